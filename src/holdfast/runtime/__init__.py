@@ -1,0 +1,1 @@
+"""How a job runs: the plan it executes, epochs, task slots, operators, and the coordinator that drives them."""

@@ -1,0 +1,54 @@
+"""What every operator is: made in a task slot by its factory, fed batches, told of time and of the epoch's end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from holdfast.runtime.context import OperatorContext
+
+__all__ = ["MIN_TIMESTAMP", "MAX_TIMESTAMP", "Emit", "Operator", "OperatorFactory"]
+
+MIN_TIMESTAMP = -(2**63)
+"""The timestamp of a record that has none, and the watermark before the first one (Java's Long.MIN_VALUE)."""
+MAX_TIMESTAMP = 2**63 - 1
+"""The watermark at the end of bounded input (Java's Long.MAX_VALUE)."""
+
+Emit = Callable[[list[Any], "list[int] | None"], None]
+"""Takes a batch: values and their timestamps (None: no record has one)."""
+
+
+class Operator:
+    """One operator instance in one subtask. It lives for many epochs; `open` and `close` frame its life."""
+
+    context: OperatorContext
+
+    def open(self) -> None:
+        """Called once before the first batch; ``self.context`` is set."""
+
+    def process(self, values: list[Any], timestamps: list[int] | None, keys: list[Any] | None, input_index: int) -> None:
+        """Take a batch. ``keys`` is given in a keyed vertex's first operator, else None."""
+        raise NotImplementedError
+
+    def advance_watermark(self, watermark: int) -> None:
+        """Event time has reached ``watermark`` (rises strictly). Chained operators are told after this returns."""
+
+    def advance_processing_time(self, now: int) -> None:
+        """Processing time has reached ``now`` (ms since the epoch): fire the timers that are due."""
+
+    def end_epoch(self) -> None:
+        """The barrier: nothing more comes in this epoch. Emit what is held back, write state out."""
+
+    def close(self) -> None:
+        """The operator's life in this slot ends."""
+
+
+class OperatorFactory(Protocol):
+    """Configuration and user functions of an operator; pickled into the plan."""
+
+    def create(self) -> Operator:
+        """A fresh instance."""
+
+    def functions(self) -> Sequence[Any]:
+        """The user's functions in it, for checks before the job starts."""

@@ -1,0 +1,127 @@
+"""The job as the runtime executes it: vertices of chained operators, joined by channels.
+
+`holdfast.graph` makes it from the program's transformations. It is pickled once per job and unpickled in every task
+slot, so it holds operator *factories* (configuration and user functions), never open resources.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from holdfast.connectors.base import Source
+    from holdfast.runtime.operators.base import OperatorFactory
+
+__all__ = ["Chained", "ChainEdge", "Channel", "JobPlan", "Partitioning", "SourceSpec", "Vertex"]
+
+
+class Partitioning(Enum):
+    """How records are spread over the subtasks of the next vertex."""
+
+    FORWARD = "FORWARD"
+    """To the subtask of the same number (needs equal parallelism)."""
+    HASH = "HASH"
+    """By the key group of the record's key: one key, one subtask."""
+    REBALANCE = "REBALANCE"
+    """Round robin."""
+    RESCALE = "RESCALE"
+    """Round robin over the receiver subtasks next to the sender."""
+    SHUFFLE = "SHUFFLE"
+    """At random, evenly."""
+    BROADCAST = "BROADCAST"
+    """To every subtask."""
+    CUSTOM = "CUSTOM"
+    """By the user's function (key, number of subtasks) -> subtask."""
+
+
+@dataclass(frozen=True)
+class ChainEdge:
+    """An edge within a chain: a call, no frame."""
+
+    target: int
+    """Position in the vertex's chain."""
+    side_output: str | None = None
+    """The OutputTag's id whose records take this edge; None: the main output."""
+    key_selector: Callable[[Any], Any] | None = None
+    """Unused within chains today: a keyed operator always begins a vertex."""
+
+
+@dataclass(frozen=True)
+class Channel:
+    """An edge between vertices: records leave as frames through Spark's shuffle."""
+
+    id: int
+    target: int
+    """The receiving vertex's id."""
+    partitioning: Partitioning
+    side_output: str | None = None
+    key_selector: Callable[[Any], Any] | None = None
+    """For HASH and CUSTOM: record -> key."""
+    partitioner: Callable[[Any, int], int] | None = None
+    """For CUSTOM."""
+    input_index: int = 0
+    """Which input of the receiving operator (0 first, 1 second of a connected stream)."""
+
+
+@dataclass(frozen=True)
+class Chained:
+    """One operator in a vertex's chain."""
+
+    uid: str
+    """Names the operator's state in checkpoints; the user's, or derived from the graph."""
+    uid_given: bool
+    """Whether the user chose it."""
+    name: str
+    factory: OperatorFactory
+    edges: tuple[ChainEdge, ...] = ()
+    channels: tuple[Channel, ...] = ()
+
+
+@dataclass(frozen=True)
+class SourceSpec:
+    """The head of a source vertex; its records go to chain position 0 (an empty chain is not possible)."""
+
+    uid: str
+    uid_given: bool
+    name: str
+    source: Source
+    watermark_strategy: Any
+    """A `holdfast.common.watermark_strategy.WatermarkStrategy`."""
+
+
+@dataclass(frozen=True)
+class Vertex:
+    """A chain of operators that run in one task."""
+
+    id: int
+    name: str
+    parallelism: int
+    max_parallelism: int
+    level: int
+    """Its Spark stage: 0 for sources; otherwise one more than the highest level that feeds it."""
+    chain: tuple[Chained, ...]
+    source: SourceSpec | None = None
+    keyed: bool = False
+    """Whether its input is partitioned by key (all HASH): its first operator may hold keyed state and timers."""
+
+
+@dataclass(frozen=True)
+class JobPlan:
+    """A whole job."""
+
+    name: str
+    vertices: tuple[Vertex, ...]
+    config: dict[str, str] = field(default_factory=dict)
+    """The effective configuration, Flink's keys and Holdfast's."""
+
+    @property
+    def levels(self) -> int:
+        """How many Spark stages an epoch has."""
+        return 1 + max(v.level for v in self.vertices)
+
+    def at(self, level: int) -> list[Vertex]:
+        """The vertices of one level, in the order of their partitions."""
+        return [v for v in self.vertices if v.level == level]
