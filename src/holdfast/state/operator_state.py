@@ -1,0 +1,107 @@
+"""All keyed state of one operator in one subtask: spaces, timers and the local store; how it is written and restored."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from holdfast.state.space import StateSpace
+from holdfast.state.store import LocalStore
+from holdfast.state.timers import TimerQueue
+
+__all__ = ["OperatorState"]
+
+FORMAT = 1
+"""Version of the delta's and the dump's layout."""
+
+_pack = msgspec.msgpack.Encoder().encode
+_unpack = msgspec.msgpack.Decoder().decode
+
+
+class OperatorState:
+    """The state that one keyed operator sees. Names are fixed: a space's or queue's name is part of the stored format."""
+
+    def __init__(self, where: str, schema: Mapping[str, list[dict[str, Any]]], store: LocalStore | None) -> None:
+        self.store = store
+        self._schema = schema
+        self._where = where
+        self.spaces: dict[str, StateSpace] = {}
+        self.timers: dict[str, TimerQueue] = {}
+        for name in schema:
+            self.space(name)
+
+    def space(self, name: str) -> StateSpace:
+        """The space of this name: ``keyed``, ``window`` or ``global``."""
+        known = self.spaces.get(name)
+        if known is None:
+            index = ("keyed", "window", "global").index(name)
+            known = StateSpace(name, index, list(self._schema.get(name, [])), self.store, self._where)
+            self.spaces[name] = known
+        return known
+
+    def timer_queue(self, name: str) -> TimerQueue:
+        """The timers of a domain: ``event`` or ``processing``."""
+        return self.timers.setdefault(name, TimerQueue())
+
+    def schema(self) -> dict[str, list[dict[str, Any]]]:
+        """The columns of every space, for the checkpoint's metadata."""
+        return {name: space.codec.snapshot() for name, space in self.spaces.items()}
+
+    def collect(self) -> bytes | None:
+        """The barrier: the epoch's changes as one delta; None if nothing changed."""
+        spaces = {name: delta for name, space in self.spaces.items() if (delta := space.collect())}
+        timers = {name: delta for name, queue in self.timers.items() if (delta := queue.collect())}
+        if not spaces and not timers:
+            return None
+        return _pack({"format": FORMAT, "spaces": spaces, "timers": timers})
+
+    def committed(self) -> None:
+        """The epoch that was last collected is complete."""
+        for space in self.spaces.values():
+            space.committed()
+
+    def apply(self, data: bytes) -> None:
+        """Take over a delta or a dump."""
+        delta = _unpack(data)
+        if delta["format"] != FORMAT:
+            raise ValueError(f"state of format {delta['format']}; this version reads format {FORMAT}")
+        for name, changes in delta["spaces"].items():
+            self.space(name).apply(changes)
+        for name, changes in delta["timers"].items():
+            self.timer_queue(name).apply(changes)
+
+    def dump(self) -> bytes:
+        """Everything, in the form that `apply` takes (for state that is all in memory)."""
+        return _pack(
+            {
+                "format": FORMAT,
+                "spaces": {name: space.dump() for name, space in self.spaces.items()},
+                "timers": {name: queue.dump() for name, queue in self.timers.items()},
+            }
+        )
+
+    def flush(self) -> bytes:
+        """Bring the local store up to date; returns what it does not hold: its index and the timers."""
+        held = {name: space.flush() for name, space in self.spaces.items()}
+        timers = {name: queue.dump() for name, queue in self.timers.items()}
+        return _pack({"format": FORMAT, "held": held, "timers": timers})
+
+    def opened(self, index: bytes) -> None:
+        """The local store is as `flush` left it when it returned ``index``."""
+        stored = _unpack(index)
+        for name, namespaces in stored["held"].items():
+            self.space(name).in_store(namespaces)
+        for name, dump in stored["timers"].items():
+            self.timer_queue(name).apply(dump)
+
+    def rows(self) -> int:
+        """How many rows are in memory."""
+        return sum(space.rows() for space in self.spaces.values())
+
+    def evict(self, most: int) -> None:
+        """Move rows out to the store."""
+        for space in self.spaces.values():
+            if most > 0:
+                most -= space.evict(most)

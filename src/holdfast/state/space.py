@@ -1,0 +1,179 @@
+"""A state space: the states that share rows and a namespace (per key, or per key and window)."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, NoReturn
+
+from holdfast.state.codec import Column, RowCodec
+from holdfast.state.handles import HANDLES
+from holdfast.state.store import LocalStore
+from holdfast.state.table import RowTable, TableDelta
+
+__all__ = ["StateSpace"]
+
+_NAMESPACE = struct.Struct(">Q").pack
+
+
+class _NoKey(list[Any]):
+    """Stands for the row where no key is current."""
+
+    def __getitem__(self, position: Any) -> NoReturn:
+        raise RuntimeError(
+            "keyed state can be read and written only while an element or a timer of a key is processed (not in open())"
+        )
+
+    __setitem__ = __getitem__
+
+
+NO_KEY: list[Any] = _NoKey()
+
+
+class StateSpace:
+    """States that are read through one current row. Also Flink's KeyedStateStore: what ``get_state`` is called on."""
+
+    def __init__(self, name: str, index: int, schema: list[dict[str, Any]], store: LocalStore | None, where: str):
+        """``schema``: the columns of the restored checkpoint. ``where``: the operator, for messages."""
+        self.name = name
+        self.where = where
+        self.codec = RowCodec(schema)
+        self.store = store
+        self._prefix = bytes([index + 1])
+        self.tables: dict[int | None, RowTable] = {}
+        self._in_store: set[int | None] = set()
+        self._dropped: list[int] = []
+        self._dropped_from_store: list[int] = []
+        self._handles: dict[str, Any] = {}
+        self.key: Any = None
+        self.row: list[Any] = NO_KEY
+
+    # what user functions call
+
+    def get_state(self, state_descriptor: Any) -> Any:
+        """The handle of a ValueState."""
+        return self._handle(state_descriptor, "value")
+
+    def get_list_state(self, state_descriptor: Any) -> Any:
+        """The handle of a ListState."""
+        return self._handle(state_descriptor, "list")
+
+    def get_map_state(self, state_descriptor: Any) -> Any:
+        """The handle of a MapState."""
+        return self._handle(state_descriptor, "map")
+
+    def get_reducing_state(self, state_descriptor: Any) -> Any:
+        """The handle of a ReducingState."""
+        return self._handle(state_descriptor, "reducing")
+
+    def get_aggregating_state(self, state_descriptor: Any) -> Any:
+        """The handle of an AggregatingState."""
+        return self._handle(state_descriptor, "aggregating")
+
+    def _handle(self, descriptor: Any, kind: str) -> Any:
+        if getattr(descriptor, "kind", None) != kind:
+            raise TypeError(
+                f"state {getattr(descriptor, 'name', descriptor)!r} of {self.where}: a {kind} state needs a "
+                f"{kind.capitalize()}StateDescriptor, not {type(descriptor).__name__}"
+            )
+        if descriptor.ttl_config is not None and descriptor.ttl_config.is_enabled():
+            raise NotImplementedError(
+                f"state {descriptor.name!r} of {self.where}: time-to-live is not available yet; "
+                "clear the state by a timer instead"
+            )
+        position = self.register(Column.of(descriptor))
+        known = self._handles.get(descriptor.name)
+        if known is None:
+            known = self._handles[descriptor.name] = HANDLES[kind](self, position, descriptor)
+        return known
+
+    def register(self, column: Column) -> int:
+        """The position of a column, new or known."""
+        width = self.codec.width
+        position = self.codec.register(column, self.where)
+        if self.codec.width != width:
+            for table in self.tables.values():
+                table.resize()
+        return position
+
+    # what operators call
+
+    def table(self, namespace: int | None = None) -> RowTable:
+        """The table of a namespace (a window's start), made when first asked for."""
+        table = self.tables.get(namespace)
+        if table is None:
+            prefix = self._prefix if namespace is None else self._prefix + _NAMESPACE(namespace + (1 << 63))
+            table = RowTable(self.codec, self.store, prefix, namespace in self._in_store)
+            self.tables[namespace] = table
+        return table
+
+    def drop(self, namespace: int) -> None:
+        """Forget a namespace with all its rows."""
+        table = self.tables.pop(namespace)
+        self._dropped.append(namespace)
+        if table.in_store:
+            self._dropped_from_store.append(namespace)
+        self._in_store.discard(namespace)
+
+    def collect(self) -> dict[str, Any] | None:
+        """The barrier: what changed, in stored form."""
+        self.row, self.key = NO_KEY, None
+        changes = []
+        for namespace, table in self.tables.items():
+            delta = table.collect(self.where)
+            if delta is not None:
+                changes.append((namespace, delta.keys, delta.rows, delta.deleted, delta.count))
+        dropped, self._dropped = self._dropped, []
+        if not changes and not dropped:
+            return None
+        return {"columns": self.codec.snapshot(), "tables": changes, "dropped": dropped}
+
+    def committed(self) -> None:
+        """The epoch is complete: the store may follow."""
+        for namespace in self._dropped_from_store:
+            assert self.store is not None
+            self.store.delete_prefix(self._prefix + _NAMESPACE(namespace + (1 << 63)))
+        self._dropped_from_store.clear()
+
+    def apply(self, delta: dict[str, Any]) -> None:
+        """Take over the changes of a completed epoch (a restore)."""
+        for namespace in delta["dropped"]:
+            self.tables.pop(namespace, None)
+            self._in_store.discard(namespace)
+            if self.store is not None:
+                self.store.delete_prefix(self._prefix + _NAMESPACE(namespace + (1 << 63)))
+        for namespace, *parts in delta["tables"]:
+            self.table(namespace).apply(TableDelta(*parts))
+
+    def dump(self) -> dict[str, Any]:
+        """Everything in memory, in the form that `apply` takes."""
+        tables = [
+            (namespace, part.keys, part.rows, part.deleted, part.count)
+            for namespace, table in self.tables.items()
+            for part in table.dump(self.where)
+        ]
+        return {"columns": self.codec.snapshot(), "tables": tables, "dropped": []}
+
+    def flush(self) -> list[int | None]:
+        """Bring the store up to date; returns the namespaces that it holds rows of."""
+        for table in self.tables.values():
+            table.flush()
+        held = {namespace for namespace, table in self.tables.items() if table.in_store}
+        return sorted(held | self._in_store, key=lambda n: (n is not None, n or 0))
+
+    def in_store(self, namespaces: list[int | None]) -> None:
+        """The store that was opened holds rows of these namespaces."""
+        self._in_store = set(namespaces)
+        for namespace in namespaces:
+            self.table(namespace)
+
+    def rows(self) -> int:
+        """How many rows are in memory."""
+        return sum(len(table.rows) for table in self.tables.values())
+
+    def evict(self, most: int) -> int:
+        """Move up to ``most`` rows that this epoch has not touched out to the store."""
+        left = most
+        for table in self.tables.values():
+            if left > 0:
+                left -= table.evict(left)
+        return most - left

@@ -1,0 +1,187 @@
+"""A table: rows by key, hot in memory, with the local store behind them when there is one.
+
+The dictionary is the write-back cache: user functions touch nothing else. The misses of a whole frame are fetched with
+one sorted bulk read; what changed is collected once, at the barrier; the store only ever receives committed rows, when
+they are evicted or when a materialisation is due.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from holdfast.state.codec import Row, RowCodec
+from holdfast.state.key_groups import decode_keys, encode_key, encode_keys
+from holdfast.state.store import LocalStore
+
+__all__ = ["DIRTY", "PERSISTED", "UNFLUSHED", "RowTable", "TableDelta"]
+
+PERSISTED = 1
+"""Some completed checkpoint holds the row."""
+DIRTY = 2
+"""Changed in this epoch."""
+UNFLUSHED = 4
+"""Newer than what the local store holds."""
+
+_plain_key = msgspec.msgpack.Encoder().encode
+
+
+@dataclass(frozen=True)
+class TableDelta:
+    """What changed in a table in one epoch."""
+
+    keys: bytes
+    rows: bytes
+    deleted: bytes
+    count: int
+    """How many rows changed or went."""
+
+
+def store_key(prefix: bytes, key: Any) -> bytes:
+    """A row's key in the local store."""
+    kind = type(key)
+    return prefix + (_plain_key(key) if kind is int or kind is str else encode_key(key))
+
+
+class RowTable:
+    """Rows by key, below one prefix of the local store."""
+
+    __slots__ = ("_fresh_row", "codec", "in_store", "prefix", "rows", "store", "touched")
+
+    def __init__(self, codec: RowCodec, store: LocalStore | None, prefix: bytes, in_store: bool) -> None:
+        """``in_store``: whether the store may hold rows of this table already (False saves the reads)."""
+        self.codec = codec
+        self.store = store
+        self.prefix = prefix
+        self.in_store = in_store
+        self.rows: dict[Any, Row] = {}
+        self.touched: set[Any] = set()
+        self.resize()
+
+    def resize(self) -> None:
+        """The codec has got columns: give every row its slots."""
+        width = self.codec.width + 1
+        self._fresh_row: Row = [0] + [None] * (width - 1)
+        for row in self.rows.values():
+            row.extend([None] * (width - len(row)))
+
+    def load(self, keys: Iterable[Any]) -> None:
+        """Bring the rows of these keys into memory; a key without state gets an empty row."""
+        rows = self.rows
+        self.touched.update(keys)
+        fresh = set(keys).difference(rows)
+        if not fresh:
+            return
+        empty = self._fresh_row
+        if self.store is None or not self.in_store:
+            for key in fresh:
+                rows[key] = empty.copy()
+            return
+        prefix = self.prefix
+        wanted = sorted((store_key(prefix, key), i, key) for i, key in enumerate(fresh))
+        decode = self.codec.decode
+        for (_, _, key), data in zip(wanted, self.store.get_many([w[0] for w in wanted])):
+            rows[key] = empty.copy() if data is None else decode(data, PERSISTED)
+
+    def collect(self, where: str) -> TableDelta | None:
+        """The barrier: what changed in this epoch, in stored form; None if nothing did."""
+        rows = self.rows
+        changed: list[Any] = []
+        kept: list[Row] = []
+        deleted: list[Any] = []
+        width = self.codec.width
+        clean = PERSISTED | UNFLUSHED if self.store is not None else PERSISTED
+        idle: list[Any] = []
+        for key in self.touched:
+            row = rows[key]
+            flags = row[0]
+            if row.count(None) != width:
+                if flags & DIRTY:
+                    changed.append(key)
+                    kept.append(row)
+                    row[0] = clean
+            elif flags & PERSISTED and flags & DIRTY:
+                deleted.append(key)
+                row[0] = UNFLUSHED
+            elif not flags & (PERSISTED | UNFLUSHED) or flags == DIRTY:
+                idle.append(key)
+            else:
+                row[0] = flags & ~DIRTY
+        self.touched = set()
+        for key in idle:
+            del rows[key]
+        if self.store is None:
+            for key in deleted:
+                del rows[key]
+        if not changed and not deleted:
+            return None
+        data = self.codec.encode_many(changed, kept, where)
+        return TableDelta(encode_keys(changed), data, encode_keys(deleted), len(changed) + len(deleted))
+
+    def apply(self, delta: TableDelta) -> None:
+        """Take over the changes of a completed epoch that this table has not seen (a restore)."""
+        flags = PERSISTED if self.store is None else PERSISTED | UNFLUSHED
+        rows = self.rows
+        rows.update(zip(decode_keys(delta.keys), self.codec.decode_many(delta.rows, flags)))
+        deleted = decode_keys(delta.deleted)
+        if self.store is None:
+            for key in deleted:
+                rows.pop(key, None)
+        else:
+            for key in deleted:
+                rows[key] = [UNFLUSHED] + [None] * self.codec.width
+
+    def evict(self, most: int) -> int:
+        """Move up to ``most`` of the rows that this epoch has not touched out to the store, oldest first.
+
+        Only committed rows leave: the epoch's own rows are in `touched`. Returns how many left.
+        """
+        touched = self.touched
+        victims: list[Any] = []
+        for key in self.rows:
+            if key not in touched:
+                victims.append(key)
+                if len(victims) >= most:
+                    break
+        self._flush(victims)
+        for key in victims:
+            del self.rows[key]
+        return len(victims)
+
+    def flush(self) -> None:
+        """Bring the store up to date with the committed rows (between epochs), and forget rows that are gone."""
+        self._flush(self.rows)
+        width = self.codec.width
+        for key in [key for key, row in self.rows.items() if row.count(None) == width]:
+            del self.rows[key]
+
+    def _flush(self, keys: Iterable[Any]) -> None:
+        store = self.store
+        assert store is not None
+        puts: list[tuple[bytes, bytes]] = []
+        deletes: list[bytes] = []
+        width = self.codec.width
+        prefix = self.prefix
+        encode = self.codec.encode
+        for key in keys:
+            row = self.rows[key]
+            if row[0] & UNFLUSHED:
+                row[0] &= ~UNFLUSHED
+                if row.count(None) == width:
+                    deletes.append(store_key(prefix, key))
+                else:
+                    puts.append((store_key(prefix, key), encode(row)))
+        if puts or deletes:
+            store.write(puts, deletes)
+            self.in_store = self.in_store or bool(puts)
+
+    def dump(self, where: str, chunk: int = 50_000) -> Iterable[TableDelta]:
+        """All rows in memory, in pieces: the materialisation of a table without a store."""
+        keys = list(self.rows)
+        for start in range(0, len(keys), chunk):
+            part: Sequence[Any] = keys[start : start + chunk]
+            data = self.codec.encode_many(part, [self.rows[key] for key in part], where)
+            yield TableDelta(encode_keys(list(part)), data, encode_keys([]), len(part))

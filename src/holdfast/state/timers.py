@@ -1,0 +1,166 @@
+"""Timers: one per key and time, kept until time reaches them.
+
+Pending timers lie unsorted in coarse buckets of time; only the bucket that time is in is a heap. So registering costs
+a set insertion whatever their number. What was added and removed in an epoch goes into its delta.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from heapq import heapify, heappop, heappush
+from typing import Any
+
+import msgspec
+
+from holdfast.state.key_groups import decode_keys, encode_keys
+
+__all__ = ["TimerQueue"]
+
+Timer = tuple[int, Any]
+
+_SHIFT = 16
+"""A bucket holds 2**16 ms: about a minute."""
+
+_pack = msgspec.msgpack.Encoder().encode
+_unpack = msgspec.msgpack.Decoder().decode
+
+
+class TimerQueue:
+    """The timers of one operator in one time domain.
+
+    >>> timers = TimerQueue()
+    >>> timers.register(20, "b"); timers.register(10, "a"); timers.register(10, "a")
+    >>> list(timers.due(15)), list(timers.due(30))
+    ([(10, 'a')], [(20, 'b')])
+    """
+
+    def __init__(self) -> None:
+        self._buckets: dict[int, set[Timer]] = {}
+        self._active = -(1 << 62)
+        """Buckets up to this one are in the heap."""
+        self._heap: list[tuple[int, int, Any]] = []
+        self._live: set[Timer] = set()
+        """The timers of the heap that still count (a deleted one stays in the heap until time passes it)."""
+        self._count = 0
+        self._added: set[Timer] = set()
+        self._removed: set[Timer] = set()
+
+    def __len__(self) -> int:
+        return len(self._live) + sum(map(len, self._buckets.values()))
+
+    def register(self, time: int, key: Any) -> None:
+        """Set a timer; setting it again changes nothing."""
+        timer = (time, key)
+        bucket = time >> _SHIFT
+        if bucket <= self._active:
+            if timer in self._live:
+                return
+            self._live.add(timer)
+            self._count += 1
+            heappush(self._heap, (time, self._count, key))
+        else:
+            pending = self._buckets.get(bucket)
+            if pending is None:
+                pending = self._buckets[bucket] = set()
+            elif timer in pending:
+                return
+            pending.add(timer)
+        if timer in self._removed:
+            self._removed.discard(timer)
+        else:
+            self._added.add(timer)
+
+    def delete(self, time: int, key: Any) -> None:
+        """Remove a timer; no error if there is none."""
+        timer = (time, key)
+        bucket = time >> _SHIFT
+        pending = self._live if bucket <= self._active else self._buckets.get(bucket)
+        if pending is not None and timer in pending:
+            pending.discard(timer)
+            self._forget(timer)
+
+    def _forget(self, timer: Timer) -> None:
+        if timer in self._added:
+            self._added.discard(timer)
+        else:
+            self._removed.add(timer)
+
+    def due(self, time: int, prefetch: Callable[[list[Any]], None] = lambda keys: None) -> Iterator[Timer]:
+        """Take the timers up to and including ``time``, in order of time; also those registered meanwhile.
+
+        ``prefetch`` is called once with the keys of those known at the start, so that their rows come in one read.
+        """
+        self._activate(time >> _SHIFT)
+        heap, live = self._heap, self._live
+        ready = []
+        while heap and heap[0][0] <= time:
+            ready.append(heappop(heap))
+        if not ready:
+            return
+        prefetch([key for _, _, key in ready])
+        ready.reverse()
+        while ready or (heap and heap[0][0] <= time):
+            earlier = ready and not (heap and heap[0] < ready[-1])
+            when, _, key = ready.pop() if earlier else heappop(heap)
+            timer = (when, key)
+            if timer in live:
+                live.discard(timer)
+                self._forget(timer)
+                yield timer
+
+    def _activate(self, bucket: int) -> None:
+        if bucket <= self._active:
+            return
+        self._active = bucket
+        ready = [b for b in self._buckets if b <= bucket]
+        if not ready:
+            return
+        for b in ready:
+            timers = self._buckets.pop(b)
+            self._live |= timers
+            start = self._count
+            self._count += len(timers)
+            self._heap.extend((when, n, key) for n, (when, key) in enumerate(timers, start))
+        heapify(self._heap)
+
+    def next_time(self) -> int | None:
+        """The time of the earliest timer, None without timers."""
+        heap, live = self._heap, self._live
+        while heap and (heap[0][0], heap[0][2]) not in live:
+            heappop(heap)
+        if heap:
+            return heap[0][0]
+        if not self._buckets:
+            return None
+        for bucket in sorted(self._buckets):
+            if self._buckets[bucket]:
+                return min(when for when, _ in self._buckets[bucket])
+            del self._buckets[bucket]
+        return None
+
+    def collect(self) -> bytes | None:
+        """The barrier: what was added and removed in this epoch, in stored form; None if nothing."""
+        if not self._added and not self._removed:
+            return None
+        parts = []
+        for timers in (self._removed, self._added):
+            listed = list(timers)
+            parts.append(([when for when, _ in listed], encode_keys([key for _, key in listed])))
+        self._added, self._removed = set(), set()
+        return _pack(parts)
+
+    def apply(self, delta: bytes) -> None:
+        """Take over the changes of a completed epoch (a restore)."""
+        (removed_times, removed_keys), (added_times, added_keys) = _unpack(delta)
+        for when, key in zip(removed_times, decode_keys(removed_keys)):
+            self.delete(when, key)
+        for when, key in zip(added_times, decode_keys(added_keys)):
+            self.register(when, key)
+        self._added, self._removed = set(), set()
+
+    def dump(self) -> bytes:
+        """All pending timers, in the form that `apply` takes."""
+        listed = list(self._live)
+        for pending in self._buckets.values():
+            listed.extend(pending)
+        return _pack([([], encode_keys([])), ([when for when, _ in listed], encode_keys([key for _, key in listed]))])
