@@ -1,0 +1,68 @@
+# Every target that needs the environment makes it first; `make help` lists them.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+VENV ?= .venv
+BIN := $(VENV)/bin
+# The first Python that fits; a version manager's shim for a version it does not have does not count.
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.10; do \
+	$$p -c 'import sys; sys.exit(not (3, 10) <= sys.version_info < (3, 14))' 2>/dev/null && { echo $$p; break; }; done)
+ARGS ?=
+
+.PHONY: help
+help: ## show this help
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo
+	@echo "  Options are variables: make demo KAFKA=1 ARGS='--seconds 30', make test ARGS='-k timers', PYTHON=python3.12"
+
+.PHONY: java
+java:
+	@[[ -n "$(PYTHON)" ]] || { echo "No Python 3.10 to 3.13 in PATH; name one: make setup PYTHON=/path/to/python3.12" >&2; exit 1; }
+	@$(PYTHON) tools/check_java.py >/dev/null
+
+.PHONY: setup
+setup: $(VENV)/.ready ## check Java, make .venv and install Holdfast into it with all it is developed with
+	@$(BIN)/python tools/check_java.py
+	@echo "Ready: $$($(BIN)/python --version), $(VENV). Next: make test, make demo (make help lists all)"
+
+$(VENV)/.ready: pyproject.toml | java
+	@[[ -x $(BIN)/python ]] || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@touch $@
+
+.PHONY: demo
+demo: $(VENV)/.ready ## run the fraud and payment totals demo live (KAFKA=1: from Kafka to Kafka); Ctrl-C stops, the next run resumes
+	$(BIN)/python -m holdfast.demo $(if $(KAFKA),--kafka) $(ARGS)
+
+.PHONY: test
+test: $(VENV)/.ready ## run all tests, those on real Spark and real Kafka included
+	$(BIN)/pytest $(ARGS)
+
+.PHONY: lint
+lint: $(VENV)/.ready ## ruff, mypy --strict, and the contract on who may import whom
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+.PHONY: bench
+bench: $(VENV)/.ready ## measure Holdfast's throughput and latency on this machine
+	$(BIN)/python -m benchmarks $(ARGS)
+
+.PHONY: bench-peers
+bench-peers: $(VENV)/.ready ## the same workloads on Flink, PyFlink, Bytewax and Pathway, beside Holdfast in one run
+	$(BIN)/python -m benchmarks --peers $(ARGS)
+
+.PHONY: chaos
+chaos: $(VENV)/.ready ## kill workers, drivers and brokers at random, and compare the results with a model
+	$(BIN)/python -m holdfast.testing.chaos $(ARGS)
+
+.PHONY: kafka
+kafka: $(VENV)/.ready ## start a real Kafka broker for development (KRaft, no ZooKeeper, no Docker)
+	$(BIN)/python -m holdfast.testing.kafka $(ARGS)
+
+.PHONY: clean
+clean: ## remove what the targets made, but not the demo's state and not .venv
+	rm -rf dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache spark-warehouse artifacts
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
