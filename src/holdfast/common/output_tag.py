@@ -1,0 +1,47 @@
+"""OutputTag, the name of a side output."""
+
+from __future__ import annotations
+
+from holdfast.common.typeinfo import RowTypeInfo, TypeInformation
+
+__all__ = ["OutputTag"]
+
+
+class OutputTag:
+    """The name and type of a side output. A function emits to it with ``yield tag, value``.
+
+    Tags are the same when their ids are.
+
+    Args:
+        tag_id: the name, not empty.
+        type_info: the records' type; a list of types stands for ``Types.ROW`` of them; None: any type.
+
+    Raises:
+        ValueError: the id is empty.
+        TypeError: the id is no string, or the type is no type.
+    """
+
+    __slots__ = ("tag_id", "type_info")
+
+    def __init__(self, tag_id: str, type_info: TypeInformation | list[TypeInformation] | None = None) -> None:
+        if not isinstance(tag_id, str):
+            raise TypeError(f"an OutputTag's id must be a string, got {tag_id!r}")
+        if not tag_id:
+            raise ValueError("an OutputTag's id must not be empty")
+        if isinstance(type_info, list):
+            type_info = RowTypeInfo(type_info)
+        if type_info is not None and not isinstance(type_info, TypeInformation):
+            raise TypeError(f"an OutputTag's type must be a type like Types.LONG(), got {type_info!r}")
+        self.tag_id = tag_id
+        self.type_info: TypeInformation | None = type_info
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, OutputTag):
+            return NotImplemented
+        return self.tag_id == other.tag_id
+
+    def __hash__(self) -> int:
+        return hash(self.tag_id)
+
+    def __repr__(self) -> str:
+        return f"OutputTag({self.tag_id!r})"

@@ -1,0 +1,171 @@
+"""Schemas between records and bytes, for connectors and file sinks."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Sequence
+from typing import Any
+
+from holdfast.common.types import Row
+from holdfast.errors import ConfigurationError
+
+__all__ = [
+    "ByteArraySchema",
+    "DeserializationSchema",
+    "Encoder",
+    "RowFieldExtractorSchema",
+    "SerializationSchema",
+    "SimpleStringSchema",
+]
+
+
+class SerializationSchema:
+    """How records become bytes. Subclasses define `serialize`; it must not keep anything between calls."""
+
+    def serialize(self, value: Any) -> bytes | None:
+        """The record's bytes; None writes none (in Kafka: a tombstone).
+
+        Raises:
+            Exception: the record does not fit the schema.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must define serialize(value)")
+
+    def serialize_batch(self, values: Sequence[Any]) -> list[bytes | None]:
+        """The bytes of each record, in order."""
+        serialize = self.serialize
+        return [serialize(value) for value in values]
+
+
+class DeserializationSchema:
+    """How bytes become records. Subclasses define `deserialize`; it must not keep anything between calls."""
+
+    def deserialize(self, data: bytes) -> Any:
+        """The record in the bytes; None if there is none: nothing is emitted for it.
+
+        Raises:
+            Exception: the bytes do not fit the schema.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must define deserialize(data)")
+
+    def deserialize_batch(self, data: Sequence[bytes]) -> list[Any]:
+        """The record of each of the byte strings, in order and one for one: None stays where nothing is emitted."""
+        deserialize = self.deserialize
+        return [deserialize(item) for item in data]
+
+
+def _codec(charset: str) -> str:
+    try:
+        return codecs.lookup(charset).name
+    except LookupError:
+        raise ConfigurationError(f"unknown charset {charset!r}") from None
+
+
+class SimpleStringSchema(SerializationSchema, DeserializationSchema):
+    """Strings as their bytes in a charset.
+
+    Args:
+        charset: the name of the charset.
+
+    Raises:
+        ConfigurationError: there is no such charset.
+    """
+
+    def __init__(self, charset: str = "UTF-8") -> None:
+        self._charset = _codec(charset)
+
+    def serialize(self, value: Any) -> bytes:
+        """The string's bytes.
+
+        Raises:
+            TypeError: the value is no string.
+        """
+        if not isinstance(value, str):
+            raise TypeError(f"SimpleStringSchema writes strings, got {value!r}; map the records to str first")
+        return value.encode(self._charset)
+
+    def deserialize(self, data: bytes) -> str:
+        """The string in the bytes.
+
+        Raises:
+            UnicodeDecodeError: the bytes are no text in this charset.
+        """
+        return str(data, self._charset)
+
+    def deserialize_batch(self, data: Sequence[bytes]) -> list[Any]:
+        """The string in each of the byte strings."""
+        charset = self._charset
+        return [str(item, charset) for item in data]
+
+
+class ByteArraySchema(SerializationSchema, DeserializationSchema):
+    """Bytes as they are."""
+
+    def serialize(self, value: Any) -> bytes:
+        """The value itself.
+
+        Raises:
+            TypeError: the value is not bytes.
+        """
+        if not isinstance(value, (bytes, bytearray)):
+            raise TypeError(f"ByteArraySchema writes bytes, got {value!r}")
+        return bytes(value)
+
+    def deserialize(self, data: bytes) -> bytes:
+        """The bytes themselves."""
+        return data
+
+    def deserialize_batch(self, data: Sequence[bytes]) -> list[Any]:
+        """The byte strings themselves."""
+        return list(data)
+
+
+class RowFieldExtractorSchema(SerializationSchema):
+    """One field of a Row, which holds bytes: e.g. field 0 as a Kafka record's key, field 1 as its value.
+
+    Args:
+        field_index: the field's position, from 0.
+
+    Raises:
+        ConfigurationError: the position is negative.
+    """
+
+    def __init__(self, field_index: int) -> None:
+        if not isinstance(field_index, int) or field_index < 0:
+            raise ConfigurationError(f"field_index must be a position from 0, got {field_index!r}")
+        self._index = field_index
+
+    def serialize(self, value: Any) -> bytes | None:
+        """The field's bytes; None if the field is None.
+
+        Raises:
+            TypeError: the value is no Row, or its field does not hold bytes.
+            ValueError: the Row is too short.
+        """
+        if not isinstance(value, Row):
+            raise TypeError(f"RowFieldExtractorSchema writes a field of a Row, got {value!r}")
+        if self._index >= len(value):
+            raise ValueError(f"RowFieldExtractorSchema: there is no field {self._index} in {value!r}")
+        field = value[self._index]
+        if field is not None and not isinstance(field, (bytes, bytearray)):
+            raise TypeError(f"RowFieldExtractorSchema: field {self._index} must hold bytes, got {field!r}")
+        return None if field is None else bytes(field)
+
+
+class Encoder:
+    """How a row-wise file sink writes records; made by `simple_string_encoder`."""
+
+    def __init__(self, charset: str) -> None:
+        self._charset = _codec(charset)
+
+    @staticmethod
+    def simple_string_encoder(charset_name: str = "UTF-8") -> Encoder:
+        """Writes ``str(record)`` and a line feed.
+
+        Raises:
+            ConfigurationError: there is no such charset.
+        """
+        return Encoder(charset_name)
+
+    def encode_batch(self, values: Sequence[Any]) -> bytes:
+        """The bytes of the records, in order."""
+        return "".join([f"{value}\n" for value in values]).encode(self._charset)

@@ -1,0 +1,140 @@
+"""Spans and points of time: Time (a span in ms), Duration (a span in ns) and Instant (a point on the time line)."""
+
+from __future__ import annotations
+
+import datetime
+from dataclasses import dataclass
+
+__all__ = ["Duration", "Instant", "Time", "to_milliseconds"]
+
+_MS = 1_000_000
+
+
+@dataclass(frozen=True, order=True)
+class Duration:
+    """A span of time.
+
+    Examples:
+        >>> Duration.of_seconds(5).to_millis()
+        5000
+        >>> Duration.of_minutes(1) == Duration.of_seconds(60)
+        True
+    """
+
+    nanos: int
+    """Its length in nanoseconds."""
+
+    @staticmethod
+    def of_days(days: int) -> Duration:
+        """A span of so many days of 24 hours."""
+        return Duration(days * 86_400_000 * _MS)
+
+    @staticmethod
+    def of_hours(hours: int) -> Duration:
+        """A span of so many hours."""
+        return Duration(hours * 3_600_000 * _MS)
+
+    @staticmethod
+    def of_minutes(minutes: int) -> Duration:
+        """A span of so many minutes."""
+        return Duration(minutes * 60_000 * _MS)
+
+    @staticmethod
+    def of_seconds(seconds: int) -> Duration:
+        """A span of so many seconds."""
+        return Duration(seconds * 1000 * _MS)
+
+    @staticmethod
+    def of_millis(millis: int) -> Duration:
+        """A span of so many milliseconds."""
+        return Duration(millis * _MS)
+
+    @staticmethod
+    def of_nanos(nanos: int) -> Duration:
+        """A span of so many nanoseconds."""
+        return Duration(nanos)
+
+    def to_millis(self) -> int:
+        """Its length in whole milliseconds, rounded down."""
+        return self.nanos // _MS
+
+    def to_seconds(self) -> int:
+        """Its length in whole seconds, rounded down."""
+        return self.nanos // (1000 * _MS)
+
+    def to_nanos(self) -> int:
+        """Its length in nanoseconds."""
+        return self.nanos
+
+
+@dataclass(frozen=True, order=True)
+class Time:
+    """A span of time in milliseconds, as windows and the time-to-live of state take it."""
+
+    _milliseconds: int
+
+    def to_milliseconds(self) -> int:
+        """Its length in milliseconds."""
+        return self._milliseconds
+
+    @staticmethod
+    def milliseconds(milliseconds: int) -> Time:
+        """A span of so many milliseconds."""
+        return Time(milliseconds)
+
+    @staticmethod
+    def seconds(seconds: int) -> Time:
+        """A span of so many seconds."""
+        return Time(seconds * 1000)
+
+    @staticmethod
+    def minutes(minutes: int) -> Time:
+        """A span of so many minutes."""
+        return Time(minutes * 60_000)
+
+    @staticmethod
+    def hours(hours: int) -> Time:
+        """A span of so many hours."""
+        return Time(hours * 3_600_000)
+
+    @staticmethod
+    def days(days: int) -> Time:
+        """A span of so many days of 24 hours."""
+        return Time(days * 86_400_000)
+
+
+@dataclass(frozen=True, order=True)
+class Instant:
+    """A point on the time line: seconds since 1970-01-01T00:00:00Z and nanoseconds within the second."""
+
+    seconds: int
+    nanos: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.nanos < 1_000_000_000:
+            raise ValueError(f"nanos must be in [0, 1000000000), got {self.nanos}")
+
+    def to_epoch_milli(self) -> int:
+        """Whole milliseconds since 1970-01-01T00:00:00Z, rounded down."""
+        return self.seconds * 1000 + self.nanos // _MS
+
+    @staticmethod
+    def of_epoch_milli(epoch_milli: int) -> Instant:
+        """The instant so many milliseconds after 1970-01-01T00:00:00Z."""
+        seconds, millis = divmod(epoch_milli, 1000)
+        return Instant(seconds, millis * _MS)
+
+
+def to_milliseconds(span: Time | Duration | datetime.timedelta) -> int:
+    """The length of a span in whole milliseconds.
+
+    Raises:
+        TypeError: it is not a Time, a Duration or a timedelta.
+    """
+    if isinstance(span, Time):
+        return span.to_milliseconds()
+    if isinstance(span, Duration):
+        return span.to_millis()
+    if isinstance(span, datetime.timedelta):
+        return span // datetime.timedelta(milliseconds=1)
+    raise TypeError(f"expected a Time, a Duration or a datetime.timedelta, got {span!r}")

@@ -1,0 +1,191 @@
+"""Row, the record with an optional name for each field, and RowKind, what a row does to a changelog."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from enum import Enum
+from typing import Any
+
+__all__ = ["Row", "RowKind"]
+
+
+class RowKind(Enum):
+    """What a row means in a changelog: an insertion, either half of an update, or a deletion."""
+
+    INSERT = 0
+    UPDATE_BEFORE = 1
+    UPDATE_AFTER = 2
+    DELETE = 3
+
+
+_set = object.__setattr__
+
+
+class Row:
+    """A mutable record whose fields are read by position, by name or as attributes.
+
+    Named fields keep the order in which they were given. A row made of positions only has no attributes. A row of
+    strings can be called to make rows with these names.
+
+    Two rows are equal when their kinds and values are; when both have names, values are compared by name. A row
+    never equals a tuple.
+
+    Examples:
+        >>> row = Row(name="Asha", age=31)
+        >>> row.name, row["age"], row[0]
+        ('Asha', 31, 'Asha')
+        >>> row
+        Row(name='Asha', age=31)
+        >>> Row("Asha", 31)
+        <Row('Asha', 31)>
+        >>> Person = Row("name", "age")
+        >>> Person("Asha", 31) == row
+        True
+    """
+
+    __slots__ = ("_fields", "_row_kind", "_values")
+
+    _fields: Sequence[str] | None
+    _values: list[Any]
+    _row_kind: RowKind
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        if args and kwargs:
+            raise ValueError("a Row takes either positional or named fields, not both")
+        if kwargs:
+            _set(self, "_fields", list(kwargs))
+            _set(self, "_values", list(kwargs.values()))
+        else:
+            _set(self, "_fields", None)
+            _set(self, "_values", list(args))
+        _set(self, "_row_kind", RowKind.INSERT)
+
+    @staticmethod
+    def of_kind(row_kind: RowKind, *args: Any, **kwargs: Any) -> Row:
+        """A row of the given kind."""
+        row = Row(*args, **kwargs)
+        row.set_row_kind(row_kind)
+        return row
+
+    @staticmethod
+    def of_values(values: list[Any], names: Sequence[str] | None, kind: RowKind = RowKind.INSERT) -> Row:
+        """A row around ``values`` and ``names`` themselves (no copies): the quick way for decoders."""
+        row = Row.__new__(Row)
+        _set(row, "_fields", names)
+        _set(row, "_values", values)
+        _set(row, "_row_kind", kind)
+        return row
+
+    def as_dict(self, recursive: bool = False) -> dict[str, Any]:
+        """The fields as a dict from name to value.
+
+        Args:
+            recursive: also turn rows inside of it (in lists and dicts, too) into dicts.
+
+        Raises:
+            TypeError: the row has no field names.
+        """
+        if self._fields is None:
+            raise TypeError(f"{self!r} has no field names, so it cannot become a dict")
+        values = [_as_dict(v) for v in self._values] if recursive else self._values
+        return dict(zip(self._fields, values, strict=True))
+
+    def get_row_kind(self) -> RowKind:
+        """The kind; INSERT unless it was set."""
+        return self._row_kind
+
+    def set_row_kind(self, row_kind: RowKind) -> None:
+        """Set the kind."""
+        _set(self, "_row_kind", row_kind)
+
+    def set_field_names(self, field_names: list[str]) -> None:
+        """Name the fields, in their order.
+
+        Raises:
+            ValueError: there are more or fewer names than fields.
+        """
+        if len(field_names) != len(self._values):
+            raise ValueError(f"{len(field_names)} names for a Row of {len(self._values)} fields")
+        _set(self, "_fields", list(field_names))
+
+    def get_fields_by_names(self, names: list[str]) -> list[Any]:
+        """The values of these fields; all values when the row has no names.
+
+        Raises:
+            ValueError: there is no field of such a name.
+        """
+        if self._fields is None or names == self._fields:
+            return self._values
+        return [self[name] for name in names]
+
+    def _index(self, name: str) -> int:
+        if self._fields is None:
+            raise ValueError(f"{self!r} has no field names; read it by position")
+        try:
+            return self._fields.index(name)
+        except ValueError:
+            raise ValueError(f"no field {name!r} in a Row of {', '.join(map(str, self._fields))}") from None
+
+    def __contains__(self, item: Any) -> bool:
+        return item in self._values
+
+    def __call__(self, *args: Any) -> Row:
+        """A row with these values, and this row's values as field names."""
+        if len(args) != len(self._values):
+            raise ValueError(f"{self!r} names {len(self._values)} fields, got {len(args)} values: {args!r}")
+        return Row.of_values(list(args), [str(name) for name in self._values], self._row_kind)
+
+    def __getitem__(self, item: Any) -> Any:
+        return self._values[self._index(item) if isinstance(item, str) else item]
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self._values[self._index(key) if isinstance(key, str) else key] = value
+
+    def __getattr__(self, item: str) -> Any:
+        # Reached only where there is no such method or slot; pickle and copy probe for dunders before slots are set.
+        if item.startswith("__") or item in Row.__slots__ or self._fields is None or item not in self._fields:
+            raise AttributeError(f"Row has no field {item!r}")
+        return self._values[self._fields.index(item)]
+
+    def __setattr__(self, key: str, value: Any) -> None:
+        if self._fields is None or key not in self._fields:
+            raise AttributeError(f"Row has no field {key!r}")
+        self._values[self._fields.index(key)] = value
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Row):
+            return NotImplemented
+        if self._row_kind is not other._row_kind or len(self._values) != len(other._values):
+            return False
+        if self._fields is None or other._fields is None or list(self._fields) == list(other._fields):
+            return self._values == other._values
+        return self.as_dict() == other.as_dict()
+
+    def __hash__(self) -> int:
+        # Independent of the fields' order, for rows that are equal by name must have equal hashes.
+        return hash((self._row_kind.value, len(self._values), frozenset(self._values)))
+
+    def __repr__(self) -> str:
+        if self._fields is None:
+            return f"<Row({', '.join(map(repr, self._values))})>"
+        return f"Row({', '.join(f'{k}={v!r}' for k, v in zip(self._fields, self._values, strict=True))})"
+
+    def __reduce__(self) -> tuple[Callable[..., Row], tuple[Any, ...]]:
+        names = None if self._fields is None else list(self._fields)
+        return Row.of_values, (self._values, names, self._row_kind)
+
+
+def _as_dict(value: Any) -> Any:
+    if isinstance(value, Row):
+        return value.as_dict(True)
+    if isinstance(value, list):
+        return [_as_dict(v) for v in value]
+    if isinstance(value, dict):
+        return {k: _as_dict(v) for k, v in value.items()}
+    return value
