@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import xxhash
 
-__all__ = ["KeyGroupRange", "decode_keys", "encode_key", "encode_keys", "group_assigner", "key_group", "key_group_range"]
+__all__ = ["KeyGroupRange", "decode_key", "decode_keys", "encode_key", "encode_keys", "group_assigner", "key_group", "key_group_range"]
 
 _MASK = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15
@@ -92,6 +92,11 @@ def encode_keys(keys: list[Any]) -> bytes:
 
 def _tuples(key: Any) -> Any:
     return tuple(map(_tuples, key)) if type(key) is list else key
+
+
+def decode_key(data: bytes) -> Any:
+    """The key that `encode_key` stored."""
+    return _tuples(_decode(data))
 
 
 def decode_keys(data: bytes) -> list[Any]:

@@ -7,14 +7,14 @@ they are evicted or when a materialisation is due.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from holdfast.state.codec import Row, RowCodec
-from holdfast.state.key_groups import decode_keys, encode_key, encode_keys
+from holdfast.state.key_groups import decode_key, decode_keys, encode_key, encode_keys
 from holdfast.state.store import LocalStore
 
 __all__ = ["DIRTY", "PERSISTED", "UNFLUSHED", "RowTable", "TableDelta"]
@@ -177,6 +177,13 @@ class RowTable:
         if puts or deletes:
             store.write(puts, deletes)
             self.in_store = self.in_store or bool(puts)
+
+    def stored_rows(self) -> Iterator[tuple[Any, Row]]:
+        """The rows of this table that the store holds (they may have newer versions in memory)."""
+        assert self.store is not None
+        start = len(self.prefix)
+        for key, data in self.store.scan(self.prefix):
+            yield decode_key(key[start:]), self.codec.decode(data, PERSISTED)
 
     def dump(self, where: str, chunk: int = 50_000) -> Iterable[TableDelta]:
         """All rows in memory, in pieces: the materialisation of a table without a store."""

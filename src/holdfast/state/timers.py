@@ -138,6 +138,11 @@ class TimerQueue:
             del self._buckets[bucket]
         return None
 
+    def last_time(self) -> int:
+        """The time of the latest timer; the least possible without timers."""
+        latest = max((when for pending in self._buckets.values() for when, _ in pending), default=-(1 << 63))
+        return max(latest, max((when for when, _ in self._live), default=-(1 << 63)))
+
     def collect(self) -> bytes | None:
         """The barrier: what was added and removed in this epoch, in stored form; None if nothing."""
         if not self._added and not self._removed:

@@ -1,0 +1,127 @@
+"""What an operator and the functions in it can reach: outputs, time, state, timers, metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast.connectors.base import JobInfo
+from holdfast.metrics.user import MetricGroup
+from holdfast.runtime.operators.base import MIN_TIMESTAMP, Emit
+from holdfast.state.operator_state import OperatorState
+from holdfast.state.space import StateSpace
+
+__all__ = ["Clock", "OperatorContext", "UserRuntimeContext"]
+
+
+def _nowhere(values: list[Any], timestamps: list[int] | None) -> None:
+    """Output that nobody asked for."""
+
+
+@dataclass
+class Clock:
+    """The two times of a subtask. Within an epoch processing time stands still, as the driver set it."""
+
+    watermark: int = MIN_TIMESTAMP
+    processing_time: int = 0
+    late_dropped: int = 0
+
+
+@dataclass
+class OperatorContext:
+    """The surroundings of one operator in one subtask."""
+
+    job: JobInfo
+    uid: str
+    name: str
+    subtask: int
+    parallelism: int
+    max_parallelism: int
+    clock: Clock
+    state: OperatorState | None
+    metrics: MetricGroup
+    job_parameters: dict[str, str] = field(default_factory=dict)
+    attempt: int = 0
+    emit: Emit = _nowhere
+    side_outputs: dict[str, Emit] = field(default_factory=dict)
+    forward_watermark: Callable[[int], None] = lambda watermark: None
+    forward_idle: Callable[[bool], None] = lambda idle: None
+
+    @property
+    def where(self) -> str:
+        """The operator in messages."""
+        return f"{self.name!r} (uid {self.uid!r}, subtask {self.subtask})"
+
+    def emit_side(self, tag_id: str, values: list[Any], timestamps: list[int] | None) -> None:
+        """Emit to a side output; dropped when nobody reads it."""
+        emit = self.side_outputs.get(tag_id)
+        if emit is not None:
+            emit(values, timestamps)
+
+
+class UserRuntimeContext:
+    """What `Function.open` receives: PyFlink's RuntimeContext."""
+
+    def __init__(self, context: OperatorContext, space: StateSpace | None) -> None:
+        self._context = context
+        self._space = space
+
+    def get_task_name(self) -> str:
+        """The operator's name."""
+        return self._context.name
+
+    def get_number_of_parallel_subtasks(self) -> int:
+        """The operator's parallelism."""
+        return self._context.parallelism
+
+    def get_max_number_of_parallel_subtasks(self) -> int:
+        """The operator's max parallelism."""
+        return self._context.max_parallelism
+
+    def get_index_of_this_subtask(self) -> int:
+        """The subtask's number, from 0."""
+        return self._context.subtask
+
+    def get_attempt_number(self) -> int:
+        """0 in the job's first run, one more with each restart."""
+        return self._context.attempt
+
+    def get_task_name_with_subtasks(self) -> str:
+        """The name with the subtask, e.g. ``Map (3/6)``."""
+        return f"{self._context.name} ({self._context.subtask + 1}/{self._context.parallelism})"
+
+    def get_job_parameter(self, key: str, default_value: str) -> str:
+        """A global job parameter, or the default."""
+        return self._context.job_parameters.get(key, default_value)
+
+    def get_metrics_group(self) -> MetricGroup:
+        """Where the function registers its metrics."""
+        return self._context.metrics
+
+    def _keyed(self) -> StateSpace:
+        if self._space is None:
+            raise RuntimeError(
+                f"keyed state is available only after key_by: operator {self._context.where} works on a plain stream"
+            )
+        return self._space
+
+    def get_state(self, state_descriptor: Any) -> Any:
+        """The ValueState of this descriptor."""
+        return self._keyed().get_state(state_descriptor)
+
+    def get_list_state(self, state_descriptor: Any) -> Any:
+        """The ListState of this descriptor."""
+        return self._keyed().get_list_state(state_descriptor)
+
+    def get_map_state(self, state_descriptor: Any) -> Any:
+        """The MapState of this descriptor."""
+        return self._keyed().get_map_state(state_descriptor)
+
+    def get_reducing_state(self, state_descriptor: Any) -> Any:
+        """The ReducingState of this descriptor."""
+        return self._keyed().get_reducing_state(state_descriptor)
+
+    def get_aggregating_state(self, state_descriptor: Any) -> Any:
+        """The AggregatingState of this descriptor."""
+        return self._keyed().get_aggregating_state(state_descriptor)

@@ -1,0 +1,112 @@
+"""Frames: the unit in which records, barriers and reports travel between tasks, as bytes through Spark's shuffle.
+
+A data frame holds a few thousand records of one channel as one pickle of parallel lists. (Measured: taking tuples apart
+into flat columns is slower, 0.29 us a record there and back against 0.20 us; pickle shares a key with its record, too.)
+"""
+
+from __future__ import annotations
+
+import pickle
+import struct
+from array import array
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = [
+    "BARRIER",
+    "DATA",
+    "HEADER_SIZE",
+    "REPORT",
+    "Barrier",
+    "Frame",
+    "Header",
+    "decode_data",
+    "encode_data",
+    "pack_frame",
+    "unpack_header",
+]
+
+DATA, BARRIER, REPORT = 0, 1, 2
+
+_HEADER = struct.Struct("<BBIIII")
+
+HEADER_SIZE = _HEADER.size
+"""Where the payload begins."""
+
+
+@dataclass(frozen=True)
+class Header:
+    """Where a frame comes from and goes."""
+
+    kind: int
+    level: int
+    """The Spark stage of the receiver; a frame for a later stage is passed on as it is."""
+    partition: int
+    """The receiver's partition in that stage."""
+    channel: int
+    sender: int
+    """The sending subtask."""
+    sequence: int
+
+
+def pack_frame(
+    kind: int, level: int, partition: int, channel: int, sender: int, sequence: int, payload: bytes
+) -> bytes:
+    """A frame's bytes."""
+    return _HEADER.pack(kind, level, partition, channel, sender, sequence) + payload
+
+
+def unpack_header(frame: bytes) -> Header:
+    """The header of a frame; the payload begins at ``HEADER_SIZE``."""
+    return Header(*_HEADER.unpack_from(frame))
+
+
+@dataclass(frozen=True)
+class Barrier:
+    """Ends a channel's epoch: what the receiver must have got, and from which attempt of the sender."""
+
+    epoch: int
+    attempt: str
+    frames: int
+    watermark: int
+    idle: bool
+
+
+@dataclass
+class Frame:
+    """Records of one channel, and the sender's watermark behind them."""
+
+    watermark: int
+    values: list[Any]
+    timestamps: list[int] | None
+    keys: list[Any] | None
+    locations: list[str] | None = None
+    """Where each record came from; only when an epoch is traced."""
+
+
+def encode_data(frame: Frame) -> bytes:
+    """The payload of a data frame."""
+    timestamps = None if frame.timestamps is None else array("q", frame.timestamps).tobytes()
+    return pickle.dumps((frame.watermark, frame.values, timestamps, frame.keys, frame.locations), 5)
+
+
+def decode_data(payload: memoryview | bytes) -> Frame:
+    """The records of a data frame's payload."""
+    watermark, values, stamps, keys, locations = pickle.loads(payload)
+    timestamps = None
+    if stamps is not None:
+        flat = array("q")
+        flat.frombytes(stamps)
+        timestamps = flat.tolist()
+    return Frame(watermark, values, timestamps, keys, locations)
+
+
+def encode_barrier(barrier: Barrier) -> bytes:
+    """The payload of a barrier."""
+    return pickle.dumps(barrier, 5)
+
+
+def decode_barrier(payload: memoryview | bytes) -> Barrier:
+    """The barrier in a payload."""
+    barrier: Barrier = pickle.loads(payload)
+    return barrier

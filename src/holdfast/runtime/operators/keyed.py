@@ -1,0 +1,299 @@
+"""Operators on a keyed stream: a function per element with the key's state and timers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.common.time_domain import TimeDomain
+from holdfast.runtime.context import Clock, UserRuntimeContext
+from holdfast.runtime.operators.base import MAX_TIMESTAMP, MIN_TIMESTAMP, Operator
+from holdfast.runtime.operators.stateless import Collector
+from holdfast.runtime.user_code import close_function, method_of, open_function, user_error
+from holdfast.state.codec import Column
+from holdfast.state.timers import TimerQueue
+
+__all__ = [
+    "KeyedFilterOperator",
+    "KeyedFlatMapOperator",
+    "KeyedMapOperator",
+    "KeyedProcessOperator",
+    "KeyedReduceOperator",
+]
+
+
+class TimerService:
+    """The time, and the timers of the current key."""
+
+    __slots__ = ("_clock", "_context", "_event", "_processing")
+
+    def __init__(self, clock: Clock, event: TimerQueue, processing: TimerQueue, context: KeyedContext) -> None:
+        self._clock = clock
+        self._event = event
+        self._processing = processing
+        self._context = context
+
+    def current_processing_time(self) -> int:
+        """Processing time in ms since the epoch; stands still within an epoch of the job."""
+        return self._clock.processing_time
+
+    def current_watermark(self) -> int:
+        """The watermark; -2**63 before the first one, 2**63-1 when bounded input has ended."""
+        return self._clock.watermark
+
+    def register_event_time_timer(self, timestamp: int) -> None:
+        """Call ``on_timer`` for this key when the watermark reaches ``timestamp`` (ms)."""
+        self._event.register(timestamp, self._context.key)
+
+    def register_processing_time_timer(self, timestamp: int) -> None:
+        """Call ``on_timer`` for this key when processing time reaches ``timestamp`` (ms)."""
+        self._processing.register(timestamp, self._context.key)
+
+    def delete_event_time_timer(self, timestamp: int) -> None:
+        """Remove the event-time timer of this key and time, if there is one."""
+        self._event.delete(timestamp, self._context.key)
+
+    def delete_processing_time_timer(self, timestamp: int) -> None:
+        """Remove the processing-time timer of this key and time, if there is one."""
+        self._processing.delete(timestamp, self._context.key)
+
+
+class KeyedContext:
+    """What ``process_element`` receives beside the element."""
+
+    __slots__ = ("_service", "key", "stamp")
+
+    def __init__(self, clock: Clock, event: TimerQueue, processing: TimerQueue) -> None:
+        self.key: Any = None
+        self.stamp = MIN_TIMESTAMP
+        self._service = TimerService(clock, event, processing, self)
+
+    def get_current_key(self) -> Any:
+        """The key of the element or timer."""
+        return self.key
+
+    def timestamp(self) -> int:
+        """The element's timestamp (-2**63 if it has none), or the timer's time."""
+        return self.stamp
+
+    def timer_service(self) -> TimerService:
+        """The time, and timers of this key."""
+        return self._service
+
+
+class OnTimerContext(KeyedContext):
+    """What ``on_timer`` receives beside the timer's time."""
+
+    __slots__ = ("domain",)
+
+    domain: TimeDomain
+
+    def time_domain(self) -> TimeDomain:
+        """Whether the timer is an event-time or a processing-time timer."""
+        return self.domain
+
+
+class KeyedOperator(Operator):
+    """An operator with a space of rows by key, and timers."""
+
+    def __init__(self, function: Any) -> None:
+        self.function = function
+
+    def open(self) -> None:
+        context = self.context
+        assert context.state is not None
+        self.space = context.state.space("keyed")
+        self.table = self.space.table()
+        self.event_timers = context.state.timer_queue("event")
+        self.processing_timers = context.state.timer_queue("processing")
+        open_function(self.function, UserRuntimeContext(context, self.space))
+
+    def close(self) -> None:
+        close_function(self.function)
+
+    def fail(self, error: Exception, value: Any, key: Any) -> Exception:
+        """The user's error with its element and key."""
+        return user_error(error, self.context.name, self.context.uid, value, key)
+
+
+class _KeyedProcess(KeyedOperator):
+    def open(self) -> None:
+        super().open()
+        timers = (self.context.clock, self.event_timers, self.processing_timers)
+        self._element_context = KeyedContext(*timers)
+        self._timer_context = OnTimerContext(*timers)
+        self._process = method_of(self.function, "process_element")
+        self._on_timer = getattr(self.function, "on_timer", None)
+
+    def process(self, values: list[Any], timestamps: list[int] | None, keys: list[Any] | None, input_index: int) -> None:
+        assert keys is not None
+        table, space, context, function = self.table, self.space, self._element_context, self._process
+        table.load(keys)
+        rows = table.rows
+        out = Collector()
+        take = out.take
+        key = value = None
+        stamps = [MIN_TIMESTAMP] * len(values) if timestamps is None else timestamps
+        try:
+            for key, value, stamp in zip(keys, values, stamps):
+                space.row = rows[key]
+                context.key = key
+                context.stamp = stamp
+                results = function(value, context)
+                if results is not None:
+                    take(results, stamp)
+        except Exception as error:
+            raise self.fail(error, value, key) from error
+        out.emit(self.context)
+
+    def advance_watermark(self, watermark: int) -> None:
+        self._fire(self.event_timers, watermark, TimeDomain.EVENT_TIME)
+
+    def advance_processing_time(self, now: int) -> None:
+        self._fire(self.processing_timers, now, TimeDomain.PROCESSING_TIME)
+
+    def _fire(self, timers: TimerQueue, time: int, domain: TimeDomain) -> None:
+        on_timer = self._on_timer
+        table, space, context = self.table, self.space, self._timer_context
+        rows = table.rows
+        context.domain = domain
+        out = Collector()
+        when, key = 0, None
+        # At the end of the input a function that sets its timer anew each time would never end.
+        last = timers.last_time() if time == MAX_TIMESTAMP else time
+        try:
+            for when, key in timers.due(last, table.load):
+                if on_timer is None:
+                    continue
+                space.row = rows[key]
+                context.key = key
+                context.stamp = when
+                results = on_timer(when, context)
+                if results is not None:
+                    out.take(results, when)
+        except Exception as error:
+            raise self.fail(error, f"timer {when}", key) from error
+        out.emit(self.context)
+
+
+class _KeyedEach(KeyedOperator):
+    """map, flat_map and filter on a keyed stream, whose functions may hold keyed state."""
+
+    def __init__(self, function: Any, method: str, emit: Callable[[Collector, Any, Any, int], None]) -> None:
+        super().__init__(function)
+        self._method = method
+        self._take = emit
+
+    def process(self, values: list[Any], timestamps: list[int] | None, keys: list[Any] | None, input_index: int) -> None:
+        assert keys is not None
+        table, space = self.table, self.space
+        function = method_of(self.function, self._method)
+        table.load(keys)
+        rows = table.rows
+        out = Collector()
+        take = self._take
+        key = value = None
+        stamps = [MIN_TIMESTAMP] * len(values) if timestamps is None else timestamps
+        try:
+            for key, value, stamp in zip(keys, values, stamps):
+                space.row = rows[key]
+                take(out, function(value), value, stamp)
+        except Exception as error:
+            raise self.fail(error, value, key) from error
+        out.emit(self.context)
+
+
+def _take_one(out: Collector, result: Any, value: Any, stamp: int) -> None:
+    out.values.append(result)
+    out.stamps.append(stamp)
+
+
+def _take_many(out: Collector, result: Any, value: Any, stamp: int) -> None:
+    if result is None:
+        raise TypeError("flat_map returned None; it must return an iterable (an empty one for nothing)")
+    out.take(result, stamp)
+
+
+def _take_if(out: Collector, result: Any, value: Any, stamp: int) -> None:
+    if result:
+        _take_one(out, value, value, stamp)
+
+
+class _KeyedReduce(KeyedOperator):
+    """Rolling reduce: the reduced value after every element."""
+
+    def open(self) -> None:
+        super().open()
+        self._reduce = method_of(self.function, "reduce")
+        self._slot = 1 + self.space.register(Column("_op_state", "reducing", {}))
+
+    def process(self, values: list[Any], timestamps: list[int] | None, keys: list[Any] | None, input_index: int) -> None:
+        assert keys is not None
+        self.table.load(keys)
+        rows, reduce, slot = self.table.rows, self._reduce, self._slot
+        reduced: list[Any] = []
+        key = value = None
+        try:
+            for key, value in zip(keys, values):
+                row = rows[key]
+                current = row[slot]
+                if current is not None:
+                    self.space.row = row
+                    value = reduce(current, value)
+                row[slot] = value
+                row[0] |= 2
+                reduced.append(value)
+        except Exception as error:
+            raise self.fail(error, value, key) from error
+        self.context.emit(reduced, timestamps)
+
+
+@dataclass(frozen=True)
+class _KeyedFactory:
+    func: Any
+
+    def functions(self) -> Sequence[Any]:
+        """The user's function."""
+        return (self.func,)
+
+
+class KeyedProcessOperator(_KeyedFactory):
+    """A KeyedProcessFunction."""
+
+    def create(self) -> Operator:
+        """A fresh instance."""
+        return _KeyedProcess(self.func)
+
+
+class KeyedMapOperator(_KeyedFactory):
+    """map on a keyed stream."""
+
+    def create(self) -> Operator:
+        """A fresh instance."""
+        return _KeyedEach(self.func, "map", _take_one)
+
+
+class KeyedFlatMapOperator(_KeyedFactory):
+    """flat_map on a keyed stream."""
+
+    def create(self) -> Operator:
+        """A fresh instance."""
+        return _KeyedEach(self.func, "flat_map", _take_many)
+
+
+class KeyedFilterOperator(_KeyedFactory):
+    """Filter on a keyed stream."""
+
+    def create(self) -> Operator:
+        """A fresh instance."""
+        return _KeyedEach(self.func, "filter", _take_if)
+
+
+class KeyedReduceOperator(_KeyedFactory):
+    """Rolling reduce on a keyed stream."""
+
+    def create(self) -> Operator:
+        """A fresh instance."""
+        return _KeyedReduce(self.func)
+

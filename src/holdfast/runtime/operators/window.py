@@ -1,0 +1,331 @@
+"""Tumbling windows: one table of rows per window, fired as a whole when time passes its end.
+
+A window that opens and closes within an epoch never touches the store, and needs no timer per key: all keys of a window
+fire together, in the order of the windows' ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.common.output_tag import OutputTag
+from holdfast.common.windows import TimeWindow
+from holdfast.runtime.context import UserRuntimeContext
+from holdfast.runtime.operators.base import MIN_TIMESTAMP, Operator
+from holdfast.runtime.operators.stateless import Collector
+from holdfast.runtime.user_code import close_function, method_of, open_function, user_error
+from holdfast.state.codec import Column, Row
+from holdfast.state.space import StateSpace
+
+__all__ = ["TumblingWindowOperator"]
+
+_CHUNK = 20_000
+"""Results are handed on in batches of about this size."""
+
+
+class _WindowContext:
+    """What a ProcessWindowFunction receives: the window, the times, state per window and per key."""
+
+    __slots__ = ("_operator", "_window")
+
+    def __init__(self, operator: _TumblingWindow) -> None:
+        self._operator = operator
+        self._window = TimeWindow(0, 0)
+
+    def window(self) -> TimeWindow:
+        """The window."""
+        return self._window
+
+    def current_processing_time(self) -> int:
+        """Processing time in ms since the epoch."""
+        return self._operator.context.clock.processing_time
+
+    def current_watermark(self) -> int:
+        """The watermark."""
+        return self._operator.context.clock.watermark
+
+    def window_state(self) -> StateSpace:
+        """State of this key and window; the function clears it in ``clear``, or it goes with the window."""
+        return self._operator.window_space
+
+    def global_state(self) -> StateSpace:
+        """State of this key, across its windows."""
+        return self._operator.global_space()
+
+
+class _TumblingWindow(Operator):
+    def __init__(self, spec: TumblingWindowOperator) -> None:
+        self._spec = spec
+        self._size, self._offset = spec.size_ms, spec.offset_ms
+        self._event_time = spec.event_time
+        self._lateness = spec.allowed_lateness_ms
+        self._tag = spec.late_tag
+        self._time = MIN_TIMESTAMP
+        """Up to where windows have fired, in the operator's time domain."""
+
+    def open(self) -> None:
+        assert self.context.state is not None
+        self.window_space = self.context.state.space("window")
+        self._slot = 1 + self.window_space.register(Column("_op_state", "value", {}))
+        self._time = self.context.clock.watermark if self._event_time else MIN_TIMESTAMP
+        kind, function = self._spec.aggregation or (None, None)
+        self._global: StateSpace | None = None
+        runtime = UserRuntimeContext(self.context, None)
+        self._functions = [f for f in (function, self._window_function()) if f is not None]
+        for each in self._functions:
+            open_function(each, runtime)
+        if kind == "reduce":
+            self._add: Callable[[list[Row], list[Any]], None] = self._adder_of_reduce(method_of(function, "reduce"))
+        elif kind == "aggregate":
+            self._add = self._adder_of_aggregate(function)
+        else:
+            self._add = self._collect_elements
+        self._result: Callable[[Any], Any] | None = function.get_result if kind == "aggregate" else None
+        style = self._spec.window_function[0] if self._spec.window_function else None
+        self._elements_kept = kind is None
+        self._apply = method_of(self._window_function(), "apply") if style == "apply" else None
+        self._process = method_of(self._window_function(), "process") if style == "process" else None
+        self._clear = getattr(self._window_function(), "clear", None) if style == "process" else None
+        self._window_context = _WindowContext(self)
+        if self._spec.keeps_global_state:
+            self.global_space()
+
+    def _window_function(self) -> Any:
+        return self._spec.window_function[1] if self._spec.window_function else None
+
+    def close(self) -> None:
+        for each in self._functions:
+            close_function(each)
+
+    def global_space(self) -> StateSpace:
+        """The space of the function's state per key."""
+        if self._global is None:
+            assert self.context.state is not None
+            self._global = self.context.state.space("global")
+        return self._global
+
+    # adding elements
+
+    def process(self, values: list[Any], timestamps: list[int] | None, keys: list[Any] | None, input_index: int) -> None:
+        assert keys is not None
+        if self._event_time:
+            if timestamps is None or min(timestamps) == MIN_TIMESTAMP:
+                raise user_error(
+                    ValueError(
+                        "Record has Java Long.MIN_VALUE timestamp (= no timestamp marker). Is the time characteristic "
+                        "set, or did you forget to assign timestamps: a WatermarkStrategy with a timestamp assigner in "
+                        "from_source() or assign_timestamps_and_watermarks()?"
+                    ),
+                    self.context.name,
+                    self.context.uid,
+                    values[0 if timestamps is None else timestamps.index(MIN_TIMESTAMP)],
+                )
+            times: list[int] = timestamps
+        else:
+            times = [self.context.clock.processing_time] * len(values)
+        size, offset = self._size, self._offset
+        low, high = min(times), max(times)
+        first = low - (low - offset) % size
+        if high < first + size:
+            self._add_to(first, keys, values, times)
+            return
+        groups: dict[int, list[int]] = {}
+        for position, time in enumerate(times):
+            start = time - (time - offset) % size
+            group = groups.get(start)
+            if group is None:
+                groups[start] = [position]
+            else:
+                group.append(position)
+        for start in sorted(groups):
+            members = groups[start]
+            self._add_to(
+                start, [keys[i] for i in members], [values[i] for i in members], [times[i] for i in members]
+            )
+
+    def _add_to(self, start: int, keys: list[Any], values: list[Any], times: list[int]) -> None:
+        last = start + self._size - 1
+        if self._event_time and last + self._lateness <= self._time:
+            self._late(values, times)
+            return
+        table = self.window_space.table(start)
+        table.load(keys)
+        rows = table.rows
+        kept = [rows[key] for key in keys]
+        try:
+            self._add(kept, values)
+        except Exception as error:
+            at = next((i for i, row in enumerate(kept) if not row[0] & 2), len(kept) - 1)
+            raise user_error(error, self.context.name, self.context.uid, values[at], keys[at]) from error
+        if last <= self._time:  # fired already: every element within the allowed lateness fires it again
+            for key in keys:
+                out = Collector()
+                self._fire_key(out, key, rows[key], start)
+                out.emit(self.context)
+
+    def _late(self, values: list[Any], times: list[int]) -> None:
+        if self._tag is not None:
+            self.context.emit_side(self._tag.tag_id, values, times)
+        else:
+            self.context.clock.late_dropped += len(values)
+
+    def _adder_of_reduce(self, reduce: Callable[[Any, Any], Any]) -> Callable[[list[Row], list[Any]], None]:
+        slot = self._slot
+
+        def add(rows: list[Row], values: list[Any]) -> None:
+            for row, value in zip(rows, values):
+                current = row[slot]
+                row[slot] = value if current is None else reduce(current, value)
+                row[0] |= 2
+
+        return add
+
+    def _adder_of_aggregate(self, function: Any) -> Callable[[list[Row], list[Any]], None]:
+        slot, create, accumulate = self._slot, function.create_accumulator, function.add
+
+        def add(rows: list[Row], values: list[Any]) -> None:
+            for row, value in zip(rows, values):
+                current = row[slot]
+                row[slot] = accumulate(value, create() if current is None else current)
+                row[0] |= 2
+
+        return add
+
+    def _collect_elements(self, rows: list[Row], values: list[Any]) -> None:
+        slot = self._slot
+        for row, value in zip(rows, values):
+            if row[slot] is None:
+                row[slot] = [value]
+            else:
+                row[slot].append(value)
+            row[0] |= 2
+
+    # firing
+
+    def advance_watermark(self, watermark: int) -> None:
+        if self._event_time:
+            self._advance(watermark)
+
+    def advance_processing_time(self, now: int) -> None:
+        if not self._event_time:
+            self._advance(now)
+
+    def _advance(self, time: int) -> None:
+        before, self._time = self._time, time
+        size = self._size
+        for start in sorted(start for start in self.window_space.tables if start is not None):
+            last = start + size - 1
+            if last > time:
+                break
+            if last > before:
+                self._fire(start)
+            if last + self._lateness <= time:
+                self._purge(start)
+
+    def next_processing_time(self) -> int | None:
+        """When the next window of processing time ends."""
+        if self._event_time or not self.window_space.tables:
+            return None
+        return min(start for start in self.window_space.tables if start is not None) + self._size - 1
+
+    def _rows(self, start: int) -> Iterator[tuple[Any, Row]]:
+        """All rows of a window, those in the store included."""
+        table = self.window_space.table(start)
+        yield from [(key, row) for key, row in table.rows.items() if row[self._slot] is not None]
+        if table.in_store:
+            for key, row in table.stored_rows():
+                if key not in table.rows and row[self._slot] is not None:
+                    yield key, row
+
+    def _fire(self, start: int) -> None:
+        last = start + self._size - 1
+        emit = self.context.emit
+        slot = self._slot
+        if self._apply is None and self._process is None:
+            result = self._result
+            rows = [row[slot] for _, row in self._rows(start)]
+            try:
+                results = rows if result is None else [result(accumulator) for accumulator in rows]
+            except Exception as error:
+                raise user_error(error, self.context.name, self.context.uid, f"window {start}") from error
+            for at in range(0, len(results), _CHUNK):
+                part = results[at : at + _CHUNK]
+                emit(part, [last] * len(part))
+            return
+        out = Collector()
+        if self._global is not None:
+            self._global.table().load([key for key, _ in self._rows(start)])
+        for key, row in self._rows(start):
+            self._fire_key(out, key, row, start)
+            if len(out.values) >= _CHUNK:
+                out.emit(self.context)
+                out = Collector()
+        out.emit(self.context)
+
+    def _fire_key(self, out: Collector, key: Any, row: Row, start: int) -> None:
+        last = start + self._size - 1
+        content = row[self._slot]
+        try:
+            if self._result is not None:
+                content = self._result(content)
+            if self._apply is None and self._process is None:
+                out.values.append(content)
+                out.stamps.append(last)
+                return
+            elements = content if self._elements_kept else [content]
+            window = TimeWindow(start, start + self._size)
+            if self._apply is not None:
+                results = self._apply(key, window, elements)
+            else:
+                assert self._process is not None
+                self._make_current(key, row, window)
+                results = self._process(key, self._window_context, elements)
+            if results is not None:
+                out.take(results, last)
+        except Exception as error:
+            raise user_error(error, self.context.name, self.context.uid, f"window {start}", key) from error
+
+    def _make_current(self, key: Any, row: Row, window: TimeWindow) -> None:
+        self._window_context._window = window
+        self.window_space.row = row
+        if self._global is not None:
+            table = self._global.table()
+            table.load((key,))
+            self._global.row = table.rows[key]
+
+    def _purge(self, start: int) -> None:
+        if self._clear is not None:
+            for key, row in self._rows(start):
+                self._make_current(key, row, TimeWindow(start, start + self._size))
+                self._clear(self._window_context)
+        self.window_space.drop(start)
+
+
+@dataclass(frozen=True)
+class TumblingWindowOperator:
+    """A tumbling window with an optional aggregation and an optional window function."""
+
+    size_ms: int
+    offset_ms: int
+    event_time: bool
+    aggregation: tuple[str, Any] | None
+    """``('reduce', f)``, ``('aggregate', f)``, or None: all elements are kept."""
+    window_function: tuple[str, Any] | None = None
+    """``('process', f)`` or ``('apply', f)``."""
+    allowed_lateness_ms: int = 0
+    late_tag: OutputTag | None = None
+
+    @property
+    def keeps_global_state(self) -> bool:
+        """Whether the function may ask for state across windows."""
+        return self.window_function is not None and self.window_function[0] == "process"
+
+    def create(self) -> Operator:
+        """A fresh instance."""
+        return _TumblingWindow(self)
+
+    def functions(self) -> Sequence[Any]:
+        """The user's functions."""
+        return [f[1] for f in (self.aggregation, self.window_function) if f is not None]
