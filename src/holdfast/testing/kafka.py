@@ -1,0 +1,416 @@
+"""A real Kafka broker (KRaft, one JVM) for development and tests; three of them make a cluster.
+
+    python -m holdfast.testing.kafka              # localhost:9092, Ctrl-C stops it
+
+In tests, with random free ports on the loopback interface::
+
+    with KafkaBroker() as kafka:
+        kafka.create_topic("payments", partitions=4)
+        ...
+        kafka.kill()       # kill -9
+        kafka.start()      # on the same data and port
+"""
+
+from __future__ import annotations
+
+import argparse
+import atexit
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from base64 import urlsafe_b64encode
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from holdfast.errors import ConfigurationError, HoldfastError
+from holdfast.runtime.java import find_java
+from holdfast.testing.kafka_distribution import KAFKA_VERSION, fetch_kafka
+
+__all__ = ["KafkaBroker", "KafkaCluster"]
+
+_START_TIMEOUT_S = 90.0
+_STOP_TIMEOUT_S = 30.0
+
+_LOG4J = """\
+rootLogger.level = INFO
+rootLogger.appenderRef.console.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{HH:mm:ss.SSS} %-5p %c{1}: %m%n
+"""
+
+_SMALL = {
+    "auto.create.topics.enable": "false",
+    "offsets.topic.num.partitions": "4",
+    "transaction.state.log.num.partitions": "4",
+    "share.coordinator.state.topic.num.partitions": "1",
+    "group.initial.rebalance.delay.ms": "0",
+    "num.network.threads": "2",
+    "num.io.threads": "4",
+    "log.cleaner.dedupe.buffer.size": "16777216",
+    "broker.session.timeout.ms": "3000",
+    "broker.heartbeat.interval.ms": "500",
+}
+"""For a broker that shares a developer's machine with the job under test."""
+
+_launcher = ThreadPoolExecutor(max_workers=1, thread_name_prefix="kafka-launcher")
+"""Starts all brokers: the kernel ends them with the *thread* that started them, so it must live as long as we do."""
+
+
+def free_ports(n: int) -> list[int]:
+    """``n`` different TCP ports that are free on the loopback interface now."""
+    sockets = [socket.socket() for _ in range(n)]
+    try:
+        for s in sockets:
+            s.bind(("127.0.0.1", 0))
+        return [s.getsockname()[1] for s in sockets]
+    finally:
+        for s in sockets:
+            s.close()
+
+
+class KafkaBroker:
+    """One broker process that is its own controller, or one member of a `KafkaCluster`.
+
+    Args:
+        directory: Where data and log are kept; a temporary directory, removed by `close`, if None.
+        port: The port clients connect to; a free one if None.
+        properties: Broker settings (``server.properties``) on top of the defaults.
+        heap: The JVM's ``-Xmx``.
+        node_id: The broker's id.
+        host: The address to listen on; what clients are told.
+        version: The Kafka version to run.
+    """
+
+    def __init__(
+        self,
+        directory: str | Path | None = None,
+        *,
+        port: int | None = None,
+        properties: Mapping[str, str] | None = None,
+        heap: str = "512m",
+        node_id: int = 1,
+        host: str = "127.0.0.1",
+        version: str = KAFKA_VERSION,
+    ) -> None:
+        self._temporary = directory is None
+        self.directory = Path(tempfile.mkdtemp(prefix="holdfast-kafka-") if directory is None else directory)
+        self.host = host
+        self.node_id = node_id
+        ports = free_ports(2)
+        self.port = ports[0] if port is None else port
+        self.controller_port = ports[1]
+        self.heap = heap
+        self.version = version
+        self.properties = dict(properties or {})
+        self.voters = ""
+        self.cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        self.replication = 1
+        self._process: subprocess.Popen[bytes] | None = None
+        self._paused = False
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """What clients connect to, e.g. ``127.0.0.1:45123``."""
+        return f"{self.host}:{self.port}"
+
+    @property
+    def log_file(self) -> Path:
+        """The broker's own log."""
+        return self.directory / "broker.log"
+
+    @property
+    def pid(self) -> int:
+        """The process id of the running broker."""
+        if self._process is None:
+            raise HoldfastError("the Kafka broker is not running")
+        return self._process.pid
+
+    def start(self, *, wait: bool = True) -> KafkaBroker:
+        """Start the broker (again, on the data it has); returns when it answers.
+
+        Raises:
+            ConfigurationError: Java is missing or wrong, Kafka could not be fetched, or the port is taken.
+            HoldfastError: the broker ended or did not answer in time; ends with the tail of its log.
+        """
+        if self._process is not None and self._process.poll() is None:
+            return self
+        java = find_java()
+        jars = fetch_kafka(java, self.version)
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((self.host, self.port))
+            except OSError as error:
+                raise ConfigurationError(
+                    f"Kafka cannot listen on {self.bootstrap_servers}: {error.strerror}. Stop what uses the port, or choose "
+                    f"another one (--port)"
+                ) from error
+        self.directory.mkdir(parents=True, exist_ok=True)
+        config = self._write_config()
+        jvm = [
+            str(java.executable), f"-Xmx{self.heap}", "-Xms128m", "-XX:+ExitOnOutOfMemoryError", "-Djava.awt.headless=true",
+            f"-Dlog4j2.configurationFile={self.directory / 'log4j2.properties'}", "-cp", f"{jars}/*",
+        ]  # fmt: skip
+        with self.log_file.open("ab") as log:
+            if not (self.directory / "data" / "meta.properties").exists():
+                subprocess.run(
+                    [*jvm, "kafka.tools.StorageTool", "format", "-t", self.cluster_id, "-c", str(config), "--ignore-formatted"],
+                    stdin=subprocess.DEVNULL, stdout=log, stderr=log, check=False, timeout=_START_TIMEOUT_S,
+                )  # fmt: skip
+            setpriv = shutil.which("setpriv")
+            die_with_us = [setpriv, "--pdeathsig", "KILL"] if setpriv else []
+            command = [*die_with_us, *jvm, "kafka.Kafka", str(config)]
+            self._process = _launcher.submit(
+                subprocess.Popen, command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            ).result()
+        atexit.register(self.kill)
+        if wait:
+            self.wait_ready()
+        return self
+
+    def wait_ready(self) -> None:
+        """Return when the broker answers clients.
+
+        Raises:
+            HoldfastError: it ended, or did not answer in time; ends with the tail of its log.
+        """
+        admin = AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0})
+        deadline = time.monotonic() + _START_TIMEOUT_S
+        while time.monotonic() < deadline:
+            if self._process is None or self._process.poll() is not None:
+                raise HoldfastError(f"the Kafka broker ended at start; the tail of {self.log_file}:\n{self._log_tail()}")
+            try:
+                if self.node_id in admin.list_topics(timeout=1).brokers:
+                    return
+            except Exception:  # not up yet: whatever the client says of it
+                time.sleep(0.05)
+        raise HoldfastError(f"no answer from the Kafka broker; the tail of {self.log_file}:\n{self._log_tail()}")
+
+    def stop(self) -> None:
+        """Shut down in order (SIGTERM), as an operator would."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """``kill -9``."""
+        self._end(signal.SIGKILL)
+
+    def restart(self) -> KafkaBroker:
+        """Stop and start on the same data and ports."""
+        self.stop()
+        return self.start()
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Within the block the process stands still (SIGSTOP): connections stay open, nothing answers."""
+        self.pause()
+        try:
+            yield
+        finally:
+            self.resume()
+
+    def pause(self) -> None:
+        """SIGSTOP."""
+        os.kill(self.pid, signal.SIGSTOP)
+        self._paused = True
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        os.kill(self.pid, signal.SIGCONT)
+        self._paused = False
+
+    def close(self) -> None:
+        """Kill the broker, and remove its directory if it was a temporary one."""
+        self.kill()
+        atexit.unregister(self.kill)
+        if self._temporary:
+            shutil.rmtree(self.directory, ignore_errors=True)
+
+    def admin(self) -> AdminClient:
+        """A fresh admin client."""
+        return AdminClient({"bootstrap.servers": self.bootstrap_servers})
+
+    def create_topic(self, name: str, partitions: int = 1, **config: str) -> None:
+        """Create a topic and wait until it can be used. Settings with ``_`` for ``.``: ``cleanup_policy="compact"``."""
+        create_topic(self.admin(), name, partitions, self.replication, config)
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic and wait until it is gone."""
+        admin = self.admin()
+        admin.delete_topics([name])[name].result()
+        while name in admin.list_topics(timeout=10).topics:
+            time.sleep(0.02)
+
+    def __enter__(self) -> KafkaBroker:
+        return self.start()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+    def _end(self, how: signal.Signals) -> None:
+        process = self._process
+        if process is None:
+            return
+        if self._paused and process.poll() is None:
+            self.resume()
+        process.send_signal(how)
+        try:
+            process.wait(_STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        self._process = None
+
+    def _log_tail(self) -> str:
+        return "\n".join(self.log_file.read_text(errors="replace").splitlines()[-25:])
+
+    def _write_config(self) -> Path:
+        replicas = str(self.replication)
+        settings = {
+            **_SMALL,
+            "process.roles": "broker,controller",
+            "node.id": str(self.node_id),
+            "controller.quorum.voters": self.voters or f"{self.node_id}@127.0.0.1:{self.controller_port}",
+            "controller.listener.names": "CONTROLLER",
+            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+            "listeners": f"PLAINTEXT://{self.host}:{self.port},CONTROLLER://127.0.0.1:{self.controller_port}",
+            "advertised.listeners": f"PLAINTEXT://{self.host}:{self.port}",
+            "log.dirs": str(self.directory / "data"),
+            "default.replication.factor": replicas,
+            "offsets.topic.replication.factor": replicas,
+            "transaction.state.log.replication.factor": replicas,
+            "transaction.state.log.min.isr": str(max(1, self.replication - 1)),
+            "share.coordinator.state.topic.replication.factor": replicas,
+            "share.coordinator.state.topic.min.isr": str(max(1, self.replication - 1)),
+            "min.insync.replicas": str(max(1, self.replication - 1)),
+            **self.properties,
+        }
+        (self.directory / "log4j2.properties").write_text(_LOG4J)
+        path = self.directory / "server.properties"
+        path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        return path
+
+
+class KafkaCluster:
+    """Several brokers that form one cluster, topics replicated to all of them.
+
+    Args:
+        n: How many.
+        properties: Broker settings for all of them.
+        heap: Each JVM's ``-Xmx``.
+    """
+
+    def __init__(self, n: int = 3, *, properties: Mapping[str, str] | None = None, heap: str = "384m") -> None:
+        self.brokers = [KafkaBroker(node_id=i + 1, properties=properties, heap=heap) for i in range(n)]
+        voters = ",".join(f"{b.node_id}@127.0.0.1:{b.controller_port}" for b in self.brokers)
+        for broker in self.brokers:
+            broker.voters = voters
+            broker.replication = n
+            broker.cluster_id = self.brokers[0].cluster_id
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """All brokers, for clients."""
+        return ",".join(b.bootstrap_servers for b in self.brokers)
+
+    def start(self) -> KafkaCluster:
+        """Start every broker that is not running; returns when all of them answer."""
+        for broker in self.brokers:
+            broker.start(wait=False)
+        for broker in self.brokers:
+            broker.wait_ready()
+        return self
+
+    def close(self) -> None:
+        """Kill all brokers and remove their data."""
+        for broker in self.brokers:
+            broker.close()
+
+    def admin(self) -> AdminClient:
+        """A fresh admin client."""
+        return AdminClient({"bootstrap.servers": self.bootstrap_servers})
+
+    def create_topic(self, name: str, partitions: int = 1, **config: str) -> None:
+        """Create a topic replicated to all brokers. Settings with ``_`` for ``.``."""
+        create_topic(self.admin(), name, partitions, len(self.brokers), config)
+
+    def leader(self, topic: str, partition: int = 0) -> KafkaBroker:
+        """The broker that leads the partition."""
+        found = self.admin().list_topics(topic, timeout=10).topics[topic].partitions[partition].leader
+        return next(b for b in self.brokers if b.node_id == found)
+
+    def __enter__(self) -> KafkaCluster:
+        return self.start()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+
+def create_topic(admin: AdminClient, name: str, partitions: int, replication: int, config: Mapping[str, str]) -> None:
+    """Create a topic and wait until every partition has a leader."""
+    settings = {key.replace("_", "."): value for key, value in config.items()}
+    admin.create_topics([NewTopic(name, partitions, replication, config=settings)])[name].result()
+    while True:
+        topic = admin.list_topics(timeout=10).topics.get(name)
+        if topic and len(topic.partitions) == partitions and all(p.leader >= 0 for p in topic.partitions.values()):
+            return
+        time.sleep(0.02)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one broker in the foreground until Ctrl-C."""
+    parser = argparse.ArgumentParser(prog="python -m holdfast.testing.kafka", description=main.__doc__)
+    parser.add_argument("--host", default="localhost")
+    parser.add_argument("--port", type=int, default=9092)
+    parser.add_argument("--directory", help="keep the data here (default: a temporary directory, removed at the end)")
+    parser.add_argument("--topic", action="append", default=[], metavar="NAME[:PARTITIONS]", help="create this topic")
+    options = parser.parse_args(arguments)
+    broker = KafkaBroker(
+        options.directory, host=options.host, port=options.port, properties={"auto.create.topics.enable": "true"}
+    )
+    stopping = False
+
+    def stop(signum: int, frame: object) -> None:
+        nonlocal stopping
+        stopping = True
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, stop)
+    try:
+        print("Starting Kafka ...", flush=True)
+        broker.start()
+        existing = broker.admin().list_topics(timeout=10).topics
+        for spec in options.topic:
+            name, _, partitions = spec.partition(":")
+            if name not in existing:
+                broker.create_topic(name, int(partitions or 1))
+        print(f"Kafka {broker.version} on {broker.bootstrap_servers}, log in {broker.log_file}. Ctrl-C stops it.", flush=True)
+        while broker._process is not None and broker._process.poll() is None and not stopping:
+            time.sleep(0.2)
+        print(f"The broker ended:\n{broker._log_tail()}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("Stopping Kafka ...", flush=True)
+        broker.stop()
+        return 0
+    except HoldfastError as error:
+        print(error, file=sys.stderr)
+        return 1
+    finally:
+        broker.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

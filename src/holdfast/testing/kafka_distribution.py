@@ -1,0 +1,69 @@
+"""Apache Kafka's jars: fetched once by the Ivy that PySpark ships, kept under ``~/.cache/holdfast``."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+
+from holdfast.errors import ConfigurationError
+from holdfast.runtime.java import Java
+
+__all__ = ["KAFKA_VERSION", "fetch_kafka"]
+
+KAFKA_VERSION = "4.1.0"
+_FETCH_TIMEOUT_S = 600.0
+
+
+def cache_directory() -> Path:
+    """Where downloaded distributions are kept (``XDG_CACHE_HOME`` is honoured)."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "holdfast"
+
+
+def fetch_kafka(java: Java, version: str = KAFKA_VERSION) -> Path:
+    """The directory with the jars of that Kafka version, downloaded (about 43 MB, half a minute) if it is not there.
+
+    Raises:
+        ConfigurationError: the download failed; ends with Ivy's own words.
+    """
+    target = cache_directory() / f"kafka-{version}"
+    if (target / f"kafka_2.13-{version}.jar").exists():
+        return target
+    pyspark = find_spec("pyspark")
+    if pyspark is None or pyspark.origin is None:
+        raise ConfigurationError("Kafka's jars are fetched by the Ivy in PySpark, which is missing: pip install pyspark")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f"kafka-{version}-", dir=target.parent) as scratch:
+        jars = Path(scratch, "jars")
+        command = [
+            str(java.executable), "-cp", str(Path(pyspark.origin).parent / "jars" / "*"), "org.apache.ivy.Main",
+            "-cache", str(Path(scratch, "ivy")), "-dependency", "org.apache.kafka", "kafka_2.13", version,
+            "-confs", "default", "-retrieve", f"{jars}/[artifact]-[revision](-[classifier]).[ext]",
+        ]  # fmt: skip
+        try:
+            done = subprocess.run(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                timeout=_FETCH_TIMEOUT_S,
+                check=False,
+            )
+            said = done.stdout.decode(errors="replace")
+        except subprocess.TimeoutExpired:
+            said = f"no end within {_FETCH_TIMEOUT_S:g} s"
+        if not (jars / f"kafka_2.13-{version}.jar").exists():
+            raise ConfigurationError(
+                f"Kafka {version} could not be downloaded (a Maven repository must be reachable, or put its jars into "
+                f"{target} yourself). Ivy's last words:\n" + "\n".join(said.splitlines()[-15:])
+            )
+        try:
+            jars.rename(target)
+        except OSError:  # somebody else was quicker; or a half-made directory is in the way
+            if not (target / f"kafka_2.13-{version}.jar").exists():
+                shutil.rmtree(target, ignore_errors=True)
+                jars.rename(target)
+    return target
