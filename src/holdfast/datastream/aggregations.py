@@ -1,0 +1,96 @@
+"""The rolling aggregations of a keyed stream: sum, min, max, min_by, max_by, as reduce functions.
+
+A position is an index, a field's name (of a Row, a named tuple or a dict), or 0 for elements that are plain numbers.
+Results are new elements; what is in the state is never changed in place.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.common.types import Row
+
+__all__ = ["Max", "MaxBy", "Min", "MinBy", "Sum"]
+
+
+class _ByPosition:
+    """What the aggregations share: reading and replacing one field."""
+
+    def __init__(self, position: int | str) -> None:
+        if isinstance(position, bool) or not isinstance(position, (int, str)):
+            raise TypeError(
+                f"{type(self).__name__} takes a field's index or name, not a {type(position).__name__} ({position!r})."
+            )
+        self.position = position
+
+    def read(self, element: Any) -> Any:
+        """The field of ``element`` at the position."""
+        position = self.position
+        if isinstance(element, (Row, dict)):
+            return element[position]
+        if isinstance(element, (tuple, list)):
+            return getattr(element, position) if isinstance(position, str) else element[position]
+        if position != 0:
+            raise TypeError(
+                f"there is no field {position!r} in a {type(element).__name__} ({element!r}): an element that is not a "
+                "tuple, list, Row or dict is aggregated as a whole, with position 0"
+            )
+        return element
+
+    def replaced(self, element: Any, field: Any) -> Any:
+        """A copy of ``element`` with the field at the position replaced."""
+        position = self.position
+        if isinstance(element, dict):
+            return {**element, position: field}
+        if isinstance(element, Row):
+            row = Row.of_values(list(element), element._fields, element.get_row_kind())
+            row[position] = field
+            return row
+        if isinstance(element, (tuple, list)):
+            names = getattr(element, "_fields", ())
+            fields = list(element)
+            fields[names.index(position) if isinstance(position, str) else position] = field
+            if isinstance(element, list):
+                return fields
+            return type(element)._make(fields) if names else tuple(fields)  # type: ignore[attr-defined]
+        return field
+
+
+class Sum(_ByPosition):
+    """Adds up one field; the others stay those of the first element."""
+
+    def __call__(self, first: Any, second: Any) -> Any:
+        """The sum so far."""
+        return self.replaced(first, self.read(first) + self.read(second))
+
+
+class Min(_ByPosition):
+    """The least of one field; the others stay those of the first element."""
+
+    def __call__(self, first: Any, second: Any) -> Any:
+        """The minimum so far."""
+        return self.replaced(first, min(self.read(first), self.read(second)))
+
+
+class Max(_ByPosition):
+    """The greatest of one field; the others stay those of the first element."""
+
+    def __call__(self, first: Any, second: Any) -> Any:
+        """The maximum so far."""
+        return self.replaced(first, max(self.read(first), self.read(second)))
+
+
+class MinBy(_ByPosition):
+    """The element with the least field; the first one on ties."""
+
+    def __call__(self, first: Any, second: Any) -> Any:
+        """The element with the minimum so far."""
+        return second if self.read(second) < self.read(first) else first
+
+
+class MaxBy(_ByPosition):
+    """The element with the greatest field; the first one on ties."""
+
+    def __call__(self, first: Any, second: Any) -> Any:
+        """The element with the maximum so far."""
+        return second if self.read(second) > self.read(first) else first

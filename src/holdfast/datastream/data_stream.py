@@ -1,0 +1,358 @@
+"""DataStream: records on their way through the program, and what can be done with them.
+
+Every call adds to the program's graph; nothing runs before ``env.execute()`` or ``execute_and_collect()``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from holdfast.common.typeinfo import TypeInformation, Types
+from holdfast.common.watermark_strategy import WatermarkStrategy
+from holdfast.connectors.base import Sink
+from holdfast.connectors.collect import CollectSink
+from holdfast.connectors.print import PrintSink
+from holdfast.datastream.data_stream_sink import CloseableIterator, DataStreamSink
+from holdfast.datastream.function_checks import check_function, check_object, method_of
+from holdfast.datastream.functions import KeyedProcessFunction, ProcessFunction
+from holdfast.datastream.operator_settings import MAX_KEY_GROUPS, OperatorSettings, check_count
+from holdfast.common.output_tag import OutputTag
+from holdfast.errors import ConfigurationError
+from holdfast.graph.transformations import (
+    OperatorTransformation,
+    Partitioned,
+    Physical,
+    SideOutput,
+    Transformation,
+    Union,
+)
+from holdfast.runtime.operators.base import OperatorFactory
+from holdfast.runtime.operators.stateless import (
+    FilterOperator,
+    FlatMapOperator,
+    MapOperator,
+    ProcessOperator,
+    SinkOperator,
+    TimestampsAndWatermarksOperator,
+)
+from holdfast.runtime.plan import Partitioning
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from holdfast.common.execution_config import ExecutionConfig
+    from holdfast.datastream.stream_execution_environment import StreamExecutionEnvironment
+
+__all__ = ["CloseableIterator", "DataStream", "DataStreamSink", "KeyedStream", "WindowedStream"]
+
+
+class DataStream(OperatorSettings):
+    """A stream of elements. Made by the environment's sources and by the methods of other streams."""
+
+    def __init__(self, env: StreamExecutionEnvironment, transformation: Transformation) -> None:
+        self._env = env
+        self._transformation = transformation
+
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        raise TypeError(
+            f"a {type(self).__name__} cannot be used inside a function: it exists only where the program is built"
+        )
+
+    # ---- the operator behind the stream -----------------------------------------------------------------------------
+
+    def get_name(self) -> str:
+        """The name of the operator that makes this stream."""
+        return self._operator("get_name").name
+
+    def set_max_parallelism(self, max_parallelism: int) -> Self:
+        """Set the number of the operator's key groups: the highest parallelism it can ever have.
+
+        It cannot change once there is a checkpoint.
+        """
+        operator = self._operator("set_max_parallelism")
+        operator.max_parallelism = check_count(max_parallelism, "max parallelism", most=MAX_KEY_GROUPS)
+        return self
+
+    def force_non_parallel(self) -> Self:
+        """Set the operator's parallelism and max parallelism to 1."""
+        operator = self._operator("force_non_parallel")
+        operator.parallelism = operator.max_parallelism = 1
+        return self
+
+    def start_new_chain(self) -> Self:
+        """Never run the operator in one task with the one before it."""
+        self._operator("start_new_chain").starts_chain = True
+        return self
+
+    def get_type(self) -> TypeInformation:
+        """The type of the elements; pickled Python objects unless one was declared."""
+        return self._transformation.output_type or Types.PICKLED_BYTE_ARRAY()
+
+    def get_execution_environment(self) -> StreamExecutionEnvironment:
+        """The environment this stream belongs to."""
+        return self._env
+
+    def get_execution_config(self) -> ExecutionConfig:
+        """The environment's ExecutionConfig."""
+        return self._env.get_config()
+
+    def _operator(self, call: str) -> Physical:
+        if not isinstance(self._transformation, Physical):
+            raise ConfigurationError(
+                f"{call}() belongs to an operator, and this {self._what()} is none: call it on the operator after it."
+            )
+        return self._transformation
+
+    def _what(self) -> str:
+        if isinstance(self._transformation, Partitioned):
+            return f"stream partitioned by {self._transformation.partitioning.value}"
+        return "union" if isinstance(self._transformation, Union) else "side output"
+
+    # ---- element by element -----------------------------------------------------------------------------------------
+
+    def map(self, func: Callable[[Any], Any] | Any, output_type: TypeInformation | None = None) -> DataStream:
+        """One element for each element.
+
+        Args:
+            func: A callable ``value -> value`` or a MapFunction.
+            output_type: The type of the results, if declared.
+        """
+        check_function(func, "map", ("value",), "map()")
+        return self._then("Map", MapOperator(func), func, output_type)
+
+    def flat_map(self, func: Callable[[Any], Any] | Any, output_type: TypeInformation | None = None) -> DataStream:
+        """Any number of elements for each element.
+
+        Args:
+            func: A callable ``value -> iterable`` or a FlatMapFunction; a generator is fine.
+            output_type: The type of the results, if declared.
+        """
+        check_function(func, "flat_map", ("value",), "flat_map()")
+        return self._then("FlatMap", FlatMapOperator(func), func, output_type, side_outputs=True)
+
+    def filter(self, func: Callable[[Any], Any] | Any) -> DataStream:
+        """Only the elements for which the function returns something true.
+
+        Args:
+            func: A callable ``value -> bool`` or a FilterFunction.
+        """
+        check_function(func, "filter", ("value",), "filter()")
+        return self._then("Filter", FilterOperator(func), func, self._transformation.output_type)
+
+    def process(self, func: ProcessFunction, output_type: TypeInformation | None = None) -> DataStream:
+        """What a ProcessFunction makes of each element; it knows the element's timestamp and may use side outputs.
+
+        Args:
+            func: The ProcessFunction. State and timers need ``key_by`` first, and a KeyedProcessFunction.
+            output_type: The type of the results, if declared.
+
+        Raises:
+            TypeError: ``func`` is of another class.
+        """
+        if isinstance(func, KeyedProcessFunction):
+            raise TypeError(
+                f"process() on a stream without keys got the KeyedProcessFunction {type(func).__name__}: state and "
+                "timers belong to keys. Call key_by(...) before process(...)."
+            )
+        check_object(func, ProcessFunction, {"process_element": ("value", "ctx")}, "process()")
+        return self._then("Process", ProcessOperator(func), func, output_type, side_outputs=True)
+
+    def assign_timestamps_and_watermarks(self, watermark_strategy: WatermarkStrategy) -> DataStream:
+        """The same elements with event time, as the strategy says."""
+        if not isinstance(watermark_strategy, WatermarkStrategy):
+            raise TypeError(
+                f"assign_timestamps_and_watermarks() takes a WatermarkStrategy, not {watermark_strategy!r}; make one "
+                "with WatermarkStrategy.for_bounded_out_of_orderness(...) and the like."
+            )
+        factory = TimestampsAndWatermarksOperator(watermark_strategy)
+        output_type = self._transformation.output_type
+        return self._then("Timestamps/Watermarks", factory, watermark_strategy, output_type, role="watermark strategy")
+
+    def get_side_output(self, output_tag: OutputTag) -> DataStream:
+        """The elements that this stream's operator emits with the tag.
+
+        Raises:
+            TypeError: it is no OutputTag.
+            ConfigurationError: the operator has no side outputs.
+        """
+        if not isinstance(output_tag, OutputTag):
+            raise TypeError(f"get_side_output() takes an OutputTag, not {output_tag!r}.")
+        operator = self._transformation
+        if not isinstance(operator, OperatorTransformation) or not operator.side_outputs:
+            what = operator if isinstance(operator, Physical) else f"a {self._what()}"
+            raise ConfigurationError(
+                f"{what} has no side outputs. Call get_side_output(...) on the very stream that process(...), "
+                "flat_map(...) or a window operation returned."
+            )
+        return DataStream(
+            self._env, SideOutput(inputs=(operator,), tag=output_tag.tag_id, output_type=output_tag.type_info)
+        )
+
+    # ---- where elements go ------------------------------------------------------------------------------------------
+
+    def union(self, *streams: DataStream) -> DataStream:
+        """The elements of this stream and of all the others, in no particular order between them."""
+        for stream in streams:
+            if not isinstance(stream, DataStream):
+                raise TypeError(f"union() takes streams, not {stream!r}.")
+            if stream._env is not self._env:
+                raise ConfigurationError("union() takes streams of one environment; these belong to two.")
+        inputs = tuple(s._transformation for s in (self, *streams))
+        return DataStream(self._env, Union(inputs=inputs, output_type=self._transformation.output_type))
+
+    def key_by(self, key_selector: Callable[[Any], Any] | Any, key_type: TypeInformation | None = None) -> KeyedStream:
+        """Partition by key: all elements of a key go to one subtask, in order, and state is kept per key.
+
+        Args:
+            key_selector: A callable ``value -> key`` or a KeySelector. It must always give the same key for the same
+                element.
+            key_type: The type of the keys, if declared.
+        """
+        check_function(key_selector, "get_key", ("value",), "key_by()")
+        select = method_of(key_selector, "get_key")
+        return KeyedStream(self, self._partitioned(Partitioning.HASH, key_selector=select), key_type)
+
+    def partition_custom(
+        self, partitioner: Callable[[Any, int], int] | Any, key_selector: Callable[[Any], Any] | Any
+    ) -> DataStream:
+        """Send each element to the subtask that the user's function picks.
+
+        Args:
+            partitioner: A callable ``(key, num_partitions) -> int`` or a Partitioner.
+            key_selector: A callable ``value -> key`` or a KeySelector.
+        """
+        check_function(partitioner, "partition", ("key", "num_partitions"), "partition_custom()")
+        check_function(key_selector, "get_key", ("value",), "partition_custom()")
+        node = self._partitioned(
+            Partitioning.CUSTOM,
+            key_selector=method_of(key_selector, "get_key"),
+            partitioner=method_of(partitioner, "partition"),
+        )
+        return DataStream(self._env, node)
+
+    def shuffle(self) -> DataStream:
+        """Spread the elements over the next operator's subtasks at random, evenly."""
+        return self._spread(Partitioning.SHUFFLE)
+
+    def rebalance(self) -> DataStream:
+        """Spread the elements over the next operator's subtasks in turn."""
+        return self._spread(Partitioning.REBALANCE)
+
+    def rescale(self) -> DataStream:
+        """Spread the elements in turn over a part of the next operator's subtasks, those next to the sender."""
+        return self._spread(Partitioning.RESCALE)
+
+    def forward(self) -> DataStream:
+        """Send each element to the next operator's subtask of the same number; needs equal parallelism."""
+        return self._spread(Partitioning.FORWARD)
+
+    def broadcast(self) -> DataStream:
+        """Send each element to every subtask of the next operator."""
+        return self._spread(Partitioning.BROADCAST)
+
+    def _spread(self, partitioning: Partitioning) -> DataStream:
+        return DataStream(self._env, self._partitioned(partitioning))
+
+    def _partitioned(self, partitioning: Partitioning, **how: Any) -> Partitioned:
+        return Partitioned(
+            inputs=(self._transformation,),
+            output_type=self._transformation.output_type,
+            partitioning=partitioning,
+            **how,
+        )
+
+    # ---- where it ends ----------------------------------------------------------------------------------------------
+
+    def sink_to(self, sink: Sink) -> DataStreamSink:
+        """Write the elements to a sink (Kafka, files, ...).
+
+        Raises:
+            TypeError: it is no sink.
+        """
+        return self._sink_to(sink, type(sink).__name__, "sink_to()")
+
+    def add_sink(self, sink_func: Sink) -> DataStreamSink:
+        """Write the elements to a sink; Flink's older name of ``sink_to``."""
+        return self._sink_to(sink_func, type(sink_func).__name__, "add_sink()")
+
+    def print(self, sink_identifier: str | None = None) -> DataStreamSink:
+        """Write the elements' texts to standard output, as Flink does.
+
+        Args:
+            sink_identifier: Put before each line. With more than one subtask the subtask's number goes there, too.
+        """
+        return self._sink_to(
+            PrintSink(sink_identifier, self._transformation.output_type), "Print to Std. Out", "print()"
+        )
+
+    def execute_and_collect(self, job_execution_name: str | None = None, limit: int | None = None) -> Any:
+        """Run the program as far as it is built, and read this stream's elements.
+
+        Args:
+            job_execution_name: The job's name.
+            limit: Read no more than so many, cancel the job, and return them as a list.
+
+        Returns:
+            A CloseableIterator over the elements, or a list when there is a limit.
+
+        Raises:
+            JobFailed: the job failed (also while iterating).
+        """
+        if limit is not None:
+            check_count(limit, "limit")
+        sink = CollectSink()
+        end = self._sink_to(sink, "Data stream collect sink", "execute_and_collect()")
+        before = (
+            self._transformation.inputs[0] if isinstance(self._transformation, SideOutput) else self._transformation
+        )
+        if isinstance(before, Physical):
+            end.set_parallelism(before.parallelism)  # so that it is chained: no shuffle only to collect
+        client = self._env.execute_async(job_execution_name or "DataStream Collect")
+        results = CloseableIterator(sink.results(client), client)
+        if limit is None:
+            return results
+        with results:
+            return list(islice(results, limit))
+
+    def _sink_to(self, sink: Sink, name: str, where: str) -> DataStreamSink:
+        if not isinstance(sink, Sink):
+            remedy = " Call build() on it." if hasattr(sink, "build") else ""
+            raise TypeError(f"{where} takes a Sink, not a {type(sink).__name__}.{remedy}")
+        node = self._env._add_operator(
+            inputs=(self._transformation,),
+            kind="Sink",
+            name=name,
+            factory=SinkOperator(sink),
+            functions=(("sink", sink),),
+            is_sink=True,
+        )
+        return DataStreamSink(node)
+
+    def _then(
+        self,
+        kind: str,
+        factory: OperatorFactory,
+        func: Any,
+        output_type: Any,
+        *,
+        role: str = "function",
+        functions: tuple[tuple[str, Any], ...] = (),
+        **settings: Any,
+    ) -> DataStream:
+        node = self._env._add_operator(
+            inputs=(self._transformation,),
+            kind=kind,
+            name=kind,
+            factory=factory,
+            functions=functions or ((role, func),),
+            output_type=Types.ROW(output_type) if isinstance(output_type, list) else output_type,
+            **settings,
+        )
+        return DataStream(self._env, node)
+
+
+# KeyedStream is a DataStream that DataStream.key_by makes: each module needs the other, this one comes first.
+from holdfast.datastream.keyed_stream import KeyedStream  # noqa: E402
+from holdfast.datastream.windowed_stream import WindowedStream  # noqa: E402

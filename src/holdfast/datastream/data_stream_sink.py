@@ -1,0 +1,78 @@
+"""The ends of streams: a sink's settings, and the results of execute_and_collect."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from holdfast.common.job_client import JobClient
+from holdfast.datastream.operator_settings import OperatorSettings
+from holdfast.graph.transformations import OperatorTransformation
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = ["CloseableIterator", "DataStreamSink"]
+
+
+class DataStreamSink(OperatorSettings):
+    """A sink at the end of a stream: what ``sink_to``, ``add_sink`` and ``print`` return, for its settings."""
+
+    def __init__(self, transformation: OperatorTransformation) -> None:
+        self._transformation = transformation
+
+    def _operator(self, call: str) -> OperatorTransformation:
+        return self._transformation
+
+
+class CloseableIterator:
+    """The results of ``execute_and_collect``: an iterator that ends with the job. Closing it cancels the job.
+
+    Examples:
+        >>> with stream.execute_and_collect() as results:  # doctest: +SKIP
+        ...     for value in results:
+        ...         print(value)
+    """
+
+    def __init__(self, values: Iterator[Any], client: JobClient) -> None:
+        self._values = iter(values)
+        self._client = client
+        self._open = True
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Any:
+        if not self._open:
+            raise StopIteration
+        try:
+            return next(self._values)
+        except StopIteration:
+            self._open = False
+            self._client.get_job_execution_result().result()  # raises if the job did not end well
+            raise
+
+    def next(self) -> Any:
+        """The next result.
+
+        Raises:
+            StopIteration: the job has ended and there is no more.
+            JobFailed: the job failed.
+        """
+        return next(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Cancel the job unless it has ended, and wait until it has. Nothing more can be read."""
+        if self._open:
+            self._open = False
+            if not self._client.get_job_status().result().is_globally_terminal_state():
+                self._client.cancel().result()

@@ -1,0 +1,107 @@
+"""What a user hands in where a function is wanted, checked when the program is built, not at the first record."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from holdfast.datastream.functions import Function
+from holdfast.errors import ConfigurationError
+
+__all__ = ["check_function", "check_object", "method_of"]
+
+
+def check_function(func: Any, method: str, arguments: Sequence[str], where: str) -> Any:
+    """A plain callable, or an object with the method (of the Function class made for the place).
+
+    Args:
+        func: What the user gave.
+        method: The method of the class that may be given, e.g. ``map``.
+        arguments: What the function is called with, for messages.
+        where: The call it was given to, for messages, e.g. ``map()``.
+
+    Returns:
+        ``func`` itself.
+
+    Raises:
+        TypeError: it is neither.
+        ConfigurationError: it does not take these arguments.
+    """
+    _reject_class(func, where)
+    target = getattr(func, method, None)
+    if not callable(target):
+        if isinstance(func, Function) or not callable(func):
+            raise TypeError(
+                f"{where} takes a function ({', '.join(arguments)}) -> ... or an object with a method {method}(), "
+                f"not {_describe(func)}."
+            )
+        target = func
+    _check_arguments(target, arguments, where)
+    return func
+
+
+def check_object(func: Any, wanted: type, methods: dict[str, Sequence[str]], where: str, hint: str = "") -> Any:
+    """An object of a Function class, with its methods.
+
+    Args:
+        func: What the user gave.
+        wanted: The class it must be of.
+        methods: What is called on it, and the arguments of each.
+        where: The call it was given to, for messages.
+        hint: What else to say when it is of another class.
+
+    Returns:
+        ``func`` itself.
+
+    Raises:
+        TypeError: it is something else.
+        ConfigurationError: a method does not take these arguments.
+    """
+    _reject_class(func, where)
+    if not isinstance(func, wanted):
+        raise TypeError(f"{where} takes a {wanted.__name__}, not {_describe(func)}.{' ' + hint if hint else ''}")
+    for method, arguments in methods.items():
+        _check_arguments(getattr(func, method), arguments, where)
+    return func
+
+
+def method_of(func: Any, method: str) -> Callable[..., Any]:
+    """What to call, of something that `check_function` let pass and that runs outside of any operator.
+
+    Raises:
+        ConfigurationError: it wants to be opened, which only functions in an operator are.
+    """
+    if isinstance(func, Function) and (type(func).open is not Function.open or type(func).close is not Function.close):
+        raise ConfigurationError(
+            f"{type(func).__name__} has an open() or close() of its own, but {method}() is called between operators, "
+            "where there is no runtime context: prepare what it needs in __init__."
+        )
+    target: Callable[..., Any] = getattr(func, method, func)
+    return target
+
+
+def _reject_class(func: Any, where: str) -> None:
+    if isinstance(func, type) and issubclass(func, Function):
+        raise TypeError(f"{where} got the class {func.__name__}; give it an object: {func.__name__}(...).")
+
+
+def _check_arguments(target: Any, arguments: Sequence[str], where: str) -> None:
+    try:
+        signature = inspect.signature(target)
+    except (ValueError, TypeError):  # some builtins have none to look at
+        return
+    try:
+        signature.bind(*arguments)
+    except TypeError as error:
+        name = getattr(target, "__qualname__", type(target).__qualname__)
+        raise ConfigurationError(
+            f"The function given to {where} is called with ({', '.join(arguments)}), but {name}{signature} does not "
+            f"fit: {error}."
+        ) from None
+
+
+def _describe(thing: Any) -> str:
+    if isinstance(thing, type) or inspect.isroutine(thing):
+        return f"{thing.__qualname__}"
+    return f"a {type(thing).__qualname__}" + (f" ({thing!r})" if isinstance(thing, (str, int, float, bool)) else "")

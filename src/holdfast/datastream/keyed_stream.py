@@ -1,0 +1,167 @@
+"""KeyedStream: a stream partitioned by key, on which functions may keep state per key and set timers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from holdfast.common.typeinfo import TypeInformation
+from holdfast.datastream.aggregations import Max, MaxBy, Min, MinBy, Sum
+from holdfast.datastream.data_stream import DataStream
+from holdfast.datastream.function_checks import check_function, check_object
+from holdfast.datastream.functions import KeyedProcessFunction
+from holdfast.datastream.window import WindowAssigner
+from holdfast.datastream.windowed_stream import WindowedStream
+from holdfast.errors import ConfigurationError
+from holdfast.graph.transformations import Partitioned
+from holdfast.runtime.operators.keyed import (
+    KeyedFilterOperator,
+    KeyedFlatMapOperator,
+    KeyedMapOperator,
+    KeyedProcessOperator,
+    KeyedReduceOperator,
+)
+from holdfast.runtime.plan import Partitioning
+
+__all__ = ["KeyedStream"]
+
+
+class KeyedStream(DataStream):
+    """A stream partitioned by key: what ``key_by`` returns.
+
+    The functions of the operators on it may keep keyed state, which they ask for in ``open(runtime_context)``. What
+    becomes of the stream without them (``print``, ``sink_to``, ``union``, ...) is about the values alone, still
+    partitioned by key. It is no operator: name, uid and parallelism belong to the operator after it.
+    """
+
+    _transformation: Partitioned
+
+    def __init__(self, stream: DataStream, transformation: Partitioned, key_type: TypeInformation | None) -> None:
+        super().__init__(stream._env, transformation)
+        self._stream = stream
+        self._key_type = key_type
+
+    def _what(self) -> str:
+        return "KeyedStream"
+
+    def map(self, func: Callable[[Any], Any] | Any, output_type: TypeInformation | None = None) -> DataStream:
+        """One element for each element; a MapFunction may keep keyed state.
+
+        Args:
+            func: A callable ``value -> value`` or a MapFunction.
+            output_type: The type of the results, if declared.
+        """
+        check_function(func, "map", ("value",), "map()")
+        return self._then("Map", KeyedMapOperator(func), func, output_type, keyed=True)
+
+    def flat_map(self, func: Callable[[Any], Any] | Any, output_type: TypeInformation | None = None) -> DataStream:
+        """Any number of elements for each element; a FlatMapFunction may keep keyed state.
+
+        Args:
+            func: A callable ``value -> iterable`` or a FlatMapFunction; a generator is fine.
+            output_type: The type of the results, if declared.
+        """
+        check_function(func, "flat_map", ("value",), "flat_map()")
+        return self._then("FlatMap", KeyedFlatMapOperator(func), func, output_type, keyed=True, side_outputs=True)
+
+    def filter(self, func: Callable[[Any], Any] | Any) -> DataStream:
+        """Only the elements for which the function returns something true; a FilterFunction may keep keyed state.
+
+        Args:
+            func: A callable ``value -> bool`` or a FilterFunction.
+        """
+        check_function(func, "filter", ("value",), "filter()")
+        output_type = self._transformation.output_type
+        return self._then("Filter", KeyedFilterOperator(func), func, output_type, keyed=True)
+
+    def process(  # type: ignore[override]  # as in PyFlink: another class of function
+        self, func: KeyedProcessFunction, output_type: TypeInformation | None = None
+    ) -> DataStream:
+        """What a KeyedProcessFunction makes of each element and of its timers.
+
+        Args:
+            func: The KeyedProcessFunction.
+            output_type: The type of the results, if declared.
+
+        Raises:
+            TypeError: ``func`` is of another class.
+        """
+        calls = {"process_element": ("value", "ctx"), "on_timer": ("timestamp", "ctx")}
+        check_object(
+            func, KeyedProcessFunction, calls, "process() on a KeyedStream", "Derive it from KeyedProcessFunction."
+        )
+        return self._then("KeyedProcess", KeyedProcessOperator(func), func, output_type, keyed=True, side_outputs=True)
+
+    def reduce(self, func: Callable[[Any, Any], Any] | Any) -> DataStream:
+        """For each element, what the function makes of the key's previous result and the element.
+
+        Args:
+            func: A callable ``(accumulated, value) -> accumulated`` or a ReduceFunction. The first element of a key is
+                passed on as it is.
+        """
+        check_function(func, "reduce", ("value1", "value2"), "reduce()")
+        return self._rolling("Reduce", func)
+
+    def sum(self, position_to_sum: int | str = 0) -> DataStream:
+        """For each element, the sum of one field so far, in the key's first element.
+
+        Args:
+            position_to_sum: The field's index or name; 0 for elements that are plain numbers.
+        """
+        return self._rolling("Sum", Sum(position_to_sum))
+
+    def min(self, position_to_min: int | str = 0) -> DataStream:
+        """For each element, the least of one field so far, in the key's first element.
+
+        Args:
+            position_to_min: The field's index or name; 0 for elements that are plain numbers.
+        """
+        return self._rolling("Min", Min(position_to_min))
+
+    def max(self, position_to_max: int | str = 0) -> DataStream:
+        """For each element, the greatest of one field so far, in the key's first element.
+
+        Args:
+            position_to_max: The field's index or name; 0 for elements that are plain numbers.
+        """
+        return self._rolling("Max", Max(position_to_max))
+
+    def min_by(self, position_to_min_by: int | str = 0) -> DataStream:
+        """For each element, the whole element with the least field so far; the first one on ties.
+
+        Args:
+            position_to_min_by: The field's index or name; 0 for elements that are plain numbers.
+        """
+        return self._rolling("MinBy", MinBy(position_to_min_by))
+
+    def max_by(self, position_to_max_by: int | str = 0) -> DataStream:
+        """For each element, the whole element with the greatest field so far; the first one on ties.
+
+        Args:
+            position_to_max_by: The field's index or name; 0 for elements that are plain numbers.
+        """
+        return self._rolling("MaxBy", MaxBy(position_to_max_by))
+
+    def _rolling(self, kind: str, func: Any) -> DataStream:
+        output_type = self._transformation.output_type
+        return self._then(kind, KeyedReduceOperator(func), func, output_type, keyed=True, role="reduce function")
+
+    def window(self, window_assigner: WindowAssigner[Any, Any]) -> WindowedStream:
+        """Group the elements of each key by windows, e.g. ``TumblingEventTimeWindows.of(Time.minutes(1))``."""
+        return WindowedStream(self, window_assigner)
+
+    def key_by(self, key_selector: Callable[[Any], Any] | Any, key_type: TypeInformation | None = None) -> KeyedStream:
+        """Partition the original stream by another key."""
+        return self._stream.key_by(key_selector, key_type)
+
+    def partition_custom(
+        self, partitioner: Callable[[Any, int], int] | Any, key_selector: Callable[[Any], Any] | Any
+    ) -> DataStream:
+        """Send each element to the subtask that the user's function picks; the keys are given up."""
+        return self._stream.partition_custom(partitioner, key_selector)
+
+    def _spread(self, partitioning: Partitioning) -> DataStream:
+        raise ConfigurationError(
+            f"A KeyedStream is partitioned by its keys already; {partitioning.value.lower()}() would break them apart. "
+            "Call it on the stream before key_by(...), or on the operator after it."
+        )

@@ -1,0 +1,87 @@
+"""The settings that a user may give an operator, through the stream or sink that stands for it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.errors import ConfigurationError
+from holdfast.graph.transformations import Physical, SourceTransformation
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = ["OperatorSettings", "check_count"]
+
+MAX_KEY_GROUPS = 32768
+"""The highest max parallelism there can be, as in Flink."""
+
+
+def check_count(value: int, what: str, most: int | None = None) -> int:
+    """``value`` if it is a whole number of at least 1.
+
+    Raises:
+        ConfigurationError: it is not.
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1 or (most is not None and value > most):
+        limits = "of at least 1" if most is None else f"from 1 to {most}"
+        raise ConfigurationError(f"The {what} must be a whole number {limits}, not {value!r}.")
+    return value
+
+
+class OperatorSettings:
+    """Name, uid, parallelism and the like of one operator."""
+
+    def _operator(self, call: str) -> Physical:
+        """The operator; ``call`` is the method that wants it, for messages."""
+        raise NotImplementedError
+
+    def name(self, name: str) -> Self:
+        """Set the operator's name, for plans, metrics and messages."""
+        self._operator("name").name = _check_text(name, "name")
+        return self
+
+    def uid(self, uid: str) -> Self:
+        """Set the operator's uid: what its state is found by when the job starts again. Unique in the job.
+
+        Without it the uid is derived from the graph, and changes when this part of the graph does.
+        """
+        self._operator("uid").uid = _check_text(uid, "uid")
+        return self
+
+    def set_parallelism(self, parallelism: int) -> Self:
+        """Set the number of the operator's subtasks.
+
+        Raises:
+            ConfigurationError: it is no whole number of at least 1, or the operator is a source that only one subtask
+                can read.
+        """
+        operator = self._operator("set_parallelism")
+        check_count(parallelism, "parallelism")
+        if isinstance(operator, SourceTransformation) and not operator.parallel and parallelism > 1:
+            raise ConfigurationError(
+                f"Source {operator} can only be read by one subtask: set the parallelism of the operator after it."
+            )
+        operator.parallelism = parallelism
+        return self
+
+    def set_description(self, description: str) -> Self:
+        """Set what the execution plan says of the operator instead of its name."""
+        self._operator("set_description").description = description
+        return self
+
+    def slot_sharing_group(self, slot_sharing_group: str) -> Self:
+        """Name the group of operators that may share a slot; kept, but Spark places tasks without it."""
+        self._operator("slot_sharing_group").slot_sharing_group = slot_sharing_group
+        return self
+
+    def disable_chaining(self) -> Self:
+        """Run the operator in a task of its own."""
+        operator = self._operator("disable_chaining")
+        operator.starts_chain = operator.ends_chain = True
+        return self
+
+
+def _check_text(value: str, what: str) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise ConfigurationError(f"An operator's {what} must be a text that is not empty, not {value!r}.")
+    return value

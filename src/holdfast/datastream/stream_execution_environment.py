@@ -1,0 +1,369 @@
+"""StreamExecutionEnvironment: where a program begins (its sources and settings) and where it is set going."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from holdfast.common.config_options import PipelineOptions
+from holdfast.common.configuration import Configuration
+from holdfast.common.execution_config import ExecutionConfig
+from holdfast.common.job_client import JobClient
+from holdfast.common.job_execution_result import JobExecutionResult
+from holdfast.common.modes import CheckpointingMode, RuntimeExecutionMode
+from holdfast.common.restart_strategy import RestartStrategyConfiguration
+from holdfast.common.typeinfo import TypeInformation
+from holdfast.common.watermark_strategy import WatermarkStrategy
+from holdfast.connectors.base import Source
+from holdfast.connectors.collection import CollectionSource
+from holdfast.connectors.file_system import FileSource, StreamFormat
+from holdfast.connectors.socket import SocketTextSource
+from holdfast.datastream.checkpoint_config import CheckpointConfig
+from holdfast.datastream.data_stream import DataStream
+from holdfast.datastream.operator_settings import MAX_KEY_GROUPS, check_count
+from holdfast.datastream.state_backend import StateBackend
+from holdfast.errors import ConfigurationError
+from holdfast.graph.execution_plan import execution_plan
+from holdfast.graph.job_graph import DEFAULT_MAX_PARALLELISM, job_plan
+from holdfast.graph.transformations import OperatorTransformation, SourceTransformation
+from holdfast.runtime.java import find_java
+from holdfast.runtime.plan import JobPlan
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["StreamExecutionEnvironment"]
+
+_log = logging.getLogger(__name__)
+
+DEFAULT_JOB_NAME = "Holdfast Streaming Job"
+_BUFFER_TIMEOUT = "execution.buffer-timeout.interval"
+_CHAINING = "pipeline.operator-chaining.enabled"
+_OPTIONS = [option for option in vars(PipelineOptions).values() if hasattr(option, "parse")]
+
+
+class StreamExecutionEnvironment:
+    """A streaming program: its settings, and the sources, operators and sinks that were added so far.
+
+    Examples:
+        >>> env = StreamExecutionEnvironment.get_execution_environment()
+        >>> env.set_parallelism(2).get_parallelism()
+        2
+    """
+
+    def __init__(self, configuration: Configuration | None = None, spark: SparkSession | None = None) -> None:
+        self._configuration = Configuration(configuration)
+        self._spark = spark
+        self._operators: list[OperatorTransformation] = []
+
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        raise TypeError(
+            "the StreamExecutionEnvironment cannot be used inside a function: it exists only where the program is built"
+        )
+
+    @staticmethod
+    def get_execution_environment(
+        configuration: Configuration | None = None, spark: SparkSession | None = None
+    ) -> StreamExecutionEnvironment:
+        """A new environment.
+
+        Args:
+            configuration: Its settings, by Flink's keys.
+            spark: The session to run on. Without it the job takes the active one, or starts a local Spark.
+
+        Raises:
+            ConfigurationError: Spark would have to be started, and there is no Java that it can run on.
+        """
+        if spark is None:
+            _require_java(os.environ.get("JAVA_HOME"), os.environ.get("PATH"))
+        return StreamExecutionEnvironment(configuration, spark)
+
+    # ---- settings ---------------------------------------------------------------------------------------------------
+
+    def get_config(self) -> ExecutionConfig:
+        """The settings of the program as a whole."""
+        return ExecutionConfig(self._configuration)
+
+    def get_checkpoint_config(self) -> CheckpointConfig:
+        """The settings of checkpoints."""
+        return CheckpointConfig(self._configuration)
+
+    def configure(self, configuration: Configuration) -> None:
+        """Take over these settings, by Flink's keys; what is set otherwise stays."""
+        self._configuration.add_all(configuration)
+
+    def set_parallelism(self, parallelism: int) -> StreamExecutionEnvironment:
+        """Set the number of subtasks of the operators that are added from now on."""
+        self.get_config().set_parallelism(parallelism)
+        return self
+
+    def get_parallelism(self) -> int:
+        """The number of subtasks of an operator unless it says otherwise: by default the number of cores."""
+        parallelism = self.get_config().get_parallelism()
+        if parallelism != ExecutionConfig.PARALLELISM_DEFAULT:
+            return check_count(parallelism, PipelineOptions.PARALLELISM.key)
+        if self._spark is not None:
+            return int(self._spark.sparkContext.defaultParallelism)
+        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+    def set_max_parallelism(self, max_parallelism: int) -> StreamExecutionEnvironment:
+        """Set the number of key groups: the highest parallelism that keyed operators can ever have (default 128)."""
+        self.get_config().set_max_parallelism(max_parallelism)
+        return self
+
+    def get_max_parallelism(self) -> int:
+        """The number of key groups; -1 if it was not set."""
+        return self.get_config().get_max_parallelism()
+
+    def set_runtime_mode(self, execution_mode: RuntimeExecutionMode) -> StreamExecutionEnvironment:
+        """Set the execution mode; STREAMING is the only one (bounded input is streamed to its end).
+
+        Raises:
+            ConfigurationError: it is another mode.
+        """
+        _require_streaming(execution_mode)
+        self._configuration.set(PipelineOptions.RUNTIME_MODE, execution_mode)
+        return self
+
+    def enable_checkpointing(self, interval: int, mode: CheckpointingMode | None = None) -> StreamExecutionEnvironment:
+        """Take checkpoints.
+
+        Args:
+            interval: How often, in ms.
+            mode: EXACTLY_ONCE unless it says otherwise.
+        """
+        config = self.get_checkpoint_config().set_checkpoint_interval(interval)
+        if mode is not None:
+            config.set_checkpointing_mode(mode)
+        return self
+
+    def get_checkpoint_interval(self) -> int:
+        """How often checkpoints are taken, in ms; -1 if they are off."""
+        return self.get_checkpoint_config().get_checkpoint_interval()
+
+    def get_checkpointing_mode(self) -> CheckpointingMode:
+        """What a restored job may show: each record's effect once, or perhaps more than once."""
+        return self.get_checkpoint_config().get_checkpointing_mode()
+
+    def set_state_backend(self, state_backend: StateBackend) -> StreamExecutionEnvironment:
+        """Set where operators keep their state while they run; as ``state.backend.type`` and its options."""
+        if not isinstance(state_backend, StateBackend):
+            raise TypeError(
+                "set_state_backend() takes an EmbeddedRocksDBStateBackend() or a HashMapStateBackend(), not "
+                f"{state_backend!r}."
+            )
+        state_backend.apply_to(self._configuration)
+        return self
+
+    def set_restart_strategy(
+        self, restart_strategy_configuration: RestartStrategyConfiguration
+    ) -> StreamExecutionEnvironment:
+        """Set whether, how often and how soon the job starts again after a failure; as ``restart-strategy.*``."""
+        if not isinstance(restart_strategy_configuration, RestartStrategyConfiguration):
+            raise TypeError(
+                "set_restart_strategy() takes what RestartStrategies makes, e.g. RestartStrategies.no_restart(), not "
+                f"{restart_strategy_configuration!r}."
+            )
+        restart_strategy_configuration.apply_to(self._configuration)
+        return self
+
+    def disable_operator_chaining(self) -> StreamExecutionEnvironment:
+        """Run every operator in a task of its own."""
+        self._configuration.set_boolean(_CHAINING, False)
+        return self
+
+    def is_chaining_enabled(self) -> bool:
+        """Whether operators may share a task."""
+        return self._configuration.get_boolean(_CHAINING, True)
+
+    def set_buffer_timeout(self, timeout_millis: int) -> StreamExecutionEnvironment:
+        """Set how long network buffers may wait, in ms; kept, but there are none: records move in frames."""
+        self._configuration.set_string(_BUFFER_TIMEOUT, f"{timeout_millis} ms")
+        return self
+
+    def get_buffer_timeout(self) -> int:
+        """What was set with `set_buffer_timeout`; 100 by default."""
+        return self._configuration.get_duration_ms(_BUFFER_TIMEOUT, 100)
+
+    def add_jars(self, *jars_path: str) -> None:
+        """Accepted for programs that come from Flink, and ignored with a warning: connectors need no jar here."""
+        _log.warning("add_jars(%s) has no effect: Holdfast's connectors need no jars", ", ".join(jars_path))
+
+    # ---- sources ----------------------------------------------------------------------------------------------------
+
+    def from_source(
+        self,
+        source: Source,
+        watermark_strategy: WatermarkStrategy,
+        source_name: str,
+        type_info: TypeInformation | None = None,
+    ) -> DataStream:
+        """The records of a source.
+
+        Args:
+            source: The source, e.g. a KafkaSource.
+            watermark_strategy: Where event time comes from; ``WatermarkStrategy.no_watermarks()`` for none.
+            source_name: The source's name, for plans, metrics and messages.
+            type_info: The type of the records, if declared.
+
+        Raises:
+            TypeError: an argument is of another class.
+        """
+        if not isinstance(source, Source):
+            remedy = " Call build() on it." if hasattr(source, "build") else ""
+            raise TypeError(f"from_source() takes a Source, not a {type(source).__name__}.{remedy}")
+        if not isinstance(watermark_strategy, WatermarkStrategy):
+            raise TypeError(
+                "from_source() takes a WatermarkStrategy, e.g. WatermarkStrategy.no_watermarks(), not "
+                f"{watermark_strategy!r}."
+            )
+        return self._add_source(source, source_name, type_info, watermark_strategy)
+
+    def from_collection(self, collection: Iterable[Any], type_info: TypeInformation | None = None) -> DataStream:
+        """The elements of a collection, in order, read by one subtask. Bounded.
+
+        Args:
+            collection: The elements.
+            type_info: Their type, if declared: elements are made to fit (a tuple becomes a Row, for example).
+
+        Raises:
+            ConfigurationError: an element does not fit the type.
+        """
+        values = list(collection)
+        if type_info is not None:
+            for i, value in enumerate(values):
+                try:
+                    values[i] = type_info.conform(value)
+                except (TypeError, ValueError) as error:
+                    raise ConfigurationError(
+                        f"Element {i} of the collection, {value!r:.200}, does not fit {type_info}: {error}"
+                    ) from error
+        source = CollectionSource(values)
+        return self._add_source(source, "Collection Source", type_info, parallel=False)
+
+    def socket_text_stream(self, hostname: str, port: int) -> DataStream:
+        """The lines that a server sends on a socket, read by one subtask; e.g. of ``nc -lk 9000``.
+
+        Args:
+            hostname: The server's host.
+            port: The server's port.
+        """
+        return self._add_source(SocketTextSource(hostname, port), "Socket Stream", None, parallel=False)
+
+    def read_text_file(self, file_path: str, charset_name: str = "UTF-8") -> DataStream:
+        """The lines of a text file, or of all files in a directory. Bounded.
+
+        Args:
+            file_path: A path or ``file://`` URI.
+            charset_name: The text's encoding.
+        """
+        builder = FileSource.for_record_stream_format(StreamFormat.text_line_format(charset_name), file_path)
+        return self._add_source(builder.process_static_file_set().build(), f"File {file_path}", None)
+
+    def _add_source(
+        self,
+        source: Source,
+        name: str,
+        type_info: TypeInformation | None,
+        watermark_strategy: WatermarkStrategy | None = None,
+        parallel: bool = True,
+    ) -> DataStream:
+        node = SourceTransformation(
+            kind="Source",
+            name=name,
+            parallelism=self.get_parallelism() if parallel else 1,
+            output_type=type_info,
+            source=source,
+            watermark_strategy=watermark_strategy or WatermarkStrategy.no_watermarks(),
+            parallel=parallel,
+        )
+        return DataStream(self, node)
+
+    def _add_operator(self, **settings: Any) -> OperatorTransformation:
+        """Add an operator with the environment's parallelism. It will run, whether its output is used or not."""
+        node = OperatorTransformation(parallelism=self.get_parallelism(), **settings)
+        self._operators.append(node)
+        return node
+
+    # ---- running ----------------------------------------------------------------------------------------------------
+
+    def execute(self, job_name: str | None = None) -> JobExecutionResult:
+        """Run everything that was added, and wait until it ends. The next job begins with nothing added.
+
+        Interrupted (Ctrl-C), it cancels the job and waits for that; started again, the job resumes from its last
+        checkpoint.
+
+        Args:
+            job_name: The job's name; also ``pipeline.name``.
+
+        Raises:
+            ConfigurationError: the program or its surroundings cannot work; nothing was read.
+            UserCodeError: a user's function raised, and the restart strategy gave up.
+            JobFailed: something else failed, and the restart strategy gave up.
+        """
+        client = self.execute_async(job_name)
+        try:
+            return client.get_job_execution_result().result()
+        except KeyboardInterrupt:
+            client.cancel().result()
+            raise
+
+    def execute_async(self, job_name: str | None = None) -> JobClient:
+        """Start everything that was added, and return at once.
+
+        Args:
+            job_name: The job's name; also ``pipeline.name``.
+
+        Returns:
+            The hold on the job: its id, status, result, and a way to cancel it.
+
+        Raises:
+            ConfigurationError: the program cannot work.
+        """
+        from holdfast.runtime.job import submit  # brings Spark in, which building a program does not need
+
+        client = submit(self._plan(job_name), self._spark)
+        self._operators.clear()
+        return client
+
+    def get_execution_plan(self) -> str:
+        """What would run, as JSON in the shape of Flink's execution plans: ``{"nodes": [...]}``.
+
+        Raises:
+            ConfigurationError: the program cannot work.
+        """
+        return execution_plan(self._operators)
+
+    def _plan(self, job_name: str | None) -> JobPlan:
+        config = Configuration(self._configuration)
+        for option in _OPTIONS:
+            config.get(option)  # a setting of the wrong kind is told now
+        _require_streaming(config.get(PipelineOptions.RUNTIME_MODE))
+        name = job_name or config.get(PipelineOptions.NAME) or DEFAULT_JOB_NAME
+        if config.get(PipelineOptions.MAX_PARALLELISM) == -1:
+            config.set(PipelineOptions.MAX_PARALLELISM, DEFAULT_MAX_PARALLELISM)
+        check_count(config.get(PipelineOptions.MAX_PARALLELISM), PipelineOptions.MAX_PARALLELISM.key, MAX_KEY_GROUPS)
+        config.set(PipelineOptions.NAME, name)
+        config.set(PipelineOptions.PARALLELISM, self.get_parallelism())
+        config.set(PipelineOptions.AUTO_WATERMARK_INTERVAL, f"{self.get_config().get_auto_watermark_interval()} ms")
+        parameters = config.get(PipelineOptions.GLOBAL_JOB_PARAMETERS)
+        settings = {**config.to_dict(), PipelineOptions.GLOBAL_JOB_PARAMETERS.key: json.dumps(parameters)}
+        return job_plan(self._operators, settings, name=name, chaining=self.is_chaining_enabled())
+
+
+def _require_streaming(mode: RuntimeExecutionMode) -> None:
+    if mode is not RuntimeExecutionMode.STREAMING:
+        raise ConfigurationError(
+            f"The execution mode is {mode}, but Holdfast runs STREAMING only: bounded input is streamed to its end, "
+            "and rolling aggregations emit after every element. Leave execution.runtime-mode out."
+        )
+
+
+@lru_cache
+def _require_java(java_home: str | None, path: str | None) -> None:
+    """Look for Java once for each surroundings; the arguments are what `find_java` goes by."""
+    find_java()

@@ -1,0 +1,201 @@
+"""WindowedStream: the elements of each key, grouped by windows of time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from holdfast.common.typeinfo import TypeInformation
+from holdfast.datastream.function_checks import check_function, check_object
+from holdfast.datastream.functions import AggregateFunction, ProcessWindowFunction, WindowFunction
+from holdfast.common.output_tag import OutputTag
+from holdfast.datastream.window import (
+    Trigger,
+    TumblingEventTimeWindows,
+    TumblingProcessingTimeWindows,
+    WindowAssigner,
+)
+from holdfast.errors import ConfigurationError
+from holdfast.runtime.operators.window import TumblingWindowOperator
+
+if TYPE_CHECKING:
+    from holdfast.datastream.data_stream import DataStream
+    from holdfast.datastream.keyed_stream import KeyedStream
+    from holdfast.datastream.stream_execution_environment import StreamExecutionEnvironment
+
+__all__ = ["WindowedStream"]
+
+_PROCESS = {"process": ("key", "context", "elements"), "clear": ("context",)}
+_APPLY = {"apply": ("key", "window", "inputs")}
+
+
+class WindowedStream:
+    """The windows of a KeyedStream: what ``KeyedStream.window`` returns. One window for each key and span of time.
+
+    ``reduce`` and ``aggregate`` keep one value for each window, ``process`` and ``apply`` all its elements.
+    """
+
+    def __init__(self, keyed_stream: KeyedStream, window_assigner: WindowAssigner[Any, Any]) -> None:
+        if not isinstance(window_assigner, (TumblingEventTimeWindows, TumblingProcessingTimeWindows)):
+            raise TypeError(
+                "window() takes tumbling windows, e.g. TumblingEventTimeWindows.of(Time.minutes(1)), not "
+                f"{window_assigner!r}."
+            )
+        self._keyed_stream = keyed_stream
+        self._assigner = window_assigner
+        self._allowed_lateness_ms = 0
+        self._late_tag: OutputTag | None = None
+
+    def get_execution_environment(self) -> StreamExecutionEnvironment:
+        """The environment this stream belongs to."""
+        return self._keyed_stream.get_execution_environment()
+
+    def get_input_type(self) -> TypeInformation:
+        """The type of the elements."""
+        return self._keyed_stream.get_type()
+
+    def trigger(self, trigger: Trigger[Any, Any]) -> WindowedStream:
+        """Set when windows give results. Only the assigner's own default is there: a result at the window's end.
+
+        Raises:
+            ConfigurationError: it is another trigger.
+        """
+        default = self._assigner.get_default_trigger(self.get_execution_environment())
+        if type(trigger) is not type(default):
+            raise ConfigurationError(
+                f"Windows of {type(self._assigner).__name__} fire with {type(default).__name__} only, not with "
+                f"{trigger!r}. Leave trigger(...) out."
+            )
+        return self
+
+    def allowed_lateness(self, time_ms: int) -> WindowedStream:
+        """Keep windows for so many ms of event time after their end: a late element then gives a new result.
+
+        Raises:
+            ConfigurationError: it is negative, or the windows are of processing time, where nothing is late.
+        """
+        if isinstance(time_ms, bool) or not isinstance(time_ms, int) or time_ms < 0:
+            raise ConfigurationError(f"The allowed lateness must be a number of ms from 0, not {time_ms!r}.")
+        if time_ms and not self._assigner.is_event_time():
+            raise ConfigurationError(
+                "allowed_lateness() is for event-time windows; nothing is late in processing time."
+            )
+        self._allowed_lateness_ms = time_ms
+        return self
+
+    def side_output_late_data(self, output_tag: OutputTag) -> WindowedStream:
+        """Send elements that come after their window is gone to a side output instead of dropping them."""
+        if not isinstance(output_tag, OutputTag):
+            raise TypeError(f"side_output_late_data() takes an OutputTag, not {output_tag!r}.")
+        self._late_tag = output_tag
+        return self
+
+    def reduce(
+        self,
+        reduce_function: Callable[[Any, Any], Any] | Any,
+        window_function: WindowFunction[Any, Any, Any, Any] | ProcessWindowFunction[Any, Any, Any, Any] | None = None,
+        output_type: TypeInformation | None = None,
+    ) -> DataStream:
+        """Reduce each window's elements to one, as they come.
+
+        Args:
+            reduce_function: A callable ``(accumulated, value) -> accumulated`` or a ReduceFunction.
+            window_function: What makes the results: it gets the key, the window, and the one reduced value.
+            output_type: The type of the results, if declared; without a window function that of the elements.
+        """
+        check_function(reduce_function, "reduce", ("value1", "value2"), "reduce()")
+        if window_function is None and output_type is None:
+            output_type = self._keyed_stream._transformation.output_type
+        return self._windows(
+            ("reduce", reduce_function), window_function, output_type, ("reduce function", reduce_function)
+        )
+
+    def aggregate(
+        self,
+        aggregate_function: AggregateFunction,
+        window_function: WindowFunction[Any, Any, Any, Any] | ProcessWindowFunction[Any, Any, Any, Any] | None = None,
+        accumulator_type: TypeInformation | None = None,
+        output_type: TypeInformation | None = None,
+    ) -> DataStream:
+        """Aggregate each window's elements, as they come.
+
+        Args:
+            aggregate_function: The AggregateFunction.
+            window_function: What makes the results: it gets the key, the window, and the one aggregated value.
+            accumulator_type: The type of the accumulators, if declared.
+            output_type: The type of the results, if declared.
+        """
+        calls = {
+            "create_accumulator": (),
+            "add": ("value", "accumulator"),
+            "get_result": ("accumulator",),
+        }
+        check_object(aggregate_function, AggregateFunction, calls, "aggregate()")
+        return self._windows(
+            ("aggregate", aggregate_function), window_function, output_type, ("aggregate function", aggregate_function)
+        )
+
+    def apply(
+        self, window_function: WindowFunction[Any, Any, Any, Any], output_type: TypeInformation | None = None
+    ) -> DataStream:
+        """What a WindowFunction makes of all the elements of each window.
+
+        Args:
+            window_function: The WindowFunction.
+            output_type: The type of the results, if declared.
+        """
+        check_object(window_function, WindowFunction, _APPLY, "apply()", "A ProcessWindowFunction goes to process().")
+        return self._windows(None, window_function, output_type)
+
+    def process(
+        self,
+        process_window_function: ProcessWindowFunction[Any, Any, Any, Any],
+        output_type: TypeInformation | None = None,
+    ) -> DataStream:
+        """What a ProcessWindowFunction makes of all the elements of each window.
+
+        Args:
+            process_window_function: The ProcessWindowFunction.
+            output_type: The type of the results, if declared.
+        """
+        check_object(
+            process_window_function,
+            ProcessWindowFunction,
+            _PROCESS,
+            "process() on windows",
+            "A WindowFunction goes to apply().",
+        )
+        return self._windows(None, process_window_function, output_type)
+
+    def _windows(
+        self,
+        aggregation: tuple[str, Any] | None,
+        window_function: Any,
+        output_type: TypeInformation | None,
+        *functions: tuple[str, Any],
+    ) -> DataStream:
+        call: tuple[str, Any] | None = None
+        if isinstance(window_function, ProcessWindowFunction):
+            call = ("process", check_object(window_function, ProcessWindowFunction, _PROCESS, "the window function"))
+        elif window_function is not None:
+            call = ("apply", check_object(window_function, WindowFunction, _APPLY, "the window function"))
+        if call is not None:
+            functions = (*functions, ("window function", window_function))
+        factory = TumblingWindowOperator(
+            self._assigner._size,
+            self._assigner._offset,
+            self._assigner.is_event_time(),
+            aggregation,
+            call,
+            self._allowed_lateness_ms,
+            self._late_tag,
+        )
+        return self._keyed_stream._then(
+            f"Window({type(self._assigner).__name__})",
+            factory,
+            None,
+            output_type,
+            functions=functions,
+            keyed=True,
+            side_outputs=True,
+        )

@@ -1,0 +1,1 @@
+"""From what the user wrote to what the runtime runs: transformations, uids, chains, and the job's plan."""

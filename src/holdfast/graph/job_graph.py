@@ -1,0 +1,196 @@
+"""From stream graph to job plan: which operators run in one task, and the channels between the tasks.
+
+Operators are chained, as a tree, where records need not move: along a forward edge between operators of equal
+parallelism, if it is the only input. A keyed operator, a union, a change of parallelism, any explicit partitioning
+begin a new vertex.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from holdfast.errors import ConfigurationError
+from holdfast.graph.pickling import check_picklable
+from holdfast.graph.stream_graph import Edge, StreamGraph
+from holdfast.graph.transformations import OperatorTransformation, Physical, SourceTransformation
+from holdfast.runtime.operators.base import OperatorFactory
+from holdfast.runtime.operators.stateless import IdentityOperator
+from holdfast.runtime.plan import Chained, ChainEdge, Channel, JobPlan, Partitioning, SourceSpec, Vertex
+
+__all__ = ["DEFAULT_MAX_PARALLELISM", "job_plan"]
+
+DEFAULT_MAX_PARALLELISM = 128
+"""The number of key groups unless ``pipeline.max-parallelism`` or the operator says otherwise."""
+
+
+@dataclass
+class _Chain:
+    """A vertex in the making: its operators in the order in which the program made them, the head first."""
+
+    id: int
+    head: Physical
+    members: list[Physical] = field(default_factory=list)
+    level: int = 0
+
+
+def job_plan(
+    roots: Iterable[OperatorTransformation], config: Mapping[str, str], *, name: str, chaining: bool = True
+) -> JobPlan:
+    """The plan of the job that runs these operators and all that feeds them.
+
+    Args:
+        roots: The sinks, and operators whose output nobody reads.
+        config: The effective configuration, Flink's keys.
+        name: The job's name.
+        chaining: Whether operators may share a task at all.
+
+    Raises:
+        ConfigurationError: the program cannot run as written.
+    """
+    graph = StreamGraph.of(roots)
+    for operator in graph.operators:
+        check_picklable(operator)
+    if config.get("pipeline.auto-generate-uids", "true").strip().lower() == "false":
+        _require_uids(graph.operators)
+    chains = _chain(graph, chaining)
+    channel_ids = itertools.count()
+    max_parallelism = int(config.get("pipeline.max-parallelism", DEFAULT_MAX_PARALLELISM))
+    return JobPlan(
+        name=name,
+        vertices=tuple(_vertex(c, graph, chains, channel_ids, max_parallelism) for c in _distinct(chains)),
+        config=dict(config),
+    )
+
+
+def _require_uids(operators: Sequence[Physical]) -> None:
+    without = [str(o) for o in operators if o.uid is None]
+    if without:
+        raise ConfigurationError(
+            "pipeline.auto-generate-uids is off, so every operator needs a uid of its own; call uid(...) on "
+            + ", ".join(without)
+            + "."
+        )
+
+
+def _chain(graph: StreamGraph, chaining: bool) -> dict[int, _Chain]:
+    """The chain of each operator, by operator id."""
+    chains: dict[int, _Chain] = {}
+    vertex_ids = itertools.count()
+    for operator in graph.operators:
+        inputs = graph.into(operator)
+        if chaining and len(inputs) == 1 and _can_chain(inputs[0]):
+            chain = chains[inputs[0].producer.id]
+        else:
+            level = max((1 + chains[e.producer.id].level for e in inputs), default=0)
+            chain = _Chain(next(vertex_ids), operator, level=level)
+        chain.members.append(operator)
+        chains[operator.id] = chain
+    return chains
+
+
+def _can_chain(edge: Edge) -> bool:
+    return (
+        edge.partitioning is Partitioning.FORWARD
+        and not edge.consumer.keyed
+        and not edge.consumer.starts_chain
+        and not edge.producer.ends_chain
+    )
+
+
+def _distinct(chains: Mapping[int, _Chain]) -> list[_Chain]:
+    return sorted({id(c): c for c in chains.values()}.values(), key=lambda c: c.id)
+
+
+def _vertex(
+    chain: _Chain,
+    graph: StreamGraph,
+    chains: Mapping[int, _Chain],
+    channel_ids: Iterator[int],
+    default_max_parallelism: int,
+) -> Vertex:
+    head = chain.head
+    keyed = isinstance(head, OperatorTransformation) and head.keyed
+    max_parallelism = head.max_parallelism or default_max_parallelism
+    if keyed and head.parallelism > max_parallelism:
+        raise ConfigurationError(
+            f"Operator {head} has parallelism {head.parallelism}, but only {max_parallelism} key groups to share out. "
+            f"Raise them with set_max_parallelism(...) or pipeline.max-parallelism (they cannot change once there are "
+            f"checkpoints), or lower the parallelism."
+        )
+
+    source: SourceSpec | None = None
+    members = list(chain.members)
+    if isinstance(head, SourceTransformation):
+        source = SourceSpec(
+            uid=graph.uids[head.id],
+            uid_given=head.uid is not None,
+            name=head.name,
+            source=head.source,
+            watermark_strategy=head.watermark_strategy,
+        )
+        out = graph.out_of(head)
+        if len(out) == 1 and chains[out[0].consumer.id] is chain:
+            members.remove(head)  # its records go straight into the one operator that reads them
+
+    position = {member.id: i for i, member in enumerate(members)}
+    chained: list[Chained] = []
+    for member in members:
+        edges: list[ChainEdge] = []
+        channels: list[Channel] = []
+        for edge in graph.out_of(member):
+            target = chains[edge.consumer.id]
+            if target is chain:
+                edges.append(ChainEdge(position[edge.consumer.id], edge.side_output))
+            else:
+                channels.append(
+                    Channel(
+                        id=next(channel_ids),
+                        target=target.id,
+                        partitioning=edge.partitioning,
+                        side_output=edge.side_output,
+                        key_selector=edge.key_selector,
+                        partitioner=edge.partitioner,
+                    )
+                )
+        uid = graph.uids[member.id]
+        factory: OperatorFactory
+        if isinstance(member, OperatorTransformation):
+            factory = member.factory
+        else:  # a source that several operators read: one place from which its records spread
+            uid, factory = f"{uid}-records", IdentityOperator()
+        chained.append(Chained(uid, member.uid is not None, member.name, factory, tuple(edges), tuple(channels)))
+    return Vertex(
+        id=chain.id,
+        name=_chain_name(chain, graph, chains),
+        parallelism=head.parallelism,
+        max_parallelism=max_parallelism,
+        level=chain.level,
+        chain=tuple(chained),
+        source=source,
+        keyed=keyed,
+    )
+
+
+def _chain_name(chain: _Chain, graph: StreamGraph, chains: Mapping[int, _Chain]) -> str:
+    """As Flink writes it: ``Source: numbers -> Map -> (Filter, Sink: out)``."""
+
+    def name(operator: Physical) -> str:
+        next_ones = [e.consumer for e in graph.out_of(operator) if chains[e.consumer.id] is chain]
+        names = [name(each) for each in dict.fromkeys(next_ones)]
+        if not names:
+            return display_name(operator)
+        rest = names[0] if len(names) == 1 else f"({', '.join(names)})"
+        return f"{display_name(operator)} -> {rest}"
+
+    return name(chain.head)
+
+
+def display_name(operator: Physical) -> str:
+    """The operator's name as plans and user interfaces show it, e.g. ``Source: payments``."""
+    if isinstance(operator, SourceTransformation):
+        return f"Source: {operator.name}"
+    if isinstance(operator, OperatorTransformation) and operator.is_sink:
+        return f"Sink: {operator.name}"
+    return operator.name
