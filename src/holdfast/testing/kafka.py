@@ -35,7 +35,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from holdfast.errors import ConfigurationError, HoldfastError
 from holdfast.runtime.java import find_java
-from holdfast.testing.kafka_distribution import KAFKA_VERSION, fetch_kafka
+from holdfast.testing.kafka_distribution import KAFKA_VERSION, class_path
 
 __all__ = ["KafkaBroker", "KafkaCluster"]
 
@@ -148,7 +148,7 @@ class KafkaBroker:
         if self._process is not None and self._process.poll() is None:
             return self
         java = find_java()
-        jars = fetch_kafka(java, self.version)
+        classpath = class_path(java, self.version)
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
@@ -162,12 +162,12 @@ class KafkaBroker:
         config = self._write_config()
         jvm = [
             str(java.executable), f"-Xmx{self.heap}", "-Xms128m", "-XX:+ExitOnOutOfMemoryError", "-Djava.awt.headless=true",
-            f"-Dlog4j2.configurationFile={self.directory / 'log4j2.properties'}", "-cp", f"{jars}/*",
+            f"-Dlog4j2.configurationFile={self.directory / 'log4j2.properties'}", "-cp", classpath,
         ]  # fmt: skip
         with self.log_file.open("ab") as log:
             if not (self.directory / "data" / "meta.properties").exists():
                 subprocess.run(
-                    [*jvm, "kafka.tools.StorageTool", "format", "-t", self.cluster_id, "-c", str(config), "--ignore-formatted"],
+                    [*jvm, "kafka.tools.StorageTool", "format", f"--cluster-id={self.cluster_id}", "-c", str(config)],
                     stdin=subprocess.DEVNULL, stdout=log, stderr=log, check=False, timeout=_START_TIMEOUT_S,
                 )  # fmt: skip
             setpriv = shutil.which("setpriv")
@@ -254,7 +254,11 @@ class KafkaBroker:
             time.sleep(0.02)
 
     def __enter__(self) -> KafkaBroker:
-        return self.start()
+        try:
+            return self.start()
+        except BaseException:
+            self.close()
+            raise
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.close()
@@ -352,7 +356,11 @@ class KafkaCluster:
         return next(b for b in self.brokers if b.node_id == found)
 
     def __enter__(self) -> KafkaCluster:
-        return self.start()
+        try:
+            return self.start()
+        except BaseException:
+            self.close()
+            raise
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.close()

@@ -12,7 +12,7 @@ from pathlib import Path
 from holdfast.errors import ConfigurationError
 from holdfast.runtime.java import Java
 
-__all__ = ["KAFKA_VERSION", "fetch_kafka"]
+__all__ = ["KAFKA_VERSION", "class_path", "fetch_kafka"]
 
 KAFKA_VERSION = "4.1.0"
 _FETCH_TIMEOUT_S = 600.0
@@ -21,6 +21,23 @@ _FETCH_TIMEOUT_S = 600.0
 def cache_directory() -> Path:
     """Where downloaded distributions are kept (``XDG_CACHE_HOME`` is honoured)."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "holdfast"
+
+
+def spark_jars() -> Path:
+    """Where PySpark keeps its jars."""
+    pyspark = find_spec("pyspark")
+    if pyspark is None or pyspark.origin is None:
+        raise ConfigurationError("Kafka's jars are fetched by the Ivy in PySpark, which is missing: pip install pyspark")
+    return Path(pyspark.origin).parent / "jars"
+
+
+def class_path(java: Java, version: str = KAFKA_VERSION) -> str:
+    """The class path to run that Kafka version with.
+
+    Kafka's own dependencies bring the logging API but nothing that writes a log; PySpark has the missing part.
+    """
+    logging = sorted(p for pattern in ("slf4j-api-*.jar", "log4j-*.jar") for p in spark_jars().glob(pattern))
+    return os.pathsep.join([*map(str, logging), f"{fetch_kafka(java, version)}/*"])
 
 
 def fetch_kafka(java: Java, version: str = KAFKA_VERSION) -> Path:
@@ -32,14 +49,11 @@ def fetch_kafka(java: Java, version: str = KAFKA_VERSION) -> Path:
     target = cache_directory() / f"kafka-{version}"
     if (target / f"kafka_2.13-{version}.jar").exists():
         return target
-    pyspark = find_spec("pyspark")
-    if pyspark is None or pyspark.origin is None:
-        raise ConfigurationError("Kafka's jars are fetched by the Ivy in PySpark, which is missing: pip install pyspark")
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f"kafka-{version}-", dir=target.parent) as scratch:
         jars = Path(scratch, "jars")
         command = [
-            str(java.executable), "-cp", str(Path(pyspark.origin).parent / "jars" / "*"), "org.apache.ivy.Main",
+            str(java.executable), "-cp", str(spark_jars() / "*"), "org.apache.ivy.Main",
             "-cache", str(Path(scratch, "ivy")), "-dependency", "org.apache.kafka", "kafka_2.13", version,
             "-confs", "default", "-retrieve", f"{jars}/[artifact]-[revision](-[classifier]).[ext]",
         ]  # fmt: skip
