@@ -1,0 +1,352 @@
+"""The record of one running job: fed by the coordinator once an epoch, read by the REST server whenever asked."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast.metrics.rate import Rate
+from holdfast.metrics.stats import (
+    NO_WATERMARK,
+    CheckpointStats,
+    EpochStats,
+    FailedCheckpoint,
+    Failure,
+    RestoredCheckpoint,
+    VertexStats,
+)
+from holdfast.metrics.user import Sample, merge
+
+__all__ = ["TERMINAL", "CheckpointCounts", "JobMetrics", "JobSnapshot", "VertexSnapshot"]
+
+TERMINAL = frozenset({"FINISHED", "CANCELED", "FAILED"})
+"""The states a job does not leave."""
+
+_CHECKPOINTS_KEPT = 100
+_FAILURES_KEPT = 16
+_DURATIONS_KEPT = 1000
+
+
+@dataclass(frozen=True)
+class CheckpointCounts:
+    """How many checkpoints, since this driver started the job."""
+
+    restored: int = 0
+    completed: int = 0
+    failed: int = 0
+
+    @property
+    def total(self) -> int:
+        """All that were tried."""
+        return self.completed + self.failed
+
+
+@dataclass(frozen=True)
+class VertexSnapshot:
+    """One vertex at one moment."""
+
+    id: str
+    name: str
+    parallelism: int
+    values: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class JobSnapshot:
+    """Everything known of a job at one moment; nothing in it changes any more."""
+
+    job_id: str
+    name: str
+    status: str
+    now_ms: int
+    started_ms: int
+    ended_ms: int
+    """-1 while the job is not over."""
+    status_ms: Mapping[str, int]
+    """When each state was last entered."""
+    values: Mapping[str, float]
+    """The job's metrics by Flink's names."""
+    user_values: Mapping[str, float]
+    """The metrics of user functions, by operator, groups and name."""
+    backlog: Mapping[str, int]
+    vertices: tuple[VertexSnapshot, ...]
+    counts: CheckpointCounts
+    checkpoints: tuple[CheckpointStats | FailedCheckpoint, ...]
+    """The latest ones, newest first."""
+    completed: tuple[CheckpointStats, ...]
+    """The completed ones that the summary is made of, oldest first."""
+    restored: RestoredCheckpoint | None
+    failures: tuple[Failure, ...]
+    """The latest ones, newest first."""
+    failures_total: int
+    plan: Mapping[str, Any]
+
+
+@dataclass
+class _Vertex:
+    stats: VertexStats
+    in_rate: Rate
+    out_rate: Rate
+    busy_rate: Rate
+    records_in: int = 0
+    records_out: int = 0
+    late: int = 0
+
+
+@dataclass
+class _UserMetric:
+    sample: Sample
+    rate: Rate | None = None
+
+
+@dataclass
+class _Sums:
+    records_in: int = 0
+    records_out: int = 0
+    late: int = 0
+    restarts: int = 0
+    epochs: int = 0
+    completed: int = 0
+    failed: int = 0
+    restored: int = 0
+    failures: int = 0
+
+
+@dataclass
+class _Last:
+    epoch: EpochStats | None = None
+    checkpoint: CheckpointStats | None = None
+    restored: RestoredCheckpoint | None = None
+    watermark: int = NO_WATERMARK
+    plan: Mapping[str, Any] = field(default_factory=dict)
+
+
+class JobMetrics:
+    """What a job tells about itself. Thread-safe; of bounded size however long the job runs.
+
+    Args:
+        job_id: Flink's 32 hexadecimal digits.
+        name: As given to ``env.execute``.
+        clock: Seconds that never go back, for rates.
+        wall_clock: Seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        job_id: str,
+        name: str,
+        clock: Callable[[], float] = time.monotonic,
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.job_id = job_id
+        self.name = name
+        self._clock = clock
+        self._wall_clock = wall_clock
+        self._lock = threading.Lock()
+        self._began = clock()
+        self._status = "CREATED"
+        self._status_ms = {"CREATED": self._now_ms()}
+        self._ended: tuple[float, int] | None = None
+        self._sums = _Sums()
+        self._last = _Last()
+        self._in_rate = Rate(self._began)
+        self._out_rate = Rate(self._began)
+        self._vertices: dict[str, _Vertex] = {}
+        self._user: dict[str, _UserMetric] = {}
+        self._history: deque[CheckpointStats | FailedCheckpoint] = deque(maxlen=_CHECKPOINTS_KEPT)
+        self._completed: deque[CheckpointStats] = deque(maxlen=_DURATIONS_KEPT)
+        self._failures: deque[Failure] = deque(maxlen=_FAILURES_KEPT)
+
+    def status(self, status: str) -> None:
+        """The job has entered this state (a name of Flink's JobStatus); RESTARTING counts a restart."""
+        with self._lock:
+            if status == self._status:
+                return
+            self._status = status
+            self._status_ms[status] = self._now_ms()
+            if status == "RESTARTING":
+                self._sums.restarts += 1
+            if status in TERMINAL:
+                self._ended = (self._clock(), self._now_ms())
+
+    def plan(self, plan: Mapping[str, Any]) -> None:
+        """The job's plan, as ``env.get_execution_plan()`` shows it."""
+        with self._lock:
+            self._last.plan = dict(plan)
+
+    def epoch_finished(self, stats: EpochStats) -> None:
+        """An epoch is over and its work is kept."""
+        with self._lock:
+            end = self._clock()
+            start = end - stats.duration_ms / 1000
+            sums, last = self._sums, self._last
+            sums.epochs += 1
+            sums.records_in += stats.records_in
+            sums.records_out += stats.records_out
+            self._in_rate.add(stats.records_in, start, end)
+            self._out_rate.add(stats.records_out, start, end)
+            for vertex in stats.vertices:
+                self._vertex_finished(vertex, start, end)
+            for name, sample in stats.user_metrics.items():
+                self._user_metric(name, sample, start, end)
+            last.watermark = max(last.watermark, stats.watermark)
+            last.epoch = stats
+
+    def _vertex_finished(self, stats: VertexStats, start: float, end: float) -> None:
+        vertex = self._vertices.get(stats.id)
+        if vertex is None:
+            vertex = _Vertex(stats, Rate(self._began), Rate(self._began), Rate(self._began))
+            self._vertices[stats.id] = vertex
+        vertex.stats = stats
+        vertex.records_in += stats.records_in
+        vertex.records_out += stats.records_out
+        vertex.late += stats.late_dropped
+        vertex.in_rate.add(stats.records_in, start, end)
+        vertex.out_rate.add(stats.records_out, start, end)
+        vertex.busy_rate.add(stats.busy_ms / max(stats.parallelism, 1), start, end)
+        self._sums.late += stats.late_dropped
+
+    def _user_metric(self, name: str, sample: Sample, start: float, end: float) -> None:
+        metric = self._user.get(name)
+        if metric is None or metric.sample[0] != sample[0]:
+            metric = self._user[name] = _UserMetric(tuple(sample))
+            if sample[0] == "meter":
+                metric.rate = Rate(self._began, float(sample[2]))
+        elif sample[0] == "gauge":
+            metric.sample = tuple(sample)
+        else:
+            metric.sample = merge([{name: metric.sample}, {name: sample}])[name]
+        if metric.rate is not None:
+            metric.rate.add(sample[1], start, end)
+
+    def checkpoint_completed(self, stats: CheckpointStats) -> None:
+        """A checkpoint is complete."""
+        with self._lock:
+            self._sums.completed += 1
+            self._last.checkpoint = stats
+            self._history.append(stats)
+            self._completed.append(stats)
+
+    def checkpoint_failed(self, checkpoint_id: int, reason: str) -> None:
+        """A checkpoint will not be completed."""
+        with self._lock:
+            self._sums.failed += 1
+            self._history.append(FailedCheckpoint(checkpoint_id, self._now_ms(), reason))
+
+    def checkpoint_restored(self, checkpoint_id: int, path: str, *, is_savepoint: bool = False) -> None:
+        """The job goes on from this checkpoint."""
+        with self._lock:
+            self._sums.restored += 1
+            self._last.restored = RestoredCheckpoint(checkpoint_id, self._now_ms(), path, is_savepoint)
+
+    def failure(self, timestamp_ms: int, text: str, task_name: str = "") -> None:
+        """An error stopped an epoch."""
+        with self._lock:
+            self._sums.failures += 1
+            self._failures.append(Failure(timestamp_ms, text, task_name))
+
+    def snapshot(self) -> JobSnapshot:
+        """Everything, as of now."""
+        with self._lock:
+            now, now_ms = self._clock(), self._now_ms()
+            vertices = tuple(self._vertex_snapshot(vertex, now) for vertex in self._vertices.values())
+            epoch = self._last.epoch
+            return JobSnapshot(
+                job_id=self.job_id,
+                name=self.name,
+                status=self._status,
+                now_ms=now_ms,
+                started_ms=self._status_ms["CREATED"],
+                ended_ms=self._ended[1] if self._ended else -1,
+                status_ms=dict(self._status_ms),
+                values=self._values(now, vertices),
+                user_values=self._user_values(now),
+                backlog=dict(epoch.backlog) if epoch else {},
+                vertices=vertices,
+                counts=CheckpointCounts(self._sums.restored, self._sums.completed, self._sums.failed),
+                checkpoints=tuple(reversed(self._history)),
+                completed=tuple(self._completed),
+                restored=self._last.restored,
+                failures=tuple(reversed(self._failures)),
+                failures_total=self._sums.failures,
+                plan=self._last.plan,
+            )
+
+    def _vertex_snapshot(self, vertex: _Vertex, now: float) -> VertexSnapshot:
+        values = {
+            "numRecordsIn": vertex.records_in,
+            "numRecordsOut": vertex.records_out,
+            "numRecordsInPerSecond": vertex.in_rate.per_second(now),
+            "numRecordsOutPerSecond": vertex.out_rate.per_second(now),
+            "busyTimeMsPerSecond": min(vertex.busy_rate.per_second(now), 1000.0),
+            "numLateRecordsDropped": vertex.late,
+        }
+        return VertexSnapshot(vertex.stats.id, vertex.stats.name, vertex.stats.parallelism, values)
+
+    def _values(self, now: float, vertices: tuple[VertexSnapshot, ...]) -> dict[str, float]:
+        sums, last, ended = self._sums, self._last, self._ended
+        values: dict[str, float] = {
+            "uptime": int(((ended[0] if ended else now) - self._began) * 1000),
+            "numRestarts": sums.restarts,
+            "numRecordsIn": sums.records_in,
+            "numRecordsOut": sums.records_out,
+            "numRecordsInPerSecond": self._in_rate.per_second(now),
+            "numRecordsOutPerSecond": self._out_rate.per_second(now),
+            "numLateRecordsDropped": sums.late,
+            "busyTimeMsPerSecond": max((v.values["busyTimeMsPerSecond"] for v in vertices), default=0.0),
+            "currentInputWatermark": last.watermark,
+            "pendingRecords": sum(last.epoch.backlog.values()) if last.epoch else 0,
+            "numEpochs": sums.epochs,
+            "numberOfCompletedCheckpoints": sums.completed,
+            "numberOfFailedCheckpoints": sums.failed,
+            "totalNumberOfCheckpoints": sums.completed + sums.failed,
+        }
+        if last.epoch is not None:
+            values |= _epoch_values(last.epoch)
+        if last.checkpoint is not None:
+            values |= _checkpoint_values(last.checkpoint)
+        return values
+
+    def _user_values(self, now: float) -> dict[str, float]:
+        values: dict[str, float] = {}
+        for name, metric in self._user.items():
+            kind, *numbers = metric.sample
+            if kind == "distribution":
+                count, total, low, high = numbers
+                values |= {f"{name}.count": count, f"{name}.min": low, f"{name}.max": high}
+                values[f"{name}.mean"] = total / count
+            elif metric.rate is not None:
+                values |= {f"{name}.count": numbers[0], f"{name}.rate": metric.rate.per_second(now)}
+            else:
+                values[name] = numbers[0]
+        return values
+
+    def _now_ms(self) -> int:
+        return int(self._wall_clock() * 1000)
+
+
+def _epoch_values(epoch: EpochStats) -> dict[str, float]:
+    values: dict[str, float] = {"currentEpoch": epoch.epoch, "epochDuration": epoch.duration_ms}
+    values |= {f"epochDuration.{phase}": seconds * 1000 for phase, seconds in epoch.phases.items()}
+    values |= {f"{uid}.pendingRecords": pending for uid, pending in epoch.backlog.items()}
+    if epoch.state_hit_share is not None:
+        values["stateCacheHitShare"] = epoch.state_hit_share
+    if epoch.local_state_share is not None:
+        values["localStateShare"] = epoch.local_state_share
+    return values
+
+
+def _checkpoint_values(checkpoint: CheckpointStats) -> dict[str, float]:
+    return {
+        "lastCompletedCheckpointId": checkpoint.id,
+        "checkpointDuration": checkpoint.duration_ms,
+        "lastCheckpointDuration": checkpoint.duration_ms,
+        "lastCheckpointSyncDuration": checkpoint.sync_ms,
+        "lastCheckpointSize": checkpoint.delta_bytes,
+        "lastCheckpointFullSize": checkpoint.full_bytes,
+        "stateSizeBytes": checkpoint.full_bytes,
+    }

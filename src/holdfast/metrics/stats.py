@@ -1,0 +1,126 @@
+"""The facts that the coordinator hands over, one object an epoch or a checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from holdfast.metrics.user import Sample
+
+__all__ = [
+    "NO_WATERMARK",
+    "CheckpointStats",
+    "EpochStats",
+    "FailedCheckpoint",
+    "Failure",
+    "RestoredCheckpoint",
+    "VertexStats",
+]
+
+NO_WATERMARK = -(2**63)
+
+
+@dataclass(frozen=True)
+class VertexStats:
+    """What one vertex (a chain of operators) did in one epoch, all its subtasks together."""
+
+    id: str
+    name: str
+    parallelism: int
+    records_in: int = 0
+    records_out: int = 0
+    busy_ms: float = 0.0
+    """Time its subtasks spent working, summed over them."""
+    late_dropped: int = 0
+    """Records dropped because their window had been cleaned up."""
+
+
+@dataclass(frozen=True)
+class EpochStats:
+    """What one epoch did."""
+
+    epoch: int
+    started_ms: int
+    """Wall clock, ms since 1970."""
+    duration_ms: float
+    records_in: int
+    """Records read by the job's sources."""
+    records_out: int
+    """Records given to the job's sinks."""
+    phases: Mapping[str, float] = field(default_factory=dict)
+    """Seconds spent in each phase, e.g. plan, job, metadata, commit."""
+    watermark: int = NO_WATERMARK
+    """The lowest watermark of the job's vertices, ms."""
+    backlog: Mapping[str, int] = field(default_factory=dict)
+    """Source uid -> about how many records were ready beyond this epoch."""
+    vertices: tuple[VertexStats, ...] = ()
+    state_hit_share: float | None = None
+    """Share of state accesses answered from the write-back cache; None: there were none."""
+    local_state_share: float | None = None
+    """Share of keyed tasks that found their state on their host; None: there were none."""
+    user_metrics: Mapping[str, Sample] = field(default_factory=dict)
+    """The merged snapshots of the tasks' metric groups (`holdfast.metrics.user.merge`)."""
+
+
+@dataclass(frozen=True)
+class CheckpointStats:
+    """A completed checkpoint."""
+
+    id: int
+    trigger_ms: int
+    """Wall clock, ms since 1970."""
+    duration_ms: float
+    """From the trigger until it was complete, uploads included."""
+    sync_ms: float = 0.0
+    """The part of it during which no record was processed."""
+    delta_bytes: int = 0
+    """Written for this checkpoint."""
+    full_bytes: int = 0
+    """All that it refers to: the size of the state."""
+    path: str = ""
+    """Where its metadata is."""
+    subtasks: int = 0
+    is_savepoint: bool = False
+
+
+@dataclass(frozen=True)
+class FailedCheckpoint:
+    """A checkpoint that did not become complete, and why."""
+
+    id: int
+    failed_ms: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class RestoredCheckpoint:
+    """The checkpoint that the job went on from."""
+
+    id: int
+    restored_ms: int
+    path: str
+    is_savepoint: bool = False
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An error that stopped an epoch."""
+
+    timestamp_ms: int
+    text: str
+    """The whole message with its traceback."""
+    task_name: str
+    """The vertex it came from, empty if from the coordinator."""
+
+    @property
+    def exception_name(self) -> str:
+        r"""The class of the exception that the text ends with, as its traceback prints it.
+
+        >>> Failure(0, 'Traceback ...\n  File "job.py"\nValueError: no amount\n\noperator map', "").exception_name
+        'ValueError'
+        """
+        for line in reversed(self.text.splitlines()):
+            head = line.split(":", 1)[0]
+            if head and all(part.isidentifier() for part in head.split(".")) and head.rsplit(".", 1)[-1][0].isupper():
+                return head
+        return "Exception"
