@@ -9,7 +9,9 @@ from collections.abc import Callable
 from decimal import Decimal
 from enum import Enum
 from numbers import Real
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
+
+import msgspec
 
 from holdfast.common import pickling
 from holdfast.common.time import Instant
@@ -66,6 +68,11 @@ def _integer(kind: str, bits: int) -> Conform:
         raise OverflowError(f"{kind} holds {low} to {high}, got {number}")
 
     return conform
+
+
+def _bounded(bits: int) -> Any:
+    """The annotation of a whole number of so many bits, so that what is read back is checked, too."""
+    return Annotated[int, msgspec.Meta(ge=-(1 << (bits - 1)), le=(1 << (bits - 1)) - 1)]
 
 
 def _big_int(value: Any) -> int:
@@ -152,13 +159,13 @@ def _instant(value: Any) -> Instant:
 _BASIC: dict[BasicType, tuple[Any, Conform, tuple[Conform, Conform] | None]] = {
     BasicType.STRING: (str, _string, None),
     BasicType.BOOLEAN: (bool, _boolean, None),
-    BasicType.BYTE: (int, _integer("BYTE", 8), None),
-    BasicType.SHORT: (int, _integer("SHORT", 16), None),
-    BasicType.INT: (int, _integer("INT", 32), None),
-    BasicType.LONG: (int, _integer("LONG", 64), None),
+    BasicType.BYTE: (_bounded(8), _integer("BYTE", 8), None),
+    BasicType.SHORT: (_bounded(16), _integer("SHORT", 16), None),
+    BasicType.INT: (_bounded(32), _integer("INT", 32), None),
+    BasicType.LONG: (_bounded(64), _integer("LONG", 64), None),
     BasicType.FLOAT: (float, _float, (_float, _double)),
     BasicType.DOUBLE: (float, _double, None),
-    BasicType.CHAR: (str, _char, None),
+    BasicType.CHAR: (Annotated[str, msgspec.Meta(min_length=1, max_length=1)], _char, None),
     BasicType.BIG_INT: (bytes, _big_int, (_int_to_bytes, _int_from_bytes)),
     BasicType.BIG_DEC: (str, _decimal, (str, Decimal)),
     BasicType.INSTANT: (tuple[int, int], _instant, (lambda i: (i.seconds, i.nanos), lambda s: Instant(*s))),

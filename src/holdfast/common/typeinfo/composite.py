@@ -25,13 +25,14 @@ __all__ = [
     "ObjectArrayTypeInfo",
     "PrimitiveArrayTypeInfo",
     "RowTypeInfo",
+    "SequenceTypeInfo",
     "TupleTypeInfo",
 ]
 
 Convert = Callable[[Any], Any]
 
 
-def _alias(container: Any, *args: Any) -> Any:
+def alias(container: Any, *args: Any) -> Any:
     """The annotation ``container[args]``, made at run time."""
     return GenericAlias(container, args)
 
@@ -102,7 +103,7 @@ class RowTypeInfo(TypeInformation):
             return Row.of_values(list(stored[1:]), row_names, _KINDS[stored[0]])
 
         plain = all(t.is_plain for t in types)
-        annotation = _alias(tuple, int, *(t.annotation | None for t in types))
+        annotation = alias(tuple, int, *(t.annotation | None for t in types))
         identity = ("ROW_NAMED", names, types) if field_names is not None else ("ROW", types)
         self._seal(
             identity,
@@ -184,7 +185,7 @@ class TupleTypeInfo(TypeInformation):
             lambda value: tuple([f(v) for f, v in zip(encodes, value, strict=True)]),
             lambda stored: tuple([f(v) for f, v in zip(decodes, stored, strict=True)]),
         )
-        annotation = _alias(tuple, *(t.annotation for t in types))
+        annotation = alias(tuple, *(t.annotation for t in types))
         self._seal(("TUPLE", types), annotation, conform, None if plain else codec)
 
     def get_field_types(self) -> list[TypeInformation]:
@@ -195,7 +196,7 @@ class TupleTypeInfo(TypeInformation):
         return {"type": "TUPLE", "fields": [described(t) for t in self._types]}
 
 
-class _Sequence(TypeInformation):
+class SequenceTypeInfo(TypeInformation):
     """A list of elements of one type."""
 
     _kind: str
@@ -226,7 +227,7 @@ class _Sequence(TypeInformation):
             decode = _nullable(element.decode) if optional else element.decode
             codec = (lambda value: [encode(v) for v in value], lambda stored: [decode(v) for v in stored])
         annotation = element.annotation | None if optional else element.annotation
-        self._seal((kind, element), _alias(list, annotation), conform, codec)
+        self._seal((kind, element), alias(list, annotation), conform, codec)
 
     @property
     def element_type(self) -> TypeInformation:
@@ -237,13 +238,13 @@ class _Sequence(TypeInformation):
         return {"type": self._kind, "element": described(self._element)}
 
 
-class ListTypeInfo(_Sequence):
+class ListTypeInfo(SequenceTypeInfo):
     """The type of a list; its elements may be None."""
 
     _kind = "LIST"
 
 
-class BasicArrayTypeInfo(_Sequence):
+class BasicArrayTypeInfo(SequenceTypeInfo):
     """The type of a list of basic values; its elements may be None."""
 
     _kind = "BASIC_ARRAY"
@@ -254,7 +255,7 @@ class BasicArrayTypeInfo(_Sequence):
         super().__init__(element_type)
 
 
-class ObjectArrayTypeInfo(_Sequence):
+class ObjectArrayTypeInfo(SequenceTypeInfo):
     """The type of a list of any type; its elements may be None."""
 
     _kind = "OBJECT_ARRAY"
@@ -280,7 +281,7 @@ def _bytes(value: Any) -> bytes:
     raise refuse("PRIMITIVE_ARRAY(BYTE)", value, "pass bytes")
 
 
-class PrimitiveArrayTypeInfo(_Sequence):
+class PrimitiveArrayTypeInfo(SequenceTypeInfo):
     """The type of a list of numbers, booleans or characters, never None; with BYTE it is the type of ``bytes``."""
 
     _kind = "PRIMITIVE_ARRAY"
@@ -303,7 +304,7 @@ class MapTypeInfo(TypeInformation):
     def __init__(self, key_type_info: TypeInformation, value_type_info: TypeInformation) -> None:
         key = checked(key_type_info, "the key type of Types.MAP")
         value = checked(value_type_info, "the value type of Types.MAP")
-        if isinstance(key, (MapTypeInfo, _Sequence)) and key.annotation is not bytes:
+        if isinstance(key, (MapTypeInfo, SequenceTypeInfo)) and key.annotation is not bytes:
             raise TypeError(f"Types.MAP: {key!r} cannot be the key type, for its values are not hashable")
         self.__dict__.update(_key=key, _value=value)
         conform_key, conform_value = key.conform, _nullable(value.conform)
@@ -317,7 +318,7 @@ class MapTypeInfo(TypeInformation):
                 raise _within("entry of MAP", e) from e
 
         entry = (key.annotation, value.annotation | None)
-        annotation = _alias(dict, *entry) if key.is_plain else _alias(list, _alias(tuple, *entry))
+        annotation = alias(dict, *entry) if key.is_plain else alias(list, alias(tuple, *entry))
         self._seal(("MAP", key, value), annotation, conform, self._codec())
 
     def _codec(self) -> tuple[Convert, Convert] | None:

@@ -1,0 +1,339 @@
+"""Lines of separated values as Rows."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import datetime
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal, InvalidOperation
+from typing import TYPE_CHECKING, Any
+
+from holdfast.common.serialization import DeserializationSchema, SerializationSchema
+from holdfast.common.typeinfo import BasicTypeInfo, RowTypeInfo, SqlTimeTypeInfo, TypeInformation
+from holdfast.common.typeinfo.base import shown
+from holdfast.common.typeinfo.composite import SequenceTypeInfo
+from holdfast.common.types import Row
+from holdfast.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = ["CsvRowDeserializationSchema", "CsvRowSerializationSchema"]
+
+
+@dataclass(frozen=True)
+class _Format:
+    """How a line is written."""
+
+    type_info: RowTypeInfo
+    field_delimiter: str = ","
+    line_delimiter: str = "\n"
+    array_delimiter: str = ";"
+    quote: str | None = '"'
+    escape: str | None = None
+    null_literal: str | None = None
+    comments: bool = False
+    ignore_parse_errors: bool = False
+
+    def dialect(self) -> dict[str, Any]:
+        return {
+            "delimiter": self.field_delimiter,
+            "quotechar": self.quote,
+            "quoting": csv.QUOTE_MINIMAL if self.quote else csv.QUOTE_NONE,
+            "escapechar": self.escape,
+            "doublequote": self.escape is None,
+            "strict": True,
+        }
+
+
+class _Builder:
+    """What the builders of both directions share."""
+
+    def __init__(self, type_info: TypeInformation) -> None:
+        if not isinstance(type_info, RowTypeInfo):
+            raise ConfigurationError(f"a CSV schema takes Types.ROW or Types.ROW_NAMED, got {type_info!r}")
+        self._format = _Format(type_info)
+
+    def _with(self, **changes: Any) -> Self:
+        self._format = replace(self._format, **changes)
+        return self
+
+    def set_field_delimiter(self, delimiter: str) -> Self:
+        """Set what separates fields; ``,`` by default."""
+        return self._with(field_delimiter=_single("field delimiter", delimiter))
+
+    def set_array_element_delimiter(self, delimiter: str) -> Self:
+        """Set what separates the elements of an array, or the fields of a Row, within a field; ``;`` by default."""
+        if not isinstance(delimiter, str) or not delimiter:
+            raise ConfigurationError(f"CSV: the array element delimiter must not be empty, got {delimiter!r}")
+        return self._with(array_delimiter=delimiter)
+
+    def set_quote_character(self, c: str) -> Self:
+        """Set what fields with delimiters in them are enclosed in; ``"`` by default."""
+        return self._with(quote=_single("quote character", c))
+
+    def set_escape_character(self, c: str) -> Self:
+        """Set what takes the next character's meaning away; none by default, quotes are doubled."""
+        return self._with(escape=_single("escape character", c))
+
+    def set_null_literal(self, null_literal: str) -> Self:
+        """Set what stands for None. By default an empty field does, unless its type is STRING or CHAR."""
+        return self._with(null_literal=null_literal)
+
+
+def _single(what: str, text: str) -> str:
+    if not isinstance(text, str) or len(text) != 1:
+        raise ConfigurationError(f"CSV: the {what} must be one character, got {text!r}")
+    return text
+
+
+class CsvRowDeserializationSchema(DeserializationSchema):
+    """Lines of separated values become Rows; made by its `Builder`.
+
+    Examples:
+        >>> from holdfast.common import Types
+        >>> row_type = Types.ROW_NAMED(["id", "amount"], [Types.LONG(), Types.DOUBLE()])
+        >>> CsvRowDeserializationSchema.Builder(row_type).build().deserialize(b"7,2.5")
+        Row(id=7, amount=2.5)
+    """
+
+    def __init__(self, line_format: _Format) -> None:
+        self._format = line_format
+        types = line_format.type_info.get_field_types()
+        self._names = line_format.type_info.get_field_names()
+        self._parsers = [_parser(t, line_format) for t in types]
+        self._dialect = line_format.dialect()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._format,)
+
+    class Builder(_Builder):
+        """Builds a `CsvRowDeserializationSchema`.
+
+        Args:
+            type_info: the records' type, ``Types.ROW`` or ``Types.ROW_NAMED``.
+
+        Raises:
+            ConfigurationError: it is another type, or a field of it has no form in CSV.
+        """
+
+        def set_allow_comments(self, allow_comments: bool) -> CsvRowDeserializationSchema.Builder:
+            """Skip lines that begin with ``#``."""
+            return self._with(comments=allow_comments)
+
+        def set_ignore_parse_errors(self, ignore_parse_errors: bool) -> CsvRowDeserializationSchema.Builder:
+            """Drop lines that cannot be parsed."""
+            return self._with(ignore_parse_errors=ignore_parse_errors)
+
+        def build(self) -> CsvRowDeserializationSchema:
+            """The schema."""
+            return CsvRowDeserializationSchema(self._format)
+
+    def get_produced_type(self) -> TypeInformation:
+        """The records' type."""
+        return self._format.type_info
+
+    def deserialize(self, data: bytes) -> Row | None:
+        """The Row in the line; None for a comment, and where a parse error is to be ignored.
+
+        Raises:
+            ValueError: the line does not fit the type; names the field.
+        """
+        try:
+            text = str(data, "utf-8")
+            if self._format.comments and text.startswith("#"):
+                return None
+            lines = list(csv.reader([text.rstrip("\r\n")], **self._dialect))
+            return self._row(lines[0] if lines else [])
+        except (ValueError, csv.Error) as e:
+            if self._format.ignore_parse_errors:
+                return None
+            raise ValueError(f"not a CSV line of the declared type: {e}, in {shown(bytes(data))}") from e
+
+    def deserialize_batch(self, data: Sequence[bytes]) -> list[Any]:
+        """The Row in each of the lines; None for a comment, and where a parse error is to be ignored."""
+        if self._format.comments:
+            return [self.deserialize(line) for line in data]
+        try:
+            rows = list(csv.reader([str(line, "utf-8").rstrip("\r\n") for line in data], **self._dialect))
+            # A quote left open would swallow the next line: then there are fewer rows than lines.
+            if len(rows) == len(data):
+                return [self._row(row) for row in rows]
+        except (ValueError, csv.Error):
+            pass  # one by one below: drops the bad lines or names the first
+        return [self.deserialize(line) for line in data]
+
+    def _row(self, texts: list[str]) -> Row:
+        parsers = self._parsers
+        if len(texts) != len(parsers):
+            raise ValueError(f"expected {len(parsers)} fields, got {len(texts)}")
+        try:
+            return Row.of_values([parse(text) for parse, text in zip(parsers, texts, strict=True)], self._names)
+        except (ValueError, OverflowError):
+            for parse, text, name in zip(parsers, texts, self._names, strict=True):
+                try:
+                    parse(text)
+                except (ValueError, OverflowError) as e:
+                    raise ValueError(f"field {name}: {e}") from e
+            raise
+
+
+class CsvRowSerializationSchema(SerializationSchema):
+    r"""Rows become lines of separated values; made by its `Builder`.
+
+    Examples:
+        >>> from holdfast.common import Row, Types
+        >>> row_type = Types.ROW([Types.LONG(), Types.STRING()])
+        >>> CsvRowSerializationSchema.Builder(row_type).build().serialize(Row(7, "a,b"))
+        b'7,"a,b"\n'
+    """
+
+    def __init__(self, line_format: _Format) -> None:
+        self._format = line_format
+        self._conform = line_format.type_info.conform
+        self._formatters = [_formatter(t, line_format) for t in line_format.type_info.get_field_types()]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._format,)
+
+    class Builder(_Builder):
+        """Builds a `CsvRowSerializationSchema`.
+
+        Args:
+            type_info: the records' type, ``Types.ROW`` or ``Types.ROW_NAMED``.
+
+        Raises:
+            ConfigurationError: it is another type, or a field of it has no form in CSV.
+        """
+
+        def set_line_delimiter(self, delimiter: str) -> CsvRowSerializationSchema.Builder:
+            r"""Set what ends a line: ``\n`` (the default), ``\r``, ``\r\n`` or nothing."""
+            if delimiter not in ("\n", "\r", "\r\n", ""):
+                raise ConfigurationError(f"CSV: a line ends with \\n, \\r, \\r\\n or nothing, not with {delimiter!r}")
+            return self._with(line_delimiter=delimiter)
+
+        def disable_quote_character(self) -> CsvRowSerializationSchema.Builder:
+            """Never enclose fields; a delimiter within a field then needs an escape character."""
+            return self._with(quote=None)
+
+        def build(self) -> CsvRowSerializationSchema:
+            """The schema."""
+            return CsvRowSerializationSchema(self._format)
+
+    def serialize(self, value: Any) -> bytes:
+        """The Row's line.
+
+        Raises:
+            TypeError: the record is not of the declared type.
+            ValueError: the same, or a field cannot be written without a quote or escape character.
+        """
+        row = self._conform(value)
+        out = io.StringIO()
+        writer = csv.writer(out, lineterminator=self._format.line_delimiter, **self._format.dialect())
+        try:
+            writer.writerow([write(field) for write, field in zip(self._formatters, row, strict=True)])
+        except csv.Error as e:
+            raise ValueError(f"{shown(value)} is no CSV line: {e}; set a quote or an escape character") from e
+        return out.getvalue().encode()
+
+
+def _number(kind: str, parse: Callable[[str], Any]) -> Callable[[str], Any]:
+    def convert(text: str) -> Any:
+        try:
+            return parse(text.strip())
+        except (ValueError, InvalidOperation):
+            raise ValueError(f"expected {kind}, got {text!r}") from None
+
+    return convert
+
+
+def _boolean(text: str) -> bool:
+    lowered = text.strip().lower()
+    if lowered not in ("true", "false"):
+        raise ValueError(f"expected true or false, got {text!r}")
+    return lowered == "true"
+
+
+_PARSE: dict[str, Callable[[str], Any]] = {
+    "STRING": str,
+    "CHAR": str,
+    "BOOLEAN": _boolean,
+    "BYTE": _number("BYTE", int),
+    "SHORT": _number("SHORT", int),
+    "INT": _number("INT", int),
+    "LONG": _number("LONG", int),
+    "BIG_INT": _number("BIG_INT", int),
+    "FLOAT": _number("FLOAT", float),
+    "DOUBLE": _number("DOUBLE", float),
+    "BIG_DEC": _number("BIG_DEC", Decimal),
+    "SQL_DATE": _number("a date like 2026-01-31", datetime.date.fromisoformat),
+    "SQL_TIME": _number("a time like 12:30:00", datetime.time.fromisoformat),
+    "SQL_TIMESTAMP": _number("a timestamp like 2026-01-31 12:30:00", datetime.datetime.fromisoformat),
+}
+
+
+def _kind(type_info: TypeInformation) -> str:
+    if isinstance(type_info, BasicTypeInfo):
+        return type_info.basic_type.name
+    return type_info.kind if isinstance(type_info, SqlTimeTypeInfo) else ""
+
+
+def _parser(type_info: TypeInformation, line_format: _Format, nested: bool = False) -> Callable[[str], Any]:
+    kind, null = _kind(type_info), line_format.null_literal
+    if kind in _PARSE:
+        parse, conform, empty_is_none = _PARSE[kind], type_info.conform, kind not in ("STRING", "CHAR")
+
+        def field(text: str) -> Any:
+            if text == null or (not text and empty_is_none):
+                return None
+            return conform(parse(text))
+
+        return field
+    if isinstance(type_info, SequenceTypeInfo) and type_info.annotation is bytes:
+        return lambda text: None if text == null else base64.b64decode(text, validate=True)
+    if nested or not isinstance(type_info, (SequenceTypeInfo, RowTypeInfo)):
+        raise ConfigurationError(f"{type_info!r} has no form in a CSV field")
+    delimiter = line_format.array_delimiter
+    if isinstance(type_info, SequenceTypeInfo):
+        element = _parser(type_info.element_type, line_format, nested=True)
+        return lambda text: (
+            None if text == null else [element(part) for part in text.split(delimiter)] if text else []
+        )
+    names = type_info.get_field_names()
+    parsers = [_parser(t, line_format, nested=True) for t in type_info.get_field_types()]
+
+    def row(text: str) -> Row | None:
+        if text == null:
+            return None
+        parts = text.split(delimiter)
+        if len(parts) != len(parsers):
+            raise ValueError(f"expected {len(parsers)} parts separated by {delimiter!r}, got {text!r}")
+        return Row.of_values([parse(part) for parse, part in zip(parsers, parts, strict=True)], names)
+
+    return row
+
+
+def _formatter(type_info: TypeInformation, line_format: _Format, nested: bool = False) -> Callable[[Any], str]:
+    kind, null = _kind(type_info), line_format.null_literal or ""
+    if kind in _PARSE:
+        write: Callable[[Any], str] = str
+        if kind == "BOOLEAN":
+            write = lambda value: "true" if value else "false"  # noqa: E731
+        elif kind == "DOUBLE" or kind == "FLOAT":
+            write = repr
+    elif isinstance(type_info, SequenceTypeInfo) and type_info.annotation is bytes:
+        write = lambda value: base64.b64encode(value).decode()  # noqa: E731
+    elif nested or not isinstance(type_info, (SequenceTypeInfo, RowTypeInfo)):
+        raise ConfigurationError(f"{type_info!r} has no form in a CSV field")
+    elif isinstance(type_info, SequenceTypeInfo):
+        element = _formatter(type_info.element_type, line_format, nested=True)
+        write = lambda values: line_format.array_delimiter.join([element(v) for v in values])  # noqa: E731
+    else:
+        fields = [_formatter(t, line_format, nested=True) for t in type_info.get_field_types()]
+        write = lambda row: line_format.array_delimiter.join(  # noqa: E731
+            [f(v) for f, v in zip(fields, row, strict=True)]
+        )
+    return lambda value: null if value is None else write(value)

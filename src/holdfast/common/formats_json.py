@@ -1,0 +1,346 @@
+"""JSON objects as records: schemas between JSON text and a declared type, mostly a Row."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+
+from holdfast.common.json_schema import type_of_json_schema
+from holdfast.common.serialization import DeserializationSchema, SerializationSchema
+from holdfast.common.time import Instant
+from holdfast.common.typeinfo import (
+    BasicType,
+    BasicTypeInfo,
+    MapTypeInfo,
+    PrimitiveArrayTypeInfo,
+    RowTypeInfo,
+    SqlTimeTypeInfo,
+    TupleTypeInfo,
+    TypeInformation,
+)
+from holdfast.common.typeinfo.base import shown
+from holdfast.common.typeinfo.composite import SequenceTypeInfo, alias
+from holdfast.common.types import Row
+from holdfast.errors import ConfigurationError
+
+__all__ = ["JsonRowDeserializationSchema", "JsonRowSerializationSchema"]
+
+Convert = Callable[[Any], Any]
+UTC = datetime.timezone.utc
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class JsonRowDeserializationSchema(DeserializationSchema):
+    """JSON objects become Rows; fields that the type does not name are left out, missing ones are None.
+
+    Numbers may also be given as strings. Dates and times are strings in RFC 3339's form; those with an offset become
+    UTC. Bytes are base64.
+
+    Examples:
+        >>> from holdfast.common import Types
+        >>> row_type = Types.ROW_NAMED(["merchant", "amount"], [Types.STRING(), Types.DOUBLE()])
+        >>> schema = JsonRowDeserializationSchema.builder().type_info(row_type).build()
+        >>> schema.deserialize(b'{"merchant": "M001", "amount": 250, "city": "Pune"}')
+        Row(merchant='M001', amount=250.0)
+    """
+
+    def __init__(self, type_info: TypeInformation, fail_on_missing_field: bool, ignore_parse_errors: bool) -> None:
+        self._type = type_info
+        self._required = fail_on_missing_field
+        self._ignore = ignore_parse_errors
+        annotation, convert = _reader(type_info, fail_on_missing_field)
+        self._decode = msgspec.json.Decoder(annotation, strict=False).decode
+        self._convert = convert
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._type, self._required, self._ignore)
+
+    @staticmethod
+    def builder() -> JsonRowDeserializationSchema.Builder:
+        """Begin a schema."""
+        return JsonRowDeserializationSchema.Builder()
+
+    def get_produced_type(self) -> TypeInformation:
+        """The records' type."""
+        return self._type
+
+    def deserialize(self, data: bytes) -> Any:
+        """The record in the JSON text; None where a parse error is to be ignored.
+
+        Raises:
+            ValueError: the text is no JSON of this type; names the field.
+        """
+        try:
+            value = self._decode(data)
+            return value if self._convert is None else self._convert(value)
+        except (ValueError, OverflowError) as e:
+            if self._ignore:
+                return None
+            raise ValueError(f"not a JSON record of the declared type: {e}, in {shown(bytes(data))}") from e
+
+    def deserialize_batch(self, data: Sequence[bytes]) -> list[Any]:
+        """The record in each of the JSON texts; None where a parse error is to be ignored."""
+        decode, convert = self._decode, self._convert
+        try:
+            if convert is None:
+                return [decode(item) for item in data]
+            return [convert(decode(item)) for item in data]
+        except (ValueError, OverflowError):
+            return [self.deserialize(item) for item in data]
+
+    class Builder:
+        """Builds a `JsonRowDeserializationSchema`."""
+
+        def __init__(self) -> None:
+            self._type_info: TypeInformation | None = None
+            self._required = False
+            self._ignore = False
+
+        def type_info(self, type_info: TypeInformation) -> JsonRowDeserializationSchema.Builder:
+            """Set the records' type, mostly ``Types.ROW_NAMED``."""
+            self._type_info = type_info
+            return self
+
+        def json_schema(self, json_schema: str) -> JsonRowDeserializationSchema.Builder:
+            """Set the records' type by a JSON schema.
+
+            Raises:
+                ConfigurationError: the schema cannot be understood.
+            """
+            self._type_info = type_of_json_schema(json_schema)
+            return self
+
+        def fail_on_missing_field(self) -> JsonRowDeserializationSchema.Builder:
+            """A record that lacks a field is an error, not a record with a None."""
+            self._required = True
+            return self
+
+        def ignore_parse_errors(self) -> JsonRowDeserializationSchema.Builder:
+            """Drop records that cannot be parsed."""
+            self._ignore = True
+            return self
+
+        def build(self) -> JsonRowDeserializationSchema:
+            """The schema.
+
+            Raises:
+                ConfigurationError: there is no type, or both missing fields and parse errors have been dealt with.
+            """
+            if not isinstance(self._type_info, TypeInformation):
+                raise ConfigurationError(
+                    "JsonRowDeserializationSchema: give the records' type by type_info(Types.ROW_NAMED(...)) or "
+                    f"json_schema(...), got {self._type_info!r}"
+                )
+            if self._required and self._ignore:
+                raise ConfigurationError(
+                    "JsonRowDeserializationSchema: fail_on_missing_field and ignore_parse_errors exclude each other"
+                )
+            return JsonRowDeserializationSchema(self._type_info, self._required, self._ignore)
+
+
+class JsonRowSerializationSchema(SerializationSchema):
+    """Rows become JSON objects with the type's field names; a None is written as null.
+
+    Examples:
+        >>> from holdfast.common import Row, Types
+        >>> row_type = Types.ROW_NAMED(["merchant", "amount"], [Types.STRING(), Types.DOUBLE()])
+        >>> schema = JsonRowSerializationSchema.builder().with_type_info(row_type).build()
+        >>> schema.serialize(Row(merchant="M001", amount=250.0))
+        b'{"merchant":"M001","amount":250.0}'
+    """
+
+    def __init__(self, type_info: TypeInformation) -> None:
+        self._type = type_info
+        self._conform = type_info.conform
+        self._convert = _writer(type_info)
+        self._encode = msgspec.json.Encoder(decimal_format="number").encode
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._type,)
+
+    @staticmethod
+    def builder() -> JsonRowSerializationSchema.Builder:
+        """Begin a schema."""
+        return JsonRowSerializationSchema.Builder()
+
+    def serialize(self, value: Any) -> bytes:
+        """The record's JSON text.
+
+        Raises:
+            TypeError: the record is not of the declared type.
+            ValueError: the same, or it cannot be represented.
+        """
+        value = self._conform(value)
+        return self._encode(value if self._convert is None else self._convert(value))
+
+    class Builder:
+        """Builds a `JsonRowSerializationSchema`."""
+
+        def __init__(self) -> None:
+            self._type_info: TypeInformation | None = None
+
+        def with_type_info(self, type_info: TypeInformation) -> JsonRowSerializationSchema.Builder:
+            """Set the records' type, mostly ``Types.ROW_NAMED``."""
+            self._type_info = type_info
+            return self
+
+        def build(self) -> JsonRowSerializationSchema:
+            """The schema.
+
+            Raises:
+                ConfigurationError: there is no type.
+            """
+            if not isinstance(self._type_info, TypeInformation):
+                raise ConfigurationError(
+                    "JsonRowSerializationSchema: give the records' type by with_type_info(Types.ROW_NAMED(...)), "
+                    f"got {self._type_info!r}"
+                )
+            return JsonRowSerializationSchema(self._type_info)
+
+
+def _to_utc(text: str) -> datetime.datetime:
+    moment = msgspec.convert(text, datetime.datetime)
+    return moment if moment.tzinfo is None else moment.astimezone(UTC).replace(tzinfo=None)
+
+
+def _to_instant(text: str) -> Instant:
+    seconds, rest = divmod(_to_utc(text).replace(tzinfo=UTC) - _EPOCH, datetime.timedelta(seconds=1))
+    return Instant(seconds, rest.microseconds * 1000)
+
+
+def _from_instant(instant: Instant) -> str:
+    moment = _EPOCH + datetime.timedelta(seconds=instant.seconds)
+    digits = f".{instant.nanos:09d}".rstrip("0") if instant.nanos else ""
+    return f"{moment:%Y-%m-%dT%H:%M:%S}{digits}Z"
+
+
+_READ: dict[str, tuple[Any, Convert | None]] = {
+    "FLOAT": (float, BasicTypeInfo.FLOAT_TYPE_INFO().conform),
+    "BIG_INT": (int, None),
+    "BIG_DEC": (Decimal, None),
+    "INSTANT": (str, _to_instant),
+    "SQL_DATE": (str, lambda text: msgspec.convert(text, datetime.date)),
+    "SQL_TIME": (str, lambda text: msgspec.convert(text, datetime.time).replace(tzinfo=None)),
+    "SQL_TIMESTAMP": (str, _to_utc),
+}
+_WRITE: dict[str, Convert | None] = {
+    "BIG_INT": Decimal,  # which is written in full; msgspec's whole numbers end at 64 bits
+    "BIG_DEC": None,
+    "INSTANT": _from_instant,
+    "SQL_DATE": None,
+    "SQL_TIME": lambda value: value.replace(tzinfo=UTC),
+    "SQL_TIMESTAMP": lambda value: value.replace(tzinfo=UTC),
+}
+_KEYS = frozenset(
+    {BasicType.STRING, BasicType.CHAR, BasicType.BYTE, BasicType.SHORT, BasicType.INT, BasicType.LONG}
+)
+
+
+def _check_key(key: TypeInformation) -> None:
+    if not isinstance(key, BasicTypeInfo) or key.basic_type not in _KEYS:
+        raise ConfigurationError(f"a JSON object's keys are strings or whole numbers, not {key!r}")
+
+
+def _kind(type_info: TypeInformation) -> str:
+    if isinstance(type_info, BasicTypeInfo):
+        return type_info.basic_type.name
+    return type_info.kind if isinstance(type_info, SqlTimeTypeInfo) else ""
+
+
+def _nullable(convert: Convert | None) -> Convert | None:
+    return None if convert is None else lambda value: None if value is None else convert(value)
+
+
+def _each_element(convert: Convert | None) -> Convert | None:
+    if convert is None:
+        return None
+    each = convert
+    return lambda value: [None if v is None else each(v) for v in value]
+
+
+def _each_entry(convert: Convert | None) -> Convert | None:
+    if convert is None:
+        return None
+    each = convert
+    return lambda value: {k: None if v is None else each(v) for k, v in value.items()}
+
+
+def _reader(type_info: TypeInformation, required: bool) -> tuple[Any, Convert | None]:
+    """What msgspec reads a value of this type as, and what then becomes of it (None: nothing)."""
+    kind = _kind(type_info)
+    if kind:
+        return _READ.get(kind, (type_info.annotation, None))
+    if type_info.is_pickled:
+        return Any, None
+    if isinstance(type_info, PrimitiveArrayTypeInfo) and type_info.annotation is bytes:
+        return bytes, None
+    if isinstance(type_info, RowTypeInfo):
+        return _row_reader(type_info, required)
+    if isinstance(type_info, TupleTypeInfo):
+        readers = [_reader(t, required) for t in type_info.get_field_types()]
+        steps = [(i, c) for i, (_, c) in enumerate(readers) if c is not None]
+        return alias(tuple, *(annotation for annotation, _ in readers)), _fields(steps, tuple) if steps else None
+    if isinstance(type_info, MapTypeInfo):
+        _check_key(type_info.key_type)
+        annotation, convert = _reader(type_info.value_type, required)
+        return alias(dict, type_info.key_type.annotation, annotation | None), _each_entry(convert)
+    if isinstance(type_info, SequenceTypeInfo):
+        annotation, convert = _reader(type_info.element_type, required)
+        return alias(list, annotation | None), _each_element(convert)
+    raise ConfigurationError(f"JSON cannot be read as {type_info!r}")
+
+
+def _fields(steps: list[tuple[int, Convert]], make: Callable[[list[Any]], Any]) -> Convert:
+    def convert(values: Any) -> Any:
+        fields = list(values)
+        for i, step in steps:
+            fields[i] = step(fields[i])
+        return make(fields)
+
+    return convert
+
+
+def _row_reader(type_info: RowTypeInfo, required: bool) -> tuple[Any, Convert]:
+    names = type_info.get_field_names()
+    readers = [_reader(t, required) for t in type_info.get_field_types()]
+    defaults: tuple[Any, ...] = () if required else (None,)
+    # A class made by msgspec reads the known fields in C and skips all others; its own field names are never seen.
+    struct = msgspec.defstruct(
+        "JsonObject",
+        [(f"f{i}", annotation | None, *defaults) for i, (annotation, _) in enumerate(readers)],
+        rename={f"f{i}": name for i, name in enumerate(names)},
+        gc=False,
+    )
+    steps = [(i, c) for i, (_, convert) in enumerate(readers) if (c := _nullable(convert)) is not None]
+    astuple, of_values = msgspec.structs.astuple, Row.of_values
+    if not steps:
+        return struct, lambda value: of_values(list(astuple(value)), names)
+    fields = _fields(steps, lambda values: of_values(values, names))
+    return struct, lambda value: fields(astuple(value))
+
+
+def _writer(type_info: TypeInformation) -> Convert | None:
+    """What is to be done to a value of this type before msgspec writes it (None: nothing)."""
+    kind = _kind(type_info)
+    if kind:
+        return _WRITE.get(kind)
+    if isinstance(type_info, RowTypeInfo):
+        names = type_info.get_field_names()
+        writers = [_nullable(_writer(t)) for t in type_info.get_field_types()]
+        steps = [(i, w) for i, w in enumerate(writers) if w is not None]
+        if not steps:
+            return lambda row: dict(zip(names, row, strict=True))
+        return _fields(steps, lambda values: dict(zip(names, values, strict=True)))
+    if isinstance(type_info, TupleTypeInfo):
+        steps = [(i, w) for i, t in enumerate(type_info.get_field_types()) if (w := _writer(t)) is not None]
+        return _fields(steps, list) if steps else None
+    if isinstance(type_info, MapTypeInfo):
+        _check_key(type_info.key_type)
+        return _each_entry(_writer(type_info.value_type))
+    if isinstance(type_info, SequenceTypeInfo) and type_info.annotation is not bytes:
+        return _each_element(_writer(type_info.element_type))
+    return None
