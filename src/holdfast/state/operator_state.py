@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from holdfast.state.space import StateSpace
-from holdfast.state.store import LocalStore
+from holdfast.state.store import RocksDBStore
 from holdfast.state.timers import TimerQueue
 
 __all__ = ["OperatorState"]
@@ -23,7 +23,7 @@ _unpack = msgspec.msgpack.Decoder().decode
 class OperatorState:
     """The state that one keyed operator sees. Names are fixed: a space's or queue's name is part of the stored format."""
 
-    def __init__(self, where: str, schema: Mapping[str, list[dict[str, Any]]], store: LocalStore | None) -> None:
+    def __init__(self, where: str, schema: Mapping[str, list[dict[str, Any]]], store: RocksDBStore | None) -> None:
         self.store = store
         self._schema = schema
         self._where = where
@@ -88,11 +88,11 @@ class OperatorState:
         timers = {name: queue.dump() for name, queue in self.timers.items()}
         return _pack({"format": FORMAT, "held": held, "timers": timers})
 
-    def opened(self, index: bytes) -> None:
-        """The local store is as `flush` left it when it returned ``index``."""
+    def opened(self, index: bytes, newer: bool) -> None:
+        """The local store is as `flush` left it when it returned ``index``; ``newer``: or holds later rows, too."""
         stored = _unpack(index)
         for name, namespaces in stored["held"].items():
-            self.space(name).in_store(namespaces)
+            self.space(name).in_store(namespaces, newer)
         for name, dump in stored["timers"].items():
             self.timer_queue(name).apply(dump)
 

@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 from holdfast.state.codec import Column, RowCodec
 from holdfast.state.handles import HANDLES
-from holdfast.state.store import LocalStore
+from holdfast.state.store import RocksDBStore
 from holdfast.state.table import RowTable, TableDelta
 
 __all__ = ["StateSpace"]
@@ -32,7 +32,7 @@ NO_KEY: list[Any] = _NoKey()
 class StateSpace:
     """States that are read through one current row. Also Flink's KeyedStateStore: what ``get_state`` is called on."""
 
-    def __init__(self, name: str, index: int, schema: list[dict[str, Any]], store: LocalStore | None, where: str):
+    def __init__(self, name: str, index: int, schema: list[dict[str, Any]], store: RocksDBStore | None, where: str):
         """``schema``: the columns of the restored checkpoint. ``where``: the operator, for messages."""
         self.name = name
         self.where = where
@@ -41,6 +41,7 @@ class StateSpace:
         self._prefix = bytes([index + 1])
         self.tables: dict[int | None, RowTable] = {}
         self._in_store: set[int | None] = set()
+        self._store_is_newer = False
         self._dropped: list[int] = []
         self._dropped_from_store: list[int] = []
         self._handles: dict[str, Any] = {}
@@ -142,7 +143,9 @@ class StateSpace:
             if self.store is not None:
                 self.store.delete_prefix(self._prefix + _NAMESPACE(namespace + (1 << 63)))
         for namespace, *parts in delta["tables"]:
-            self.table(namespace).apply(TableDelta(*parts))
+            table = self.table(namespace)
+            table.in_store = table.in_store or self._store_is_newer
+            table.apply(TableDelta(*parts))
 
     def dump(self) -> dict[str, Any]:
         """Everything in memory, in the form that `apply` takes."""
@@ -160,9 +163,10 @@ class StateSpace:
         held = {namespace for namespace, table in self.tables.items() if table.in_store}
         return sorted(held | self._in_store, key=lambda n: (n is not None, n or 0))
 
-    def in_store(self, namespaces: list[int | None]) -> None:
-        """The store that was opened holds rows of these namespaces."""
+    def in_store(self, namespaces: list[int | None], newer: bool) -> None:
+        """The store that was opened holds rows of these namespaces; ``newer``: and maybe of those in later deltas."""
         self._in_store = set(namespaces)
+        self._store_is_newer = newer
         for namespace in namespaces:
             self.table(namespace)
 

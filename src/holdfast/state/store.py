@@ -24,7 +24,7 @@ from rocksdict import (
 
 from holdfast.common.configuration import parse_memory_size
 
-__all__ = ["LocalStore", "rocksdb_settings"]
+__all__ = ["RocksDBStore", "rocksdb_settings"]
 
 _META = b"\x00meta"
 
@@ -108,7 +108,7 @@ def _options(settings: Mapping[str, str]) -> Options:
     return options
 
 
-class LocalStore:
+class RocksDBStore:
     """One subtask's RocksDB."""
 
     def __init__(self, path: str, settings: Mapping[str, str]) -> None:

@@ -15,7 +15,7 @@ import msgspec
 
 from holdfast.state.codec import Row, RowCodec
 from holdfast.state.key_groups import decode_key, decode_keys, encode_key, encode_keys
-from holdfast.state.store import LocalStore
+from holdfast.state.store import RocksDBStore
 
 __all__ = ["DIRTY", "PERSISTED", "UNFLUSHED", "RowTable", "TableDelta"]
 
@@ -51,7 +51,7 @@ class RowTable:
 
     __slots__ = ("_fresh_row", "codec", "in_store", "prefix", "rows", "store", "touched")
 
-    def __init__(self, codec: RowCodec, store: LocalStore | None, prefix: bytes, in_store: bool) -> None:
+    def __init__(self, codec: RowCodec, store: RocksDBStore | None, prefix: bytes, in_store: bool) -> None:
         """``in_store``: whether the store may hold rows of this table already (False saves the reads)."""
         self.codec = codec
         self.store = store

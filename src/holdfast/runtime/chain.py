@@ -1,0 +1,192 @@
+"""A vertex's operators in one subtask, wired to each other and to the channels that leave the vertex."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from holdfast.metrics.user import MetricGroup
+from holdfast.runtime.channels import Router, Send
+from holdfast.runtime.context import Clock, OperatorContext
+from holdfast.runtime.operators.base import Emit, Operator
+from holdfast.runtime.operators.stateless import SinkRunner
+from holdfast.runtime.order import JobSetup
+from holdfast.runtime.plan import Vertex
+from holdfast.state.operator_state import OperatorState
+
+__all__ = ["Chain"]
+
+
+class _Node:
+    """One operator with what follows it."""
+
+    def __init__(self, operator: Operator, clock: Clock) -> None:
+        self.operator = operator
+        self.clock = clock
+        self.children: list[_Node] = []
+        self.routers: list[Router] = []
+
+    @property
+    def makes_watermarks(self) -> bool:
+        return hasattr(self.operator, "max_timestamp")
+
+    def advance(self, watermark: int) -> None:
+        """Event time has reached ``watermark``: the operator first, then what follows."""
+        self.clock.watermark = watermark
+        self.operator.advance_watermark(watermark)
+        if not self.makes_watermarks:
+            self.forward(watermark)
+
+    def forward(self, watermark: int) -> None:
+        for child in self.children:
+            child.advance(watermark)
+        for router in self.routers:
+            router.watermark = watermark
+
+    def forward_idle(self, idle: bool) -> None:
+        for router in self.routers:
+            router.idle = idle
+        for child in self.children:
+            if not child.makes_watermarks:
+                child.forward_idle(idle)
+
+
+def _fan_out(outputs: list[Emit]) -> Emit:
+    if len(outputs) == 1:
+        return outputs[0]
+
+    def emit(values: list[Any], timestamps: list[int] | None) -> None:
+        for output in outputs:
+            output(values, timestamps)
+
+    return emit
+
+
+class Chain:
+    """The operators of one subtask. The first one is the head: it takes the vertex's input."""
+
+    def __init__(
+        self, setup: JobSetup, vertex: Vertex, subtask: int, state: OperatorState | None, send: Send, attempt: int
+    ) -> None:
+        plan = setup.plan
+        self.clock = Clock()
+        self.metrics = MetricGroup()
+        self._nodes: list[_Node] = []
+        self.routers: list[Router] = []
+        parameters = json.loads(plan.config.get("pipeline.global-job-parameters") or "{}")
+        clocks = {0: self.clock}
+        for position, chained in enumerate(vertex.chain):
+            operator = chained.factory.create()
+            node = _Node(operator, clocks[position])
+            operator.context = OperatorContext(
+                job=setup.job,
+                uid=chained.uid,
+                name=chained.name,
+                subtask=subtask,
+                parallelism=vertex.parallelism,
+                max_parallelism=vertex.max_parallelism,
+                clock=node.clock,
+                state=state if position == 0 else None,
+                metrics=self.metrics.add_group(chained.name),
+                job_parameters=parameters,
+                attempt=attempt,
+                forward_watermark=node.forward,
+                forward_idle=node.forward_idle,
+            )
+            self._nodes.append(node)
+            for edge in chained.edges:
+                # What comes behind an operator with watermarks of its own lives in that operator's time.
+                clocks[edge.target] = Clock() if node.makes_watermarks else node.clock
+            for channel in chained.channels:
+                node.routers.append(Router(plan, vertex, channel, subtask, send, (chained.name, chained.uid)))
+        for node, chained in zip(self._nodes, vertex.chain):
+            node.children = [self._nodes[edge.target] for edge in chained.edges]
+            main: list[Emit] = []
+            side: dict[str, list[Emit]] = {}
+            for edge in chained.edges:
+                target = self._nodes[edge.target].operator.process
+                outputs = main if edge.side_output is None else side.setdefault(edge.side_output, [])
+                outputs.append(_into(target))
+            for channel, router in zip(chained.channels, node.routers):
+                outputs = main if channel.side_output is None else side.setdefault(channel.side_output, [])
+                outputs.append(router.process)
+            if main:
+                node.operator.context.emit = _fan_out(main)
+            node.operator.context.side_outputs = {tag: _fan_out(outputs) for tag, outputs in side.items()}
+            self.routers.extend(node.routers)
+        self._head = self._nodes[0]
+        self._opened = 0
+
+    def open(self) -> None:
+        """Open the operators, the last of the chain first, as Flink does."""
+        for node in reversed(self._nodes):
+            self._opened += 1
+            node.operator.open()
+
+    def close(self) -> None:
+        """Close the operators that were opened, the head first."""
+        opened = self._nodes[len(self._nodes) - self._opened :]
+        self._opened = 0
+        for node in opened:
+            node.operator.close()
+
+    @property
+    def process(self) -> Callable[[list[Any], Any, Any, int], None]:
+        """Takes the vertex's input: values, timestamps, keys, index of the input."""
+        return self._head.operator.process
+
+    def advance_watermark(self, watermark: int) -> None:
+        """Event time has reached ``watermark``."""
+        self._head.advance(watermark)
+
+    def advance_processing_time(self, now: int) -> None:
+        """Processing time has reached ``now``."""
+        for clock in {id(node.clock): node.clock for node in self._nodes}.values():
+            clock.processing_time = now
+        for node in self._nodes:
+            node.operator.advance_processing_time(now)
+
+    def end_epoch(self, idle: bool) -> None:
+        """The barrier has reached the vertex."""
+        self._head.forward_idle(idle)
+        for node in self._nodes:
+            node.operator.end_epoch()
+
+    def sinks(self) -> list[SinkRunner]:
+        """The sinks in the chain."""
+        return [node.operator for node in self._nodes if isinstance(node.operator, SinkRunner)]
+
+    def next_timer(self) -> int | None:
+        """The processing time of the earliest timer or window."""
+        times = []
+        for node in self._nodes:
+            operator: Any = node.operator
+            if hasattr(operator, "next_processing_time"):
+                times.append(operator.next_processing_time())
+            elif hasattr(operator, "processing_timers"):
+                times.append(operator.processing_timers.next_time())
+        return min((time for time in times if time is not None), default=None)
+
+    def snapshot_generators(self) -> dict[str, Any]:
+        """The state of the watermark generators in the chain, by uid."""
+        return {n.operator.context.uid: n.operator.snapshot() for n in self._nodes if n.makes_watermarks}  # type: ignore[attr-defined]
+
+    def restore_generators(self, stored: dict[str, Any]) -> None:
+        """Resume the watermark generators."""
+        for node in self._nodes:
+            state = stored.get(node.operator.context.uid)
+            if state is not None and node.makes_watermarks:
+                node.operator.restore(state)  # type: ignore[attr-defined]
+
+    @property
+    def late_dropped(self) -> int:
+        """Late records dropped so far."""
+        return sum(clock.late_dropped for clock in {id(n.clock): n.clock for n in self._nodes}.values())
+
+
+def _into(process: Callable[..., None]) -> Emit:
+    def emit(values: list[Any], timestamps: list[int] | None) -> None:
+        process(values, timestamps, None, 0)
+
+    return emit

@@ -1,0 +1,335 @@
+"""The two ends of a channel: the router that makes frames of a subtask's output, and the merge of a subtask's input."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from operator import itemgetter
+from typing import Any
+
+from holdfast.errors import HoldfastError
+from holdfast.runtime.frames import (
+    BARRIER,
+    DATA,
+    HEADER_SIZE,
+    Barrier,
+    Frame,
+    decode_barrier,
+    decode_data,
+    encode_barrier,
+    encode_data,
+    pack_frame,
+    unpack_header,
+)
+from holdfast.runtime.operators.base import MIN_TIMESTAMP
+from holdfast.runtime.plan import Channel, JobPlan, Partitioning, Vertex
+from holdfast.runtime.spill import FrameStore
+from holdfast.runtime.user_code import user_error
+from holdfast.state.key_groups import group_assigner
+
+__all__ = ["ChannelIncomplete", "InputMerge", "Router", "first_partition", "receivers"]
+
+Send = Callable[[int, bytes], None]
+"""Takes a frame and the partition of the next stage that it goes to."""
+
+
+class ChannelIncomplete(HoldfastError):
+    """A task did not get all frames of its input channels; the epoch must be run again."""
+
+
+def first_partition(plan: JobPlan, vertex: Vertex) -> int:
+    """Where a vertex's subtasks begin among the partitions of its Spark stage."""
+    position = 0
+    for other in plan.at(vertex.level):
+        if other.id == vertex.id:
+            return position
+        position += other.parallelism
+    raise KeyError(vertex.id)
+
+
+def receivers(partitioning: Partitioning, sender: int, senders: int, count: int) -> range:
+    """The subtasks of the receiving vertex that a sender has a channel to."""
+    if partitioning is Partitioning.FORWARD:
+        return range(sender, sender + 1)
+    if partitioning is Partitioning.RESCALE:
+        if senders >= count:
+            target = sender * count // senders
+            return range(target, target + 1)
+        return range(sender * count // senders, (sender + 1) * count // senders)
+    return range(count)
+
+
+class Router:
+    """Sends one channel's records: partitions them, gathers them by receiver, and makes frames."""
+
+    def __init__(self, plan: JobPlan, vertex: Vertex, channel: Channel, subtask: int, send: Send, where: tuple[str, str]):
+        target = next(v for v in plan.vertices if v.id == channel.target)
+        self._channel = channel
+        self._sender = subtask
+        self._send = send
+        self._where = where
+        self._level = target.level
+        self._first = first_partition(plan, target)
+        self._next_level_width = sum(v.parallelism for v in plan.at(vertex.level + 1))
+        self._relayed = target.level > vertex.level + 1
+        self._targets = receivers(channel.partitioning, subtask, vertex.parallelism, target.parallelism)
+        self._frame_records = int(plan.config.get("holdfast.frame.records", "2048"))
+        self._assign = group_assigner(target.max_parallelism, target.parallelism)
+        self._parallelism = target.parallelism
+        self._turn = subtask
+        self._random = random.Random()
+        self._key = channel.key_selector
+        if self._key is not None:
+            method = getattr(self._key, "get_key", None)
+            self._key = method if callable(method) else self._key
+        self.watermark = MIN_TIMESTAMP
+        self.idle = False
+        self.location: Callable[[], str] | None = None
+        """When the epoch is traced: where the record at hand came from."""
+        self.records = 0
+        self._open: dict[int, Frame] = {}
+        self._frames: dict[int, int] = {}
+        self.begin()
+
+    def begin(self) -> None:
+        """An epoch starts."""
+        self._open = {}
+        self._frames = dict.fromkeys(self._targets, 0)
+        self.records = 0
+
+    def process(self, values: list[Any], timestamps: list[int] | None) -> None:
+        """Take a batch."""
+        if not values:
+            return
+        self.records += len(values)
+        kind = self._channel.partitioning
+        if kind is Partitioning.HASH:
+            keys = self._keys(values)
+            if self._parallelism == 1:
+                self._add(0, values, timestamps, keys)
+                return
+            try:
+                targets = self._assign(keys)
+            except TypeError as error:
+                raise user_error(error, *self._where, values[0]) from error
+            self._spread(targets, values, timestamps, keys)
+        elif kind is Partitioning.BROADCAST:
+            for target in self._targets:
+                self._add(target, values, timestamps, None)
+        elif len(self._targets) == 1 and kind is not Partitioning.CUSTOM:
+            self._add(self._targets[0], values, timestamps, None)
+        elif kind is Partitioning.CUSTOM:
+            keys = self._keys(values)
+            partition = self._channel.partitioner
+            assert partition is not None
+            count = self._parallelism
+            try:
+                targets = [partition(key, count) for key in keys]
+                wrong = next((t for t in targets if not 0 <= t < count), None)
+                if wrong is not None:
+                    raise ValueError(f"the partitioner returned {wrong}; there are {count} partitions")
+            except Exception as error:
+                raise user_error(error, *self._where, values[0]) from error
+            self._spread(targets, values, timestamps, None)
+        elif kind is Partitioning.SHUFFLE:
+            self._spread(self._random.choices(self._targets, k=len(values)), values, timestamps, None)
+        else:
+            width, first = len(self._targets), self._targets[0]
+            turn = self._turn
+            self._turn = (turn + len(values)) % width
+            self._spread([first + (turn + i) % width for i in range(len(values))], values, timestamps, None)
+
+    def _keys(self, values: list[Any]) -> list[Any]:
+        select = self._key
+        assert select is not None
+        try:
+            return [select(value) for value in values]
+        except Exception:
+            for value in values:
+                try:
+                    select(value)
+                except Exception as error:
+                    raise user_error(error, *self._where, value) from error
+            raise
+
+    def _spread(
+        self, targets: list[int], values: list[Any], timestamps: list[int] | None, keys: list[Any] | None
+    ) -> None:
+        members: dict[int, list[int]] = {}
+        for position, target in enumerate(targets):
+            group = members.get(target)
+            if group is None:
+                members[target] = [position]
+            else:
+                group.append(position)
+        if len(members) == 1:
+            self._add(targets[0], values, timestamps, keys)
+            return
+        for target, positions in members.items():
+            if len(positions) == 1:
+                at = positions[0]
+                self._add(
+                    target, [values[at]], timestamps and [timestamps[at]], None if keys is None else [keys[at]]
+                )
+                continue
+            pick = itemgetter(*positions)
+            self._add(
+                target,
+                pick(values),
+                None if timestamps is None else pick(timestamps),
+                None if keys is None else pick(keys),
+            )
+
+    def _add(self, target: int, values: Any, timestamps: Any, keys: Any) -> None:
+        frame = self._open.get(target)
+        if frame is not None and (frame.timestamps is None) != (timestamps is None):
+            self._flush(target)
+            frame = None
+        if frame is None:
+            frame = Frame(
+                0,
+                list(values),
+                None if timestamps is None else list(timestamps),
+                None if keys is None else list(keys),
+                None if self.location is None else [],
+            )
+            self._open[target] = frame
+        else:
+            frame.values.extend(values)
+            if frame.timestamps is not None:
+                frame.timestamps.extend(timestamps)
+            if frame.keys is not None:
+                frame.keys.extend(keys)
+        if self.location is not None:
+            assert frame.locations is not None
+            frame.locations.extend([self.location()] * (len(frame.values) - len(frame.locations)))
+        if len(frame.values) >= self._frame_records:
+            self._flush(target)
+
+    def _flush(self, target: int) -> None:
+        frame = self._open.pop(target, None)
+        if frame is None:
+            return
+        frame.watermark = self.watermark
+        try:
+            payload = encode_data(frame)
+        except Exception as error:  # whatever a value's own pickling raises
+            raise user_error(
+                TypeError(f"an element cannot be sent to the next task, because it cannot be pickled: {error}"),
+                *self._where,
+                frame.values[0],
+            ) from error
+        self._dispatch(DATA, target, payload)
+        self._frames[target] += 1
+
+    def _dispatch(self, kind: int, target: int, payload: bytes) -> None:
+        partition = self._first + target
+        frame = pack_frame(
+            kind, self._level, partition, self._channel.id, self._sender, self._frames[target], payload
+        )
+        self._send(partition % self._next_level_width if self._relayed else partition, frame)
+
+    def end(self, epoch: int, attempt: str) -> None:
+        """The barrier: send what is gathered, and say how much it was."""
+        for target in self._targets:
+            self._flush(target)
+            barrier = Barrier(epoch, attempt, self._frames[target], self.watermark, self.idle)
+            self._dispatch(BARRIER, target, encode_barrier(barrier))
+
+
+class _Input:
+    """One channel from one sender."""
+
+    def __init__(self, index: int, watermark: int) -> None:
+        self.index = index
+        self.watermark = watermark
+        self.idle = False
+        self.frames: list[tuple[int, int]] = []
+        """Sequence and place in the store."""
+        self.barrier: Barrier | None = None
+        self.next = 0
+
+
+class InputMerge:
+    """All input of a subtask in an epoch: verified against the barriers, and given in the order of watermarks."""
+
+    def __init__(self, plan: JobPlan, vertex: Vertex, subtask: int, watermark: int, spill_directory: str, bound: int):
+        self._inputs: dict[tuple[int, int], _Input] = {}
+        for sender in plan.vertices:
+            for channel in (c for chained in sender.chain for c in chained.channels if c.target == vertex.id):
+                for n in range(sender.parallelism):
+                    if subtask in receivers(channel.partitioning, n, sender.parallelism, vertex.parallelism):
+                        self._inputs[(channel.id, n)] = _Input(channel.input_index, watermark)
+        self._store = FrameStore(spill_directory, bound)
+
+    def add(self, frame: bytes) -> None:
+        """Take a frame as it arrived."""
+        header = unpack_header(frame)
+        source = self._inputs.get((header.channel, header.sender))
+        if source is None:
+            raise ChannelIncomplete(f"a frame of an unknown channel {header.channel} from subtask {header.sender}")
+        if header.kind == BARRIER:
+            if source.barrier is not None:
+                raise ChannelIncomplete(f"two barriers on channel {header.channel} from subtask {header.sender}")
+            source.barrier = decode_barrier(memoryview(frame)[HEADER_SIZE:])
+        else:
+            source.frames.append((header.sequence, self._store.put(frame)))
+
+    def verify(self, epoch: int) -> dict[tuple[int, int], str]:
+        """Check that every channel is whole; returns the attempts that were read.
+
+        Raises:
+            ChannelIncomplete: a barrier is missing or of another epoch, or frames are missing or doubled.
+        """
+        seen = {}
+        for (channel, sender), source in self._inputs.items():
+            source.frames.sort()
+            barrier = source.barrier
+            if barrier is None or barrier.epoch != epoch:
+                raise ChannelIncomplete(f"no barrier of epoch {epoch} on channel {channel} from subtask {sender}")
+            if [sequence for sequence, _ in source.frames] != list(range(barrier.frames)):
+                raise ChannelIncomplete(
+                    f"channel {channel} from subtask {sender}: {len(source.frames)} of {barrier.frames} frames arrived"
+                )
+            seen[(channel, sender)] = barrier.attempt
+        return seen
+
+    def frames(self) -> Iterator[tuple[Frame | None, int, int]]:
+        """The frames in the order of their channels' watermarks: (frame, input index, watermark after it).
+
+        The channel that is behind comes first, so none makes another's records late. A None frame only moves time.
+        """
+        inputs = list(self._inputs.values())
+        for source in inputs:
+            if not source.frames:
+                self._finish(source)
+        while True:
+            ready = [source for source in inputs if source.next < len(source.frames)]
+            if not ready:
+                break
+            source = min(ready, key=lambda s: s.watermark)
+            place = source.frames[source.next][1]
+            source.next += 1
+            frame = decode_data(memoryview(self._store.get(place))[HEADER_SIZE:])
+            source.watermark = max(source.watermark, frame.watermark)
+            if source.next == len(source.frames):
+                self._finish(source)
+            yield frame, source.index, self.watermark()
+        yield None, 0, self.watermark()
+        self._store.close()
+
+    @staticmethod
+    def _finish(source: _Input) -> None:
+        assert source.barrier is not None
+        source.watermark = max(source.watermark, source.barrier.watermark)
+        source.idle = source.barrier.idle
+
+    def watermark(self) -> int:
+        """The minimum over the channels, idle ones left out."""
+        active = [source.watermark for source in self._inputs.values() if not source.idle]
+        return min(active, default=max((s.watermark for s in self._inputs.values()), default=MIN_TIMESTAMP))
+
+    @property
+    def idle(self) -> bool:
+        """Whether all channels are idle."""
+        return all(source.idle for source in self._inputs.values())

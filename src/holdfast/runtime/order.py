@@ -1,0 +1,105 @@
+"""What the coordinator tells the tasks of an epoch, and what they report back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast.checkpoint.metadata import SubtaskState
+from holdfast.connectors.base import Committable, JobInfo, SplitRange
+from holdfast.runtime.operators.base import MIN_TIMESTAMP
+from holdfast.runtime.plan import JobPlan
+
+__all__ = ["EpochOrder", "JobSetup", "SourceOrder", "SplitTime", "TaskId", "TaskReport", "task_name"]
+
+TaskId = tuple[int, int]
+"""Vertex and subtask."""
+
+
+@dataclass(frozen=True)
+class JobSetup:
+    """What a task slot needs once per job and generation."""
+
+    plan: JobPlan
+    job: JobInfo
+    started: str
+    """Unique to this start of the job in this driver: a slot serves one start at a time."""
+
+
+@dataclass
+class SplitTime:
+    """The state of a split's watermark generator."""
+
+    max_timestamp: int = MIN_TIMESTAMP
+    last_active: int = 0
+    """Processing time of its last record, in ms."""
+
+
+@dataclass(frozen=True)
+class SourceOrder:
+    """What one subtask of a source reads in this epoch."""
+
+    ranges: tuple[SplitRange, ...]
+    splits: dict[str, SplitTime]
+    """All splits that the subtask has and that may still give records, with their event time so far."""
+    watermark: int
+    """What the subtask has emitted so far."""
+    finished: bool
+    """Whether the source ends with this epoch."""
+
+
+@dataclass(frozen=True)
+class EpochOrder:
+    """One run of one epoch."""
+
+    epoch: int
+    """The id of the checkpoint that completes it."""
+    run: int
+    """Counts the tries at this epoch, from 0."""
+    base: int
+    """The completed checkpoint that it continues; 0 for none."""
+    committed: int
+    """The last checkpoint whose committables have been committed."""
+    generation: int
+    restarts: int
+    processing_time: int
+    tokens: dict[TaskId, str]
+    """Which state each keyed subtask must have: the token in the base checkpoint; empty for none."""
+    sources: dict[TaskId, SourceOrder] = field(default_factory=dict)
+    trace: bool = False
+    """Whether records carry their origin, element by element, to explain a failure."""
+
+
+@dataclass
+class TaskReport:
+    """What a task says at its barrier."""
+
+    task: TaskId
+    attempt: str
+    """Unique to this run of this task."""
+    error: BaseException | None = None
+    seen: dict[tuple[int, int], str] = field(default_factory=dict)
+    """By channel and sending subtask: the attempt whose frames were read."""
+    state: dict[str, SubtaskState] = field(default_factory=dict)
+    """By operator uid."""
+    schema: dict[str, dict[str, Any]] = field(default_factory=dict)
+    committables: list[Committable] = field(default_factory=list)
+    splits: dict[str, SplitTime] = field(default_factory=dict)
+    watermark: int = MIN_TIMESTAMP
+    next_timer: int | None = None
+    """Processing time of the earliest timer or window, in ms."""
+    records_in: int = 0
+    records_out: int = 0
+    busy_seconds: float = 0.0
+    late_dropped: int = 0
+    state_rows: int = 0
+    delta_bytes: int = 0
+    restored: bool | None = None
+    """Whether the slot had the state at hand (True) or had to fetch it (False); None for a stateless task."""
+    phases: dict[str, float] = field(default_factory=dict)
+    user_metrics: dict[str, Any] = field(default_factory=dict)
+
+
+def task_name(vertex_name: str, subtask: int, parallelism: int) -> str:
+    """A task in messages, as Flink writes it: ``Map -> Sink (1/2)``."""
+    return f"{vertex_name} ({subtask + 1}/{parallelism})"

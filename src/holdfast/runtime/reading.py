@@ -1,0 +1,138 @@
+"""Reading a source's splits in event-time order, and making watermarks from what is read."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.connectors.base import Batch, SourceReader, SplitRange
+from holdfast.runtime.operators.base import MAX_TIMESTAMP, MIN_TIMESTAMP
+from holdfast.runtime.order import SourceOrder, SplitTime
+from holdfast.runtime.user_code import user_error
+
+__all__ = ["SplitMerge"]
+
+
+@dataclass
+class _Open:
+    part: SplitRange
+    batches: Iterator[Batch]
+
+
+class SplitMerge:
+    """The records of a source subtask's epoch, the split with the lowest event time first.
+
+    So an hour of backlog in one epoch gives what a live hour gives: no split runs ahead of the others.
+    """
+
+    def __init__(
+        self, reader: SourceReader, order: SourceOrder, strategy: Any, now: int, max_batch: int, where: tuple[str, str]
+    ) -> None:
+        self._reader = reader
+        self._order = order
+        self._assign = strategy.timestamp_assigner
+        self._delay: int | None = strategy.max_out_of_orderness_ms
+        self._idle_timeout: int | None = strategy.idle_timeout_ms
+        self._now = now
+        self._max_batch = max_batch
+        self._where = where
+        self.splits = {name: SplitTime(s.max_timestamp, s.last_active) for name, s in order.splits.items()}
+        self.watermark = order.watermark
+        self.read_seconds = 0.0
+
+    def batches(self) -> Iterator[tuple[Batch, list[int] | None, int]]:
+        """Each batch with its timestamps and the watermark behind it."""
+        waiting: dict[str, list[SplitRange]] = {}
+        for part in self._order.ranges:
+            self.splits.setdefault(part.split, SplitTime(last_active=self._now))
+            waiting.setdefault(part.split, []).append(part)
+        clock = time.perf_counter
+        reading: list[_Open] = []
+        for name in waiting:
+            self._next_range(name, waiting, reading)
+        while reading:
+            current = min(reading, key=lambda r: self.splits[r.part.split].max_timestamp) if len(reading) > 1 else reading[0]
+            started = clock()
+            batch = next(current.batches, None)
+            self.read_seconds += clock() - started
+            if batch is None:
+                reading.remove(current)
+                if current.part.last:
+                    self.splits.pop(current.part.split, None)
+                self._next_range(current.part.split, waiting, reading)
+                continue
+            if not batch.values:
+                continue
+            timestamps = self._timestamps(batch)
+            split = self.splits[current.part.split]
+            split.last_active = self._now
+            if timestamps is not None:
+                split.max_timestamp = max(split.max_timestamp, max(timestamps))
+            yield batch, timestamps, self._advance()
+        if self._order.finished:
+            self.watermark = MAX_TIMESTAMP
+        else:
+            self._advance()
+
+    def _next_range(self, name: str, waiting: dict[str, list[SplitRange]], reading: list[_Open]) -> None:
+        queue = waiting[name]
+        while queue:
+            part = queue.pop(0)
+            if part.start != part.end:
+                reading.append(_Open(part, self._reader.read(part, self._max_batch)))
+                return
+            if part.last:
+                self.splits.pop(part.split, None)
+
+    def _timestamps(self, batch: Batch) -> list[int] | None:
+        assign = self._assign
+        if assign is None:
+            return batch.timestamps
+        try:
+            if batch.timestamps is None:
+                return [assign(value, MIN_TIMESTAMP) for value in batch.values]
+            return [assign(value, stamp) for value, stamp in zip(batch.values, batch.timestamps)]
+        except Exception:
+            self._blame(batch)
+            raise
+
+    def _blame(self, batch: Batch) -> None:
+        """Find the record that the timestamp assigner fails on."""
+        stamps = batch.timestamps or [MIN_TIMESTAMP] * len(batch.values)
+        for position, (value, stamp) in enumerate(zip(batch.values, stamps)):
+            try:
+                self._assign(value, stamp)
+            except Exception as error:
+                failure = user_error(error, *self._where, value)
+                raise with_location(failure, batch.locate(position)) from error
+
+    def _advance(self) -> int:
+        """The watermark: the minimum over the splits, idle ones left out; it never goes back."""
+        if self._delay is None or self.watermark == MAX_TIMESTAMP:
+            return self.watermark
+        active = [split.max_timestamp for split in self.splits.values() if not self._is_idle(split)]
+        lowest = min(active, default=max((s.max_timestamp for s in self.splits.values()), default=MIN_TIMESTAMP))
+        if lowest > MIN_TIMESTAMP:
+            self.watermark = max(self.watermark, lowest - self._delay - 1)
+        return self.watermark
+
+    def _is_idle(self, split: SplitTime) -> bool:
+        return self._idle_timeout is not None and self._now - split.last_active >= self._idle_timeout
+
+    @property
+    def idle(self) -> bool:
+        """Whether the subtask has nothing to say about event time: all its splits are idle, or it has none."""
+        if self.watermark == MAX_TIMESTAMP:
+            return False
+        return all(self._is_idle(split) for split in self.splits.values())
+
+
+def with_location(error: Any, location: str) -> Any:
+    """The user's error with the place that its record came from."""
+    if error.record:
+        return error
+    error.record = location
+    error.args = (f"{error.args[0]}\n  record: {location}",)
+    return error

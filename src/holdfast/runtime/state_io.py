@@ -1,0 +1,274 @@
+"""How a subtask's keyed state reaches the checkpoint storage and comes back.
+
+Every epoch writes one delta. From time to time a materialisation starts a new base, so that a restore reads one base and
+a bounded number of deltas: for RocksDB the store's files (only those that the storage does not have yet), for the heap
+one dump.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from holdfast.checkpoint.files import FileHandle, read_file, read_raw, write_file, write_raw
+from holdfast.checkpoint.metadata import SubtaskState
+from holdfast.checkpoint.paths import JobPaths, new_attempt
+from holdfast.checkpoint.storage import Storage
+from holdfast.common.configuration import parse_memory_size
+from holdfast.state.operator_state import OperatorState
+from holdfast.state.store import RocksDBStore, rocksdb_settings
+
+__all__ = ["StateBackendSettings", "StateFiles"]
+
+log = logging.getLogger(__name__)
+
+HEAP = "heap"
+ROCKSDB = "rocksdb"
+_MOST_DELTAS = 64
+_INDEX = "index"
+
+
+@dataclass(frozen=True)
+class StateBackendSettings:
+    """The state backend as configured."""
+
+    kind: str
+    rocksdb: Mapping[str, str]
+    cache_bytes: int
+    """About how much memory the rows of one subtask may take before they move to the store."""
+
+    @classmethod
+    def of(cls, config: Mapping[str, str]) -> StateBackendSettings:
+        """The settings in a configuration.
+
+        Raises:
+            ValueError: an unknown backend or a value that it does not take.
+        """
+        kind = config.get("state.backend.type", ROCKSDB)
+        kind = {"hashmap": HEAP, "rocksdb": ROCKSDB, "filesystem": HEAP, "jobmanager": HEAP}.get(kind, kind)
+        if kind not in (HEAP, ROCKSDB):
+            raise ValueError(f"state.backend.type is {kind!r}; there are hashmap and rocksdb")
+        cache = parse_memory_size(config.get("state.backend.cache.size", "256mb"))
+        return cls(kind, rocksdb_settings(config), cache)
+
+
+class StateFiles:
+    """The stored state of one keyed operator's subtask."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        paths: JobPaths,
+        uid: str,
+        subtask: int,
+        settings: StateBackendSettings,
+        directory: str,
+        uploads: ThreadPoolExecutor,
+    ) -> None:
+        self._storage = storage
+        self._paths = paths
+        self._uid = uid
+        self._subtask = subtask
+        self._settings = settings
+        self._directory = directory
+        self._uploads = uploads
+        self._stored = SubtaskState(0, 0)
+        self._sst: dict[str, FileHandle] = {}
+        """The store's files that the storage has, by their name here."""
+        self._pending: Future[tuple[int, int, str, list[FileHandle]]] | None = None
+        self._row_bytes = 400.0
+        self.written = 0
+        """Bytes of the last delta."""
+        self._names_of_base: list[str] = []
+        self.reused = False
+        """Whether the last restore found this host's store usable."""
+
+    # restoring
+
+    def open(self, where: str, stored: SubtaskState | None, schema: Mapping[str, list[dict[str, Any]]], epoch: int) -> OperatorState:
+        """The state as the checkpoint of ``epoch`` has it; empty without one.
+
+        Raises:
+            CorruptFile: a file of the checkpoint is missing or altered.
+        """
+        self._stored = stored or SubtaskState(0, 0)
+        if self._settings.kind == HEAP:
+            state = OperatorState(where, schema, None)
+            if self._stored.base_kind == ROCKSDB:
+                raise ValueError(
+                    f"the checkpoint's state of {where} was written by the rocksdb backend; "
+                    "set state.backend.type to rocksdb to resume from it"
+                )
+            for handle in self._stored.files():
+                state.apply(read_file(self._storage, handle))
+            return state
+        return self._open_rocksdb(where, schema, epoch)
+
+    def _open_rocksdb(self, where: str, schema: Mapping[str, list[dict[str, Any]]], epoch: int) -> OperatorState:
+        stored = self._stored
+        store, self.reused = self._open_store(epoch)
+        state = OperatorState(where, schema, store)
+        if stored.base_kind == ROCKSDB:
+            index = next(handle for name, handle in self._names() if name == _INDEX)
+            state.opened(read_file(self._storage, index), self.reused)
+        elif stored.base_kind == HEAP:
+            for handle in stored.base:
+                state.apply(read_file(self._storage, handle))
+        self._mark(store, epoch)
+        for handle in stored.deltas:
+            state.apply(read_file(self._storage, handle))
+            self.bound(state)
+        return state
+
+    def _open_store(self, epoch: int) -> tuple[RocksDBStore, bool]:
+        """This host's store if it fits the checkpoint, else one made from the checkpoint's files."""
+        path = os.path.join(self._directory, "db")
+        if os.path.exists(os.path.join(path, "CURRENT")):
+            try:
+                store = RocksDBStore(path, self._settings.rocksdb)
+            except Exception as error:  # rocksdict raises plain exceptions for any damage
+                log.warning("the local store %s cannot be opened and is made anew: %s", path, error)
+            else:
+                if self._reusable(store, epoch):
+                    for name, handle in self._names():
+                        if name.endswith(".sst"):
+                            self._sst[name] = handle
+                    return store, True
+                store.close()
+        RocksDBStore.remove(path)
+        os.makedirs(path)
+        if self._stored.base_kind == ROCKSDB:
+            self._fetch(path)
+        return RocksDBStore(path, self._settings.rocksdb), False
+
+    def _names(self) -> list[tuple[str, FileHandle]]:
+        names = self._stored.extra.get("files", [])
+        return list(zip(names, self._stored.base))
+
+    def _mark(self, store: RocksDBStore, epoch: int) -> None:
+        """Note in the local store which base it continues, and up to which epoch it may hold rows."""
+        store.set_meta(msgspec.msgpack.encode((epoch, [h.path for h in self._stored.base])))
+
+    def _reusable(self, store: RocksDBStore, epoch: int) -> bool:
+        """Whether the local store continues the checkpoint's base, and holds nothing newer than the checkpoint.
+
+        Rows enter the store when they are committed, so what it has beyond the base is in the deltas, which are
+        applied again. Completed epochs form one line (the checkpoint log), so an epoch's number says enough.
+        """
+        if store.meta is None:
+            return False
+        newest, base = msgspec.msgpack.decode(store.meta)
+        return bool(newest <= epoch and base == [h.path for h in self._stored.base])
+
+    def _fetch(self, path: str) -> None:
+        for name, handle in self._names():
+            if name != _INDEX:
+                data = read_raw(self._storage, handle)
+                with open(os.path.join(path, name), "wb") as file:
+                    file.write(data)
+                if name.endswith(".sst"):
+                    self._sst[name] = handle
+
+    # writing
+
+    def snapshot(self, state: OperatorState, generation: int, epoch: int, token: str) -> SubtaskState:
+        """Write the epoch's delta; returns the subtask's state as the checkpoint will refer to it."""
+        self._adopt_base()
+        stored = self._stored
+        delta = state.collect()
+        deltas = list(stored.deltas)
+        self.written = 0
+        if delta is not None:
+            path = self._paths.state_file(generation, epoch, self._uid, self._subtask, token, "delta")
+            deltas.append(write_file(self._storage, path, delta))
+            self.written = deltas[-1].size
+        return msgspec.structs.replace(stored, token=token, deltas=deltas)
+
+    def committed(self, state: OperatorState, stored: SubtaskState, generation: int, epoch: int) -> None:
+        """The epoch whose snapshot was ``stored`` is complete: the store may follow, a new base may begin."""
+        self._stored = stored
+        if state.store is not None:
+            self._mark(state.store, epoch)
+        state.committed()
+        self.bound(state)
+        if self._pending is None and self._base_due():
+            self._materialise(state, generation, epoch)
+
+    def _base_due(self) -> bool:
+        deltas = self._stored.deltas
+        written = sum(h.size for h in deltas)
+        base = sum(h.size for h in self._stored.base)
+        return len(deltas) >= _MOST_DELTAS or written > max(64 << 20, 2 * base)
+
+    def _materialise(self, state: OperatorState, generation: int, epoch: int) -> None:
+        def name(kind: str) -> str:
+            return self._paths.state_file(generation, epoch, self._uid, self._subtask, new_attempt(), kind)
+
+        if state.store is None:
+            dump = state.dump()
+            count = len(self._stored.deltas)
+            self._pending = self._uploads.submit(
+                lambda: (epoch, count, HEAP, [write_file(self._storage, name("base"), dump)])
+            )
+            return
+        index = state.flush()
+        copy = os.path.join(self._directory, f"materialisation-{epoch}")
+        shutil.rmtree(copy, ignore_errors=True)
+        state.store.checkpoint(copy)
+        count = len(self._stored.deltas)
+        self._pending = self._uploads.submit(self._upload, epoch, copy, index, count, name)
+
+    def _upload(
+        self, epoch: int, copy: str, index: bytes, count: int, name: Callable[[str], str]
+    ) -> tuple[int, int, str, list[FileHandle]]:
+        files: dict[str, FileHandle] = {}
+        for file in sorted(os.listdir(copy)):
+            known = self._sst.get(file)
+            if known is None:
+                with open(os.path.join(copy, file), "rb") as source:
+                    known = write_raw(self._storage, name("sst" if file.endswith(".sst") else "db"), source.read())
+            files[file] = known
+        files[_INDEX] = write_file(self._storage, name("index"), index)
+        shutil.rmtree(copy, ignore_errors=True)
+        self._sst = {file: handle for file, handle in files.items() if file.endswith(".sst")}
+        self._names_of_base = list(files)
+        return epoch, count, ROCKSDB, list(files.values())
+
+    def _adopt_base(self) -> None:
+        """If a materialisation has been stored meanwhile, let the state refer to it instead of the deltas it covers."""
+        if self._pending is None or not self._pending.done():
+            return
+        epoch, count, kind, files = self._pending.result()
+        self._pending = None
+        extra = {**self._stored.extra, "files": self._names_of_base} if kind == ROCKSDB else {}
+        self._stored = msgspec.structs.replace(
+            self._stored, base_epoch=epoch, base=files, base_kind=kind, deltas=self._stored.deltas[count:], extra=extra
+        )
+
+    def bound(self, state: OperatorState) -> None:
+        """Keep the rows in memory within the bound; what leaves is committed, or would not leave."""
+        if state.store is None:
+            return
+        most = int(self._settings.cache_bytes / self._row_bytes)
+        rows = state.rows()
+        if rows > most:
+            state.evict(rows - most + most // 10)
+
+    def close(self, state: OperatorState) -> None:
+        """Close the local store; its files stay for the next slot on this host."""
+        if self._pending is not None:
+            self._pending.cancel()
+            started = time.monotonic()
+            while self._pending.running() and time.monotonic() - started < 10:
+                time.sleep(0.01)
+            self._pending = None
+        if state.store is not None:
+            state.store.close()

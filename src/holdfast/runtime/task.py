@@ -1,0 +1,310 @@
+"""A subtask: what runs in a task slot for one vertex, epoch after epoch."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+import traceback
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import msgspec
+
+from holdfast.checkpoint.log import CheckpointLog
+from holdfast.checkpoint.metadata import SubtaskState
+from holdfast.checkpoint.paths import JobPaths, new_attempt, safe_name
+from holdfast.checkpoint.storage import Storage
+from holdfast.connectors.base import Committable, ReaderContext, SourceReader
+from holdfast.errors import HoldfastError, UserCodeError
+from holdfast.runtime.chain import Chain
+from holdfast.runtime.channels import InputMerge
+from holdfast.runtime.operators.base import MIN_TIMESTAMP
+from holdfast.runtime.order import EpochOrder, JobSetup, TaskReport
+from holdfast.runtime.plan import Vertex
+from holdfast.runtime.reading import SplitMerge, with_location
+from holdfast.runtime.state_io import StateBackendSettings, StateFiles
+from holdfast.state.key_groups import key_group_range
+from holdfast.state.operator_state import OperatorState
+
+__all__ = ["Subtask"]
+
+log = logging.getLogger(__name__)
+
+_FRAME_MEMORY = 256 << 20
+"""Frames of an epoch beyond this many bytes wait on disk."""
+
+
+class Subtask:
+    """One subtask of one vertex. Operators, state and connections live as long as epochs follow each other here."""
+
+    def __init__(
+        self, setup: JobSetup, vertex: Vertex, subtask: int, storage: Storage, directory: str, uploads: ThreadPoolExecutor
+    ) -> None:
+        self._setup = setup
+        self._vertex = vertex
+        self._subtask = subtask
+        self._storage = storage
+        self._paths = JobPaths.of(setup.job.job_name)
+        self._directory = os.path.join(directory, f"{safe_name(vertex.chain[0].uid)}-{subtask}")
+        self._uploads = uploads
+        self._chain: Chain | None = None
+        self._state: OperatorState | None = None
+        self._files: StateFiles | None = None
+        self._reader: SourceReader | None = None
+        self._token = ""
+        """Names the state in memory, which includes the last epoch run here."""
+        self._written: tuple[SubtaskState, int, int] | None = None
+        """The snapshot of the last epoch run here, its generation and epoch: not known to be complete yet."""
+        self._send: Callable[[int, bytes], None] = lambda partition, frame: None
+        self._watermark = MIN_TIMESTAMP
+        self._restored = True
+
+    def run(self, order: EpochOrder, frames: Iterable[bytes], send: Callable[[int, bytes], None]) -> TaskReport:
+        """Run the epoch: read the input, feed the operators, write the state; send frames, return the report.
+
+        A failure is told in the report, not raised; whatever it left half done is thrown away before the next epoch.
+        """
+        started = time.perf_counter()
+        task = (self._vertex.id, self._subtask)
+        report = TaskReport(task, new_attempt())
+        self._send = send
+        try:
+            self._run(order, frames, report)
+        except Exception as error:
+            log.debug("task %s failed", task, exc_info=True)
+            report.error = _portable(error)
+            self.close()
+        report.busy_seconds = time.perf_counter() - started
+        return report
+
+    def _run(self, order: EpochOrder, frames: Iterable[bytes], report: TaskReport) -> None:
+        clock = time.perf_counter
+        at = clock()
+        chain = self._prepare(order)
+        report.restored = self._restored if self._state is not None else None
+        report.phases["prepare"] = clock() - at
+        late_before = chain.late_dropped
+        for router in chain.routers:
+            router.begin()
+            router.location = None
+        sinks = chain.sinks()
+        for sink in sinks:
+            assert sink.writer is not None
+            sink.writer.begin_epoch(order.epoch, report.attempt, order.committed)
+        at = clock()
+        if self._vertex.source is not None:
+            idle = self._read(order, chain, report)
+        else:
+            idle = self._receive(order, frames, chain, report)
+        report.phases["process"] = clock() - at
+        at = clock()
+        chain.end_epoch(idle)
+        for router in chain.routers:
+            router.end(order.epoch, report.attempt)
+        report.records_out = sum(router.records for router in chain.routers)
+        for sink in sinks:
+            assert sink.writer is not None
+            data = sink.writer.prepare_commit()
+            report.committables += [Committable(sink.context.uid, self._subtask, each) for each in data]
+        report.phases["output"] = clock() - at
+        at = clock()
+        self._snapshot(order, chain, report)
+        report.phases["state"] = clock() - at
+        report.next_timer = chain.next_timer()
+        report.late_dropped = chain.late_dropped - late_before
+        report.user_metrics = chain.metrics.snapshot()
+
+    # the epoch's input
+
+    def _read(self, order: EpochOrder, chain: Chain, report: TaskReport) -> bool:
+        source = self._vertex.source
+        assert source is not None and self._reader is not None
+        max_batch = 1 if order.trace else int(self._setup.plan.config.get("holdfast.batch.records", "4096"))
+        merge = SplitMerge(
+            self._reader,
+            order.sources[report.task],
+            source.watermark_strategy,
+            order.processing_time,
+            max_batch,
+            (source.name, source.uid),
+        )
+        self._watermark = chain.clock.watermark
+        chain.advance_processing_time(order.processing_time)
+        process = chain.process
+        location = ""
+        if order.trace:
+            for router in chain.routers:
+                router.location = lambda: location
+        try:
+            for batch, timestamps, watermark in merge.batches():
+                report.records_in += len(batch.values)
+                if order.trace:
+                    location = batch.locate(0)
+                process(batch.values, timestamps, None, 0)
+                self._advance(chain, watermark)
+        except UserCodeError as error:
+            raise with_location(error, location) if location else error
+        self._advance(chain, merge.watermark)
+        report.splits = merge.splits
+        report.watermark = merge.watermark
+        report.phases["read"] = merge.read_seconds
+        return merge.idle
+
+    def _receive(self, order: EpochOrder, frames: Iterable[bytes], chain: Chain, report: TaskReport) -> bool:
+        plan = self._setup.plan
+        merge = InputMerge(plan, self._vertex, self._subtask, self._watermark, self._directory, _FRAME_MEMORY)
+        for frame in frames:
+            merge.add(frame)
+        report.seen = merge.verify(order.epoch)
+        chain.advance_processing_time(order.processing_time)
+        process = chain.process
+        for content, index, watermark in merge.frames():
+            if content is not None:
+                report.records_in += len(content.values)
+                if order.trace and content.locations is not None:
+                    self._process_traced(chain, content, index)
+                else:
+                    process(content.values, content.timestamps, content.keys, index)
+            self._advance(chain, watermark)
+            if self._state is not None and self._files is not None:
+                self._files.bound(self._state)
+        report.watermark = self._watermark
+        return merge.idle
+
+    @staticmethod
+    def _process_traced(chain: Chain, frame: Any, index: int) -> None:
+        """Element by element, so that a failure can be told with its record's origin."""
+        for position, location in enumerate(frame.locations):
+            for router in chain.routers:
+                router.location = lambda: location  # noqa: B023  (called before the next one is set)
+            try:
+                chain.process(
+                    [frame.values[position]],
+                    frame.timestamps and [frame.timestamps[position]],
+                    frame.keys and [frame.keys[position]],
+                    index,
+                )
+            except UserCodeError as error:
+                raise with_location(error, location) from error
+
+    def _advance(self, chain: Chain, watermark: int) -> None:
+        if watermark > self._watermark:
+            self._watermark = watermark
+            chain.advance_watermark(watermark)
+
+    # the subtask's life
+
+    def _prepare(self, order: EpochOrder) -> Chain:
+        """Bring operators and state to the checkpoint that the epoch continues."""
+        expected = order.tokens.get((self._vertex.id, self._subtask), "")
+        if self._chain is not None and self._token == expected:
+            self._restored = True
+            if self._written is not None and self._state is not None and self._files is not None:
+                stored, generation, epoch = self._written
+                self._files.committed(self._state, stored, generation, epoch)
+            self._written = None
+            return self._chain
+        self.close()
+        self._restored = False
+        return self._start(order, expected)
+
+    def _start(self, order: EpochOrder, expected: str) -> Chain:
+        setup, vertex = self._setup, self._vertex
+        stored, schema = self._stored(order, expected)
+        head = vertex.chain[0]
+        if vertex.keyed:
+            self._files = StateFiles(
+                self._storage,
+                self._paths,
+                head.uid,
+                self._subtask,
+                StateBackendSettings.of(setup.plan.config),
+                self._directory,
+                self._uploads,
+            )
+            where = f"{head.name!r} (uid {head.uid!r})"
+            self._state = self._files.open(where, stored, schema, order.base)
+        chain = Chain(
+            setup, vertex, self._subtask, self._state, lambda part, frame: self._send(part, frame), order.restarts
+        )
+        self._chain = chain
+        self._watermark = MIN_TIMESTAMP if stored is None else stored.watermark
+        for router in chain.routers:
+            router.watermark = self._watermark
+        chain.clock.watermark = self._watermark
+        chain.open()
+        if stored is not None:
+            chain.restore_generators(stored.extra.get("generators", {}))
+        if vertex.source is not None:
+            context = ReaderContext(setup.job, vertex.source.uid, self._subtask, vertex.parallelism)
+            self._reader = vertex.source.source.create_reader(context)
+        self._token = expected
+        return chain
+
+    def _stored(self, order: EpochOrder, expected: str) -> tuple[SubtaskState | None, dict[str, Any]]:
+        if not expected:
+            return None, {}
+        metadata = CheckpointLog(self._storage, self._setup.job.job_name).read(order.base)
+        operator = metadata.operators[self._vertex.chain[0].uid]
+        stored = operator.subtasks[self._subtask]
+        if stored.token != expected:
+            raise HoldfastError(
+                f"checkpoint {order.base} holds state {stored.token} for {operator.name!r}, the epoch needs {expected}"
+            )
+        return stored, {name: space["columns"] for name, space in operator.schema.items()}
+
+    def _snapshot(self, order: EpochOrder, chain: Chain, report: TaskReport) -> None:
+        head = self._vertex.chain[0]
+        token = report.attempt
+        groups = key_group_range(self._vertex.max_parallelism, self._vertex.parallelism, self._subtask)
+        stored = SubtaskState(groups.first, groups.last, token)
+        if self._state is not None and self._files is not None:
+            stored = self._files.snapshot(self._state, order.generation, order.epoch, token)
+            report.delta_bytes = self._files.written
+            report.schema = {name: {"columns": columns} for name, columns in self._state.schema().items()}
+            report.state_rows = self._state.rows()
+        extra = {**stored.extra, "generators": chain.snapshot_generators()}
+        report.state[head.uid] = msgspec.structs.replace(
+            stored,
+            key_group_first=groups.first,
+            key_group_last=groups.last,
+            watermark=self._watermark,
+            extra=extra,
+        )
+        self._written = (report.state[head.uid], order.generation, order.epoch)
+        self._token = token
+
+    def close(self) -> None:
+        """End the operators and close everything; what was not committed is forgotten."""
+        chain, self._chain = self._chain, None
+        reader, self._reader = self._reader, None
+        state, self._state = self._state, None
+        files, self._files = self._files, None
+        self._token = ""
+        self._written = None
+        if chain is not None:
+            for sink in chain.sinks():
+                if sink.writer is not None:
+                    _quietly("abort the epoch's output", sink.writer.abort_epoch)
+            _quietly("close the operators", chain.close)
+        if reader is not None:
+            _quietly("close the reader", reader.close)
+        if files is not None and state is not None:
+            files.close(state)
+
+
+def _quietly(what: str, action: Callable[[], None]) -> None:
+    """Clean up after a failure: a second failure is logged, so that it does not hide the first."""
+    try:
+        action()
+    except Exception:
+        log.warning("could not %s", what, exc_info=True)
+
+
+def _portable(error: Exception) -> BaseException:
+    """The error in a form that can travel to the driver."""
+    if isinstance(error, HoldfastError):
+        return error
+    return HoldfastError("".join(traceback.format_exception(error)).rstrip())
