@@ -1,0 +1,172 @@
+"""State files: immutable, named once, checksummed. What is read is what was written, or `CorruptFile`.
+
+A contained file (`write_file`), version 1, all integers little-endian:
+
+    offset  0   4 bytes   magic "HFST"
+            4   u8        version of the container: 1
+            5   u8        flags: bit 0 = the body is compressed (one zstd frame)
+            6   u16       0
+            8   u64       length of the body
+           16   u64       length of the payload
+           24   16 bytes  XXH3-128 (canonical) of bytes 0 to 23 and the body
+           40   body
+
+The first 40 bytes and the checksum keep their meaning in every later version, so that damage is never mistaken for
+another version. A raw file (`write_raw`: RocksDB's SST files, which are compressed already) has no header; its
+checksum is in its handle only.
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+
+import msgspec
+import xxhash
+import zstandard
+
+from holdfast.checkpoint.storage import Data, NotFound, Storage
+from holdfast.errors import CorruptFile, IncompatibleState
+
+__all__ = ["FileHandle", "pack", "read_file", "read_raw", "unpack", "write_file", "write_raw"]
+
+_MAGIC = b"HFST"
+_VERSION = 1
+_ZSTD = 1
+_FIELDS = struct.Struct("<4sBBHQQ")
+_CHECKSUM = slice(_FIELDS.size, _FIELDS.size + 16)
+_HEADER = _FIELDS.size + 16
+_WORTH_COMPRESSING = 128
+
+
+class FileHandle(msgspec.Struct, frozen=True, array_like=True):
+    """Refers to one stored file: where it is, how long it is, and what it must contain."""
+
+    path: str
+    """Relative to the storage's URI."""
+    size: int
+    """In bytes, as stored."""
+    checksum: bytes
+    """XXH3-128 of the content; for a contained file the checksum in its header."""
+
+
+class _Codecs(threading.local):
+    """zstd contexts; they are costly to make and must not be shared between threads."""
+
+    def __init__(self) -> None:
+        self.compressor = zstandard.ZstdCompressor(level=1, write_checksum=False)
+        self.decompressor = zstandard.ZstdDecompressor()
+
+
+_codecs = _Codecs()
+
+
+def pack(payload: Data) -> bytes:
+    """The bytes of a contained file."""
+    body: Data = payload
+    flags = 0
+    size = len(payload)
+    if size >= _WORTH_COMPRESSING:
+        compressed = _codecs.compressor.compress(payload)
+        if len(compressed) < size:
+            body, flags = compressed, _ZSTD
+    fields = _FIELDS.pack(_MAGIC, _VERSION, flags, 0, len(body), size)
+    return b"".join((fields, _checksum(fields, body), body))
+
+
+def unpack(data: bytes, where: str) -> bytes:
+    """The payload of a contained file.
+
+    Args:
+        data: The file's content.
+        where: The file's name, for errors.
+
+    Raises:
+        CorruptFile: truncated, extended or altered in any bit.
+        IncompatibleState: intact, but of a version that this release does not know.
+    """
+    if len(data) < _HEADER:
+        raise CorruptFile(where, f"truncated: {len(data)} bytes are fewer than a header")
+    magic, version, flags, _, body_size, size = _FIELDS.unpack_from(data)
+    if magic != _MAGIC:
+        raise CorruptFile(where, "altered, or not a state file: it does not begin with HFST")
+    if len(data) != _HEADER + body_size:
+        raise CorruptFile(where, f"truncated or altered: {len(data)} bytes instead of {_HEADER + body_size}")
+    body = memoryview(data)[_HEADER:]
+    if _checksum(data[: _FIELDS.size], body) != data[_CHECKSUM]:
+        raise CorruptFile(where, "altered: its checksum does not match its content")
+    if version != _VERSION or flags & ~_ZSTD:
+        raise IncompatibleState(
+            f"{where} is in format version {version}, which this release of Holdfast does not read; "
+            "run the release that wrote it, or a later one"
+        )
+    payload = _codecs.decompressor.decompress(body, max_output_size=size) if flags & _ZSTD else bytes(body)
+    if len(payload) != size:
+        raise CorruptFile(where, f"altered: it unpacks to {len(payload)} bytes instead of {size}")
+    return payload
+
+
+def write_file(storage: Storage, path: str, payload: Data) -> FileHandle:
+    """Store a payload, compressed where that helps, under a path that is never used again.
+
+    Raises:
+        StorageError: not done within the retry budget, or refused.
+    """
+    data = pack(payload)
+    storage.put(path, data)
+    return FileHandle(path, len(data), data[_CHECKSUM])
+
+
+def read_file(storage: Storage, handle: FileHandle) -> bytes:
+    """The payload that `write_file` stored.
+
+    Raises:
+        CorruptFile: missing, truncated, altered or another file than the one the handle was made for.
+        StorageError: no answer within the retry budget, or refused.
+    """
+    data = _get(storage, handle)
+    where = storage.locate(handle.path)
+    payload = unpack(data, where)
+    if data[_CHECKSUM] != handle.checksum:
+        raise CorruptFile(where, "another file than the one the checkpoint refers to: the checksums differ")
+    return payload
+
+
+def write_raw(storage: Storage, path: str, data: Data) -> FileHandle:
+    """Store bytes as they are, under a path that is never used again.
+
+    Raises:
+        StorageError: not done within the retry budget, or refused.
+    """
+    storage.put(path, data)
+    return FileHandle(path, len(data), xxhash.xxh3_128_digest(data))
+
+
+def read_raw(storage: Storage, handle: FileHandle) -> bytes:
+    """The bytes that `write_raw` stored.
+
+    Raises:
+        CorruptFile: missing, truncated, altered or another file than the one the handle was made for.
+        StorageError: no answer within the retry budget, or refused.
+    """
+    data = _get(storage, handle)
+    if xxhash.xxh3_128_digest(data) != handle.checksum:
+        raise CorruptFile(storage.locate(handle.path), "altered: its checksum does not match its content")
+    return data
+
+
+def _get(storage: Storage, handle: FileHandle) -> bytes:
+    where = storage.locate(handle.path)
+    try:
+        data = storage.get(handle.path)
+    except NotFound as error:
+        raise CorruptFile(where, "missing") from error
+    if len(data) != handle.size:
+        raise CorruptFile(where, f"truncated or altered: {len(data)} bytes instead of {handle.size}")
+    return data
+
+
+def _checksum(fields: bytes, body: Data) -> bytes:
+    digest = xxhash.xxh3_128(fields)
+    digest.update(body)
+    return digest.digest()

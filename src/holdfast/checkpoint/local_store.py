@@ -1,0 +1,139 @@
+"""Objects as files under a directory of the local (or a mounted) file system."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from holdfast.checkpoint.paths import JobPaths
+from holdfast.checkpoint.storage import AlreadyExists, Data, NotFound, Unavailable
+from holdfast.errors import StorageError
+
+__all__ = ["LocalStore"]
+
+_PASSING = {errno.EIO, errno.EAGAIN, errno.EINTR, errno.ETIMEDOUT, errno.EBUSY, errno.ESTALE}
+_REMEDY = {
+    errno.ENOSPC: "free space on the device, then start the job again: it resumes from its last checkpoint",
+    errno.EDQUOT: "the user's disk quota is used up; raise it or free space, then start the job again",
+    errno.EACCES: "let the user who runs the job read and write the directory, or choose another",
+    errno.EPERM: "let the user who runs the job write the directory; the file system must support hard links",
+    errno.ENOTSUP: "the file system does not support hard links, which put-if-absent needs; choose another",
+    errno.EROFS: "the file system is mounted read-only; choose another directory",
+    errno.ENOTDIR: "a file is where a directory should be; choose another directory",
+    errno.EMFILE: "raise the limit of open files (ulimit -n)",
+}
+
+
+class LocalStore:
+    """A directory. Files appear under their names complete and flushed to the disk, or not at all."""
+
+    def __init__(self, directory: str) -> None:
+        self._root = Path(os.path.abspath(os.path.expanduser(directory)))
+
+    @property
+    def uri(self) -> str:
+        """The directory as a file URI."""
+        return self._root.as_uri()
+
+    def put(self, path: str, data: Data) -> None:
+        """Put an object, replacing one that is there."""
+        with self._errors("put", path):
+            target, part = self._write_part(path, data)
+            os.replace(part, target)
+            _flush_directory(target.parent)
+
+    def put_new(self, path: str, data: Data) -> None:
+        """Put an object if none is there: a hard link is made or it is not, on NFS too."""
+        with self._errors("put", path):
+            target, part = self._write_part(path, data)
+            try:
+                os.link(part, target)
+            finally:
+                os.unlink(part)
+            _flush_directory(target.parent)
+
+    def get(self, path: str) -> bytes:
+        """The content of an object."""
+        with self._errors("get", path):
+            return (self._root / path).read_bytes()
+
+    def size(self, path: str) -> int:
+        """The size of an object in bytes."""
+        with self._errors("look up", path):
+            return (self._root / path).stat().st_size
+
+    def list(self, prefix: str) -> list[str]:
+        """All paths under ``prefix``, unfinished part files included."""
+        with self._errors("list", prefix):
+            return list(self._walk(prefix.rstrip("/")))
+
+    def delete(self, paths: Iterable[str]) -> None:
+        """Delete objects; those that do not exist are no error."""
+        for path in paths:
+            with self._errors("delete", path):
+                try:
+                    os.unlink(self._root / path)
+                except FileNotFoundError:
+                    continue
+
+    def _walk(self, directory: str) -> Iterator[str]:
+        try:
+            with os.scandir(self._root / directory) as entries:
+                for entry in entries:
+                    path = f"{directory}/{entry.name}" if directory else entry.name
+                    if entry.is_dir(follow_symlinks=False):
+                        yield from self._walk(path)
+                    else:
+                        yield path
+        except FileNotFoundError:
+            return
+
+    def _write_part(self, path: str, data: Data) -> tuple[Path, Path]:
+        target = self._root / path
+        part = self._root / JobPaths.part_file(path)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
+        try:
+            descriptor = os.open(part, flags, 0o666)
+        except FileNotFoundError:
+            part.parent.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(part, flags, 0o666)
+        try:
+            with memoryview(data) as view:
+                written = 0
+                while written < len(view):
+                    written += os.write(descriptor, view[written:])
+            # What a checkpoint refers to must outlive a power failure, not only the process.
+            os.fsync(descriptor)
+        except BaseException:
+            os.unlink(part)
+            raise
+        finally:
+            os.close(descriptor)
+        return target, part
+
+    @contextmanager
+    def _errors(self, what: str, path: str) -> Iterator[None]:
+        where = self._root / path
+        try:
+            yield
+        except FileNotFoundError as error:
+            raise NotFound(f"{where}: no such file") from error
+        except FileExistsError as error:
+            raise AlreadyExists(f"{where}: exists already") from error
+        except OSError as error:
+            reason = f"cannot {what} {where}: {os.strerror(error.errno or 0)}"
+            if error.errno in _PASSING:
+                raise Unavailable(reason) from error
+            remedy = _REMEDY.get(error.errno or 0)
+            raise StorageError(f"{reason}; {remedy}" if remedy else reason) from error
+
+
+def _flush_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,406 @@
+"""The checkpoint log: what is complete and who owns the job, in one total order.
+
+Each position of the log (1, 2, 3, ...) is one object, put if absent: a completed checkpoint, or the record of a
+driver that takes the job over. A driver completes a checkpoint by putting the position after its last one. A driver
+that starts puts its take-over at the end of the log; the older one finds that position taken when it wants to
+complete its next checkpoint, and is fenced. So of a completion and a take-over exactly one comes first, and the new
+driver restores exactly what the older one completed.
+
+    position   1           2           3           4           5           6
+               takeover    completed   completed   takeover    completed   ...
+               by A        by A        by A        by B        by B
+                                                   A's next completion fails: fenced
+
+Take-overs stay for good and completions for a while (see `holdfast.checkpoint.tail` and `retention`). Therefore a
+driver that slept through any number of its successor's checkpoints still finds its own next position taken.
+
+The decisions are functions of what was read (`LogFacts`); `CheckpointLog` reads and puts.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from holdfast.checkpoint.metadata import (
+    FORMAT_VERSION,
+    CheckpointMetadata,
+    Completed,
+    LogEntry,
+    Takeover,
+    decode_entry,
+    encode_entry,
+)
+from holdfast.checkpoint.paths import JobPaths, new_attempt
+from holdfast.checkpoint.storage import AlreadyExists, NotFound, Storage
+from holdfast.checkpoint.tail import find_tail, has_successor
+from holdfast.errors import CheckpointError, ConfigurationError, CorruptFile, Fenced, StorageError
+
+__all__ = ["CheckpointLog", "LogFacts", "Ownership", "TakenOver", "newest_intact", "next_takeover"]
+
+REMEMBERED_TAKEOVERS = 1000
+"""A driver that sleeps through more take-overs than this is no longer fenced by the record of its successor."""
+
+Verify = Callable[[CheckpointMetadata], None]
+"""Raises CorruptFile if the checkpoint cannot be restored."""
+
+
+@dataclass(frozen=True)
+class LogFacts:
+    """What the end of the log says."""
+
+    tail: int
+    """The last position; 0 if the log is empty."""
+    generation: int
+    """Of the driver that wrote the last entry; 0 if there is none."""
+    completed: tuple[CheckpointMetadata, ...]
+    """The retained checkpoints that a driver may go on from, the newest first."""
+    takeovers: tuple[int, ...]
+    """The positions of all take-overs."""
+    requested: int
+    """The checkpoint that the user last asked to go back to; 0 for never."""
+
+
+@dataclass(frozen=True)
+class Ownership:
+    """What a driver that owns the job knows of the log. Replaced as a whole, so other threads see it consistent."""
+
+    generation: int
+    retained: tuple[CheckpointMetadata, ...]
+    """The retained checkpoints, the newest first."""
+    next_id: int
+    """The id of the next checkpoint to complete."""
+    takeovers: tuple[int, ...]
+    """The positions of all take-overs, this driver's last; their entries must stay."""
+    requested: int
+    """The checkpoint that the user last asked to go back to; 0 for never."""
+
+
+@dataclass(frozen=True)
+class TakenOver:
+    """The job belongs to this driver."""
+
+    generation: int
+    restored: CheckpointMetadata | None
+    """The checkpoint to go on from; None to start afresh."""
+    next_id: int
+    """The id of the first checkpoint to complete."""
+
+
+def next_takeover(facts: LogFacts, driver: str, now_ms: int) -> Takeover:
+    """The record by which a driver takes over a log in this state."""
+    ids = [checkpoint.checkpoint_id for checkpoint in facts.completed]
+    return Takeover(
+        format_version=FORMAT_VERSION,
+        generation=facts.generation + 1,
+        driver=driver,
+        restored=max(ids, default=0),
+        oldest=min(ids, default=0),
+        takeovers=list(facts.takeovers[-REMEMBERED_TAKEOVERS:]),
+        requested=facts.requested,
+        created_at=now_ms,
+    )
+
+
+def after_takeover(facts: LogFacts, record: Takeover) -> LogFacts:
+    """The log's state once the record stands at its end."""
+    position = facts.tail + 1
+    return replace(facts, tail=position, generation=record.generation, takeovers=(*record.takeovers, position))
+
+
+def newest_intact(completed: Sequence[CheckpointMetadata], verify: Verify, locate: Callable[[int], str]) -> int:
+    """The index of the newest checkpoint that can be restored without harm to the sinks.
+
+    A damaged checkpoint may be passed over only if it had prepared no output: what it had prepared may be visible
+    already, and going on from an older checkpoint would write it a second time.
+
+    Args:
+        completed: The candidates, the newest first; at least one.
+        verify: Raises CorruptFile for a damaged one.
+        locate: The full name of a position's log entry, for the message.
+
+    Raises:
+        CorruptFile: none; with the file's name and what to do.
+    """
+    first: CorruptFile | None = None
+    for index, checkpoint in enumerate(completed):
+        try:
+            verify(checkpoint)
+            return index
+        except CorruptFile as error:
+            first = first or error
+            if checkpoint.committables:
+                older = completed[index + 1].checkpoint_id if index + 1 < len(completed) else 0
+                raise CorruptFile(error.path, f"{error.reason}. {_advice(checkpoint, older, locate)}") from error
+    assert first is not None
+    raise CorruptFile(
+        first.path,
+        f"{first.reason}; and no older retained checkpoint is intact. Put the file back from a backup (or an older "
+        "version of the object), or start the job under another name to begin afresh",
+    ) from first
+
+
+def _advice(damaged: CheckpointMetadata, older: int, locate: Callable[[int], str]) -> str:
+    advice = (
+        f"It belongs to checkpoint {damaged.checkpoint_id}, whose output may be visible already, so an older one is "
+        "not used: its output would be written twice. Put the file back from a backup (or an older version of the "
+        "object) and start the job again"
+    )
+    if older:
+        advice += (
+            f". To accept repeated output instead, start from checkpoint {older}: set "
+            f"execution.state-recovery.path to {locate(older)}"
+        )
+    return advice
+
+
+class CheckpointLog:
+    """The log of one job, as one driver sees it. Safe to use from several threads.
+
+    Args:
+        storage: Where the job's checkpoints are.
+        paths: The job's paths.
+        num_retained: How many completed checkpoints stay usable (``execution.checkpointing.num-retained``).
+        now_ms: The wall clock; it is only recorded.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        paths: JobPaths,
+        num_retained: int = 3,
+        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
+        if num_retained < 1:
+            raise ConfigurationError(
+                f"execution.checkpointing.num-retained is {num_retained}; at least one checkpoint must be retained"
+            )
+        self._storage = storage
+        self._paths = paths
+        self._num_retained = num_retained
+        self._now_ms = now_ms
+        self._lock = threading.RLock()
+        self._owned: Ownership | None = None
+        self._settled = False
+        """False while the outcome of a put is unknown, and once this driver is fenced."""
+
+    @property
+    def owned(self) -> Ownership:
+        """What this driver knows of the log since it took over.
+
+        Raises:
+            CheckpointError: it has not taken over yet.
+        """
+        if self._owned is None:
+            raise CheckpointError("this driver does not own the job: take_over comes first")
+        return self._owned
+
+    def take_over(self, verify: Verify | None = None, restore_from: int | None = None) -> TakenOver:
+        """Become the job's driver; whoever was it before is fenced from now on.
+
+        To be called again by the same driver after `complete` raised StorageError, and whenever it wants to go back
+        to what the log says.
+
+        Args:
+            verify: Raises CorruptFile if a checkpoint cannot be restored (`holdfast.checkpoint.retention.verify_files`
+                looks whether all files are there). An older one is used where that cannot harm the sinks.
+            restore_from: Go back to this checkpoint, at the user's request, whatever came after. Done once: as long
+                as the same request is repeated, later drivers go on from the newest checkpoint.
+
+        Raises:
+            CorruptFile: no checkpoint can be used; the message tells what to do.
+            ConfigurationError: there is no checkpoint ``restore_from``.
+            Fenced: another driver took over at the same time.
+            StorageError: the storage does not answer; nobody is harmed, try again.
+        """
+        with self._lock:
+            facts = self._fence(restore_from)
+            self._settle(facts)
+            if verify and facts.completed:
+                index = newest_intact(facts.completed, verify, self._locate)
+                if index > 0:
+                    self._fall_back(facts.completed[index:])
+            owned = self.owned
+            return TakenOver(owned.generation, owned.retained[0] if owned.retained else None, owned.next_id)
+
+    def complete(self, checkpoint: CheckpointMetadata) -> None:
+        """Complete a checkpoint: the commit point. Its id and generation must be this driver's next.
+
+        Raises:
+            Fenced: another driver has taken over; the checkpoint does not exist and its output must not be committed.
+            CheckpointError: the metadata cannot be stored; the checkpoint does not exist.
+            StorageError: the storage did not answer. Whether the checkpoint exists is *unknown*: `take_over` again.
+        """
+        with self._lock:
+            owned = self.owned
+            if (checkpoint.checkpoint_id, checkpoint.generation) != (owned.next_id, owned.generation):
+                raise CheckpointError(
+                    f"checkpoint {checkpoint.checkpoint_id} of generation {checkpoint.generation} cannot be "
+                    f"completed: next is {owned.next_id} of generation {owned.generation}"
+                )
+            retained = (checkpoint, *owned.retained)[: self._num_retained]
+            self._append(
+                Completed(
+                    format_version=FORMAT_VERSION,
+                    generation=owned.generation,
+                    checkpoint=checkpoint,
+                    oldest=retained[-1].checkpoint_id,
+                    takeover=owned.takeovers[-1],
+                )
+            )
+            self._owned = replace(owned, retained=retained, next_id=owned.next_id + 1)
+
+    def still_mine(self) -> bool:
+        """Whether nobody has taken over. Asked before a sink's commit, to fail early.
+
+        It cannot make the commit safe (the driver may be paused right after); what does is that the driver which
+        takes over commits the same committables, and that a commit may be repeated.
+        """
+        with self._lock:
+            return self._settled and not self._exists(self.owned.next_id)
+
+    def _append(self, entry: LogEntry) -> None:
+        """Put this driver's next entry."""
+        owned = self.owned
+        if not self._settled:
+            raise CheckpointError("it is not known whether this driver still owns the job: take_over comes first")
+        path, data = self._paths.log_entry(owned.next_id), encode_entry(entry)
+        self._settled = False
+        try:
+            self._storage.put_new(path, data)
+        except AlreadyExists:
+            found = self._get(owned.next_id)
+            raise Fenced(
+                f"another driver (generation {found.generation}) has taken over the job {self._paths.directory}; this "
+                f"one (generation {owned.generation}) stops. {_TWICE}"
+            ) from None
+        self._settled = True
+
+    def _fence(self, restore_from: int | None) -> LogFacts:
+        """Put a take-over at the log's end; returns what the log says from then on."""
+        hint = self._listed_tail()
+        while True:
+            facts = self._read(find_tail(self._exists, hint), restore_from)
+            record = next_takeover(facts, new_attempt(), self._now_ms())
+            hint = position = facts.tail + 1
+            try:
+                self._storage.put_new(self._paths.log_entry(position), encode_entry(record))
+            except AlreadyExists:
+                continue  # the log went on meanwhile
+            if not has_successor(self._exists, position):
+                return after_takeover(facts, record)
+            self._give_way(position, record)
+
+    def _settle(self, facts: LogFacts) -> None:
+        self._owned = Ownership(
+            generation=facts.generation,
+            retained=facts.completed,
+            next_id=facts.tail + 1,
+            takeovers=facts.takeovers,
+            requested=facts.requested,
+        )
+        self._settled = True
+
+    def _fall_back(self, intact: tuple[CheckpointMetadata, ...]) -> None:
+        """Record that an older checkpoint than the newest is used, so that every later driver knows."""
+        owned = self.owned
+        facts = LogFacts(owned.next_id - 1, owned.generation, intact, owned.takeovers, owned.requested)
+        record = next_takeover(facts, new_attempt(), self._now_ms())
+        self._append(record)
+        self._settle(after_takeover(facts, record))
+
+    def _give_way(self, position: int, record: Takeover) -> None:
+        """The log goes on after this driver's take-over: find out how that can be.
+
+        Either another driver took over right after. Or this one was paused between finding the end of the log and
+        putting its record, the log went on meanwhile, and the entry that had taken the position was deleted as an
+        old one: then the record stands where nobody looks, and must go.
+        """
+        tail = find_tail(self._exists, position)
+        if self._get(tail).generation > record.generation:
+            raise Fenced(
+                f"another driver took over the job {self._paths.directory} while this one was starting; this one "
+                f"stops. {_TWICE}"
+            )
+        self._storage.delete([self._paths.log_entry(position)])
+
+    def _read(self, tail: int, restore_from: int | None) -> LogFacts:
+        """Read the log's end: from ``tail`` down to the oldest retained checkpoint."""
+        if tail == 0:
+            if restore_from:
+                raise ConfigurationError(f"there is no checkpoint {restore_from}: {self._locate(1)} does not exist")
+            return LogFacts(0, 0, (), (), 0)
+        last = self._get(tail)
+        since = tail if isinstance(last, Takeover) else last.takeover
+        takeover = last if since == tail else self._get(since)
+        if not isinstance(takeover, Takeover):
+            raise CorruptFile(self._locate(tail), f"it names {self._locate(since)} as a take-over, which it is not")
+        requested = takeover.requested
+        if restore_from and restore_from != requested:
+            requested = restore_from
+            completed = [self._requested(restore_from)]
+        else:
+            completed = self._walk(last, tail)
+        return LogFacts(tail, last.generation, tuple(completed), (*takeover.takeovers, since), requested)
+
+    def _walk(self, entry: LogEntry, position: int) -> list[CheckpointMetadata]:
+        """The retained checkpoints from an entry on, the newest first."""
+        oldest = max(1, entry.oldest)
+        completed: list[CheckpointMetadata] = []
+        while True:
+            if isinstance(entry, Takeover):
+                position = entry.restored
+            else:
+                completed.append(entry.checkpoint)
+                position -= 1
+            if position < oldest or len(completed) == self._num_retained:
+                return completed
+            entry = self._get(position)
+
+    def _requested(self, checkpoint_id: int) -> CheckpointMetadata:
+        """The checkpoint that the user wants to go back to."""
+        path = self._paths.log_entry(checkpoint_id)
+        try:
+            entry = decode_entry(self._storage.get(path), self._locate(checkpoint_id))
+        except NotFound:
+            entry = None
+        if not isinstance(entry, Completed):
+            raise ConfigurationError(
+                f"execution.state-recovery.path: {self._locate(checkpoint_id)} is not a completed checkpoint"
+            )
+        return entry.checkpoint
+
+    def _get(self, position: int) -> LogEntry:
+        where = self._locate(position)
+        try:
+            return decode_entry(self._storage.get(self._paths.log_entry(position)), where)
+        except NotFound as error:
+            raise CorruptFile(where, f"missing. {_MENDING}") from error
+        except CorruptFile as error:
+            raise CorruptFile(where, f"{error.reason}. {_MENDING}") from error
+
+    def _exists(self, position: int) -> bool:
+        return self._storage.exists(self._paths.log_entry(position))
+
+    def _locate(self, position: int) -> str:
+        return self._storage.locate(self._paths.log_entry(position))
+
+    def _listed_tail(self) -> int:
+        """The highest position that a listing shows; it may be too low, never too high."""
+        try:
+            listing = self._storage.list(self._paths.log_prefix)
+        except StorageError:
+            return 0  # slower without
+        return max(
+            (self._paths.parse_log_entry(path) or 0 for path in listing if not self._paths.is_part(path)), default=0
+        )
+
+
+_TWICE = "Is the job running twice? Jobs that share a storage need different names"
+_MENDING = (
+    "It is an entry of the job's checkpoint log: what was complete, and which output may be visible, is not known "
+    "without it. Put the object back from a backup (or an older version of it) and start the job again; or start the "
+    "job under another name to begin afresh"
+)

@@ -1,0 +1,262 @@
+"""Storage: the objects under one URI, on a file system or in an object store, with retries.
+
+Correctness rests on one primitive, `Storage.put_new`: of all who put the same path, exactly one succeeds. Nothing
+else is asked of a store: no rename, no order or completeness of a listing, no lock.
+
+A store (`ObjectStore`) does plain I/O and says what went wrong; `Storage` around it repeats what may be repeated and
+finds out what became of a put whose answer was lost. Faults are injected between the two (`holdfast.testing`).
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+from urllib.parse import unquote, urlsplit
+
+from holdfast.checkpoint.paths import JobPaths
+from holdfast.errors import ConfigurationError, StorageError
+
+__all__ = ["AlreadyExists", "Data", "NotFound", "ObjectStore", "RetryPolicy", "Storage", "Unavailable"]
+
+Data = bytes | bytearray | memoryview
+T = TypeVar("T")
+
+
+class NotFound(StorageError):
+    """There is no object at the path."""
+
+
+class AlreadyExists(StorageError):
+    """There is an object at the path already, and it is not the one that was to be put."""
+
+
+class Unavailable(StorageError):
+    """The store did not answer, or asked to be called again later (503): the call may be repeated.
+
+    Whether a call that changes something took effect is not known.
+    """
+
+
+class ObjectStore(Protocol):
+    """A store's plain I/O. Paths are relative, with ``/``.
+
+    All methods raise `Unavailable` when a repetition may help and another `StorageError` when it will not.
+    """
+
+    @property
+    def uri(self) -> str:
+        """What the paths are relative to, for messages."""
+
+    def put(self, path: str, data: Data) -> None:
+        """Put an object, all of it or nothing, replacing one that is there."""
+
+    def put_new(self, path: str, data: Data) -> None:
+        """Put an object, all of it or nothing, if none is there; else raise `AlreadyExists`."""
+
+    def get(self, path: str) -> bytes:
+        """The object's content, or `NotFound`."""
+
+    def size(self, path: str) -> int:
+        """The object's size in bytes, or `NotFound`."""
+
+    def list(self, prefix: str) -> list[str]:
+        """The paths that begin with ``prefix`` (which ends in ``/``), in any order; may lag behind."""
+
+    def delete(self, paths: Iterable[str]) -> None:
+        """Delete objects; those that do not exist are no error."""
+
+
+@dataclass(frozen=True)
+class RetryPolicy:
+    """How long to go on trying, in seconds."""
+
+    budget: float = 60.0
+    """After this time since the first try, the last error is raised."""
+    first_delay: float = 0.1
+    longest_delay: float = 5.0
+
+    def delay(self, tries: int) -> float:
+        """The pause after so many failed tries: doubling, with jitter so that tasks do not return in step."""
+        ceiling = min(self.longest_delay, self.first_delay * 2.0 ** min(tries - 1, 30))
+        return ceiling * random.uniform(0.5, 1.0)
+
+
+class Storage:
+    """The objects under one URI. Safe to use from several threads; open one per process."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        retry: RetryPolicy = RetryPolicy(),
+        sleep: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._store = store
+        self._retry = retry
+        self._sleep = sleep
+        self._clock = clock
+
+    @classmethod
+    def open(cls, uri: str, config: Mapping[str, str] | None = None) -> Storage:
+        """The storage at ``uri``: ``file:///dir``, a plain local path, or ``s3://bucket/prefix`` (also ``s3a``).
+
+        Opening does no I/O; call `check` once, in the driver, before the job starts.
+
+        Args:
+            uri: Where.
+            config: The job's configuration; the keys ``s3.*`` (see `holdfast.checkpoint.s3_store`) are used.
+
+        Raises:
+            ConfigurationError: the URI or a setting cannot be used.
+        """
+        from holdfast.checkpoint.local_store import LocalStore
+        from holdfast.checkpoint.s3_store import S3Store
+
+        parts = urlsplit(uri)
+        if not uri:
+            raise ConfigurationError(
+                "the checkpoint storage's URI is empty; give file:///a/directory or s3://bucket/prefix"
+            )
+        if "://" not in uri and not uri.startswith("file:"):
+            return cls(LocalStore(uri))
+        if parts.scheme == "file":
+            if parts.netloc not in ("", "localhost"):
+                raise ConfigurationError(
+                    f"{uri}: a file URI has three slashes; did you mean file:///{parts.netloc}{parts.path}?"
+                )
+            return cls(LocalStore(unquote(parts.path)))
+        if parts.scheme in ("s3", "s3a"):
+            return cls(S3Store(parts.netloc, parts.path.strip("/"), dict(config or {})))
+        raise ConfigurationError(
+            f"{uri}: checkpoints cannot be stored under {parts.scheme}://; use file:///a/directory or s3://bucket/prefix"
+        )
+
+    @property
+    def uri(self) -> str:
+        """What the paths are relative to."""
+        return self._store.uri
+
+    def locate(self, path: str) -> str:
+        """The full name of an object, for messages."""
+        return f"{self.uri.rstrip('/')}/{path}"
+
+    def put(self, path: str, data: Data) -> None:
+        """Put an object. The path must be unique to this attempt: a repetition of the call overwrites.
+
+        Raises:
+            StorageError: not done within the retry budget, or refused. The object may exist nevertheless.
+        """
+        self._repeat(f"put {path}", lambda: self._store.put(path, data))
+
+    def put_new(self, path: str, data: Data) -> None:
+        """Put an object if there is none at the path: of several callers exactly one succeeds.
+
+        ``data`` must differ from what any other caller puts there (hold the writer's identity): when the answer of
+        a put is lost, the object's content decides whose put it was.
+
+        Raises:
+            AlreadyExists: another caller's object is there.
+            StorageError: not done within the retry budget, or refused. The outcome is *unknown*: the object may
+                exist now or appear later. Calling again with the same data finds out.
+        """
+
+        def attempt() -> None:
+            try:
+                self._store.put_new(path, data)
+            except AlreadyExists:
+                try:
+                    found = self._store.get(path)
+                except NotFound as gone:
+                    # Some stores answer "conflict" while a competing put is under way that fails later.
+                    raise Unavailable(f"{self.locate(path)}: conflict, yet nothing is there") from gone
+                if found != data:
+                    raise
+
+        self._repeat(f"put {path}", attempt)
+
+    def get(self, path: str) -> bytes:
+        """The content of an object.
+
+        Raises:
+            NotFound: there is none.
+            StorageError: no answer within the retry budget, or refused.
+        """
+        return self._repeat(f"get {path}", lambda: self._store.get(path))
+
+    def size(self, path: str) -> int:
+        """The size of an object in bytes.
+
+        Raises:
+            NotFound: there is none.
+            StorageError: no answer within the retry budget, or refused.
+        """
+        return self._repeat(f"look up {path}", lambda: self._store.size(path))
+
+    def exists(self, path: str) -> bool:
+        """Whether there is an object at the path."""
+        try:
+            self.size(path)
+        except NotFound:
+            return False
+        return True
+
+    def list(self, prefix: str) -> list[str]:
+        """The paths that begin with ``prefix`` (which ends in ``/``), in any order.
+
+        A hint, not a fact: recent objects may be missing and deleted ones still be there. Unfinished part files of a
+        local store are included.
+        """
+        return self._repeat(f"list {prefix}", lambda: self._store.list(prefix))
+
+    def delete(self, paths: Iterable[str]) -> None:
+        """Delete objects. Those that do not exist are no error.
+
+        Raises:
+            StorageError: some were not deleted within the retry budget.
+        """
+        every = list(paths)
+        if every:
+            self._repeat(f"delete {len(every)} objects", lambda: self._store.delete(every))
+
+    def check(self, paths: JobPaths) -> None:
+        """Make sure, before a job starts, that everything it needs of the storage works.
+
+        Raises:
+            ConfigurationError: not writable, bucket missing, no conditional put, ...; the message has the remedy.
+        """
+        probe = paths.probe(time.time_ns() // 1_000_000)
+        try:
+            self.put_new(probe, b"first")
+            try:
+                self.put_new(probe, b"second")
+            except AlreadyExists:
+                pass
+            else:
+                raise ConfigurationError(
+                    f"{self.uri}: the store overwrites objects although it was asked not to (put-if-absent, HTTP's "
+                    "If-None-Match). Two drivers could not be told apart; use a store that supports it"
+                )
+            if self.get(probe) != b"first":
+                raise ConfigurationError(f"{self.uri}: the store does not return what was put")
+            self.list(paths.probe_prefix)
+            self.delete([probe])
+        except StorageError as error:
+            raise ConfigurationError(f"the checkpoint storage {self.uri} cannot be used: {error}") from error
+
+    def _repeat(self, what: str, call: Callable[[], T]) -> T:
+        deadline = self._clock() + self._retry.budget
+        tries = 0
+        while True:
+            try:
+                return call()
+            except Unavailable as error:
+                tries += 1
+                pause = self._retry.delay(tries)
+                if self._clock() + pause > deadline:
+                    raise StorageError(
+                        f"{self.uri}: could not {what} within {self._retry.budget:g} s ({tries} tries): {error}"
+                    ) from error
+                self._sleep(pause)
