@@ -343,9 +343,9 @@ def _epoch_values(epoch: EpochStats) -> dict[str, float]:
 def _checkpoint_values(checkpoint: CheckpointStats) -> dict[str, float]:
     return {
         "lastCompletedCheckpointId": checkpoint.id,
-        "checkpointDuration": checkpoint.duration_ms,
-        "lastCheckpointDuration": checkpoint.duration_ms,
-        "lastCheckpointSyncDuration": checkpoint.sync_ms,
+        "checkpointDuration": round(checkpoint.duration_ms),
+        "lastCheckpointDuration": round(checkpoint.duration_ms),
+        "lastCheckpointSyncDuration": round(checkpoint.sync_ms),
         "lastCheckpointSize": checkpoint.delta_bytes,
         "lastCheckpointFullSize": checkpoint.full_bytes,
         "stateSizeBytes": checkpoint.full_bytes,

@@ -1,0 +1,66 @@
+"""The jobs' metrics for Prometheus, under the names that Flink's Prometheus reporter gives them.
+
+So dashboards made for Flink show a Holdfast job.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from holdfast.metrics.job import JobSnapshot
+
+__all__ = ["JobCollector"]
+
+_JOB = "flink_jobmanager_job_"
+_TASK = "flink_taskmanager_job_task_"
+_OPERATOR = "flink_taskmanager_job_task_operator_"
+_INVALID = re.compile(r"[^a-zA-Z0-9_]")
+
+_Labels = Mapping[str, str]
+
+
+class JobCollector(Collector):
+    """Reads the jobs when Prometheus asks.
+
+    Args:
+        jobs: Gives a snapshot of every job.
+    """
+
+    def __init__(self, jobs: Callable[[], Iterable[JobSnapshot]]) -> None:
+        self._jobs = jobs
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """One family a metric name. All are gauges, as Flink's reporter has it, so that names stay as they are."""
+        families: dict[tuple[str, tuple[str, ...]], GaugeMetricFamily] = {}
+        for name, labels, value in self._samples():
+            key = (name, tuple(labels))
+            family = families.get(key)
+            if family is None:
+                family = families[key] = GaugeMetricFamily(name, name.rsplit("_", 1)[-1], labels=list(labels))
+            family.add_metric(list(labels.values()), value)
+        yield from families.values()
+
+    def _samples(self) -> Iterator[tuple[str, _Labels, float]]:
+        for job in self._jobs():
+            of_job = {"job_id": job.job_id, "job_name": job.name}
+            yield _JOB + "status", {**of_job, "status": job.status}, 1
+            for metric, value in job.values.items():
+                if not metric.endswith(".pendingRecords"):
+                    yield _JOB + _valid(metric), of_job, value
+            for uid, pending in job.backlog.items():
+                yield _OPERATOR + "pendingRecords", {**of_job, "operator_id": uid}, pending
+            for vertex in job.vertices:
+                of_task = {**of_job, "task_id": vertex.id, "task_name": vertex.name}
+                for metric, value in vertex.values.items():
+                    yield _TASK + metric, of_task, value
+            for metric, value in job.user_values.items():
+                operator, _, rest = metric.partition(".")
+                yield _OPERATOR + _valid(rest), {**of_job, "operator_name": operator}, value
+
+
+def _valid(name: str) -> str:
+    return _INVALID.sub("_", name)

@@ -1,0 +1,215 @@
+"""The HTTP application: which path answers what. It only reads what the jobs say, and asks them to cancel."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from holdfast import __version__
+from holdfast.metrics.job import TERMINAL, JobMetrics, JobSnapshot
+from holdfast.metrics.prometheus import JobCollector
+from holdfast.rest import shapes
+
+__all__ = ["JobView", "RateLimit", "create_app"]
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class JobView:
+    """A job as the REST API sees it."""
+
+    metrics: JobMetrics
+    cancel: Callable[[], object]
+    """Asks the job to stop; may block."""
+    config: Mapping[str, str] = field(default_factory=dict)
+    """The job's effective configuration."""
+
+
+class Json(Response):
+    """A JSON answer."""
+
+    media_type = "application/json"
+
+    def render(self, content: Any) -> bytes:
+        """The bytes."""
+        return orjson.dumps(content, default=str)
+
+
+class RateLimit:
+    """Answers so many requests a second; more of them wait, then hear 429.
+
+    A flood thereby slows itself down instead of taking the driver's interpreter from the coordinator.
+    """
+
+    def __init__(self, app: ASGIApp, per_second: float = 200.0, burst: float = 400.0, delay_s: float = 1.0) -> None:
+        self._app = app
+        self._per_second, self._burst, self._delay_s = per_second, burst, delay_s
+        self._tokens, self._filled = burst, time.monotonic()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, or turn it away."""
+        now = time.monotonic()
+        self._tokens = min(self._burst, self._tokens + (now - self._filled) * self._per_second)
+        self._filled = now
+        if self._tokens < 1:
+            await asyncio.sleep(self._delay_s)
+            turned_away = _errors(429, f"more than {self._per_second:g} requests a second: ask less often")
+            turned_away.headers["retry-after"] = "1"
+            await turned_away(scope, receive, send)
+            return
+        self._tokens -= 1
+        await self._app(scope, receive, send)
+
+
+def create_app(jobs: Callable[[], Mapping[str, JobView]], middleware: Iterable[Middleware] = ()) -> Starlette:
+    """The application over the jobs that ``jobs()`` gives at the time of a request."""
+    pages = _Pages(jobs)
+    readings = {
+        "/overview": pages.overview,
+        "/jobs": pages.jobs,
+        "/jobs/overview": pages.jobs_overview,
+        "/jobs/{job_id}": pages.job,
+        "/jobs/{job_id}/metrics": pages.job_metrics,
+        "/jobs/{job_id}/checkpoints": pages.checkpoints,
+        "/jobs/{job_id}/exceptions": pages.exceptions,
+        "/jobs/{job_id}/plan": pages.plan,
+        "/jobs/{job_id}/config": pages.config,
+        "/jobs/{job_id}/vertices/{vertex_id}/metrics": pages.vertex_metrics,
+        "/metrics": pages.prometheus,
+    }
+    routes = [Route(path, _guarded(page), methods=["GET"]) for path, page in readings.items()]
+    routes.append(Route("/jobs/{job_id}", _guarded(pages.cancel), methods=["PATCH"]))
+    return Starlette(
+        routes=routes,
+        middleware=[Middleware(RateLimit), *middleware],
+        exception_handlers={HTTPException: _http_error},
+    )
+
+
+def _guarded(page: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
+    """A page whose failure is an answer, too: it must not cost the connection, let alone the server."""
+
+    async def answer(request: Request) -> Response:
+        try:
+            return await page(request)
+        except HTTPException:
+            raise
+        except Exception as error:
+            _log.exception("%s %s failed", request.method, request.url.path)
+            return _errors(500, f"Internal server error: {error!r}")
+
+    return answer
+
+
+class _Pages:
+    def __init__(self, jobs: Callable[[], Mapping[str, JobView]]) -> None:
+        self._jobs = jobs
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(JobCollector(self._snapshots))
+
+    def _snapshots(self) -> list[JobSnapshot]:
+        return [view.metrics.snapshot() for view in self._jobs().values()]
+
+    def _view(self, request: Request) -> JobView:
+        job_id = request.path_params["job_id"]
+        view = self._jobs().get(job_id)
+        if view is None:
+            raise HTTPException(404, f"Job {job_id} not found")
+        return view
+
+    def _snapshot(self, request: Request) -> JobSnapshot:
+        return self._view(request).metrics.snapshot()
+
+    async def overview(self, request: Request) -> Response:
+        states = [job.status for job in self._snapshots()]
+        return Json(
+            {
+                "jobs-running": sum(state not in TERMINAL for state in states),
+                "jobs-finished": states.count("FINISHED"),
+                "jobs-cancelled": states.count("CANCELED"),
+                "jobs-failed": states.count("FAILED"),
+                "holdfast-version": __version__,
+            }
+        )
+
+    async def jobs(self, request: Request) -> Response:
+        return Json({"jobs": [{"id": job.job_id, "status": job.status} for job in self._snapshots()]})
+
+    async def jobs_overview(self, request: Request) -> Response:
+        return Json({"jobs": [shapes.job_overview(job) for job in self._snapshots()]})
+
+    async def job(self, request: Request) -> Response:
+        return Json(shapes.job_details(self._snapshot(request)))
+
+    async def job_metrics(self, request: Request) -> Response:
+        job = self._snapshot(request)
+        return _metrics(request, {**job.user_values, **job.values})
+
+    async def vertex_metrics(self, request: Request) -> Response:
+        vertex_id = request.path_params["vertex_id"]
+        for vertex in self._snapshot(request).vertices:
+            if vertex.id == vertex_id:
+                return _metrics(request, vertex.values)
+        raise HTTPException(404, f"Vertex {vertex_id} not found")
+
+    async def checkpoints(self, request: Request) -> Response:
+        return Json(shapes.checkpoints(self._snapshot(request)))
+
+    async def exceptions(self, request: Request) -> Response:
+        return Json(shapes.exceptions(self._snapshot(request)))
+
+    async def plan(self, request: Request) -> Response:
+        return Json(shapes.plan(self._snapshot(request)))
+
+    async def config(self, request: Request) -> Response:
+        view = self._view(request)
+        return Json(shapes.config(view.metrics.snapshot(), view.config))
+
+    async def cancel(self, request: Request) -> Response:
+        view = self._view(request)
+        mode = request.query_params.get("mode", "cancel")
+        if mode != "cancel":
+            raise HTTPException(400, f"mode {mode!r} is not known: PATCH /jobs/<id>?mode=cancel")
+        job = view.metrics.snapshot()
+        if job.status in TERMINAL:
+            raise HTTPException(409, f"Job {job.job_id} is over already: {job.status}")
+        threading.Thread(target=view.cancel, name=f"cancel-{job.job_id[:8]}", daemon=True).start()
+        return Json({}, status_code=202)
+
+    async def prometheus(self, request: Request) -> Response:
+        return Response(generate_latest(self._registry), media_type=CONTENT_TYPE_LATEST)
+
+
+def _metrics(request: Request, values: Mapping[str, float]) -> Response:
+    wanted = request.query_params.get("get")
+    if wanted is None:
+        return Json(shapes.metric_list(values))
+    return Json(shapes.metric_values(values, wanted.split(",")))
+
+
+def _errors(status: int, *messages: str) -> Response:
+    return Json({"errors": list(messages)}, status_code=status)
+
+
+def _http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    detail = error.detail
+    if error.status_code == 404 and detail == "Not Found":
+        detail = f"Not found: {request.url.path}"
+    return _errors(error.status_code, detail)

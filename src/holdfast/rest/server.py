@@ -1,0 +1,194 @@
+"""The REST server of a driver process: one for all its jobs, in a daemon thread, there while a job is.
+
+It shares the process with the coordinator and nothing else: whatever becomes of it, the jobs go on.
+"""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import logging
+import socket
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import uvicorn
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+
+from holdfast.errors import ConfigurationError
+from holdfast.rest.app import JobView, create_app
+
+__all__ = ["JobView", "RestServer"]
+
+_log = logging.getLogger(__name__)
+
+_DEFAULT_PORT = 8081
+_DEFAULT_ADDRESS = "127.0.0.1"
+_PORTS_TRIED = 100
+_CONNECTIONS = 64
+"""More at a time hear 503."""
+
+
+@dataclass
+class _Running:
+    server: uvicorn.Server
+    thread: threading.Thread
+    socket: socket.socket
+
+
+class RestServer:
+    """Serves Flink's REST API over the jobs added to it; started by the first, stopped with the last.
+
+    Configuration keys: ``rest.port`` (8081; the next free port is taken if it is busy; 0 takes any) and
+    ``rest.bind-address`` (127.0.0.1: this machine only. The API has no login: bind it to another address only where
+    everyone who can reach that address may see and cancel the jobs).
+
+    Args:
+        config: The job's configuration.
+
+    Raises:
+        ConfigurationError: the port or the address cannot be used at all.
+    """
+
+    _shared: ClassVar[RestServer | None] = None
+    _shared_lock: ClassVar[threading.Lock] = threading.Lock()
+
+    def __init__(self, config: Mapping[str, str]) -> None:
+        self._address = config.get("rest.bind-address", _DEFAULT_ADDRESS).strip()
+        self._wanted_port = _port(config.get("rest.port", str(_DEFAULT_PORT)))
+        self._lock = threading.Lock()
+        self._jobs: dict[str, JobView] = {}
+        self._running: _Running | None = None
+        self._port = self._wanted_port
+        with self._lock:
+            self._ensure_started()
+
+    @classmethod
+    def shared(cls, config: Mapping[str, str]) -> RestServer:
+        """This process's server: the one that is running, else a new one by this configuration."""
+        with cls._shared_lock:
+            if cls._shared is None or not cls._shared.alive:
+                cls._shared = cls(config)
+            return cls._shared
+
+    @property
+    def alive(self) -> bool:
+        """Whether it answers requests."""
+        running = self._running
+        return running is not None and running.thread.is_alive()
+
+    @property
+    def url(self) -> str:
+        """Where it is reached, e.g. ``http://localhost:8081``."""
+        host = f"[{self._address}]" if ":" in self._address else self._address
+        if _is_loopback(self._address) or self._address in ("0.0.0.0", "::"):
+            host = "localhost" if self._address != "::1" else "[::1]"
+        return f"http://{host}:{self._port}"
+
+    def add(self, job: JobView) -> None:
+        """Show this job. A server that has died is started again."""
+        with self._lock:
+            self._jobs = {**self._jobs, job.metrics.job_id: job}
+            self._ensure_started()
+
+    def remove(self, job_id: str) -> None:
+        """The job is over: do not show it any longer. The server stops with its last job."""
+        with self._lock:
+            self._jobs = {known: job for known, job in self._jobs.items() if known != job_id}
+            running = None if self._jobs else self._running
+            if running is not None:
+                self._running = None
+        if running is not None:
+            _stop(running)
+
+    def _ensure_started(self) -> None:
+        if self.alive:
+            return
+        bound = _bind(self._address, self._wanted_port)
+        self._port = bound.getsockname()[1]
+        if self._wanted_port not in (0, self._port):
+            _log.warning("port %d of %s is busy; the REST API is on %s", self._wanted_port, self._address, self.url)
+        else:
+            _log.info("the REST API is on %s", self.url)
+        middleware = []
+        if _is_loopback(self._address):  # else a web page could point a name of its own at this machine
+            middleware.append(Middleware(TrustedHostMiddleware, allowed_hosts=["localhost", "127.0.0.1", "[::1]"]))
+        config = uvicorn.Config(
+            create_app(lambda: self._jobs, middleware),
+            log_config=None,
+            log_level="warning",
+            access_log=False,
+            lifespan="off",
+            ws="none",
+            limit_concurrency=_CONNECTIONS,
+            timeout_keep_alive=5,
+            timeout_graceful_shutdown=1,
+            server_header=False,
+        )
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=_serve, args=(server, bound), name="holdfast-rest", daemon=True)
+        thread.start()
+        self._running = _Running(server, thread, bound)
+
+
+def _serve(server: uvicorn.Server, bound: socket.socket) -> None:
+    try:
+        server.run(sockets=[bound])
+    except Exception:
+        _log.exception("the REST server has died; the jobs go on without it")
+    finally:
+        bound.close()
+
+
+def _stop(running: _Running) -> None:
+    running.server.should_exit = True
+    if running.thread is not threading.current_thread():
+        running.thread.join(timeout=5)
+
+
+def _port(text: str) -> int:
+    try:
+        port = int(text)
+    except ValueError:
+        port = -1
+    if not 0 <= port <= 65535:
+        raise ConfigurationError(f"rest.port is {text!r}: give a port number from 0 (any free one) to 65535")
+    return port
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return address == "localhost"
+
+
+def _bind(address: str, port: int) -> socket.socket:
+    """A listening socket on the port, or on the next free one."""
+    try:
+        family, kind, protocol, _, where = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0]
+    except OSError as error:
+        raise ConfigurationError(
+            f"rest.bind-address is {address!r}, which is no address ({error.strerror}): give one of this machine's"
+        ) from error
+    host = where[0]
+    last = min(port + _PORTS_TRIED, 65536) if port else 1
+    for candidate in range(port, last):
+        bound = socket.socket(family, kind, protocol)
+        try:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            bound.bind((host, candidate))
+            bound.listen(128)  # from here on requests queue up until the thread takes them
+            return bound
+        except OSError as error:
+            bound.close()
+            if error.errno == errno.EADDRINUSE:
+                continue
+            raise ConfigurationError(
+                f"the REST API cannot listen on {address} port {candidate} ({error.strerror}): "
+                "change rest.bind-address or rest.port"
+            ) from error
+    raise ConfigurationError(f"no port from {port} to {last - 1} of {address} is free: set rest.port (0 takes any)")
