@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 
 __all__ = ["CloseableIterator", "DataStream", "DataStreamSink", "KeyedStream", "WindowedStream"]
 
+_NEED_KEYS = frozenset(("max", "max_by", "min", "min_by", "reduce", "sum", "window"))
+
 
 class DataStream(OperatorSettings):
     """A stream of elements. Made by the environment's sources and by the methods of other streams."""
@@ -59,6 +61,12 @@ class DataStream(OperatorSettings):
         raise TypeError(
             f"a {type(self).__name__} cannot be used inside a function: it exists only where the program is built"
         )
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            remedy = ": it needs keys, so call key_by(...) first" if name in _NEED_KEYS else ""
+            raise AttributeError(f"a {type(self).__name__} has no {name}(){remedy}")
 
     # ---- the operator behind the stream -----------------------------------------------------------------------------
 

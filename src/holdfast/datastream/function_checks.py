@@ -28,7 +28,7 @@ def check_function(func: Any, method: str, arguments: Sequence[str], where: str)
         TypeError: it is neither.
         ConfigurationError: it does not take these arguments.
     """
-    _reject_class(func, where)
+    _check_life_cycle(func, where)
     target = getattr(func, method, None)
     if not callable(target):
         if isinstance(func, Function) or not callable(func):
@@ -58,7 +58,7 @@ def check_object(func: Any, wanted: type, methods: dict[str, Sequence[str]], whe
         TypeError: it is something else.
         ConfigurationError: a method does not take these arguments.
     """
-    _reject_class(func, where)
+    _check_life_cycle(func, where)
     if not isinstance(func, wanted):
         raise TypeError(f"{where} takes a {wanted.__name__}, not {_describe(func)}.{' ' + hint if hint else ''}")
     for method, arguments in methods.items():
@@ -81,9 +81,12 @@ def method_of(func: Any, method: str) -> Callable[..., Any]:
     return target
 
 
-def _reject_class(func: Any, where: str) -> None:
+def _check_life_cycle(func: Any, where: str) -> None:
     if isinstance(func, type) and issubclass(func, Function):
         raise TypeError(f"{where} got the class {func.__name__}; give it an object: {func.__name__}(...).")
+    if isinstance(func, Function):
+        _check_arguments(func.open, ("runtime_context",), where)
+        _check_arguments(func.close, (), where)
 
 
 def _check_arguments(target: Any, arguments: Sequence[str], where: str) -> None:

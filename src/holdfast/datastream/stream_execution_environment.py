@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from holdfast.common.config_options import PipelineOptions
+from holdfast.common.config_options import CheckpointingOptions, ConfigOption, PipelineOptions, RestartOptions
 from holdfast.common.configuration import Configuration
 from holdfast.common.execution_config import ExecutionConfig
 from holdfast.common.job_client import JobClient
@@ -20,7 +20,8 @@ from holdfast.common.typeinfo import TypeInformation
 from holdfast.common.watermark_strategy import WatermarkStrategy
 from holdfast.connectors.base import Source
 from holdfast.connectors.collection import CollectionSource
-from holdfast.connectors.file_system import FileSource, StreamFormat
+from holdfast.connectors.file.formats import TextFormat
+from holdfast.connectors.file.source import FileSource
 from holdfast.connectors.socket import SocketTextSource
 from holdfast.datastream.checkpoint_config import CheckpointConfig
 from holdfast.datastream.data_stream import DataStream
@@ -43,7 +44,12 @@ _log = logging.getLogger(__name__)
 DEFAULT_JOB_NAME = "Holdfast Streaming Job"
 _BUFFER_TIMEOUT = "execution.buffer-timeout.interval"
 _CHAINING = "pipeline.operator-chaining.enabled"
-_OPTIONS = [option for option in vars(PipelineOptions).values() if hasattr(option, "parse")]
+_OPTIONS = [
+    option
+    for group in (PipelineOptions, CheckpointingOptions, RestartOptions)
+    for option in vars(group).values()
+    if isinstance(option, ConfigOption)
+]
 
 
 class StreamExecutionEnvironment:
@@ -261,8 +267,8 @@ class StreamExecutionEnvironment:
             file_path: A path or ``file://`` URI.
             charset_name: The text's encoding.
         """
-        builder = FileSource.for_record_stream_format(StreamFormat.text_line_format(charset_name), file_path)
-        return self._add_source(builder.process_static_file_set().build(), f"File {file_path}", None)
+        source = FileSource(TextFormat(charset_name), [file_path])
+        return self._add_source(source, f"File {file_path}", None)
 
     def _add_source(
         self,
@@ -324,9 +330,10 @@ class StreamExecutionEnvironment:
         Raises:
             ConfigurationError: the program cannot work.
         """
+        plan = self._plan(job_name)
         from holdfast.runtime.job import submit  # brings Spark in, which building a program does not need
 
-        client = submit(self._plan(job_name), self._spark)
+        client = submit(plan, self._spark)
         self._operators.clear()
         return client
 

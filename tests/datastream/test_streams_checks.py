@@ -1,0 +1,393 @@
+"""What is wrong with a program is told at the call that is wrong, before anything runs."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from holdfast.common import Time, Types
+from holdfast.common.restart_strategy import RestartStrategies
+from holdfast.datastream import (
+    AggregateFunction,
+    CheckpointingMode,
+    EmbeddedRocksDBStateBackend,
+    FilterFunction,
+    HashMapStateBackend,
+    KeyedProcessFunction,
+    KeySelector,
+    MapFunction,
+    OutputTag,
+    ProcessFunction,
+    ProcessWindowFunction,
+    RuntimeExecutionMode,
+    StreamExecutionEnvironment,
+    WindowFunction,
+)
+from holdfast.datastream.data_stream import DataStream, DataStreamSink, KeyedStream, WindowedStream
+from holdfast.datastream.window import (
+    EventTimeTrigger,
+    ProcessingTimeTrigger,
+    TumblingEventTimeWindows,
+    TumblingProcessingTimeWindows,
+)
+from holdfast.errors import ConfigurationError
+
+
+class Keyed(KeyedProcessFunction):
+    def process_element(self, value, ctx):
+        yield value
+
+
+class Plain(ProcessFunction):
+    def process_element(self, value, ctx):
+        yield value
+
+
+class AddOne(MapFunction):
+    def map(self, value):
+        return value + 1
+
+
+class Positive(FilterFunction):
+    def filter(self, value):
+        return value > 0
+
+
+class Collect(ProcessWindowFunction):
+    def process(self, key, context, elements):
+        yield key, list(elements)
+
+    def clear(self, context):
+        pass
+
+
+class Apply(WindowFunction):
+    def apply(self, key, window, inputs):
+        yield key, list(inputs)
+
+
+class Average(AggregateFunction):
+    def create_accumulator(self):
+        return 0, 0
+
+    def add(self, value, accumulator):
+        return accumulator[0] + value, accumulator[1] + 1
+
+    def get_result(self, accumulator):
+        return accumulator[0] / accumulator[1]
+
+    def merge(self, acc_a, acc_b):
+        return acc_a[0] + acc_b[0], acc_a[1] + acc_b[1]
+
+
+@pytest.fixture
+def env() -> StreamExecutionEnvironment:
+    return StreamExecutionEnvironment().set_parallelism(2)
+
+
+@pytest.fixture
+def stream(env) -> DataStream:
+    return env.from_collection([1, 2, 3])
+
+
+@pytest.fixture
+def keyed(stream) -> KeyedStream:
+    return stream.key_by(lambda x: x)
+
+
+@pytest.fixture
+def windows(keyed) -> WindowedStream:
+    return keyed.window(TumblingEventTimeWindows.of(Time.seconds(1)))
+
+
+def test_functions_may_be_callables_or_function_objects(stream):
+    assert isinstance(stream.map(AddOne()), DataStream)
+    assert isinstance(stream.map(str), DataStream)
+    assert isinstance(stream.map("{}".format), DataStream)
+    assert isinstance(stream.filter(Positive()), DataStream)
+    assert isinstance(stream.flat_map(range), DataStream)
+    assert isinstance(stream.key_by(lambda x: x).reduce(max), DataStream)
+
+
+def test_a_class_instead_of_an_object_is_told_apart(stream, keyed):
+    with pytest.raises(TypeError, match=r"map\(\) got the class AddOne; give it an object: AddOne\(\.\.\.\)"):
+        stream.map(AddOne)
+    with pytest.raises(TypeError, match="got the class Keyed"):
+        keyed.process(Keyed)
+
+
+def test_a_function_object_of_another_kind_is_rejected(stream):
+    with pytest.raises(TypeError, match=r"filter\(\) takes a function \(value\).*method filter\(\), not a AddOne"):
+        stream.filter(AddOne())
+    with pytest.raises(TypeError, match=r"map\(\).* not a int \(3\)"):
+        stream.map(3)
+
+
+def test_a_function_that_does_not_take_the_arguments_is_rejected(stream, keyed):
+    with pytest.raises(ConfigurationError, match=r"map\(\) is called with \(value\), but .*<lambda>\(\) does not fit"):
+        stream.map(lambda: 1)
+    with pytest.raises(ConfigurationError, match=r"reduce\(\) is called with \(value1, value2\)"):
+        keyed.reduce(lambda a: a)
+
+    class NoContext(KeyedProcessFunction):
+        def process_element(self, value):
+            yield value
+
+    with pytest.raises(ConfigurationError, match=r"\(value, ctx\), but .*NoContext.process_element\(value\)"):
+        keyed.process(NoContext())
+
+
+def test_keyed_functions_need_keys_and_plain_ones_do_not_have_any(stream, keyed):
+    with pytest.raises(TypeError, match=r"KeyedProcessFunction Keyed: state and timers belong to keys. Call key_by"):
+        stream.process(Keyed())
+    with pytest.raises(TypeError, match=r"takes a KeyedProcessFunction, not a Plain. Derive it"):
+        keyed.process(Plain())
+    with pytest.raises(TypeError, match="takes a ProcessFunction"):
+        stream.process(lambda value, ctx: None)
+    assert not hasattr(stream, "window")
+    assert not hasattr(stream, "reduce")
+
+
+def test_what_needs_keys_says_so(stream):
+    for name in ("window", "reduce", "sum", "min_by"):
+        with pytest.raises(AttributeError, match=rf"has no {name}\(\): it needs keys, so call key_by"):
+            getattr(stream, name)
+    with pytest.raises(AttributeError, match=r"a DataStream has no windowed\(\)$"):
+        stream.windowed
+
+
+def test_open_must_take_the_runtime_context(stream):
+    class Opened(AddOne):
+        def open(self):
+            pass
+
+    with pytest.raises(ConfigurationError, match=r"\(runtime_context\), but .*Opened.open\(\) does not fit"):
+        stream.map(Opened())
+
+
+def test_what_this_release_does_not_have_is_absent(stream, keyed):
+    for name in ("connect", "window_all", "project", "cache"):
+        assert not hasattr(stream, name)
+    for name in ("count_window", "connect"):
+        assert not hasattr(keyed, name)
+
+
+@pytest.mark.parametrize("call", ["name", "uid", "set_parallelism", "set_max_parallelism", "set_description"])
+def test_settings_of_an_operator_are_refused_where_there_is_none(keyed, stream, call):
+    argument = 2 if "parallelism" in call else "text"
+    with pytest.raises(ConfigurationError, match=rf"{call}\(\) belongs to an operator, and this KeyedStream is none"):
+        getattr(keyed, call)(argument)
+    with pytest.raises(ConfigurationError, match="this union is none"):
+        getattr(stream.union(stream), call)(argument)
+    with pytest.raises(ConfigurationError, match="stream partitioned by REBALANCE is none"):
+        getattr(stream.rebalance(), call)(argument)
+
+
+@pytest.mark.parametrize("spread", ["shuffle", "rebalance", "rescale", "forward", "broadcast"])
+def test_a_keyed_stream_cannot_be_spread_otherwise(keyed, spread):
+    with pytest.raises(ConfigurationError, match=rf"partitioned by its keys already; {spread}\(\)"):
+        getattr(keyed, spread)()
+
+
+def test_settings_are_kept(stream):
+    operator = stream.map(str).name("n").uid("u").set_parallelism(3).set_max_parallelism(9).set_description("d")
+    operator.slot_sharing_group("g")
+    node = operator._transformation
+    assert (node.name, node.uid, node.parallelism, node.max_parallelism) == ("n", "u", 3, 9)
+    assert (node.description, node.slot_sharing_group) == ("d", "g")
+    assert operator.get_name() == "n"
+    assert operator.force_non_parallel()._transformation.parallelism == 1
+
+
+@pytest.mark.parametrize("bad", [0, -1, 1.5, "2", True, None])
+def test_a_parallelism_is_a_whole_number_from_one(stream, bad):
+    with pytest.raises(ConfigurationError, match="parallelism must be a whole number"):
+        stream.map(str).set_parallelism(bad)
+
+
+def test_a_collection_is_read_by_one_subtask(stream):
+    assert stream._transformation.parallelism == 1
+    with pytest.raises(ConfigurationError, match="can only be read by one subtask"):
+        stream.set_parallelism(2)
+
+
+def test_side_outputs_belong_to_the_operators_that_have_them(stream, keyed):
+    tag = OutputTag("late", Types.STRING())
+    side = stream.process(Plain()).get_side_output(tag)
+    assert side.get_type() == Types.STRING()
+    with pytest.raises(ConfigurationError, match=r"'Map'.* has no side outputs. Call get_side_output"):
+        stream.map(str).get_side_output(tag)
+    with pytest.raises(ConfigurationError, match="a KeyedStream has no side outputs"):
+        keyed.get_side_output(tag)
+    with pytest.raises(TypeError, match="takes an OutputTag"):
+        stream.process(Plain()).get_side_output("late")
+
+
+def test_unions_are_of_streams_of_one_environment(stream):
+    with pytest.raises(TypeError, match="union"):
+        stream.union([1])
+    other = StreamExecutionEnvironment().from_collection([1])
+    with pytest.raises(ConfigurationError, match="one environment"):
+        stream.union(other)
+
+
+def test_only_sinks_and_sources_are_taken_as_such(env, stream):
+    with pytest.raises(TypeError, match=r"sink_to\(\) takes a Sink, not a str"):
+        stream.sink_to("topic")
+
+    class Builder:
+        def build(self):
+            return None
+
+    with pytest.raises(TypeError, match=r"not a Builder. Call build\(\) on it."):
+        stream.add_sink(Builder())
+    with pytest.raises(TypeError, match=r"from_source\(\) takes a Source, not a Builder. Call build\(\)"):
+        env.from_source(Builder(), None, "name")
+    with pytest.raises(TypeError, match=r"takes a WatermarkStrategy"):
+        env.from_source(stream._transformation.source, None, "name")
+    with pytest.raises(TypeError, match=r"takes a WatermarkStrategy"):
+        stream.assign_timestamps_and_watermarks(lambda x, t: x)
+
+
+def test_sinks_take_settings(stream):
+    sink = stream.print()
+    assert isinstance(sink, DataStreamSink)
+    sink.name("n").uid("u").set_parallelism(1).set_description("d").disable_chaining().slot_sharing_group("g")
+    node = sink._transformation
+    assert (node.name, node.uid, node.parallelism, node.description) == ("n", "u", 1, "d")
+
+
+def test_a_collection_is_made_to_fit_its_type(env):
+    stream = env.from_collection([(1, "a")], Types.ROW([Types.INT(), Types.STRING()]))
+    assert stream.get_type() == Types.ROW([Types.INT(), Types.STRING()])
+    with pytest.raises(ConfigurationError, match=r"Element 1 of the collection, 'x', does not fit"):
+        env.from_collection([1, "x"], Types.INT())
+
+
+def test_types_pass_through_what_does_not_change_elements(env):
+    stream = env.from_collection([1], Types.INT())
+    assert stream.filter(bool).get_type() == Types.INT()
+    assert stream.key_by(lambda x: x).reduce(max).get_type() == Types.INT()
+    assert stream.rebalance().union(stream).get_type() == Types.INT()
+    assert stream.map(str).get_type() == Types.PICKLED_BYTE_ARRAY()
+    assert stream.map(str, Types.STRING()).get_type() == Types.STRING()
+
+
+class TestWindows:
+    def test_windows_give_streams_whatever_makes_the_results(self, windows):
+        for made in (
+            windows.reduce(max),
+            windows.reduce(max, Collect()),
+            windows.reduce(max, window_function=Apply()),
+            windows.aggregate(Average()),
+            windows.aggregate(Average(), Collect(), output_type=Types.STRING()),
+            windows.apply(Apply()),
+            windows.process(Collect()),
+        ):
+            assert isinstance(made, DataStream)
+            assert made._transformation.keyed
+
+    def test_the_operator_is_told_what_the_program_says(self, keyed):
+        late = OutputTag("late")
+        made = (
+            keyed.window(TumblingEventTimeWindows.of(Time.minutes(1), Time.seconds(5)))
+            .allowed_lateness(2000)
+            .side_output_late_data(late)
+            .process(collect := Collect())
+        )
+        factory = made._transformation.factory
+        assert (factory.size_ms, factory.offset_ms, factory.event_time) == (60_000, 5000, True)
+        assert (factory.aggregation, factory.window_function) == (None, ("process", collect))
+        assert (factory.allowed_lateness_ms, factory.late_tag) == (2000, late)
+        assert isinstance(made.get_side_output(late), DataStream)
+
+    def test_processing_time_windows_know_no_lateness(self, keyed):
+        windows = keyed.window(TumblingProcessingTimeWindows.of(Time.seconds(1)))
+        assert not windows.reduce(max)._transformation.factory.event_time
+        with pytest.raises(ConfigurationError, match="nothing is late in processing time"):
+            windows.allowed_lateness(1)
+
+    def test_only_the_default_trigger_is_taken(self, windows):
+        assert windows.trigger(EventTimeTrigger()) is windows
+        with pytest.raises(ConfigurationError, match="fire with EventTimeTrigger only"):
+            windows.trigger(ProcessingTimeTrigger())
+
+    def test_functions_of_another_kind_are_rejected(self, windows):
+        with pytest.raises(TypeError, match=re.escape("apply() takes a WindowFunction, not a Collect. A Process")):
+            windows.apply(Collect())
+        with pytest.raises(TypeError, match=r"takes a ProcessWindowFunction, not a Apply"):
+            windows.process(Apply())
+        with pytest.raises(TypeError, match=r"aggregate\(\) takes a AggregateFunction"):
+            windows.aggregate(max)
+        with pytest.raises(TypeError, match="the window function"):
+            windows.reduce(max, window_function=max)
+
+    def test_other_things_than_tumbling_windows_are_rejected(self, keyed):
+        with pytest.raises(TypeError, match=r"window\(\) takes tumbling windows, e.g. TumblingEventTimeWindows.of"):
+            keyed.window(Time.minutes(1))
+
+
+class TestEnvironment:
+    def test_parallelism_applies_to_what_is_added_later(self, env):
+        first = env.from_collection([1]).map(str)
+        env.set_parallelism(5)
+        assert first._transformation.parallelism == 2
+        assert first.map(str)._transformation.parallelism == 5
+
+    def test_by_default_the_parallelism_is_the_number_of_cores(self):
+        assert StreamExecutionEnvironment().get_parallelism() >= 1
+
+    def test_settings_made_by_calls_are_settings_of_the_configuration(self, env):
+        env.enable_checkpointing(1000, CheckpointingMode.AT_LEAST_ONCE)
+        env.set_restart_strategy(RestartStrategies.fixed_delay_restart(3, 100))
+        env.set_state_backend(EmbeddedRocksDBStateBackend())
+        env.from_collection([1]).print()
+        config = env._plan(None).config
+        assert config["restart-strategy.type"] == "fixed-delay"
+        assert config["restart-strategy.fixed-delay.attempts"] == "3"
+        assert config["state.backend.type"] == "rocksdb"
+        assert config["execution.checkpointing.mode"] == "AT_LEAST_ONCE"
+        assert env.get_checkpoint_interval() == 1000
+        assert env.get_checkpointing_mode() is CheckpointingMode.AT_LEAST_ONCE
+        env.set_state_backend(HashMapStateBackend())
+        assert env._plan(None).config["state.backend.type"] == "hashmap"
+
+    def test_the_environment_keeps_its_own_copy_of_the_configuration(self):
+        from holdfast.common import Configuration
+
+        given = Configuration()
+        env = StreamExecutionEnvironment.get_execution_environment(given)
+        env.set_parallelism(7)
+        assert given.key_set() == set()
+        env.configure(Configuration.from_dict({"parallelism.default": 3}))
+        assert env.get_parallelism() == 3
+
+    def test_wrong_settings_are_rejected(self, env):
+        with pytest.raises(TypeError, match=r"set_state_backend\(\) takes an EmbeddedRocksDBStateBackend"):
+            env.set_state_backend("rocksdb")
+        with pytest.raises(TypeError, match=r"RestartStrategies.no_restart\(\)"):
+            env.set_restart_strategy("none")
+        with pytest.raises(ConfigurationError, match="STREAMING only"):
+            env.set_runtime_mode(RuntimeExecutionMode.BATCH)
+
+    def test_a_key_selector_cannot_be_opened(self, stream):
+        class Opened(KeySelector):
+            def open(self, runtime_context):
+                pass
+
+            def get_key(self, value):
+                return value
+
+        with pytest.raises(ConfigurationError, match="between operators"):
+            stream.key_by(Opened())
+
+    def test_a_missing_java_is_told_when_the_environment_is_made(self, monkeypatch, tmp_path):
+        monkeypatch.setenv("PATH", str(tmp_path))
+        monkeypatch.delenv("JAVA_HOME", raising=False)
+        with pytest.raises(ConfigurationError, match="Spark needs Java"):
+            StreamExecutionEnvironment.get_execution_environment()
+
+    def test_jars_are_not_needed(self, env, caplog):
+        env.add_jars("file:///flink-sql-connector-kafka.jar")
+        assert "flink-sql-connector-kafka.jar" in caplog.text
