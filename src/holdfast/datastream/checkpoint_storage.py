@@ -1,0 +1,76 @@
+"""CheckpointStorage: where checkpoints are kept."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from holdfast.common.config_options import CheckpointingOptions
+from holdfast.common.configuration import Configuration
+from holdfast.errors import ConfigurationError
+
+__all__ = ["CheckpointStorage", "FileSystemCheckpointStorage", "JobManagerCheckpointStorage"]
+
+
+class CheckpointStorage(ABC):
+    """Where checkpoints are kept."""
+
+    @abstractmethod
+    def apply_to(self, configuration: Configuration) -> None:
+        """Write the choice into a configuration, under Flink's keys."""
+
+
+class JobManagerCheckpointStorage(CheckpointStorage):
+    """No durable storage: checkpoints serve restarts while the driver lives, and are gone with it."""
+
+    def apply_to(self, configuration: Configuration) -> None:
+        """Write the choice into a configuration, under Flink's keys."""
+        configuration.set(CheckpointingOptions.STORAGE, "jobmanager")
+        configuration.remove_config(CheckpointingOptions.DIR.key)
+
+
+class FileSystemCheckpointStorage(CheckpointStorage):
+    """A directory: local, or of an object store; it must be reachable from the driver and from all workers.
+
+    Args:
+        checkpoint_path: the directory's URI, e.g. ``file:///var/checkpoints`` or ``s3://bucket/checkpoints``; a path
+            without a scheme is local.
+        file_state_size_threshold: kept for programs that ask; small state is bundled in any case.
+        write_buffer_size: kept for programs that ask.
+
+    Raises:
+        ConfigurationError: the path is empty or no string.
+    """
+
+    MAX_FILE_STATE_THRESHOLD = 1024 * 1024
+
+    def __init__(
+        self, checkpoint_path: str, file_state_size_threshold: int | None = None, write_buffer_size: int = -1
+    ) -> None:
+        if not isinstance(checkpoint_path, str) or not checkpoint_path.strip():
+            raise ConfigurationError(
+                "the checkpoint directory must be a URI like file:///var/checkpoints or s3://bucket/checkpoints, "
+                f"got {checkpoint_path!r}"
+            )
+        self._path = checkpoint_path
+        self._threshold = 20 * 1024 if file_state_size_threshold is None else file_state_size_threshold
+        self._write_buffer_size = write_buffer_size
+
+    def get_checkpoint_path(self) -> str:
+        """The directory's URI."""
+        return self._path
+
+    def get_min_file_size_threshold(self) -> int:
+        """The threshold that was given, in bytes."""
+        return self._threshold
+
+    def get_write_buffer_size(self) -> int:
+        """The buffer size that was given, in bytes."""
+        return self._write_buffer_size
+
+    def apply_to(self, configuration: Configuration) -> None:
+        """Write the choice into a configuration, under Flink's keys."""
+        configuration.set(CheckpointingOptions.STORAGE, "filesystem")
+        configuration.set(CheckpointingOptions.DIR, self._path)
+
+    def __repr__(self) -> str:
+        return f"FileSystemCheckpointStorage({self._path!r})"

@@ -1,0 +1,7 @@
+"""What becomes of the checkpoints of a cancelled job."""
+
+from __future__ import annotations
+
+from holdfast.common.modes import ExternalizedCheckpointRetention
+
+__all__ = ["ExternalizedCheckpointRetention"]

@@ -1,0 +1,1 @@
+"""Formats of records in topics and files."""

@@ -1,0 +1,7 @@
+"""JSON objects as records."""
+
+from __future__ import annotations
+
+from holdfast.common.formats_json import JsonRowDeserializationSchema, JsonRowSerializationSchema
+
+__all__ = ["JsonRowDeserializationSchema", "JsonRowSerializationSchema"]
