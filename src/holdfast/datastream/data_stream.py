@@ -5,10 +5,11 @@ Every call adds to the program's graph; nothing runs before ``env.execute()`` or
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
+from holdfast.common.output_tag import OutputTag
 from holdfast.common.typeinfo import TypeInformation, Types
 from holdfast.common.watermark_strategy import WatermarkStrategy
 from holdfast.connectors.base import Sink
@@ -18,7 +19,6 @@ from holdfast.datastream.data_stream_sink import CloseableIterator, DataStreamSi
 from holdfast.datastream.function_checks import check_function, check_object, method_of
 from holdfast.datastream.functions import KeyedProcessFunction, ProcessFunction
 from holdfast.datastream.operator_settings import MAX_KEY_GROUPS, OperatorSettings, check_count
-from holdfast.common.output_tag import OutputTag
 from holdfast.errors import ConfigurationError
 from holdfast.graph.transformations import (
     OperatorTransformation,
@@ -159,9 +159,10 @@ class DataStream(OperatorSettings):
         Raises:
             TypeError: ``func`` is of another class.
         """
-        if isinstance(func, KeyedProcessFunction):
+        given: Any = func
+        if isinstance(given, KeyedProcessFunction):
             raise TypeError(
-                f"process() on a stream without keys got the KeyedProcessFunction {type(func).__name__}: state and "
+                f"process() on a stream without keys got the KeyedProcessFunction {type(given).__name__}: state and "
                 "timers belong to keys. Call key_by(...) before process(...)."
             )
         check_object(func, ProcessFunction, {"process_element": ("value", "ctx")}, "process()")
@@ -299,7 +300,7 @@ class DataStream(OperatorSettings):
         """Run the program as far as it is built, and read this stream's elements.
 
         Args:
-            job_execution_name: The job's name.
+            job_execution_name: The job's name; also ``pipeline.name``.
             limit: Read no more than so many, cancel the job, and return them as a list.
 
         Returns:
@@ -317,17 +318,18 @@ class DataStream(OperatorSettings):
         )
         if isinstance(before, Physical):
             end.set_parallelism(before.parallelism)  # so that it is chained: no shuffle only to collect
-        client = self._env.execute_async(job_execution_name or "DataStream Collect")
-        results = CloseableIterator(sink.results(client), client)
+        client = self._env.execute_async(job_execution_name)
+        results = CloseableIterator(cast("Generator[Any, None, None]", sink.results(client)), client)
         if limit is None:
             return results
         with results:
             return list(islice(results, limit))
 
     def _sink_to(self, sink: Sink, name: str, where: str) -> DataStreamSink:
-        if not isinstance(sink, Sink):
-            remedy = " Call build() on it." if hasattr(sink, "build") else ""
-            raise TypeError(f"{where} takes a Sink, not a {type(sink).__name__}.{remedy}")
+        given: Any = sink
+        if not isinstance(given, Sink):
+            remedy = " Call build() on it." if hasattr(given, "build") else ""
+            raise TypeError(f"{where} takes a Sink, not a {type(given).__name__}.{remedy}")
         node = self._env._add_operator(
             inputs=(self._transformation,),
             kind="Sink",

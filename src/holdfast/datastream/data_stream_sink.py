@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -35,23 +35,15 @@ class CloseableIterator:
         ...         print(value)
     """
 
-    def __init__(self, values: Iterator[Any], client: JobClient) -> None:
-        self._values = iter(values)
+    def __init__(self, values: Generator[Any, None, None], client: JobClient) -> None:
+        self._values = values
         self._client = client
-        self._open = True
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> Any:
-        if not self._open:
-            raise StopIteration
-        try:
-            return next(self._values)
-        except StopIteration:
-            self._open = False
-            self._client.get_job_execution_result().result()  # raises if the job did not end well
-            raise
+        return next(self._values)
 
     def next(self) -> Any:
         """The next result.
@@ -72,7 +64,6 @@ class CloseableIterator:
 
     def close(self) -> None:
         """Cancel the job unless it has ended, and wait until it has. Nothing more can be read."""
-        if self._open:
-            self._open = False
-            if not self._client.get_job_status().result().is_globally_terminal_state():
-                self._client.cancel().result()
+        if not self._client.get_job_status().result().is_globally_terminal_state():
+            self._client.cancel().result()
+        self._values.close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from holdfast.datastream.functions import Function
@@ -41,7 +41,7 @@ def check_function(func: Any, method: str, arguments: Sequence[str], where: str)
     return func
 
 
-def check_object(func: Any, wanted: type, methods: dict[str, Sequence[str]], where: str, hint: str = "") -> Any:
+def check_object(func: Any, wanted: type, methods: Mapping[str, Sequence[str]], where: str, hint: str = "") -> Any:
     """An object of a Function class, with its methods.
 
     Args:

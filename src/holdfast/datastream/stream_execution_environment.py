@@ -219,9 +219,10 @@ class StreamExecutionEnvironment:
         Raises:
             TypeError: an argument is of another class.
         """
-        if not isinstance(source, Source):
-            remedy = " Call build() on it." if hasattr(source, "build") else ""
-            raise TypeError(f"from_source() takes a Source, not a {type(source).__name__}.{remedy}")
+        given: Any = source
+        if not isinstance(given, Source):
+            remedy = " Call build() on it." if hasattr(given, "build") else ""
+            raise TypeError(f"from_source() takes a Source, not a {type(given).__name__}.{remedy}")
         if not isinstance(watermark_strategy, WatermarkStrategy):
             raise TypeError(
                 "from_source() takes a WatermarkStrategy, e.g. WatermarkStrategy.no_watermarks(), not "

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from holdfast.common.output_tag import OutputTag
 from holdfast.common.typeinfo import TypeInformation
 from holdfast.datastream.function_checks import check_function, check_object
 from holdfast.datastream.functions import AggregateFunction, ProcessWindowFunction, WindowFunction
-from holdfast.common.output_tag import OutputTag
 from holdfast.datastream.window import (
     Trigger,
     TumblingEventTimeWindows,
@@ -182,8 +182,8 @@ class WindowedStream:
         if call is not None:
             functions = (*functions, ("window function", window_function))
         factory = TumblingWindowOperator(
-            self._assigner._size,
-            self._assigner._offset,
+            self._assigner.size,
+            self._assigner.offset,
             self._assigner.is_event_time(),
             aggregation,
             call,
