@@ -1,0 +1,145 @@
+"""A source of the values a program holds in memory."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from holdfast.common import pickling
+from holdfast.connectors.base import Batch, EpochInput, JobInfo, ReaderContext, SplitRange
+from holdfast.errors import ConfigurationError, IncompatibleState
+
+__all__ = ["CollectionSource"]
+
+_BLOCK = 1024
+"""Values pickled together: the unit in which a reader unpickles them."""
+_SPLIT = "collection"
+
+
+class CollectionSource:
+    """A bounded source of given values, in their order, from one split.
+
+    The values are pickled at once: what the program does to them afterwards is not seen, and a value that a function
+    changed in place is read again as it was.
+
+    Raises:
+        ConfigurationError: a value cannot be pickled.
+    """
+
+    def __init__(self, values: Iterable[Any]) -> None:
+        kept = list(values)
+        self.size = len(kept)
+        self._blocks = [_pickled(kept, start) for start in range(0, len(kept), _BLOCK)]
+
+    @property
+    def bounded(self) -> bool:
+        """It ends."""
+        return True
+
+    def create_enumerator(self, job: JobInfo, uid: str) -> CountedEnumerator:
+        """The enumerator."""
+        return CountedEnumerator({_SPLIT: self.size})
+
+    def create_reader(self, context: ReaderContext) -> CollectionReader:
+        """A reader."""
+        return CollectionReader(self._blocks)
+
+
+def _pickled(values: list[Any], start: int) -> bytes:
+    try:
+        return pickling.dumps(values[start : start + _BLOCK])
+    except TypeError:
+        for i, value in enumerate(values[start : start + _BLOCK], start):
+            try:
+                pickling.dumps(value)
+            except TypeError as e:
+                raise ConfigurationError(f"value {i} of the collection cannot be sent to the tasks: {e}") from e
+        raise
+
+
+class CollectionReader:
+    """Reads ranges of the collection."""
+
+    def __init__(self, blocks: Sequence[bytes]) -> None:
+        self._blocks = blocks
+
+    def read(self, part: SplitRange, max_batch: int) -> Iterator[Batch]:
+        """The values from number ``part.start`` up to ``part.end``."""
+        at = part.start
+        while at < part.end:
+            block, offset = divmod(at, _BLOCK)
+            values = pickling.loads(self._blocks[block])[offset : offset + part.end - at]
+            for i in range(0, len(values), max_batch):
+                yield Batch(values[i : i + max_batch], locate=functools.partial(_place, at + i))
+            at += len(values)
+
+    def prefetch(self, parts: Sequence[SplitRange]) -> None:
+        """Nothing to fetch: the values are here."""
+
+    def close(self) -> None:
+        """Nothing to free."""
+
+
+def _place(first: int, i: int) -> str:
+    return f"collection, value {first + i}"
+
+
+class CountedEnumerator:
+    """Cuts splits whose records are numbered 0, 1, 2, ... and all known into ranges; the splits advance in step."""
+
+    def __init__(self, sizes: dict[str, int]) -> None:
+        self._sizes = sizes
+        self._next = dict.fromkeys(sizes, 0)
+        self._closed = threading.Event()
+
+    def start(self, state: Any | None) -> None:
+        """Begin afresh or after what the checkpoint's epochs have read.
+
+        Raises:
+            IncompatibleState: the checkpoint was made of another collection or sequence.
+        """
+        if state is None:
+            return
+        if state["sizes"] != self._sizes:
+            raise IncompatibleState(
+                f"the checkpoint was made with an input of {_described(state['sizes'])}, the program has one of "
+                f"{_described(self._sizes)}; run it with the same input, or start without the checkpoint"
+            )
+        self._next = dict(state["next"])
+
+    def plan(self, max_records: int) -> EpochInput:
+        """The next records of every split, in proportion to what is left in each."""
+        left = {split: size - self._next[split] for split, size in self._sizes.items()}
+        total = sum(left.values())
+        take = min(total, max(1, max_records))
+        ranges = []
+        for split, rest in left.items():
+            count = min(rest, -(-rest * take // total)) if total else 0
+            if count:
+                start = self._next[split]
+                self._next[split] = start + count
+                ranges.append(SplitRange(split, start, start + count, weight=count, last=count == rest))
+        backlog = total - sum(part.weight for part in ranges)
+        return EpochInput(tuple(ranges), backlog, finished=backlog == 0)
+
+    def snapshot(self) -> Any:
+        """The number of the next record of each split."""
+        return {"sizes": dict(self._sizes), "next": dict(self._next)}
+
+    def checkpoint_completed(self, checkpoint_id: int, state: Any) -> None:
+        """Nothing to free."""
+
+    def wait(self, timeout: float) -> None:
+        """Return at once while there is input; after the end, wait out the timeout."""
+        if all(self._next[split] == size for split, size in self._sizes.items()):
+            self._closed.wait(timeout)
+
+    def close(self) -> None:
+        """End a wait."""
+        self._closed.set()
+
+
+def _described(sizes: dict[str, int]) -> str:
+    return f"{sum(sizes.values())} records in {len(sizes)} splits"

@@ -1,0 +1,78 @@
+"""Buckets: the subdirectories into which a file sink sorts its records."""
+
+from __future__ import annotations
+
+import re
+import time
+import zoneinfo
+from collections.abc import Callable
+from datetime import datetime, tzinfo
+from typing import Protocol
+
+from holdfast.errors import ConfigurationError
+
+__all__ = ["BasePathBucketAssigner", "BucketAssigner", "DateTimeBucketAssigner"]
+
+_LETTERS = {"yyyy": "%Y", "MM": "%m", "dd": "%d", "HH": "%H", "mm": "%M", "ss": "%S"}
+
+
+class BucketAssigner(Protocol):
+    """Says which bucket records go to."""
+
+    def bucket(self) -> str:
+        """The bucket of records that are written now: a relative path, empty for the base path itself."""
+
+
+class BasePathBucketAssigner:
+    """All records go to the base path."""
+
+    def bucket(self) -> str:
+        """The base path."""
+        return ""
+
+
+class DateTimeBucketAssigner:
+    """Records go to a bucket named after the time at which they are written.
+
+    Args:
+        format: The name in Java's letters: ``yyyy``, ``MM``, ``dd``, ``HH``, ``mm``, ``ss`` and what is no letter.
+        timezone: A zone's name, e.g. ``Asia/Kolkata``; None: that of the machine.
+        clock: Seconds since 1970.
+
+    Raises:
+        ConfigurationError: other letters in the format, or an unknown zone.
+
+    Examples:
+        >>> DateTimeBucketAssigner("yyyy-MM-dd--HH", "UTC", clock=lambda: 86400.0).bucket()
+        '1970-01-02--00'
+    """
+
+    def __init__(
+        self,
+        format: str = "yyyy-MM-dd--HH",
+        timezone: str | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._format = re.sub(r"[A-Za-z]+|%", lambda match: _letters(match.group(), format), format)
+        if format.startswith("/") or ".." in format.split("/"):
+            raise ConfigurationError(f"the bucket format {format!r} must stay within the base path")
+        try:
+            self._zone: tzinfo | None = zoneinfo.ZoneInfo(timezone) if timezone is not None else None
+        except (zoneinfo.ZoneInfoNotFoundError, ValueError):
+            raise ConfigurationError(f"unknown time zone {timezone!r}; zones are named like Asia/Kolkata") from None
+        self._clock = clock
+
+    def bucket(self) -> str:
+        """The bucket of this moment."""
+        return datetime.fromtimestamp(self._clock(), self._zone).strftime(self._format)
+
+
+def _letters(letters: str, format: str) -> str:
+    if letters == "%":
+        return "%%"
+    try:
+        return "".join(_LETTERS[run.group()] for run in re.finditer(r"(.)\1*", letters))
+    except KeyError as e:
+        raise ConfigurationError(
+            f"the bucket format {format!r} has {e.args[0]!r}; known are {', '.join(_LETTERS)}"
+        ) from None

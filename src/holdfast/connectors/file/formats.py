@@ -1,0 +1,248 @@
+"""How the bytes of a file become records: text lines, CSV, JSON lines and Parquet."""
+
+from __future__ import annotations
+
+import csv
+import functools
+import itertools
+import os
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+import orjson
+
+from holdfast.common.serialization import DeserializationSchema
+from holdfast.connectors.base import Batch
+from holdfast.connectors.file import lines
+from holdfast.errors import ConfigurationError, UserCodeError
+
+__all__ = ["CsvFormat", "FileFormat", "JsonLinesFormat", "LineFormat", "TextFormat"]
+
+
+class FileFormat(Protocol):
+    """Reads files by positions: however ``[0, length)`` is cut into ranges, each record is in exactly one of them.
+
+    A position is a byte for lines and a row for Parquet.
+    """
+
+    reads_compressed: bool
+    """Whether the format itself copes with file names like ``x.gz``."""
+
+    def measure(self, path: str, size: int) -> tuple[int, float]:
+        """The file's length in positions, and about how many positions a record takes."""
+
+    def cut(self, path: str, start: int, end: int) -> int:
+        """A good place near ``end`` for a range from ``start`` to end at."""
+
+    def open(self, path: str) -> Any:
+        """Open a file for `read`; what is returned has ``close()``."""
+
+    def read(self, file: Any, path: str, start: int, end: int, length: int, max_batch: int) -> Iterator[Batch]:
+        """The records of ``[start, end)`` in batches, in order."""
+
+
+class LineFormat:
+    """A text file with one record a line; lines end with a line feed, before which a carriage return is dropped."""
+
+    reads_compressed = False
+    keeps_blank_lines = False
+
+    def __init__(self, charset: str, schema: DeserializationSchema | None = None) -> None:
+        try:
+            plain = all(c.encode(charset) == c.encode("ascii") for c in "\n\r,\"'{}aZ09")
+        except LookupError:
+            raise ConfigurationError(f"charset {charset!r} is not known to Python") from None
+        if not plain:
+            raise ConfigurationError(
+                f"charset {charset!r}: lines can only be found in charsets that extend ASCII, such as UTF-8 or "
+                "ISO-8859-1; convert the files first (iconv -t UTF-8)"
+            )
+        self.charset = charset
+        self._schema = schema
+
+    def measure(self, path: str, size: int) -> tuple[int, float]:
+        """Bytes, and the mean length of the first lines."""
+        return size, lines.sample_line_length(path)
+
+    def cut(self, path: str, start: int, end: int) -> int:
+        """Anywhere: a range holds the lines that start in it."""
+        return end
+
+    def open(self, path: str) -> _OpenFile:
+        """Open the file for reading at any place."""
+        return _OpenFile(path)
+
+    def read(self, file: _OpenFile, path: str, start: int, end: int, length: int, max_batch: int) -> Iterator[Batch]:
+        """The records of the lines that start in the range.
+
+        Raises:
+            UserCodeError: a line does not parse; the message names file and line.
+        """
+        for offset, data in lines.blocks(file.descriptor, start, end, length, path):
+            block = data[3:] if offset == 0 and data.startswith(b"\xef\xbb\xbf") else data
+            if b"\r" in block:
+                block = block.replace(b"\r\n", b"\n").removesuffix(b"\r")
+            try:
+                values = self._values(block, offset, path)
+            except Exception:
+                self._raise_for_line(block, offset, path)
+                raise
+            where = _Where(self, path, offset, block)
+            for i in range(0, len(values), max_batch):
+                yield Batch(values[i : i + max_batch], locate=functools.partial(where.record, i))
+
+    def line_of_record(self, block: bytes, offset: int, record: int) -> int:
+        """The line (from 0) of a block that holds its record of that number."""
+        first = self._lines_before_records(offset)
+        if self.keeps_blank_lines:
+            return first + record
+        schema = self._schema
+        filled = (
+            i
+            for i, line in enumerate(block.split(b"\n"))
+            if i >= first and line and (schema is None or schema.deserialize(line) is not None)
+        )
+        return next(itertools.islice(filled, record, None))
+
+    def _lines_before_records(self, offset: int) -> int:
+        """How many lines of the block at an offset of the file are no records whatever they hold."""
+        return 0
+
+    def _values(self, block: bytes, offset: int, path: str) -> list[Any]:
+        """The records of a block of whole lines."""
+        raise NotImplementedError
+
+    def _lines(self, block: bytes) -> list[bytes]:
+        every = block.split(b"\n")
+        return every if self.keeps_blank_lines else [line for line in every if line]
+
+    def _by_schema(self, schema: DeserializationSchema, block: bytes) -> list[Any]:
+        # None is no record: the schema skips the line.
+        return [value for value in schema.deserialize_batch(self._lines(block)) if value is not None]
+
+    def _raise_for_line(self, block: bytes, offset: int, path: str) -> None:
+        """Find the first line that does not parse, and raise for it."""
+        before = 0
+        for line in block.split(b"\n"):
+            if line or self.keeps_blank_lines:
+                try:
+                    # A block with an offset other than 0 is never taken for the file's beginning (its header).
+                    self._values(line, offset or before, path)
+                except Exception as e:
+                    number = lines.line_number(path, offset) + block.count(b"\n", 0, before)
+                    place = f"{path}, line {number}"
+                    raise UserCodeError(
+                        f"{type(e).__name__}: {e}\n{place} does not parse as {self._name()}: {line[:200]!r}",
+                        record=place,
+                    ) from e
+            before += len(line) + 1
+
+    def _name(self) -> str:
+        return type(self).__name__.removesuffix("Format")
+
+
+class _OpenFile:
+    def __init__(self, path: str) -> None:
+        self.descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+
+    def close(self) -> None:
+        os.close(self.descriptor)
+
+
+class _Where:
+    """Where the records of a block are; the file's lines are counted only when somebody asks."""
+
+    def __init__(self, form: LineFormat, path: str, offset: int, block: bytes) -> None:
+        self._format = form
+        self._path = path
+        self._offset = offset
+        self._block = block
+
+    def record(self, first: int, i: int) -> str:
+        """File and line of the block's record ``first + i``."""
+        before = lines.line_number(self._path, self._offset)
+        return f"{self._path}, line {before + self._format.line_of_record(self._block, self._offset, first + i)}"
+
+
+class TextFormat(LineFormat):
+    """Every line is a record: a str, without its end."""
+
+    keeps_blank_lines = True
+
+    def _values(self, block: bytes, offset: int, path: str) -> list[Any]:
+        return block.decode(self.charset).split("\n")
+
+
+class JsonLinesFormat(LineFormat):
+    """Every line is a JSON value; blank lines are skipped."""
+
+    def __init__(self, schema: DeserializationSchema | None = None) -> None:
+        super().__init__("utf-8", schema)
+
+    def _values(self, block: bytes, offset: int, path: str) -> list[Any]:
+        if self._schema is not None:
+            return self._by_schema(self._schema, block)
+        loads = orjson.loads
+        return [loads(line) for line in self._lines(block)]
+
+
+class CsvFormat(LineFormat):
+    """Every line is a row of values between delimiters; blank lines are skipped.
+
+    Rows are tuples of str; with ``header`` each file's first line names the columns and rows are dicts; with a
+    ``schema`` rows are what it makes of a line. A quoted value may hold delimiters and (doubled) quotes, but no
+    line feed, for ranges of a file are found by line feeds.
+    """
+
+    def __init__(
+        self, delimiter: str, quote: str, header: bool, charset: str, schema: DeserializationSchema | None = None
+    ) -> None:
+        super().__init__(charset, schema)
+        for what, char in (("delimiter", delimiter), ("quote", quote)):
+            if len(char) != 1 or char in "\r\n":
+                raise ConfigurationError(f"CSV {what} must be one character, got {char!r}")
+        if delimiter == quote:
+            raise ConfigurationError(f"CSV delimiter and quote must differ, both are {quote!r}")
+        self._delimiter = delimiter
+        self._quote = quote
+        self._header = header
+        self._columns: dict[str, tuple[str, ...]] = {}
+
+    def _lines_before_records(self, offset: int) -> int:
+        return 1 if self._header and offset == 0 else 0
+
+    def _values(self, block: bytes, offset: int, path: str) -> list[Any]:
+        if self._lines_before_records(offset):
+            block = block.partition(b"\n")[2]
+        if self._schema is not None:
+            return self._by_schema(self._schema, block)
+        rows = self._rows(block.decode(self.charset))
+        if not self._header:
+            return rows
+        columns = self._columns_of(path)
+        for row in rows:
+            if len(row) != len(columns):
+                raise ValueError(f"the row has {len(row)} values, the header {len(columns)} columns")
+        return [dict(zip(columns, row, strict=True)) for row in rows]
+
+    def _rows(self, text: str) -> list[Any]:
+        every = [line for line in text.split("\n") if line]
+        if self._quote not in text:
+            delimiter = self._delimiter
+            return [tuple(line.split(delimiter)) for line in every]
+        rows = list(csv.reader(every, delimiter=self._delimiter, quotechar=self._quote, strict=True))
+        if len(rows) != len(every):
+            raise ValueError(f"a quote ({self._quote}) is not closed in its line: values may not hold line feeds")
+        return list(map(tuple, rows))
+
+    def _columns_of(self, path: str) -> tuple[str, ...]:
+        columns = self._columns.get(path)
+        if columns is None:
+            with open(path, "rb") as file:
+                first = file.readline().removeprefix(b"\xef\xbb\xbf").rstrip(b"\r\n").decode(self.charset)
+            rows = self._rows(first)
+            columns = rows[0] if rows else ()
+            if len(set(columns)) != len(columns):
+                raise ValueError(f"the header names a column twice: {first}")
+            self._columns = {path: columns}
+        return columns

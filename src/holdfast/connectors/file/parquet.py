@@ -1,0 +1,127 @@
+"""Parquet files as records."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import Any
+
+from holdfast.connectors.base import Batch
+from holdfast.errors import ConfigurationError, InputLost, UserCodeError
+
+__all__ = ["ParquetFormat"]
+
+
+class ParquetFormat:
+    """Every row is a record: a dict by column name, or a tuple of the columns' values. Positions are rows.
+
+    Raises:
+        ConfigurationError: pyarrow is not installed.
+    """
+
+    reads_compressed = True  # Parquet compresses inside; a name like x.parquet.gz then fails as what it is
+
+    def __init__(self, columns: Sequence[str] | None = None, as_tuples: bool = False) -> None:
+        try:
+            import pyarrow.parquet  # noqa: F401 - is it there?
+        except ImportError:
+            raise ConfigurationError("Parquet files need pyarrow: pip install 'holdfast[parquet]'") from None
+        self._columns = list(columns) if columns is not None else None
+        self._as_tuples = as_tuples
+
+    def measure(self, path: str, size: int) -> tuple[int, float]:
+        """The number of rows, from the file's footer.
+
+        Raises:
+            UserCodeError: it is no Parquet file, or a column is missing.
+        """
+        file = self.open(path)
+        try:
+            missing = set(self._columns or ()) - set(file.columns)
+            if missing:
+                have, lacks = ", ".join(file.columns), ", ".join(sorted(missing))
+                raise UserCodeError(f"{path}: no column {lacks}; the file has {have}", record=path)
+            return file.rows, 1.0
+        finally:
+            file.close()
+
+    def cut(self, path: str, start: int, end: int) -> int:
+        """The end of a row group if one is near, for a row group is decoded from its beginning."""
+        file = self.open(path)
+        try:
+            near = [row for row in file.group_starts[1:] if (start + end) // 2 < row <= end + (end - start)]
+        finally:
+            file.close()
+        return min(near, key=lambda row: abs(row - end), default=end)
+
+    def open(self, path: str) -> _OpenParquet:
+        """Open the file and read its footer."""
+        return _OpenParquet(path)
+
+    def read(self, file: _OpenParquet, path: str, start: int, end: int, length: int, max_batch: int) -> Iterator[Batch]:
+        """The rows ``[start, end)``.
+
+        Raises:
+            InputLost: the file has fewer rows than when it was found.
+            UserCodeError: a part of the file cannot be decoded.
+        """
+        if file.rows < length:
+            raise InputLost(f"{path}: has {file.rows} rows, but had {length} when the source found it; put it back")
+        starts = file.group_starts
+        groups = [g for g in range(len(starts) - 1) if starts[g] < end and starts[g + 1] > start]
+        if not groups:
+            return
+        at = starts[groups[0]]
+        try:
+            for rows in file.reader.iter_batches(batch_size=max_batch, row_groups=groups, columns=self._columns):
+                first, stop = max(at, start), min(at + rows.num_rows, end)
+                if first < stop:
+                    values = self._values(rows.slice(first - at, stop - first))
+                    yield Batch(values, locate=functools.partial(_place, path, first + 1))
+                at += rows.num_rows
+        except (OSError, ValueError) as e:
+            raise UserCodeError(f"{e}\n{path}: cannot be decoded after row {at}", record=f"{path}, row {at + 1}") from e
+
+    def _values(self, rows: Any) -> list[Any]:
+        if self._as_tuples:
+            return list(zip(*(column.to_pylist() for column in rows.columns), strict=True))
+        values: list[Any] = rows.to_pylist()
+        return values
+
+
+def _place(path: str, first: int, i: int) -> str:
+    return f"{path}, row {first + i}"
+
+
+class _OpenParquet:
+    def __init__(self, path: str) -> None:
+        import pyarrow
+        import pyarrow.parquet
+
+        try:
+            self.reader = pyarrow.parquet.ParquetFile(path)
+        except (pyarrow.ArrowInvalid, pyarrow.ArrowNotImplementedError) as e:
+            raise UserCodeError(f"{path}: is not a Parquet file that can be read: {e}", record=path) from e
+
+    @cached_property
+    def columns(self) -> list[str]:
+        """The names of the columns."""
+        return list(self.reader.schema_arrow.names)
+
+    @cached_property
+    def group_starts(self) -> list[int]:
+        """The first row of each row group, and the number of rows at the end."""
+        starts = [0]
+        for i in range(self.reader.metadata.num_row_groups):
+            starts.append(starts[-1] + self.reader.metadata.row_group(i).num_rows)
+        return starts
+
+    @property
+    def rows(self) -> int:
+        """The number of rows."""
+        return self.group_starts[-1]
+
+    def close(self) -> None:
+        """Close the file."""
+        self.reader.close()

@@ -1,0 +1,289 @@
+"""The file sink: finished files appear only with their checkpoint.
+
+A writer writes hidden files, ``.<final name>.inprogress.<owner>``, one for each bucket, subtask and epoch. Its
+committables name them. The committer renames each to its final name, ``part-<subtask>-<epoch>-<random><suffix>``,
+which no other file ever has; so a rename that is repeated after a crash finds its work done. What writers of failed
+epochs left behind carries the owner (the job and the sink) in its name, and the next driver deletes it.
+
+The base path must be the same directory for the driver and all workers.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+from collections.abc import Iterable, Sequence
+from typing import Any, BinaryIO, Protocol
+
+import orjson
+import xxhash
+
+from holdfast.common.serialization import SerializationSchema
+from holdfast.common.types import Row
+from holdfast.connectors.base import Committable, JobInfo, WriterContext
+from holdfast.connectors.file.buckets import BasePathBucketAssigner, BucketAssigner
+from holdfast.connectors.file.paths import local_path
+from holdfast.errors import ConfigurationError, StorageError
+
+__all__ = ["BatchEncoder", "FileSink", "JsonLinesEncoder"]
+
+_IN_PROGRESS = ".inprogress."
+_log = logging.getLogger(__name__)
+
+
+class BatchEncoder(Protocol):
+    """Turns records into the bytes of a file; every `holdfast.common.Encoder` does."""
+
+    def encode_batch(self, values: Sequence[Any]) -> bytes:
+        """The bytes of the records, in order."""
+
+
+class JsonLinesEncoder:
+    r"""Writes each record as JSON on a line of its own; named Rows as objects.
+
+    Examples:
+        >>> JsonLinesEncoder().encode_batch([{"a": 1}, [True, None]])
+        b'{"a":1}\n[true,null]\n'
+    """
+
+    def encode_batch(self, values: Sequence[Any]) -> bytes:
+        """The records' lines.
+
+        Raises:
+            TypeError: a record holds what JSON cannot say.
+        """
+        options = orjson.OPT_APPEND_NEWLINE | orjson.OPT_NON_STR_KEYS
+        return b"".join([orjson.dumps(value, _jsonable, options) for value in values])
+
+
+def _jsonable(value: Any) -> Any:
+    if isinstance(value, Row):
+        return value.as_dict() if value._fields is not None else list(value)
+    raise TypeError(f"JSON has no form for a {type(value).__qualname__}")
+
+
+class _SchemaEncoder:
+    """Writes what a serialization schema makes of each record, and a line feed."""
+
+    def __init__(self, schema: SerializationSchema) -> None:
+        self._schema = schema
+
+    def encode_batch(self, values: Sequence[Any]) -> bytes:
+        return b"".join([data + b"\n" for data in self._schema.serialize_batch(values) if data is not None])
+
+
+class FileSink:
+    """A sink that writes records to files, exactly once.
+
+    A part file is rolled at every checkpoint.
+
+    Args:
+        base_path: A local directory or ``file://`` URI; made if it does not exist.
+        encoder: How records are written: an Encoder, a SerializationSchema (a line each), or `JsonLinesEncoder`.
+        buckets: Which subdirectory records go to.
+        prefix: How the names of finished files begin.
+        suffix: How they end, e.g. ``.csv``.
+
+    Raises:
+        ConfigurationError: the path, prefix or suffix cannot be used.
+    """
+
+    def __init__(
+        self,
+        base_path: str,
+        encoder: BatchEncoder | SerializationSchema,
+        buckets: BucketAssigner | None = None,
+        prefix: str = "part",
+        suffix: str = "",
+    ) -> None:
+        self.base_path = local_path(base_path)
+        if isinstance(encoder, SerializationSchema):
+            encoder = _SchemaEncoder(encoder)
+        if not hasattr(encoder, "encode_batch"):
+            raise ConfigurationError(
+                f"FileSink: {encoder!r} is no encoder; use Encoder.simple_string_encoder() or a SerializationSchema"
+            )
+        if "/" in prefix + suffix or prefix.startswith((".", "_")):
+            raise ConfigurationError(f"FileSink: prefix {prefix!r} and suffix {suffix!r} make hidden or nested files")
+        self._encoder = encoder
+        self._buckets = buckets or BasePathBucketAssigner()
+        self._prefix = prefix
+        self._suffix = suffix
+
+    def validate(self) -> None:
+        """Make the base path, and a file in it.
+
+        Raises:
+            ConfigurationError: it cannot be written.
+        """
+        probe = os.path.join(self.base_path, f".check-{secrets.token_hex(8)}")
+        try:
+            os.makedirs(self.base_path, exist_ok=True)
+            os.close(os.open(probe, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+            os.unlink(probe)
+        except OSError as e:
+            raise ConfigurationError(f"FileSink: cannot write to {self.base_path}: {e.strerror}") from e
+
+    def create_writer(self, context: WriterContext) -> FileWriter:
+        """A writer."""
+        names = (f"{self._prefix}-{context.subtask}", self._suffix)
+        return FileWriter(self.base_path, self._encoder, self._buckets, names, _owner(context.job, context.uid))
+
+    def create_committer(self, job: JobInfo, uid: str) -> FileCommitter:
+        """The committer, which renames."""
+        return FileCommitter(self.base_path, _owner(job, uid))
+
+
+def _owner(job: JobInfo, uid: str) -> str:
+    """A name for a job's sink that every driver of the job knows."""
+    return xxhash.xxh3_64_hexdigest(f"{job.storage_uri or job.job_id}\n{job.job_name}\n{uid}".encode())
+
+
+class FileWriter:
+    """Writes one hidden file for each bucket and epoch."""
+
+    def __init__(
+        self, base_path: str, encoder: BatchEncoder, buckets: BucketAssigner, names: tuple[str, str], owner: str
+    ) -> None:
+        self._base_path = base_path
+        self._encoder = encoder
+        self._buckets = buckets
+        self._prefix, self._suffix = names
+        self._owner = owner
+        self._epoch = 0
+        self._open: dict[str, tuple[BinaryIO, str]] = {}
+        """By bucket: the file in progress and its final name."""
+
+    def begin_epoch(self, epoch: int, attempt: str, completed: int) -> None:
+        """Start with no files; what an abandoned epoch left open is dropped."""
+        self.abort_epoch()
+        self._epoch = epoch
+
+    def write(self, values: Sequence[Any], timestamps: Sequence[int] | None) -> None:
+        """Append the records to the current bucket's file.
+
+        Raises:
+            StorageError: the file cannot be written.
+        """
+        data = self._encoder.encode_batch(values)
+        if not data:
+            return
+        bucket = self._buckets.bucket()
+        try:
+            if bucket not in self._open:
+                self._open[bucket] = self._create(bucket)
+            self._open[bucket][0].write(data)
+        except OSError as e:
+            raise _failed("write", os.path.join(self._base_path, bucket), e) from e
+
+    def prepare_commit(self) -> list[Any]:
+        """Flush the files to the disk; a committable for each.
+
+        Raises:
+            StorageError: a file cannot be flushed.
+        """
+        committables: list[Any] = []
+        for bucket, (file, final) in self._open.items():
+            try:
+                file.flush()
+                os.fsync(file.fileno())
+                file.close()
+            except OSError as e:
+                raise _failed("flush", file.name, e) from e
+            committables.append({"bucket": bucket, "pending": os.path.basename(file.name), "final": final})
+        _flush_directories(self._base_path, self._open)
+        self._open = {}
+        return committables
+
+    def abort_epoch(self) -> None:
+        """Delete the open epoch's files."""
+        for file, _ in self._open.values():
+            try:
+                os.unlink(file.name)
+            except FileNotFoundError:
+                pass  # a later driver was quicker
+            # Last: closing may flush, and fail on a full disk.
+            try:
+                file.close()
+            except OSError as e:
+                _log.warning("%s of an abandoned epoch: %s", file.name, e)
+        self._open = {}
+
+    def close(self) -> None:
+        """Drop an epoch that is still open."""
+        self.abort_epoch()
+
+    def _create(self, bucket: str) -> tuple[BinaryIO, str]:
+        directory = os.path.join(self._base_path, bucket)
+        os.makedirs(directory, exist_ok=True)
+        final = f"{self._prefix}-{self._epoch}-{secrets.token_hex(4)}{self._suffix}"
+        pending = f".{final}{_IN_PROGRESS}{self._owner}"
+        return open(os.path.join(directory, pending), "xb", buffering=1 << 20), final
+
+
+class FileCommitter:
+    """Gives prepared files their names."""
+
+    def __init__(self, base_path: str, owner: str) -> None:
+        self._base_path = base_path
+        self._owner = owner
+
+    def recover(self, committables: Sequence[Committable]) -> None:
+        """Finish the restored checkpoint's files, then delete what failed epochs left behind."""
+        for committable in committables:
+            if not self._rename(committable.data):
+                # A prepared file is deleted by nobody, so this one was finished and has been taken away since.
+                _log.warning("%s was moved or deleted after it was finished", self._path(committable.data, "final"))
+        _flush_directories(self._base_path, {c.data["bucket"] for c in committables})
+        for directory, _, names in os.walk(self._base_path):
+            for name in names:
+                if name.startswith(".") and name.endswith(_IN_PROGRESS + self._owner):
+                    os.unlink(os.path.join(directory, name))
+
+    def commit(self, committables: Sequence[Committable]) -> None:
+        """Rename the files to their final names; those that have them already are left alone.
+
+        Raises:
+            StorageError: a prepared file is not there, or cannot be renamed.
+        """
+        for committable in committables:
+            if not self._rename(committable.data):
+                raise StorageError(
+                    f"{self._path(committable.data, 'pending')}: the prepared file is not there; is {self._base_path} "
+                    "the same directory for the driver and all workers?"
+                )
+        _flush_directories(self._base_path, {c.data["bucket"] for c in committables})
+
+    def close(self) -> None:
+        """Nothing to free."""
+
+    def _rename(self, data: Any) -> bool:
+        """Whether the file is there under its final name now."""
+        final = self._path(data, "final")
+        try:
+            os.rename(self._path(data, "pending"), final)
+        except FileNotFoundError:
+            return os.path.exists(final)
+        except OSError as e:
+            raise _failed("finish", final, e) from e
+        return True
+
+    def _path(self, data: Any, which: str) -> str:
+        return os.path.join(self._base_path, data["bucket"], data[which])
+
+
+def _flush_directories(base_path: str, buckets: Iterable[str]) -> None:
+    """Make the names of files in the buckets, and of the buckets, outlive a power failure."""
+    for directory in sorted({"", *buckets}):
+        path = os.path.join(base_path, directory)
+        if os.path.isdir(path):
+            descriptor = os.open(path, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+
+def _failed(what: str, path: str, error: OSError) -> StorageError:
+    return StorageError(f"FileSink: cannot {what} {path}: {error.strerror}")

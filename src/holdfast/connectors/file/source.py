@@ -1,0 +1,259 @@
+"""The file source: a fixed set of files, or a directory that is watched for new ones.
+
+Every file is a split, read from its beginning to the size it had when it was found; an epoch takes a range of it.
+Up to 16 files are read side by side and advance in proportion to what is left of them, so that files which cover the
+same time stay together in time. The watermark waits for those in progress, not for those that have not begun.
+
+While a directory is watched, a file is picked up once it has kept its size for a discovery interval. It must not grow
+after that: what is appended would be lost silently if it were ignored, so it stops the job with a message. Files should
+appear complete: write them under a name that begins with ``.`` or ``_``, or elsewhere on the same file system, then
+rename them. A file counts as read by its path: one that is removed and comes back later is read again.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.connectors.base import Batch, EpochInput, JobInfo, ReaderContext, SplitRange
+from holdfast.connectors.file.formats import FileFormat
+from holdfast.connectors.file.paths import find_files, local_path
+from holdfast.errors import ConfigurationError, InputLost
+
+__all__ = ["FileSource"]
+
+_SIDE_BY_SIDE = 16
+"""Files read at the same time: enough to keep subtasks busy, few enough to open in every epoch."""
+_RECORD_SIZE = 100.0
+"""Bytes of a record in files that have not been looked into yet."""
+
+
+class FileSource:
+    """A source of the records in files.
+
+    Args:
+        format: How files become records.
+        paths: Files and directories (read recursively; names that begin with ``.`` or ``_`` are left out).
+        discovery_interval: Milliseconds between two looks for new files; None: the files found at the start are all.
+
+    Raises:
+        ConfigurationError: no path is given, or one is not on the local file system.
+    """
+
+    def __init__(self, format: FileFormat, paths: Sequence[str], discovery_interval: int | None = None) -> None:
+        if not paths:
+            raise ConfigurationError("a file source needs at least one path")
+        if discovery_interval is not None and discovery_interval <= 0:
+            raise ConfigurationError(f"the discovery interval must be positive, got {discovery_interval} ms")
+        self.format = format
+        self.paths = tuple(local_path(path) for path in paths)
+        self.discovery_interval = discovery_interval
+
+    @property
+    def bounded(self) -> bool:
+        """Whether it ends: it does unless it watches directories."""
+        return self.discovery_interval is None
+
+    def create_enumerator(self, job: JobInfo, uid: str) -> FileEnumerator:
+        """The enumerator."""
+        return FileEnumerator(self.format, self.paths, self.discovery_interval)
+
+    def create_reader(self, context: ReaderContext) -> FileReader:
+        """A reader."""
+        return FileReader(self.format)
+
+
+@dataclass
+class _InProgress:
+    position: int
+    length: int
+    per_record: float
+    """Positions a record takes, about."""
+    size: int
+    """In bytes."""
+
+    @property
+    def records_left(self) -> float:
+        return (self.length - self.position) / self.per_record
+
+
+class FileEnumerator:
+    """Finds the files and cuts them into epochs."""
+
+    def __init__(
+        self,
+        format: FileFormat,
+        paths: Sequence[str],
+        interval_ms: int | None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._format = format
+        self._paths = paths
+        self._interval = None if interval_ms is None else interval_ms / 1000
+        self._clock = clock
+        self._next_scan = 0.0
+        self._waiting: dict[str, int] = {}
+        """Files found but not begun, in their order, with their sizes in bytes."""
+        self._active: dict[str, _InProgress] = {}
+        self._done: dict[str, int] = {}
+        """Files read to the end, with their sizes; kept only while watching, as long as the file is there."""
+        self._unsettled: dict[str, tuple[int, int]] = {}
+        """Files seen once and perhaps still being written: size and time of modification."""
+        self._closed = threading.Event()
+
+    def start(self, state: Any | None) -> None:
+        """Find the files, or go on with those of the checkpoint.
+
+        Raises:
+            ConfigurationError: a path does not exist or cannot be read.
+            InputLost: a file in progress is gone.
+        """
+        if state is None:
+            if self._interval is None:
+                self._waiting = {path: stat.st_size for path, stat in self._find().items()}
+            else:
+                self._scan(self._clock())
+            return
+        self._waiting = dict(state["waiting"])
+        self._done = dict(state["done"])
+        for path, (position, size) in state["active"].items():
+            self._begin(path, size).position = position
+        if self._interval is not None:
+            self._scan(self._clock())
+
+    def plan(self, max_records: int) -> EpochInput:
+        """The next part of every file in progress, in proportion to what is left of each."""
+        if self._interval is not None and self._clock() >= self._next_scan:
+            self._scan(self._clock())
+        ranges: list[SplitRange] = []
+        budget = float(max(1, max_records))
+        while True:
+            while self._waiting and len(self._active) < _SIDE_BY_SIDE:
+                path = next(iter(self._waiting))
+                self._begin(path, self._waiting.pop(path))
+            left = sum(file.records_left for file in self._active.values())
+            share = min(1.0, budget / left) if left else 1.0
+            for path, file in list(self._active.items()):
+                part = self._take(path, file, share)
+                if part is not None:
+                    ranges.append(part)
+                    budget -= part.weight
+            if budget < 1 or self._active or not self._waiting:
+                break
+        finished = self._interval is None and not (self._active or self._waiting)
+        return EpochInput(tuple(ranges), self._backlog(), finished)
+
+    def snapshot(self) -> Any:
+        """The position in every file in progress, the files not begun and, while watching, those that are done."""
+        return {
+            "waiting": dict(self._waiting),
+            "active": {path: [file.position, file.size] for path, file in self._active.items()},
+            "done": dict(self._done),
+        }
+
+    def checkpoint_completed(self, checkpoint_id: int, state: Any) -> None:
+        """Nothing to free."""
+
+    def wait(self, timeout: float) -> None:
+        """Return at once while there is something to read, else when it is time to look for new files."""
+        if self._active or self._waiting:
+            return
+        if self._interval is not None:
+            timeout = min(timeout, max(0.0, self._next_scan - self._clock()))
+        self._closed.wait(timeout)
+
+    def close(self) -> None:
+        """End a wait."""
+        self._closed.set()
+
+    def _begin(self, path: str, size: int) -> _InProgress:
+        try:
+            length, per_record = self._format.measure(path, size)
+        except FileNotFoundError as e:
+            raise InputLost(f"{path}: the file was removed before it was read to the end; put it back") from e
+        file = self._active[path] = _InProgress(0, length, per_record, size)
+        return file
+
+    def _take(self, path: str, file: _InProgress, share: float) -> SplitRange | None:
+        start, length = file.position, file.length
+        end = min(length, start + max(1, round((length - start) * share)))
+        if start < end < length:
+            end = min(length, max(start + 1, self._format.cut(path, start, end)))
+        file.position = end
+        last = end == length
+        if last:
+            del self._active[path]
+            if self._interval is not None:
+                self._done[path] = file.size
+        if start == end:  # an empty file
+            return None
+        return SplitRange(path, start, end, max(1, round((end - start) / file.per_record)), payload=length, last=last)
+
+    def _backlog(self) -> int:
+        begun = sum(file.records_left for file in self._active.values())
+        return round(begun + sum(self._waiting.values()) / _RECORD_SIZE)
+
+    def _find(self) -> dict[str, os.stat_result]:
+        return find_files(self._paths, self._format.reads_compressed)
+
+    def _scan(self, now: float) -> None:
+        """Pick up new files, and make sure that those picked up are as they were."""
+        assert self._interval is not None
+        self._next_scan = now + self._interval
+        found = self._find()
+        known = {**self._done, **self._waiting, **{path: file.size for path, file in self._active.items()}}
+        settled: list[tuple[int, str, int]] = []
+        unsettled = {}
+        for path, stat in found.items():
+            if path in known:
+                if stat.st_size > known[path]:
+                    raise InputLost(
+                        f"{path}: grew from {known[path]} to {stat.st_size} bytes after it was picked up; files in a "
+                        "watched directory must be complete when they appear (write them under a name that begins "
+                        "with '.', then rename). To go on, move what was appended into a file of its own "
+                        f"(tail -c +{known[path] + 1}) and cut this one back (truncate -s {known[path]})"
+                    )
+                continue
+            seen = (stat.st_size, stat.st_mtime_ns)
+            if self._unsettled.get(path) == seen or now - stat.st_mtime >= self._interval:
+                settled.append((stat.st_mtime_ns, path, stat.st_size))
+            else:
+                unsettled[path] = seen
+        self._unsettled = unsettled
+        self._done = {path: size for path, size in self._done.items() if path in found}
+        for _, path, size in sorted(settled):
+            self._waiting[path] = size
+
+
+class FileReader:
+    """Reads ranges of files. A file is opened for each range: that costs little, and never reads a replaced file."""
+
+    def __init__(self, format: FileFormat) -> None:
+        self._format = format
+
+    def read(self, part: SplitRange, max_batch: int) -> Iterator[Batch]:
+        """The records of the range.
+
+        Raises:
+            UserCodeError: a record does not parse; ``record`` is its file and line.
+            InputLost: the file is gone, or shorter than it was.
+        """
+        path: str = part.split
+        try:
+            file = self._format.open(path)
+        except FileNotFoundError as e:
+            raise InputLost(f"{path}: the file was removed before it was read to the end; put it back") from e
+        try:
+            yield from self._format.read(file, path, part.start, part.end, part.payload, max_batch)
+        finally:
+            file.close()
+
+    def prefetch(self, parts: Sequence[SplitRange]) -> None:
+        """The operating system reads ahead."""
+
+    def close(self) -> None:
+        """Nothing is open between ranges."""

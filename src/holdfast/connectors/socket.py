@@ -1,0 +1,299 @@
+"""The socket source: lines of text from a TCP server, written ahead so that nothing received is lost.
+
+A socket cannot be read again, so a thread in the driver receives, writes what it has received to the job's storage,
+and only then may an epoch have it (`holdfast.connectors.write_ahead`). A driver that is killed loses at most what the
+operating system had received for it and it had not written yet: a few milliseconds of input.
+
+As with Flink's socketTextStream, the server closing the connection ends the source, unless ``max_retry`` says for how
+many seconds to try again. What came after the last delimiter then counts as a record of its own.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import socket
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from holdfast.checkpoint.storage import NotFound
+from holdfast.connectors.base import Batch, EpochInput, JobInfo, ReaderContext, SplitRange
+from holdfast.connectors.job_files import JobFiles
+from holdfast.connectors.write_ahead import CAPACITY, WriteAheadLog
+from holdfast.errors import ConfigurationError, InputLost, StorageError
+
+__all__ = ["SocketTextSource"]
+
+_CONNECT_TIMEOUT = 10.0
+_RETRY_PAUSE = 0.5
+_SEGMENT = 1 << 20
+_LINGER = 0.005
+"""Seconds to wait for more before a segment is written: bounds the number of small files."""
+_PLAN_BYTES = 16 << 20
+_PLAN_BYTES_IN_MEMORY = 1 << 20
+"""Without storage the records travel in the plan itself, which must stay small."""
+_log = logging.getLogger(__name__)
+
+
+class SocketTextSource:
+    r"""A source of text that a TCP server sends, cut at a delimiter; bytes that are no UTF-8 become U+FFFD.
+
+    Args:
+        host: The server.
+        port: Its port.
+        delimiter: What ends a record. After ``"\n"`` a carriage return before it is dropped, too.
+        max_retry: For how many seconds to try to connect again when the connection ends; 0: the source ends with
+            it; negative: for ever.
+
+    Raises:
+        ConfigurationError: an argument makes no sense.
+    """
+
+    def __init__(self, host: str, port: int, delimiter: str = "\n", max_retry: int = 0) -> None:
+        if not delimiter:
+            raise ConfigurationError("the delimiter of a socket source must not be empty")
+        if not 0 < port < 65536:
+            raise ConfigurationError(f"{port} is no TCP port; ports are 1 to 65535")
+        self.host = host
+        self.port = port
+        self.delimiter = delimiter
+        self.max_retry = max_retry
+
+    @property
+    def bounded(self) -> bool:
+        """It is unbounded, although a server may end it."""
+        return False
+
+    @property
+    def address(self) -> str:
+        """Host and port, the name of the source's only split."""
+        return f"{self.host}:{self.port}"
+
+    def create_enumerator(self, job: JobInfo, uid: str) -> SocketEnumerator:
+        """The enumerator, which holds the connection."""
+        return SocketEnumerator(self, job, uid)
+
+    def create_reader(self, context: ReaderContext) -> SocketReader:
+        """A reader, which reads what the enumerator has written ahead."""
+        return SocketReader(self, context)
+
+
+class SocketEnumerator:
+    """Plans what the receiver has written ahead."""
+
+    def __init__(self, source: SocketTextSource, job: JobInfo, uid: str) -> None:
+        self._source = source
+        self._stored = job.storage_uri is not None
+        self._log = WriteAheadLog(job, uid, source.delimiter.encode())
+        self._receiver: _Receiver | None = None
+        self._line = 0
+
+    def start(self, state: Any | None) -> None:
+        """Take up what is written ahead, then connect.
+
+        Raises:
+            ConfigurationError: nobody listens at the address.
+            InputLost: what the checkpoint left unread is gone.
+        """
+        if state is not None:
+            self._line = state["line"]
+        self._log.restore(state)
+        if self._log.ended:
+            return
+        try:
+            connection = _connect(self._source)
+        except OSError as e:
+            if self._log.unread and self._source.max_retry == 0:
+                _log.warning("%s does not answer (%s): its last records are delivered", self._source.address, e)
+                self._log.end()
+                return
+            raise ConfigurationError(
+                f"cannot connect to {self._source.address} ({e}); start the server first, for a try with "
+                f"`nc -lk {self._source.port}`"
+            ) from e
+        self._receiver = _Receiver(self._source, self._log, connection)
+
+    def plan(self, max_records: int) -> EpochInput:
+        """The next of the records written ahead.
+
+        Raises:
+            StorageError: the receiver cannot write ahead.
+        """
+        ended = self._log.ended  # asked first: what is appended before the end is taken with it or stays unread
+        count, pieces = self._log.take(max(1, max_records), _PLAN_BYTES if self._stored else _PLAN_BYTES_IN_MEMORY)
+        unread = self._log.unread
+        finished = ended and unread == 0
+        if not count:
+            return EpochInput(finished=finished)
+        start, self._line = self._line, self._line + count
+        part = SplitRange(self._source.address, start, self._line, count, pieces, last=finished)
+        return EpochInput((part,), unread, finished)
+
+    def snapshot(self) -> Any:
+        """Up to where the written-ahead records are planned."""
+        return {"line": self._line, **self._log.snapshot()}
+
+    def checkpoint_completed(self, checkpoint_id: int, state: Any) -> None:
+        """Delete what was consumed."""
+        self._log.completed(state)
+
+    def wait(self, timeout: float) -> None:
+        """Return as soon as something is written ahead."""
+        self._log.wait(timeout)
+
+    def close(self) -> None:
+        """Close the connection; what was received and written stays."""
+        if self._receiver is not None:
+            self._receiver.stop()
+
+
+class _Receiver:
+    """The thread that reads from the socket and writes ahead."""
+
+    def __init__(self, source: SocketTextSource, log: WriteAheadLog, connection: socket.socket) -> None:
+        self._source = source
+        self._log = log
+        self._delimiter = source.delimiter.encode()
+        self._connection = connection
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"receive from {source.address}", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopped.set()
+        try:
+            self._connection.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass  # the server was quicker
+        self._log.end()
+        self._thread.join()
+
+    def _run(self) -> None:
+        failure: BaseException | None = None
+        try:
+            while True:
+                with self._connection as connection:
+                    self._receive(connection)
+                if self._stopped.is_set() or not self._reconnect():
+                    break
+        except BaseException as e:  # whatever it is, the job must hear of it: it waits for this thread
+            failure = e
+        if not self._stopped.is_set():
+            self._log.end(failure)
+
+    def _receive(self, connection: socket.socket) -> None:
+        """Write ahead what comes until the connection ends."""
+        rest = b""
+        while True:
+            data, more = _gather(connection)
+            whole = rest + data
+            # Cut as the reader will: from the left (delimiters such as "aa" may overlap).
+            rest = whole.split(self._delimiter)[-1] if self._delimiter in whole else whole
+            if len(rest) < len(whole):
+                self._log.append(whole[: len(whole) - len(rest)])
+            if len(rest) > CAPACITY:
+                raise StorageError(
+                    f"{self._source.address}: no {self._source.delimiter!r} in {len(rest)} bytes; "
+                    "is it the delimiter that the server sends?"
+                )
+            if not more:
+                break
+        # A stop is no end of the input: the unfinished record is the server's to send again.
+        if rest and not self._stopped.is_set():
+            self._log.append(rest + self._delimiter)
+
+    def _reconnect(self) -> bool:
+        """Connect again; False when it is time to give up."""
+        retry = self._source.max_retry
+        deadline = time.monotonic() + retry if retry >= 0 else float("inf")
+        if retry:
+            _log.warning("the connection to %s has ended, connecting again", self._source.address)
+        while time.monotonic() < deadline and not self._stopped.is_set():
+            try:
+                self._connection = _connect(self._source)
+            except OSError:
+                self._stopped.wait(min(_RETRY_PAUSE, max(0.0, deadline - time.monotonic())))
+                continue
+            if self._stopped.is_set():
+                self._connection.close()
+                return False
+            return True
+        return False
+
+
+def _connect(source: SocketTextSource) -> socket.socket:
+    connection = socket.create_connection((source.host, source.port), _CONNECT_TIMEOUT)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    return connection
+
+
+def _gather(connection: socket.socket) -> tuple[bytes, bool]:
+    """What is there to receive and comes within a moment, and whether the connection goes on."""
+    pieces: list[bytes] = []
+    size = 0
+    connection.settimeout(None)
+    try:
+        while size < _SEGMENT:
+            piece = connection.recv(_SEGMENT - size)
+            if not piece:
+                return b"".join(pieces), False
+            pieces.append(piece)
+            size += len(piece)
+            connection.settimeout(_LINGER)
+    except TimeoutError:
+        pass  # nothing more for the moment
+    except OSError as e:
+        _log.warning("the connection was lost: %s", e)
+        return b"".join(pieces), False
+    return b"".join(pieces), True
+
+
+class SocketReader:
+    """Reads what was written ahead."""
+
+    def __init__(self, source: SocketTextSource, context: ReaderContext) -> None:
+        self._source = source
+        self._delimiter = source.delimiter.encode()
+        self._context = context
+        self._files: JobFiles | None = None
+        self._cached = ("", b"")
+
+    def read(self, part: SplitRange, max_batch: int) -> Iterator[Batch]:
+        """The records of the range.
+
+        Raises:
+            InputLost: the segment that holds them is gone.
+        """
+        line = part.start
+        for piece in part.payload:
+            data = piece if isinstance(piece, bytes) else self._segment(piece[0])[piece[1] : piece[2]]
+            if self._source.delimiter == "\n":
+                data = data.replace(b"\r\n", b"\n")
+            values = data.decode("utf-8", "replace").split(self._source.delimiter)
+            values.pop()  # what follows the last delimiter: nothing
+            for i in range(0, len(values), max_batch):
+                yield Batch(values[i : i + max_batch], locate=functools.partial(_place, part.split, line + i + 1))
+            line += len(values)
+
+    def prefetch(self, parts: Sequence[SplitRange]) -> None:
+        """Segments are small: nothing is fetched ahead."""
+
+    def close(self) -> None:
+        """Forget the segment read last."""
+        self._cached = ("", b"")
+
+    def _segment(self, name: str) -> bytes:
+        if self._cached[0] != name:
+            if self._files is None:
+                self._files = JobFiles(self._context.job, "sources", self._context.uid)
+            try:
+                self._cached = (name, self._files.get(name))
+            except NotFound as e:
+                raise InputLost(f"{self._files.locate(name)}: the segment of received records is gone") from e
+        return self._cached[1]
+
+
+def _place(address: str, first: int, i: int) -> str:
+    return f"{address}, line {first + i} of those received"

@@ -1,0 +1,185 @@
+"""A log of records received from where they cannot be read again, kept until a checkpoint says they were consumed.
+
+Records are bytes that end with a delimiter. They are appended in segments, each an immutable file in the job's
+storage, and planned only when that file is durable; so a restarted driver finds what its predecessor had received.
+A job without checkpoints keeps the segments in memory and sends their bytes along with the plan.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.connectors.base import JobInfo
+from holdfast.connectors.job_files import JobFiles
+from holdfast.errors import InputLost, StorageError
+
+__all__ = ["CAPACITY", "WriteAheadLog"]
+
+CAPACITY = 64 << 20
+"""Bytes of unread records at which `append` waits for the job to catch up."""
+
+_NAME = re.compile(r"(\d{16})-\d{10}")
+_log = logging.getLogger(__name__)
+
+
+@dataclass
+class _Segment:
+    name: str
+    data: bytes
+    records: int
+    """Not planned yet."""
+    offset: int = 0
+    """Up to which they are planned."""
+
+
+class WriteAheadLog:
+    """The unread records of one source. One thread appends, another plans."""
+
+    def __init__(self, job: JobInfo, uid: str, delimiter: bytes) -> None:
+        self._files = JobFiles(job, "sources", uid) if job.storage_uri is not None else None
+        self._generation = job.generation
+        self._delimiter = delimiter
+        self._changed = threading.Condition()
+        self._unread: deque[_Segment] = deque()
+        self._size = 0
+        self._consumed = ""
+        """Name of the last segment of which all is planned; all before it are, too."""
+        self._to_delete: list[str] = []
+        self._ended = False
+        self._failure: BaseException | None = None
+
+    def restore(self, state: Any | None) -> None:
+        """Find what earlier drivers received and no completed checkpoint covers.
+
+        Raises:
+            InputLost: records after the state's position are no longer there.
+        """
+        if state is not None:
+            self._consumed = state["consumed"]
+            self._ended = state["ended"]
+        if self._files is None:
+            return
+        partial, offset = state["partial"] if state is not None else ("", 0)
+        for name in self._files.names():
+            if not _NAME.fullmatch(name) or name <= self._consumed:
+                self._to_delete.append(name)
+                continue
+            data = self._files.get(name)
+            start = offset if name == partial else 0
+            segment = _Segment(name, data, data.count(self._delimiter, start), start)
+            self._unread.append(segment)
+            self._size += len(data) - start
+        self._check_complete(partial, fresh=state is None)
+
+    def _check_complete(self, partial: str, fresh: bool) -> None:
+        assert self._files is not None
+        numbers = [_number(segment.name) for segment in self._unread]
+        expected = [_number(self._consumed)] if not fresh else numbers[:1]
+        gap = any(b - a > 1 for a, b in zip(expected + numbers, numbers, strict=False))
+        if gap or (partial and all(segment.name != partial for segment in self._unread)):
+            raise InputLost(
+                f"records received after {self._files.locate(self._consumed or 'the start')} are gone: a later "
+                "checkpoint than the one restored had consumed them. Restore the latest one, or start afresh"
+            )
+
+    def append(self, data: bytes) -> None:
+        """Add complete records; when it returns they are durable. Waits while too much is unread.
+
+        Raises:
+            StorageError: they could not be written.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._size < CAPACITY or self._ended)
+            last = self._unread[-1].name if self._unread else self._consumed
+        name = f"{_number(last) + 1:016d}-{self._generation:010d}"
+        if self._files is not None:
+            self._files.put(name, data)
+        with self._changed:
+            self._unread.append(_Segment(name, data, data.count(self._delimiter)))
+            self._size += len(data)
+            self._changed.notify_all()
+
+    def end(self, failure: BaseException | None = None) -> None:
+        """Nothing will be appended any more; ``failure`` says why if that is an error, and is raised by `take`."""
+        with self._changed:
+            self._ended = True
+            self._failure = failure
+            self._changed.notify_all()
+
+    def take(self, max_records: int, max_bytes: int) -> tuple[int, list[Any]]:
+        """Plan the next records: how many, and pieces ``[segment's name, start, end]``, or bytes without storage."""
+        pieces: list[Any] = []
+        count = 0
+        with self._changed:
+            if self._failure is not None:
+                raise self._failure
+            while self._unread and count < max_records and max_bytes > 0:
+                segment = self._unread[0]
+                start, end = segment.offset, len(segment.data)
+                records = min(segment.records, max_records - count)
+                if records < segment.records:
+                    end -= len(segment.data[start:].split(self._delimiter, records)[-1])
+                if end > start:
+                    pieces.append([segment.name, start, end] if self._files is not None else segment.data[start:end])
+                segment.offset = end
+                segment.records -= records
+                count += records
+                max_bytes -= end - start
+                self._size -= end - start
+                if segment.offset == len(segment.data):
+                    self._unread.popleft()
+                    self._consumed = segment.name
+                    self._to_delete.append(segment.name)
+            self._changed.notify_all()
+        return count, pieces
+
+    @property
+    def unread(self) -> int:
+        """The number of records that are not planned."""
+        with self._changed:
+            return sum(segment.records for segment in self._unread)
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing will be appended any more."""
+        with self._changed:
+            return self._ended
+
+    def snapshot(self) -> dict[str, Any]:
+        """Up to where records are planned."""
+        with self._changed:
+            first = self._unread[0] if self._unread else None
+            partial = [first.name, first.offset] if first is not None and first.offset else ["", 0]
+            # With unread segments the end is not final: without them nothing needs to be received again.
+            return {"consumed": self._consumed, "partial": partial, "ended": self._ended and not self._failure}
+
+    def completed(self, state: Any) -> None:
+        """The checkpoint with this state is complete: what it has consumed is not needed any more."""
+        if self._files is None:
+            return
+        with self._changed:
+            gone = [name for name in self._to_delete if not _NAME.fullmatch(name) or name <= state["consumed"]]
+        if not gone:
+            return
+        try:
+            self._files.delete(gone)
+        except StorageError as e:
+            _log.warning("%s; consumed segments stay until the next checkpoint", e)
+            return
+        with self._changed:
+            self._to_delete = [name for name in self._to_delete if name not in set(gone)]
+
+    def wait(self, timeout: float) -> None:
+        """Return as soon as `take` has something to say."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._unread or self._failure or self._ended, timeout)
+
+
+def _number(name: str) -> int:
+    match = _NAME.fullmatch(name)
+    return int(match.group(1)) if match else 0

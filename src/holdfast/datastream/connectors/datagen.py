@@ -1,0 +1,7 @@
+"""The source of generated payments."""
+
+from __future__ import annotations
+
+from holdfast.connectors.datagen import PaymentsSource
+
+__all__ = ["PaymentsSource"]

@@ -1,0 +1,190 @@
+"""Drives sources and sinks as the runtime does: epochs, snapshots, crashes, restores; without Spark."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.connectors.base import (
+    Batch,
+    Committable,
+    EpochInput,
+    JobInfo,
+    ReaderContext,
+    Sink,
+    Source,
+    SplitRange,
+    WriterContext,
+)
+
+
+def job_info(storage_uri: str | None = None, generation: int = 1) -> JobInfo:
+    return JobInfo("job-1", "payments", generation, storage_uri)
+
+
+def stored(data: Any) -> Any:
+    """What comes back after a stay in a checkpoint's metadata."""
+    return msgspec.msgpack.decode(msgspec.msgpack.encode(data))
+
+
+class SourceRun:
+    """A source that runs epoch by epoch; `crash` forgets all but the last completed checkpoint."""
+
+    def __init__(self, source: Source, storage_uri: str | None = None, uid: str = "source", max_batch: int = 7) -> None:
+        self.source: Source = pickle.loads(pickle.dumps(source))
+        self.uid = uid
+        self.max_batch = max_batch
+        self.job = job_info(storage_uri)
+        self.checkpoint = 0
+        self.state: Any = None
+        self.finished = False
+        self.enumerator = self.source.create_enumerator(self.job, uid)
+        self.last_input = EpochInput()
+        self.finished_splits: set[str] = set()
+
+    def start(self) -> SourceRun:
+        self.enumerator.start(self.state)
+        return self
+
+    def read(self, part: SplitRange) -> list[Batch]:
+        reader = self.source.create_reader(ReaderContext(self.job, self.uid, 0, 1))
+        try:
+            return list(reader.read(pickle.loads(pickle.dumps(part)), self.max_batch))
+        finally:
+            reader.close()
+
+    def plan(self, max_records: int) -> dict[str, list[Any]]:
+        """Plan an epoch and read it, without completing it: the values by split."""
+        self.last_input = self.enumerator.plan(max_records)
+        values: dict[str, list[Any]] = {}
+        for part in self.last_input.ranges:
+            assert part.split not in values, "two ranges of a split in one epoch"
+            batches = self.read(part)
+            assert all(0 < len(batch.values) <= self.max_batch for batch in batches)
+            assert [b.values for b in self.read(part)] == [b.values for b in batches], "another reading, other values"
+            values[part.split] = [value for batch in batches for value in batch.values]
+        return values
+
+    def epoch(self, max_records: int = 10) -> dict[str, list[Any]]:
+        """A whole epoch; its checkpoint completes."""
+        values = self.plan(max_records)
+        for part in self.last_input.ranges:
+            assert part.split not in self.finished_splits, "a range after the split's last"
+            if part.last:
+                self.finished_splits.add(part.split)
+        self.state = stored(self.enumerator.snapshot())
+        self.checkpoint += 1
+        self.finished = self.last_input.finished
+        self.enumerator.checkpoint_completed(self.checkpoint, self.state)
+        return values
+
+    def crash(self) -> SourceRun:
+        """The driver dies; another one goes on from the last completed checkpoint."""
+        self.enumerator.close()
+        self.job = job_info(self.job.storage_uri, self.job.generation + 1)
+        self.enumerator = self.source.create_enumerator(self.job, self.uid)
+        return self.start()
+
+    def run(self, max_records: int = 10, most_epochs: int = 10_000) -> dict[str, list[Any]]:
+        """Epochs until the source has finished: all values by split."""
+        every: dict[str, list[Any]] = {}
+        for _ in range(most_epochs):
+            for split, values in self.epoch(max_records).items():
+                every.setdefault(split, []).extend(values)
+            if self.finished:
+                return every
+            self.enumerator.wait(1.0)
+        raise AssertionError(f"not finished after {most_epochs} epochs")
+
+    def close(self) -> None:
+        self.enumerator.close()
+
+
+def flat(values: dict[str, list[Any]]) -> list[Any]:
+    return [value for split in sorted(values) for value in values[split]]
+
+
+class Crash(Exception):
+    """The process dies here."""
+
+
+class SinkRun:
+    """A sink that runs epoch by epoch with some subtasks; ``crash_at`` names where the process dies."""
+
+    CRASH_POINTS = ("written", "prepared", "complete", "half committed", "committed")
+
+    def __init__(self, sink: Sink, storage_uri: str | None = None, parallelism: int = 2, uid: str = "sink") -> None:
+        self.sink: Sink = pickle.loads(pickle.dumps(sink))
+        self.uid = uid
+        self.parallelism = parallelism
+        self.storage_uri = storage_uri
+        self.generation = 0
+        self.attempts = 0
+        self.completed = 0
+        self.committables: list[Committable] = []
+        """Of the last completed checkpoint."""
+        self.start()
+
+    def start(self) -> None:
+        """A driver takes over."""
+        self.generation += 1
+        self.job = job_info(self.storage_uri, self.generation)
+        self.writers = [
+            self.sink.create_writer(WriterContext(self.job, self.uid, subtask, self.parallelism))
+            for subtask in range(self.parallelism)
+        ]
+        committer = self.sink.create_committer(self.job, self.uid)
+        assert committer is not None
+        self.committer = committer
+        self.committer.recover([Committable(c.uid, c.subtask, stored(c.data)) for c in self.committables])
+
+    def epoch(self, values: Sequence[Sequence[Any]], crash_at: str | None = None) -> None:
+        """Write the values of each subtask in one epoch.
+
+        Raises:
+            Crash: at the point asked for.
+        """
+        epoch = self.completed + 1
+        self.attempts += 1
+        for subtask, writer in enumerate(self.writers):
+            writer.begin_epoch(epoch, f"attempt-{self.attempts}-{subtask}", self.completed)
+            for i in range(0, len(values[subtask]), 3):
+                writer.write(values[subtask][i : i + 3], None)
+        self._point("written", crash_at)
+        prepared = [
+            Committable(self.uid, subtask, data)
+            for subtask, writer in enumerate(self.writers)
+            for data in writer.prepare_commit()
+        ]
+        self._point("prepared", crash_at)
+        self.completed = epoch
+        self.committables = [Committable(c.uid, c.subtask, stored(c.data)) for c in prepared]
+        self._point("complete", crash_at)
+        if crash_at == "half committed":
+            self.committer.commit(self.committables[: len(self.committables) // 2])
+        self._point("half committed", crash_at)
+        self.committer.commit(self.committables)
+        self.committer.commit(self.committables)  # an answer was lost
+        self._point("committed", crash_at)
+
+    @staticmethod
+    def _point(point: str, crash_at: str | None) -> None:
+        if point == crash_at:
+            raise Crash(point)
+
+    def close(self) -> None:
+        for writer in self.writers:
+            writer.close()
+        self.committer.close()
+
+
+def eventually(condition: Callable[[], Any], epoch: Callable[[], Any] = lambda: None, most: int = 2000) -> None:
+    """Do ``epoch`` again and again until the condition holds."""
+    for _ in range(most):
+        if condition():
+            return
+        epoch()
+    raise AssertionError("it never came true")
