@@ -14,10 +14,21 @@ import pytest
 
 from holdfast.errors import ConfigurationError
 from holdfast.metrics import CheckpointStats, EpochStats, JobMetrics, VertexStats
-from holdfast.rest import JobView, RestServer
+from holdfast.rest import RestServer
 from holdfast.rest.app import RateLimit, create_app
 
 ID, OTHER = "a" * 32, "b" * 32
+
+
+class Job:
+    """All that the server wants of a job."""
+
+    def __init__(self, metrics: JobMetrics) -> None:
+        self.metrics = metrics
+        self.cancelled = threading.Event()
+
+    def cancel(self) -> None:
+        self.cancelled.set()
 
 
 class Jobs:
@@ -25,12 +36,12 @@ class Jobs:
 
     def __init__(self, config: dict[str, str] | None = None) -> None:
         self.server = RestServer(config or {"rest.port": "0"})
-        self.cancelled = threading.Event()
+        self.by_id: dict[str, Job] = {}
 
     def add(self, job_id: str = ID, name: str = "payments", config: dict[str, str] | None = None) -> JobMetrics:
-        metrics = JobMetrics(job_id, name)
-        self.server.add(JobView(metrics, self.cancelled.set, config or {}))
-        return metrics
+        job = self.by_id[job_id] = Job(JobMetrics(job_id, name))
+        self.server.add(job, config)
+        return job.metrics
 
 
 @pytest.fixture
@@ -167,21 +178,21 @@ def the_configuration_is_shown_without_its_secrets(client: httpx.Client, jobs: J
 def a_job_is_cancelled_by_patch(client: httpx.Client, jobs: Jobs, metrics: JobMetrics) -> None:
     answer = client.patch(f"/jobs/{ID}?mode=cancel")
     assert (answer.status_code, answer.json()) == (202, {})
-    assert jobs.cancelled.wait(10)
+    assert jobs.by_id[ID].cancelled.wait(10)
 
 
 def a_job_that_is_over_cannot_be_cancelled(client: httpx.Client, jobs: Jobs, metrics: JobMetrics) -> None:
     metrics.status("FINISHED")
     answer = client.patch(f"/jobs/{ID}")
     assert (answer.status_code, answer.json()) == (409, {"errors": [f"Job {ID} is over already: FINISHED"]})
-    assert not jobs.cancelled.is_set()
+    assert not jobs.by_id[ID].cancelled.is_set()
 
 
 def an_unknown_mode_is_refused(client: httpx.Client, jobs: Jobs, metrics: JobMetrics) -> None:
     answer = client.patch(f"/jobs/{ID}?mode=explode")
     assert answer.status_code == 400
     assert "mode=cancel" in answer.json()["errors"][0]
-    assert not jobs.cancelled.is_set()
+    assert not jobs.by_id[ID].cancelled.is_set()
 
 
 @pytest.mark.parametrize("page", ["", "/metrics", "/checkpoints", "/exceptions", "/plan", "/config"])
@@ -251,8 +262,8 @@ def test_only_loopback_is_served_by_default_and_by_no_other_name(jobs: Jobs, met
 def test_all_jobs_of_a_process_share_one_server_that_ends_with_the_last() -> None:
     server = RestServer.shared({"rest.port": "0"})
     assert RestServer.shared({"rest.port": "0"}) is server
-    server.add(JobView(JobMetrics(ID, "one"), lambda: None))
-    server.add(JobView(JobMetrics(OTHER, "two"), lambda: None))
+    server.add(Job(JobMetrics(ID, "one")))
+    server.add(Job(JobMetrics(OTHER, "two")))
     server.remove(ID)
     assert httpx.get(f"{server.url}/jobs", timeout=20).json()["jobs"][0]["id"] == OTHER
     server.remove(OTHER)
@@ -260,7 +271,7 @@ def test_all_jobs_of_a_process_share_one_server_that_ends_with_the_last() -> Non
     with pytest.raises(httpx.ConnectError):
         httpx.get(f"{server.url}/jobs", timeout=20)
     later = RestServer.shared({"rest.port": "0"})
-    later.add(JobView(JobMetrics(ID, "one"), lambda: None))
+    later.add(Job(JobMetrics(ID, "one")))
     assert httpx.get(f"{later.url}/jobs/{ID}", timeout=20).json()["name"] == "one"
     later.remove(ID)
 

@@ -7,8 +7,7 @@ import logging
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import orjson
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
@@ -25,20 +24,27 @@ from holdfast.metrics.job import TERMINAL, JobMetrics, JobSnapshot
 from holdfast.metrics.prometheus import JobCollector
 from holdfast.rest import shapes
 
-__all__ = ["JobView", "RateLimit", "create_app"]
+__all__ = ["JobView", "RateLimit", "Shown", "create_app"]
 
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class JobView:
+class JobView(Protocol):
     """A job as the REST API sees it."""
 
-    metrics: JobMetrics
-    cancel: Callable[[], object]
-    """Asks the job to stop; may block."""
-    config: Mapping[str, str] = field(default_factory=dict)
-    """The job's effective configuration."""
+    @property
+    def metrics(self) -> JobMetrics:
+        """What it tells about itself."""
+
+    def cancel(self) -> object:
+        """Ask it to stop; may block."""
+
+
+class Shown(NamedTuple):
+    """A job that is served, and its effective configuration."""
+
+    job: JobView
+    config: Mapping[str, str]
 
 
 class Json(Response):
@@ -77,7 +83,7 @@ class RateLimit:
         await self._app(scope, receive, send)
 
 
-def create_app(jobs: Callable[[], Mapping[str, JobView]], middleware: Iterable[Middleware] = ()) -> Starlette:
+def create_app(jobs: Callable[[], Mapping[str, Shown]], middleware: Iterable[Middleware] = ()) -> Starlette:
     """The application over the jobs that ``jobs()`` gives at the time of a request."""
     pages = _Pages(jobs)
     readings = {
@@ -118,23 +124,23 @@ def _guarded(page: Callable[[Request], Awaitable[Response]]) -> Callable[[Reques
 
 
 class _Pages:
-    def __init__(self, jobs: Callable[[], Mapping[str, JobView]]) -> None:
+    def __init__(self, jobs: Callable[[], Mapping[str, Shown]]) -> None:
         self._jobs = jobs
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(JobCollector(self._snapshots))
 
     def _snapshots(self) -> list[JobSnapshot]:
-        return [view.metrics.snapshot() for view in self._jobs().values()]
+        return [shown.job.metrics.snapshot() for shown in self._jobs().values()]
 
-    def _view(self, request: Request) -> JobView:
+    def _shown(self, request: Request) -> Shown:
         job_id = request.path_params["job_id"]
-        view = self._jobs().get(job_id)
-        if view is None:
+        shown = self._jobs().get(job_id)
+        if shown is None:
             raise HTTPException(404, f"Job {job_id} not found")
-        return view
+        return shown
 
     def _snapshot(self, request: Request) -> JobSnapshot:
-        return self._view(request).metrics.snapshot()
+        return self._shown(request).job.metrics.snapshot()
 
     async def overview(self, request: Request) -> Response:
         states = [job.status for job in self._snapshots()]
@@ -178,11 +184,11 @@ class _Pages:
         return Json(shapes.plan(self._snapshot(request)))
 
     async def config(self, request: Request) -> Response:
-        view = self._view(request)
-        return Json(shapes.config(view.metrics.snapshot(), view.config))
+        job, config = self._shown(request)
+        return Json(shapes.config(job.metrics.snapshot(), config))
 
     async def cancel(self, request: Request) -> Response:
-        view = self._view(request)
+        view = self._shown(request).job
         mode = request.query_params.get("mode", "cancel")
         if mode != "cancel":
             raise HTTPException(400, f"mode {mode!r} is not known: PATCH /jobs/<id>?mode=cancel")

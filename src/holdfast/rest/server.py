@@ -19,7 +19,7 @@ from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from holdfast.errors import ConfigurationError
-from holdfast.rest.app import JobView, create_app
+from holdfast.rest.app import JobView, Shown, create_app
 
 __all__ = ["JobView", "RestServer"]
 
@@ -60,7 +60,7 @@ class RestServer:
         self._address = config.get("rest.bind-address", _DEFAULT_ADDRESS).strip()
         self._wanted_port = _port(config.get("rest.port", str(_DEFAULT_PORT)))
         self._lock = threading.Lock()
-        self._jobs: dict[str, JobView] = {}
+        self._jobs: dict[str, Shown] = {}
         self._running: _Running | None = None
         self._port = self._wanted_port
         with self._lock:
@@ -73,6 +73,12 @@ class RestServer:
             if cls._shared is None or not cls._shared.alive:
                 cls._shared = cls(config)
             return cls._shared
+
+    @classmethod
+    def running(cls) -> RestServer | None:
+        """This process's server if it is running."""
+        server = cls._shared
+        return server if server is not None and server.alive else None
 
     @property
     def alive(self) -> bool:
@@ -88,16 +94,16 @@ class RestServer:
             host = "localhost" if self._address != "::1" else "[::1]"
         return f"http://{host}:{self._port}"
 
-    def add(self, job: JobView) -> None:
-        """Show this job. A server that has died is started again."""
+    def add(self, job: JobView, config: Mapping[str, str] | None = None) -> None:
+        """Show this job, and its effective configuration. A server that has died is started again."""
         with self._lock:
-            self._jobs = {**self._jobs, job.metrics.job_id: job}
+            self._jobs = {**self._jobs, job.metrics.job_id: Shown(job, config or {})}
             self._ensure_started()
 
     def remove(self, job_id: str) -> None:
         """The job is over: do not show it any longer. The server stops with its last job."""
         with self._lock:
-            self._jobs = {known: job for known, job in self._jobs.items() if known != job_id}
+            self._jobs = {known: shown for known, shown in self._jobs.items() if known != job_id}
             running = None if self._jobs else self._running
             if running is not None:
                 self._running = None
