@@ -7,6 +7,7 @@ one dump.
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import os
 import shutil
@@ -14,7 +15,7 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import IO, Any
 
 import msgspec
 
@@ -34,6 +35,8 @@ HEAP = "heap"
 ROCKSDB = "rocksdb"
 _MOST_DELTAS = 64
 _INDEX = "index"
+_LOCK_PATIENCE = 3.0
+"""How long (seconds) to wait for a slot that is ending."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +88,7 @@ class StateFiles:
         """The store's files that the storage has, by their name here."""
         self._pending: Future[tuple[int, int, str, list[FileHandle]]] | None = None
         self._row_bytes = 400.0
+        self._lock_file: IO[str] | None = None
         self.written = 0
         """Bytes of the last delta."""
         self._names_of_base: list[str] = []
@@ -131,6 +135,10 @@ class StateFiles:
     def _open_store(self, epoch: int) -> tuple[RocksDBStore, bool]:
         """This host's store if it fits the checkpoint, else one made from the checkpoint's files."""
         path = os.path.join(self._directory, "db")
+        os.makedirs(self._directory, exist_ok=True)
+        if not self._lock():
+            # A slot of an older driver still has it open, and would write into whatever has its name.
+            path = f"{path}-{new_attempt()}"
         if os.path.exists(os.path.join(path, "CURRENT")):
             try:
                 store = RocksDBStore(path, self._settings.rocksdb)
@@ -152,6 +160,19 @@ class StateFiles:
     def _names(self) -> list[tuple[str, FileHandle]]:
         names = self._stored.extra.get("files", [])
         return list(zip(names, self._stored.base))
+
+    def _lock(self) -> bool:
+        """Take this host's store for this process; False if another one does not let go of it."""
+        self._lock_file = open(os.path.join(self._directory, "lock"), "w")  # noqa: SIM115  (held until close)
+        until = time.monotonic() + _LOCK_PATIENCE
+        while True:
+            try:
+                fcntl.flock(self._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return True
+            except BlockingIOError:
+                if time.monotonic() > until:
+                    return False
+                time.sleep(0.05)  # a lock's release cannot be awaited with a time-out
 
     def _mark(self, store: RocksDBStore, epoch: int) -> None:
         """Note in the local store which base it continues, and up to which epoch it may hold rows."""
@@ -272,3 +293,5 @@ class StateFiles:
             self._pending = None
         if state.store is not None:
             state.store.close()
+        if self._lock_file is not None:
+            self._lock_file.close()

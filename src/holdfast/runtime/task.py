@@ -12,8 +12,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.checkpoint.log import CheckpointLog
-from holdfast.checkpoint.metadata import SubtaskState
+from holdfast.checkpoint.metadata import Completed, SubtaskState, decode_entry
 from holdfast.checkpoint.paths import JobPaths, new_attempt, safe_name
 from holdfast.checkpoint.storage import Storage
 from holdfast.connectors.base import Committable, ReaderContext, SourceReader
@@ -130,7 +129,6 @@ class Subtask:
             max_batch,
             (source.name, source.uid),
         )
-        self._watermark = chain.clock.watermark
         chain.advance_processing_time(order.processing_time)
         process = chain.process
         location = ""
@@ -246,14 +244,17 @@ class Subtask:
     def _stored(self, order: EpochOrder, expected: str) -> tuple[SubtaskState | None, dict[str, Any]]:
         if not expected:
             return None, {}
-        metadata = CheckpointLog(self._storage, self._setup.job.job_name).read(order.base)
-        operator = metadata.operators[self._vertex.chain[0].uid]
+        path = self._paths.log_entry(order.base)
+        entry = decode_entry(self._storage.get(path), self._storage.locate(path))
+        if not isinstance(entry, Completed):
+            raise HoldfastError(f"{self._storage.locate(path)} is not a completed checkpoint")
+        operator = entry.checkpoint.operators[self._vertex.chain[0].uid]
         stored = operator.subtasks[self._subtask]
         if stored.token != expected:
             raise HoldfastError(
                 f"checkpoint {order.base} holds state {stored.token} for {operator.name!r}, the epoch needs {expected}"
             )
-        return stored, {name: space["columns"] for name, space in operator.schema.items()}
+        return stored, stored.extra.get("schema", {})
 
     def _snapshot(self, order: EpochOrder, chain: Chain, report: TaskReport) -> None:
         head = self._vertex.chain[0]
@@ -263,7 +264,9 @@ class Subtask:
         if self._state is not None and self._files is not None:
             stored = self._files.snapshot(self._state, order.generation, order.epoch, token)
             report.delta_bytes = self._files.written
-            report.schema = {name: {"columns": columns} for name, columns in self._state.schema().items()}
+            schema = self._state.schema()
+            report.schema = {name: {"columns": columns} for name, columns in schema.items()}
+            stored = msgspec.structs.replace(stored, extra={**stored.extra, "schema": schema})
             report.state_rows = self._state.rows()
         extra = {**stored.extra, "generators": chain.snapshot_generators()}
         report.state[head.uid] = msgspec.structs.replace(

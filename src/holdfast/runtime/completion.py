@@ -1,0 +1,117 @@
+"""From the reports of an epoch's tasks to the checkpoint it completes, or to the reason why it does not. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from holdfast.checkpoint.metadata import CheckpointMetadata, OperatorState
+from holdfast.errors import HoldfastError, IncompatibleState, UserCodeError
+from holdfast.runtime.channels import ChannelIncomplete
+from holdfast.runtime.order import TaskId, TaskReport, task_name
+from holdfast.runtime.plan import JobPlan
+
+__all__ = ["check_resumable", "failure_of", "operator_states", "tokens_of"]
+
+
+def failure_of(plan: JobPlan, reports: Sequence[TaskReport]) -> tuple[BaseException, str] | None:
+    """Why the epoch cannot be completed, and the task it happened in; None if it can.
+
+    The cause comes before its consequences: a user's error before anything else, a lost channel last.
+    """
+    by_task: dict[TaskId, TaskReport] = {report.task: report for report in reports}
+    names = {
+        (v.id, n): task_name(v.name, n, v.parallelism) for v in plan.vertices for n in range(v.parallelism)
+    }
+
+    def rank(report: TaskReport) -> int:
+        if isinstance(report.error, UserCodeError):
+            return 0
+        return 2 if isinstance(report.error, ChannelIncomplete) else 1
+
+    failed = sorted((r for r in reports if r.error is not None), key=rank)
+    if failed:
+        assert failed[0].error is not None
+        return failed[0].error, names[failed[0].task]
+    missing = [names[task] for task in names if task not in by_task]
+    if missing:
+        return HoldfastError(f"no report from {', '.join(missing)}"), missing[0]
+    senders = {c.id: v.id for v in plan.vertices for chained in v.chain for c in chained.channels}
+    for report in reports:
+        for (channel, sender), attempt in report.seen.items():
+            source = (senders[channel], sender)
+            if by_task[source].attempt != attempt:
+                # Spark ran the sender again in the middle of the epoch, and not every reader read the same run of it.
+                return (
+                    ChannelIncomplete(f"{names[report.task]} read another attempt of {names[source]} than was reported"),
+                    names[report.task],
+                )
+    return None
+
+
+def operator_states(plan: JobPlan, reports: Sequence[TaskReport]) -> dict[str, OperatorState]:
+    """The operators' part of the checkpoint."""
+    by_task = {report.task: report for report in reports}
+    states = {}
+    for vertex in plan.vertices:
+        head = vertex.chain[0]
+        tasks = [by_task[(vertex.id, n)] for n in range(vertex.parallelism)]
+        states[head.uid] = OperatorState(
+            name=head.name,
+            uid_given=head.uid_given,
+            max_parallelism=vertex.max_parallelism,
+            parallelism=vertex.parallelism,
+            schema=tasks[0].schema,
+            subtasks=[task.state[head.uid] for task in tasks],
+        )
+    return states
+
+
+def tokens_of(plan: JobPlan, checkpoint: CheckpointMetadata | None) -> dict[TaskId, str]:
+    """Which state each subtask must have to continue a checkpoint."""
+    if checkpoint is None:
+        return {}
+    tokens = {}
+    for vertex in plan.vertices:
+        operator = checkpoint.operators.get(vertex.chain[0].uid)
+        if operator is not None and len(operator.subtasks) == vertex.parallelism:
+            for n, subtask in enumerate(operator.subtasks):
+                tokens[(vertex.id, n)] = subtask.token
+    return tokens
+
+
+def check_resumable(plan: JobPlan, checkpoint: CheckpointMetadata, config: Mapping[str, str]) -> None:
+    """Whether the program fits the checkpoint that it would resume from.
+
+    Raises:
+        IncompatibleState: it does not; says what differs and what can be done.
+    """
+    heads = {vertex.chain[0].uid: vertex for vertex in plan.vertices}
+    sources = {vertex.source.uid for vertex in plan.vertices if vertex.source is not None}
+    where = f"checkpoint {checkpoint.checkpoint_id} of job {checkpoint.job_name!r}"
+    unclaimed = [
+        f"{operator.name!r} (uid {uid!r})"
+        for uid, operator in checkpoint.operators.items()
+        if uid not in heads and any(next(subtask.files(), None) for subtask in operator.subtasks)
+    ]
+    unclaimed += [f"source {uid!r}" for uid in checkpoint.sources if uid not in sources]
+    if unclaimed and config.get("execution.state-recovery.ignore-unclaimed-state", "false").lower() != "true":
+        raise IncompatibleState(
+            f"{where} has state of {', '.join(unclaimed)}, which the program does not have (any more). Uids that are not "
+            "given come from the shape of the job and change with it: give the operators their uid(...) back, or set "
+            "execution.state-recovery.ignore-unclaimed-state to true to go on without that state"
+        )
+    for uid, vertex in heads.items():
+        stored = checkpoint.operators.get(uid)
+        if stored is None:
+            continue
+        if stored.max_parallelism != vertex.max_parallelism:
+            raise IncompatibleState(
+                f"operator {stored.name!r} (uid {uid!r}) has max parallelism {stored.max_parallelism} in {where} and "
+                f"{vertex.max_parallelism} in the program; it fixes the key groups and cannot change: set it back"
+            )
+        keyed = any(next(subtask.files(), None) for subtask in stored.subtasks)
+        if keyed and stored.parallelism != vertex.parallelism:
+            raise IncompatibleState(
+                f"operator {stored.name!r} (uid {uid!r}) ran with parallelism {stored.parallelism} in {where} and has "
+                f"{vertex.parallelism} in the program; state cannot be redistributed yet: set it back"
+            )

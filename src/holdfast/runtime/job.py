@@ -1,0 +1,218 @@
+"""A job in this driver: from the plan to a running coordinator, and the client's hold on it."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+import shutil
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Mapping
+from concurrent.futures import Future
+from typing import Any
+
+from holdfast.checkpoint.log import CheckpointLog
+from holdfast.checkpoint.paths import JobPaths
+from holdfast.checkpoint.retention import Retention, verify_files
+from holdfast.checkpoint.storage import Storage
+from holdfast.common.completable_future import CompletableFuture
+from holdfast.common.configuration import parse_duration
+from holdfast.common.job_client import JobClient
+from holdfast.common.job_execution_result import JobExecutionResult
+from holdfast.common.job_id import JobID
+from holdfast.common.job_status import JobStatus
+from holdfast.connectors.base import JobInfo
+from holdfast.errors import ConfigurationError
+from holdfast.metrics.job import JobMetrics
+from holdfast.runtime.coordinator import Coordinator
+from holdfast.runtime.operators.stateless import SinkOperator
+from holdfast.runtime.order import JobSetup
+from holdfast.runtime.pacing import Pace
+from holdfast.runtime.plan import JobPlan
+from holdfast.runtime.restart import restart_strategy
+from holdfast.runtime.spark import SparkExecutor, local_session
+from holdfast.runtime.state_io import StateBackendSettings
+
+__all__ = ["Job", "submit"]
+
+log = logging.getLogger("holdfast")
+
+
+def submit(plan: JobPlan, session: Any = None) -> Job:
+    """Start a job; returns at once.
+
+    Args:
+        plan: What to run.
+        session: The SparkSession to run on; None: the active one, or a local one that is started.
+
+    Raises:
+        ConfigurationError: the job cannot run as configured; nothing was read.
+    """
+    job = Job(plan, session)
+    job.start()
+    return job
+
+
+def _storage_uri(config: Mapping[str, str]) -> str | None:
+    return config.get("execution.checkpointing.dir") or config.get("state.checkpoints.dir") or None
+
+
+def _pace(config: Mapping[str, str]) -> Pace:
+    target = parse_duration(config.get("holdfast.epoch.target-duration", "1 s"))
+    interval = config.get("execution.checkpointing.interval")
+    if interval:
+        target = min(target, parse_duration(interval))
+    return Pace(max(target, 1) / 1000, int(config.get("holdfast.epoch.max-records", "1000000")))
+
+
+def _restore_position(config: Mapping[str, str]) -> int | None:
+    path = config.get("execution.state-recovery.path")
+    if not path:
+        return None
+    match = re.search(r"(\d+)/?$", path)
+    if match is None:
+        raise ConfigurationError(
+            f"execution.state-recovery.path is {path!r}; it must name a checkpoint, as .../log/00000000000000000017"
+        )
+    return int(match.group(1))
+
+
+class Job(JobClient):
+    """A job of this driver, and the hold on it."""
+
+    def __init__(self, plan: JobPlan, session: Any) -> None:
+        self._plan = plan
+        self._id = JobID()
+        self._metrics = JobMetrics(str(self._id), plan.name)
+        self._result: Future[JobExecutionResult] = Future()
+        self._status = JobStatus.CREATED
+        self._temporary: str | None = None
+        config = plan.config
+        try:
+            StateBackendSettings.of(config)
+            strategy = restart_strategy(config)
+            pace = _pace(config)
+        except ValueError as error:
+            raise ConfigurationError(str(error)) from error
+        uri = _storage_uri(config)
+        if uri is None:
+            self._temporary = tempfile.mkdtemp(prefix="holdfast-checkpoints-")
+            uri = self._temporary
+        storage = Storage.open(uri, config)
+        paths = JobPaths.of(plan.name)
+        storage.check(paths)
+        for vertex in plan.vertices:
+            for chained in vertex.chain:
+                if isinstance(chained.factory, SinkOperator):
+                    chained.factory.sink.validate()
+        self._session = session or local_session(plan.name, config)
+        checkpoint_log = CheckpointLog(storage, paths, int(config.get("execution.checkpointing.num-retained", "3")))
+        self._executors: list[SparkExecutor] = []
+        self._coordinator = Coordinator(
+            plan,
+            lambda generation: JobInfo(str(self._id), plan.name, generation, uri),
+            self._executor,
+            checkpoint_log,
+            Retention(storage, paths, checkpoint_log),
+            lambda checkpoint: verify_files(storage, checkpoint),
+            strategy,
+            self._metrics,
+            pace,
+            _restore_position(config),
+        )
+        self._thread = threading.Thread(target=self._run, name=f"holdfast-{plan.name}", daemon=True)
+
+    def _executor(self, job: JobInfo) -> SparkExecutor:
+        """The executor for a generation; that of an earlier one ends."""
+        self._close_executors()
+        executor = SparkExecutor(self._session, JobSetup(self._plan, job, uuid.uuid4().hex))
+        self._executors.append(executor)
+        return executor
+
+    def _close_executors(self) -> None:
+        while self._executors:
+            self._executors.pop().close()
+
+    def start(self) -> None:
+        """Begin in the background."""
+        self._thread.start()
+
+    def _run(self) -> None:
+        from holdfast.rest.server import RestServer
+
+        began = time.monotonic()
+        outcome: JobExecutionResult | BaseException
+        server = None
+        try:
+            server = RestServer.shared(self._plan.config)
+            server.add(self)
+            log.info("job %r (%s) is shown at %s/jobs/%s", self._plan.name, self._id, server.url, self._id)
+            self._coordinator.run()
+            status = JobStatus.CANCELED if self._status is JobStatus.CANCELLING else JobStatus.FINISHED
+            outcome = JobExecutionResult(self._id, round((time.monotonic() - began) * 1000))
+        except BaseException as error:
+            status, outcome = JobStatus.FAILED, error
+        with contextlib.suppress(Exception):
+            self._close_executors()
+        if self._temporary is not None:
+            shutil.rmtree(self._temporary, ignore_errors=True)
+        self._status = status
+        self._metrics.status(status.name)
+        if server is not None:
+            server.remove(str(self._id))
+        if isinstance(outcome, BaseException):
+            self._result.set_exception(outcome)
+        else:
+            self._result.set_result(outcome)
+
+    # what the client sees
+
+    @property
+    def metrics(self) -> JobMetrics:
+        """The job's metrics, live."""
+        return self._metrics
+
+    def get_job_id(self) -> JobID:
+        """The job's id."""
+        return self._id
+
+    def get_job_status(self) -> CompletableFuture[JobStatus]:
+        """Where the job is in its life."""
+        if self._status is JobStatus.CREATED or not self._status.is_globally_terminal_state():
+            return CompletableFuture.completed(JobStatus[self._metrics.snapshot().status])
+        return CompletableFuture.completed(self._status)
+
+    def cancel(self) -> CompletableFuture[None]:
+        """Stop after the current epoch; done when the job has stopped."""
+        stopped: Future[None] = Future()
+        if not self._status.is_globally_terminal_state():
+            self._status = JobStatus.CANCELLING
+            self._metrics.status("CANCELLING")
+        self._coordinator.cancel()
+
+        def done(result: Future[JobExecutionResult]) -> None:
+            error = result.exception()
+            if error is None:
+                stopped.set_result(None)
+            else:
+                stopped.set_exception(error)
+
+        self._result.add_done_callback(done)
+        return CompletableFuture(stopped)
+
+    def stop_with_savepoint(
+        self, advance_to_end_of_event_time: bool, savepoint_directory: str | None = None
+    ) -> CompletableFuture[str]:
+        """Not available yet."""
+        raise NotImplementedError("savepoints are not available yet; cancel() keeps the latest checkpoint")
+
+    def trigger_savepoint(self, savepoint_directory: str | None = None) -> CompletableFuture[str]:
+        """Not available yet."""
+        raise NotImplementedError("savepoints are not available yet; every epoch ends in a completed checkpoint")
+
+    def get_job_execution_result(self) -> CompletableFuture[JobExecutionResult]:
+        """The outcome, when the job has ended; its error if it failed."""
+        return CompletableFuture(self._result)

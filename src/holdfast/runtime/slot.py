@@ -1,0 +1,315 @@
+"""A task slot: the process that holds subtasks' operators, state and connections between epochs.
+
+Spark hands a task to any of its Python workers; what a subtask keeps (an open store, hot rows, producers, a consumer
+that reads ahead, the user's function objects) must not depend on which. So the worker passes its frames on to the slot of
+its partition, on the same host, and passes back what the slot sends. A slot that is gone is started again and restores
+its state from the checkpoint; one that is no longer needed, or whose executor is gone, ends by itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import os
+import pickle
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from holdfast.checkpoint.paths import safe_name
+from holdfast.runtime.wire import DONE, END, ERROR, FRAME, NEED_SETUP, RETIRE, RUN, SETUP, Wire, WireClosed
+
+__all__ = ["SlotClient", "SlotServer", "TaskHost", "slot_directory", "state_directory"]
+
+log = logging.getLogger("holdfast.slot")
+
+_START_TIMEOUT = 60.0
+_IDLE_LIMIT = 900.0
+"""A slot that nobody has called for so long (seconds) ends; the next call starts it again."""
+
+
+def host_name() -> str:
+    """The host as Spark knows it: workers bound to several addresses of one machine count as several."""
+    return os.environ.get("SPARK_LOCAL_IP") or os.environ.get("SPARK_LOCAL_HOSTNAME") or socket.gethostname()
+
+
+def local_root(configured: str) -> str:
+    """The directory for everything local: ``io.tmp.dirs``, or one of this user's under the system's own."""
+    return configured or os.path.join(tempfile.gettempdir(), f"holdfast-{os.getuid()}")
+
+
+def slot_directory(root: str, job_id: str) -> str:
+    """Where the slots of a job on this host have their sockets; short, as a socket's path has at most 107 bytes."""
+    return os.path.join(local_root(root), job_id[:16], host_name())
+
+
+def state_directory(root: str, job_name: str) -> str:
+    """Where the local stores of a job on this host are: a later start of the job finds them again."""
+    return os.path.join(local_root(root), "state", safe_name(job_name), host_name())
+
+
+class SlotClient:
+    """A Spark task's connection to its slot, which is started if need be."""
+
+    def __init__(self, directory: str, slot: int) -> None:
+        self._directory = directory
+        self._slot = slot
+        self._path = os.path.join(directory, f"slot-{slot}.sock")
+
+    def run(self, started: str, setup: Any, call: bytes, frames: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:
+        """Run a task: yields the frames it sends with their partitions, last (-1, report).
+
+        Args:
+            started: Names the start of the job that ``setup`` belongs to.
+            setup: Gives the pickled JobSetup when called; only called when the slot does not have it.
+            call: The pickled (order, vertex, subtask).
+            frames: The task's input.
+
+        Raises:
+            WireClosed: the slot died; what it did in this epoch does not count.
+        """
+        wire = self._connect()
+        try:
+            wire.send(RUN, pickle.dumps((started, call), 5))
+            wire.flush()
+            kind, _, payload = wire.receive()
+            if kind == NEED_SETUP:
+                wire.send(SETUP, setup())
+                wire.flush()
+                kind, _, payload = wire.receive()
+            if kind == ERROR:
+                raise pickle.loads(payload)
+            for frame in frames:
+                wire.send(FRAME, frame)
+            wire.send(END)
+            wire.flush()
+            while True:
+                kind, number, payload = wire.receive()
+                if kind == FRAME:
+                    yield number, payload
+                elif kind == DONE:
+                    yield -1, payload
+                    return
+                else:
+                    raise pickle.loads(payload)
+        finally:
+            wire.close()
+
+    def retire(self) -> None:
+        """End the slot, if there is one: the job is over."""
+        connection = self._try()
+        if connection is not None:
+            wire = Wire(connection)
+            with contextlib.suppress(WireClosed):
+                wire.send(RETIRE)
+                wire.flush()
+                wire.receive()
+            wire.close()
+
+    def _connect(self) -> Wire:
+        connection = self._try()
+        if connection is None:
+            os.makedirs(self._directory, mode=0o700, exist_ok=True)
+            with open(f"{self._path}.lock", "w") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)  # two tasks may find the slot missing at the same time
+                connection = self._try() or self._start()
+        return Wire(connection)
+
+    def _try(self) -> socket.socket | None:
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            connection.connect(self._path)
+        except OSError:
+            connection.close()
+            return None
+        return connection
+
+    def _start(self) -> socket.socket:
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+        environment.pop("SPARK_BUFFER_SIZE", None)
+        with open(f"{self._path}.log", "ab") as output:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "holdfast.runtime.slot_main", self._path, str(_executor())],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env=environment,
+                start_new_session=True,
+            )
+        until = time.monotonic() + _START_TIMEOUT
+        while time.monotonic() < until:
+            connection = self._try()
+            if connection is not None:
+                return connection
+            if process.poll() is not None:
+                break
+            time.sleep(0.005)  # there is nothing to wait on before the socket exists
+        with open(f"{self._path}.log", errors="replace") as output_read:
+            said = output_read.read()[-2000:]
+        raise WireClosed(f"the task slot {self._path} does not start (exit code {process.poll()}): {said}")
+
+
+def _executor() -> int:
+    """The process whose end is the slot's end: Spark's JVM, the parent of the daemon that forked this worker."""
+    with open(f"/proc/{os.getppid()}/stat") as stat:
+        return int(stat.read().rsplit(")", 1)[1].split()[1])
+
+
+class SlotServer:
+    """The slot's side: serves one task at a time."""
+
+    def __init__(self, path: str, executor: int) -> None:
+        self._path = path
+        self._executor = executor
+        self._started = ""
+        self._host: TaskHost | None = None
+        self._last_call = time.monotonic()
+        self._retired = False
+
+    def serve(self) -> None:
+        """Serve until nobody needs the slot any more."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._path)
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        # Bound under another name first: whoever can connect finds a slot that listens.
+        listener.bind(f"{self._path}.new")
+        listener.listen(16)
+        os.rename(f"{self._path}.new", self._path)
+        listener.settimeout(1.0)
+        inode = os.stat(self._path).st_ino
+        while self._wanted(inode):
+            try:
+                connection, _ = listener.accept()
+            except TimeoutError:
+                continue
+            connection.settimeout(None)
+            wire = Wire(connection)
+            try:
+                self._call(wire)
+            except WireClosed as error:
+                log.info("the task went away: %s", error)
+            finally:
+                wire.close()
+            self._last_call = time.monotonic()
+        self._forget()
+        with contextlib.suppress(FileNotFoundError):
+            if os.stat(self._path).st_ino == inode:
+                os.unlink(self._path)
+
+    def _wanted(self, inode: int) -> bool:
+        if self._retired:
+            return False
+        try:
+            if os.stat(self._path).st_ino != inode:
+                return False  # another slot has taken this one's place
+        except FileNotFoundError:
+            return False  # the job has ended and cleaned up
+        if not os.path.exists(f"/proc/{self._executor}"):
+            return False
+        return time.monotonic() - self._last_call < _IDLE_LIMIT
+
+    def _call(self, wire: Wire) -> None:
+        kind, _, payload = wire.receive()
+        if kind == RETIRE:
+            self._retired = True
+            self._forget()
+            return
+        if kind != RUN:
+            raise WireClosed(f"message {kind} instead of a call")
+        started, call = pickle.loads(payload)
+        try:
+            if started != self._started or self._host is None:
+                wire.send(NEED_SETUP)
+                wire.flush()
+                _, _, setup = wire.receive()
+                self._forget()
+                self._host = TaskHost(setup)
+                self._started = started
+            wire.send(END)
+            wire.flush()
+        except WireClosed:
+            raise
+        except Exception as error:
+            self._forget()
+            wire.send(ERROR, _pickled(error))
+            wire.flush()
+            return
+        report = self._host.run(call, _frames(wire), lambda number, frame: wire.send(FRAME, frame, number))
+        wire.send(DONE, report)
+        wire.flush()
+
+    def _forget(self) -> None:
+        host, self._host = self._host, None
+        self._started = ""
+        if host is not None:
+            host.close()
+
+
+def _frames(wire: Wire) -> Iterator[bytes]:
+    while True:
+        kind, _, payload = wire.receive()
+        if kind != FRAME:
+            return
+        yield payload
+
+
+def _pickled(error: BaseException) -> bytes:
+    try:
+        return pickle.dumps(error, 5)
+    except Exception:  # an exception that cannot travel: its text can
+        return pickle.dumps(RuntimeError(f"{type(error).__name__}: {error}"), 5)
+
+
+class TaskHost:
+    """The subtasks that a slot runs for one start of a job."""
+
+    def __init__(self, setup: bytes) -> None:
+        # Imported here: a Spark worker that only talks to slots does without.
+        import cloudpickle
+
+        from holdfast.checkpoint.storage import Storage
+        from holdfast.runtime.task import Subtask
+
+        self._setup = cloudpickle.loads(setup)
+        config = self._setup.plan.config
+        self._directory = state_directory(config.get("io.tmp.dirs", ""), self._setup.job.job_name)
+        uri = self._setup.job.storage_uri
+        self._storage = Storage.open(uri, self._setup.plan.config)
+        self._uploads = ThreadPoolExecutor(1, thread_name_prefix="materialisation")
+        self._subtask_class = Subtask
+        self._subtasks: dict[tuple[int, int], Any] = {}
+
+    def run(self, call: bytes, frames: Iterator[bytes], send: Any) -> bytes:
+        """Run one task of an epoch; returns the pickled report."""
+        import cloudpickle
+
+        order, vertex_id, number = cloudpickle.loads(call)
+        subtask = self._subtasks.get((vertex_id, number))
+        if subtask is None:
+            vertex = next(v for v in self._setup.plan.vertices if v.id == vertex_id)
+            subtask = self._subtask_class(
+                self._setup, vertex, number, self._storage, self._directory, self._uploads
+            )
+            self._subtasks[(vertex_id, number)] = subtask
+        report = subtask.run(order, frames, send)
+        for _ in frames:
+            continue  # a task that failed has not read them all; the Spark task waits to get rid of them
+        try:
+            return pickle.dumps(report, 5)
+        except Exception:
+            report.error = RuntimeError(f"{type(report.error).__name__}: {report.error}")
+            return pickle.dumps(report, 5)
+
+    def close(self) -> None:
+        """The job has ended or begins anew."""
+        for subtask in self._subtasks.values():
+            subtask.close()
+        self._uploads.shutdown(wait=True, cancel_futures=True)
+
+

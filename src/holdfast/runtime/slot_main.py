@@ -1,0 +1,27 @@
+"""The entry point of a task slot's process: ``python -m holdfast.runtime.slot_main SOCKET EXECUTOR_PID``."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+
+from holdfast.runtime.slot import SlotServer
+
+
+def main() -> None:
+    """Serve as a slot until nobody needs it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's; the slot ends when the job does
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    path, executor = sys.argv[1], int(sys.argv[2])
+    try:
+        SlotServer(path, executor).serve()
+    except Exception:
+        logging.getLogger("holdfast.slot").exception("the slot failed")
+        os._exit(1)
+    os._exit(0)  # threads of client libraries must not keep it
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,177 @@
+"""Spark: the only module that knows it. From an epoch's order to the reports of its tasks, as one Spark job.
+
+Each level of the plan is a stage. Its tasks pass their frames through the task slots of their partitions; Spark moves
+the frames between the stages, retries tasks that die, and prefers the host where a partition's slot is.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import cloudpickle
+from pyspark import RDD, SparkContext
+from pyspark.sql import SparkSession
+
+from holdfast.runtime.frames import HEADER_SIZE, REPORT, pack_frame, unpack_header
+from holdfast.runtime.order import EpochOrder, JobSetup, TaskReport
+from holdfast.runtime.plan import JobPlan
+from holdfast.runtime.slot import SlotClient, slot_directory
+
+__all__ = ["SparkExecutor", "local_session"]
+
+log = logging.getLogger(__name__)
+
+
+def local_session(name: str, config: dict[str, str]) -> SparkSession:
+    """The active session, or a new local one with as many cores as the machine has."""
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        return active
+    # The workers are this Python, with its packages, unless the user says otherwise.
+    os.environ.setdefault("PYSPARK_PYTHON", config.get("python.executable", sys.executable))
+    builder = SparkSession.builder.appName(name).master(config.get("spark.master", "local[*,4]"))
+    defaults = {
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.adaptive.enabled": "false",
+        # One job an epoch for months: the past must go away by itself.
+        "spark.cleaner.periodicGC.interval": "2min",
+        "spark.ui.retainedJobs": "200",
+        "spark.ui.retainedStages": "200",
+        "spark.ui.retainedTasks": "2000",
+        "spark.log.level": "ERROR",
+        "spark.shuffle.compress": "false",
+        "spark.locality.wait": "0s" if config.get("spark.master", "local").startswith("local") else "3s",
+    }
+    for key, value in {**defaults, **{k: v for k, v in config.items() if k.startswith("spark.")}}.items():
+        if key != "spark.master":
+            builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def _identity(partition: int) -> int:
+    return partition
+
+
+class _LevelTask:
+    """What Spark runs for one partition of a level: passes frames to the slot and back. Pickled with every epoch."""
+
+    def __init__(self, executor: SparkExecutor, level: int, calls: list[bytes]) -> None:
+        self._level = level
+        self._calls = calls
+        self._root = executor.root
+        self._job_id = executor.job_id
+        self._started = executor.started
+        self._setup = executor.setup_broadcast
+
+    def __call__(self, partition: int, items: Iterable[Any]) -> Iterator[tuple[int, bytes]]:
+        """Run the task of ``partition``: its frames for the next stage, by partition; at last its report."""
+        client = SlotClient(slot_directory(self._root, self._job_id), partition)
+        passing: list[tuple[int, bytes]] = []
+
+        def mine() -> Iterator[bytes]:
+            for _, frame in items:
+                if not frame:
+                    continue
+                header = unpack_header(frame)
+                if header.kind != REPORT and header.level == self._level:
+                    yield frame
+                else:
+                    passing.append((header.partition, frame))
+
+        for target, payload in client.run(self._started, lambda: self._setup.value, self._calls[partition], mine()):
+            if target >= 0:
+                yield target, payload
+            else:
+                yield 0, pack_frame(REPORT, 0, 0, 0, 0, 0, payload)
+        yield from passing
+
+
+class SparkExecutor:
+    """Runs epochs as Spark jobs."""
+
+    def __init__(self, session: SparkSession, setup: JobSetup) -> None:
+        self._context: SparkContext = session.sparkContext
+        self._plan: JobPlan = setup.plan
+        self.root = setup.plan.config.get("io.tmp.dirs", "")
+        self.job_id = setup.job.job_id
+        self.started = setup.started
+        self.setup_broadcast = self._context.broadcast(cloudpickle.dumps(setup))
+        self._name = setup.job.job_name
+        self._widths = [sum(v.parallelism for v in setup.plan.at(level)) for level in range(setup.plan.levels)]
+        # One anchor a level: a cached RDD whose partitions stay where they are. United with the shuffled frames by the
+        # same partitioner it keeps each partition's task on the host that has its slot.
+        self._anchors = [self._anchor(width) for width in self._widths]
+        self._group = f"holdfast-{setup.job.job_id}"
+
+    def _anchor(self, width: int) -> RDD[Any]:
+        anchor = self._context.parallelize([(p, b"") for p in range(width)], width).partitionBy(width, _identity)
+        anchor.setName(f"{self._name}: placement").cache()
+        anchor.count()
+        return anchor
+
+    def run(self, order: EpochOrder) -> list[TaskReport]:
+        """Run an epoch; returns the reports of all its tasks that got through."""
+        self._context.setJobGroup(self._group, self._describe(order), interruptOnCancel=True)
+        self._context.setLocalProperty("callSite.short", f"{self._name}: epoch {order.epoch}")
+        frames = None
+        for level, width in enumerate(self._widths):
+            calls = [
+                cloudpickle.dumps((self._part_of(order, (v.id, n)), v.id, n))
+                for v in self._plan.at(level)
+                for n in range(v.parallelism)
+            ]
+            anchor = self._anchors[level]
+            if frames is not None:
+                anchor = self._context.union([anchor, frames.partitionBy(width, _identity)])
+            names = ", ".join(v.name for v in self._plan.at(level))
+            frames = anchor.mapPartitionsWithIndex(_LevelTask(self, level, calls)).setName(names[:200])
+        assert frames is not None
+        collected = frames.collect()
+        reports = []
+        for _, frame in collected:
+            if unpack_header(frame).kind == REPORT:
+                reports.append(pickle.loads(memoryview(frame)[HEADER_SIZE:]))
+        return reports
+
+    @staticmethod
+    def _part_of(order: EpochOrder, task: tuple[int, int]) -> EpochOrder:
+        """The order as one task needs it."""
+        return replace(
+            order,
+            tokens={task: order.tokens[task]} if task in order.tokens else {},
+            sources={task: order.sources[task]} if task in order.sources else {},
+        )
+
+    def _describe(self, order: EpochOrder) -> str:
+        again = f", run {order.run + 1}" if order.run else ""
+        return f"{self._name}: epoch {order.epoch}{again}: " + " => ".join(
+            ", ".join(v.name for v in self._plan.at(level)) for level in range(self._plan.levels)
+        )
+
+    def cancel(self) -> None:
+        """Stop the epoch that is running."""
+        self._context.cancelJobGroup(self._group)
+
+    def close(self) -> None:
+        """End the job's slots and free what Spark keeps for it."""
+        root, job_id = self.root, self.job_id
+
+        def retire(partition: int, items: Iterable[Any]) -> Iterator[int]:
+            SlotClient(slot_directory(root, job_id), partition).retire()
+            return iter(())
+
+        try:
+            self._context.setJobGroup(self._group, f"{self._name}: end of the job")
+            widest = max(self._widths)
+            self._anchors[self._widths.index(widest)].mapPartitionsWithIndex(retire).collect()
+        except Exception:
+            log.warning("the task slots could not be told that the job is over; they end by themselves", exc_info=True)
+        for anchor in self._anchors:
+            anchor.unpersist()
+        self.setup_broadcast.destroy()

@@ -1,0 +1,57 @@
+"""From the tasks' reports to the job's metrics. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from holdfast.metrics.stats import EpochStats, VertexStats
+from holdfast.metrics.user import merge
+from holdfast.runtime.order import TaskReport
+from holdfast.runtime.plan import JobPlan
+
+__all__ = ["epoch_stats"]
+
+
+def epoch_stats(
+    plan: JobPlan,
+    epoch: int,
+    started_ms: int,
+    seconds: float,
+    reports: Sequence[TaskReport],
+    phases: Mapping[str, float],
+    backlog: Mapping[str, int],
+) -> EpochStats:
+    """What the epoch did, for the metrics."""
+    vertices = []
+    for vertex in plan.vertices:
+        tasks = [r for r in reports if r.task[0] == vertex.id]
+        vertices.append(
+            VertexStats(
+                id=f"{vertex.id:032x}",
+                name=vertex.name,
+                parallelism=vertex.parallelism,
+                records_in=sum(r.records_in for r in tasks),
+                records_out=sum(r.records_out for r in tasks),
+                busy_ms=1000 * sum(r.busy_seconds for r in tasks),
+                late_dropped=sum(r.late_dropped for r in tasks),
+            )
+        )
+    sources = {v.id for v in plan.vertices if v.source is not None}
+    stateful = [r.restored for r in reports if r.restored is not None]
+    longest: dict[str, float] = dict(phases)
+    for report in reports:
+        for name, spent in report.phases.items():
+            longest[f"task.{name}"] = max(longest.get(f"task.{name}", 0.0), spent)
+    return EpochStats(
+        epoch=epoch,
+        started_ms=started_ms,
+        duration_ms=1000 * seconds,
+        records_in=sum(r.records_in for r in reports if r.task[0] in sources),
+        records_out=sum(r.records_out for r in reports),
+        phases=longest,
+        watermark=min((r.watermark for r in reports), default=-(2**63)),
+        backlog=backlog,
+        vertices=tuple(vertices),
+        local_state_share=sum(stateful) / len(stateful) if stateful else None,
+        user_metrics=merge(r.user_metrics for r in reports),
+    )

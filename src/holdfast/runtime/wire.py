@@ -1,0 +1,69 @@
+"""Messages between a Spark task and its task slot: length-prefixed, over a Unix socket."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from typing import IO
+
+__all__ = ["DONE", "END", "ERROR", "FRAME", "NEED_SETUP", "RETIRE", "RUN", "SETUP", "Wire", "WireClosed"]
+
+RUN, SETUP, FRAME, END, NEED_SETUP, DONE, ERROR, RETIRE = range(8)
+
+_HEAD = struct.Struct("<BII")
+_BUFFER = 1 << 20
+
+
+class WireClosed(ConnectionError):
+    """The other side has gone."""
+
+
+class Wire:
+    """One connection. A message is a kind, a number (a partition, where it matters) and bytes."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._in: IO[bytes] = connection.makefile("rb", _BUFFER)
+        self._out: IO[bytes] = connection.makefile("wb", _BUFFER)
+
+    def send(self, kind: int, payload: bytes = b"", number: int = 0) -> None:
+        """Queue a message; `flush` sends it."""
+        try:
+            self._out.write(_HEAD.pack(kind, number, len(payload)))
+            self._out.write(payload)
+        except OSError as error:
+            raise WireClosed(str(error)) from error
+
+    def flush(self) -> None:
+        """Send what is queued."""
+        try:
+            self._out.flush()
+        except OSError as error:
+            raise WireClosed(str(error)) from error
+
+    def receive(self) -> tuple[int, int, bytes]:
+        """The next message: kind, number, payload.
+
+        Raises:
+            WireClosed: the other side closed the connection or died.
+        """
+        try:
+            head = self._in.read(_HEAD.size)
+            if len(head) < _HEAD.size:
+                raise WireClosed("the connection was closed")
+            kind, number, size = _HEAD.unpack(head)
+            payload = self._in.read(size)
+        except OSError as error:
+            raise WireClosed(str(error)) from error
+        if len(payload) < size:
+            raise WireClosed("the connection was closed within a message")
+        return kind, number, payload
+
+    def close(self) -> None:
+        """Close the connection."""
+        for stream in (self._out, self._in):
+            try:
+                stream.close()
+            except OSError:
+                continue  # the other side went first; nothing is lost that anyone waits for
+        self._connection.close()
