@@ -1,0 +1,196 @@
+"""The live view: what the job's REST API tells, what its two outputs say. On a terminal a screen, else plain lines."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from typing import Any, TextIO
+
+from rich.columns import Columns
+from rich.console import Console, Group
+from rich.live import Live
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+__all__ = ["METRICS", "Figures", "PlainView", "RichView", "view_for"]
+
+METRICS = (
+    "numRecordsInPerSecond",
+    "numRecordsIn",
+    "epochDuration",
+    "checkpointDuration",
+    "stateSizeBytes",
+    "lastCheckpointSize",
+    "currentInputWatermark",
+    "lastCompletedCheckpointId",
+)
+"""What the view asks the metrics endpoint for."""
+
+_ALERTS_SHOWN = 10
+_MERCHANTS_SHOWN = 5
+
+
+@dataclass
+class Figures:
+    """What there is to show."""
+
+    url: str = ""
+    status: str = "CREATED"
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    planted: int = 0
+    """Episodes of fraud that the generator planted, as far as the job has seen them begin."""
+    caught: int = 0
+    """Those with an alert."""
+    false_alerts: int = 0
+    """Alerts about payments without fraud."""
+    by_rule: Mapping[str, int] = field(default_factory=dict)
+    """Alerts of each rule."""
+    latest: deque[Mapping[str, Any]] = field(default_factory=lambda: deque(maxlen=_ALERTS_SHOWN))
+    minute: int = 0
+    """Start of the latest minute with totals, ms."""
+    totals: dict[str, tuple[int, float]] = field(default_factory=dict)
+    """Merchant -> payments and their sum, of that minute."""
+    total_lines: int = 0
+
+    @property
+    def alerts(self) -> int:
+        """All alerts since the job was started."""
+        return sum(self.by_rule.values())
+
+    @property
+    def precision(self) -> float | None:
+        """Share of the alerts that are about planted fraud."""
+        return (self.alerts - self.false_alerts) / self.alerts if self.alerts else None
+
+    @property
+    def recall(self) -> float | None:
+        """Share of the planted episodes that raised an alert."""
+        return min(self.caught / self.planted, 1.0) if self.planted else None
+
+    def take_alerts(self, alerts: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+        """Remember the latest of these; returns all."""
+        new = list(alerts)
+        self.latest.extend(new)
+        return new
+
+    def take_totals(self, totals: Iterable[Mapping[str, Any]]) -> None:
+        """Take in payments per merchant and minute; the latest minute is kept."""
+        for line in totals:
+            self.total_lines += 1
+            if line["minute_ms"] > self.minute:
+                self.minute, self.totals = line["minute_ms"], {}
+            if line["minute_ms"] == self.minute:
+                self.totals[line["merchant"]] = (line["payments"], line["sum"])
+
+
+class PlainView:
+    """A line a second, and one an alert: for pipes, logs and CI."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+        self._due = 0.0
+
+    def __enter__(self) -> PlainView:
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self._out.flush()
+
+    def show(self, figures: Figures, new_alerts: Iterable[Mapping[str, Any]]) -> None:
+        """Print what is new."""
+        for alert in list(new_alerts)[-_ALERTS_SHOWN:]:
+            self.note(f"ALERT {_time(alert['ts_ms'])} {alert['customer']} {alert['rule']}: {alert['detail']}")
+        if time.monotonic() >= self._due:
+            self._due = time.monotonic() + 1
+            self.note("  ".join(f"{name} {value}" for name, value in _rows(figures)))
+
+    def note(self, text: str) -> None:
+        """Print a line."""
+        print(text, file=self._out, flush=True)
+
+
+class RichView:
+    """A screen that is redrawn in place."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._console = Console(file=out)
+        self._live = Live(console=self._console, auto_refresh=False, transient=False)
+
+    def __enter__(self) -> RichView:
+        self._live.start()
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self._live.stop()
+
+    def show(self, figures: Figures, new_alerts: Iterable[Mapping[str, Any]]) -> None:
+        """Redraw."""
+        self._live.update(self._screen(figures), refresh=True)
+
+    def note(self, text: str) -> None:
+        """Print a line above the screen."""
+        self._console.print(text, highlight=False, markup=False)
+
+    def _screen(self, figures: Figures) -> Group:
+        job = Table.grid(padding=(0, 2))
+        for name, value in _rows(figures):
+            job.add_row(Text(name, style="dim"), Text(value, style="bold"))
+        totals = Table.grid(padding=(0, 2))
+        top = sorted(figures.totals.items(), key=lambda item: -item[1][1])[:_MERCHANTS_SHOWN]
+        for merchant, (payments, amount) in top:
+            totals.add_row(merchant, f"{payments:,}", f"{amount:,.2f}")
+        if not top:
+            totals.add_row(Text("the first minute is not over yet", style="dim"))
+        minute = f"payments per merchant, {_time(figures.minute)}" if figures.minute else "payments per merchant"
+        alerts = Table.grid(padding=(0, 2))
+        for alert in reversed(figures.latest):
+            mark = Text("planted", style="green") if alert["planted"] else Text("no fraud", style="red")
+            alerts.add_row(
+                _time(alert["ts_ms"]), alert["customer"], Text(alert["rule"], style="bold"), mark, alert["detail"]
+            )
+        rules = "  ".join(f"{rule} {count:,}" for rule, count in sorted(figures.by_rule.items()))
+        return Group(
+            Columns([Panel(job, title="Holdfast on Spark"), Panel(totals, title=minute)]),
+            Panel(alerts, title="latest alerts", subtitle=rules or None),
+            Text(f"metrics: {figures.url}   Ctrl-C stops; the next start resumes", style="dim"),
+        )
+
+
+def view_for(out: TextIO = sys.stdout) -> PlainView | RichView:
+    """The view that fits where the output goes."""
+    return RichView(out) if out.isatty() else PlainView(out)
+
+
+def _rows(figures: Figures) -> list[tuple[str, str]]:
+    def number(name: str, shape: str = "{:,.0f}", factor: float = 1) -> str:
+        value = figures.metrics.get(name)
+        return "-" if value is None else shape.format(value * factor)
+
+    state = number("stateSizeBytes", "{:,.1f} MB", 1e-6), number("lastCheckpointSize", "{:,.2f} MB", 1e-6)
+    watermark = figures.metrics.get("currentInputWatermark", -1)
+    return [
+        ("job", figures.status.lower()),
+        ("events/s", number("numRecordsInPerSecond")),
+        ("events", number("numRecordsIn")),
+        ("epoch", number("epochDuration", "{:,.0f} ms")),
+        ("checkpoint", f"{number('lastCompletedCheckpointId')} in {number('checkpointDuration', '{:,.0f} ms')}"),
+        ("state", f"{state[0]} (+{state[1]})"),
+        ("watermark", _time(int(watermark)) if watermark > 0 else "-"),
+        ("alerts", f"{figures.alerts:,}"),
+        ("precision", _percent(figures.precision)),
+        ("recall", f"{_percent(figures.recall)} of {figures.planted:,} planted"),
+        ("totals", f"{figures.total_lines:,}"),
+    ]
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{share:.1%}"
+
+
+def _time(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1000, tz=timezone.utc).strftime("%H:%M:%S")
