@@ -141,7 +141,7 @@ class Storage:
 
     def locate(self, path: str) -> str:
         """The full name of an object, for messages."""
-        return f"{self.uri.rstrip('/')}/{path}"
+        return f"{self.uri}{path}" if self.uri.endswith("/") else f"{self.uri}/{path}"
 
     def put(self, path: str, data: Data) -> None:
         """Put an object. The path must be unique to this attempt: a repetition of the call overwrites.

@@ -1,0 +1,111 @@
+"""FaultyStorage: a store that fails on cue, between `Storage` with its retries and the real store.
+
+>>> from holdfast.checkpoint.storage import RetryPolicy, Storage
+>>> from holdfast.testing.memory_store import MemoryStore
+>>> faulty = FaultyStorage(MemoryStore())
+>>> faulty.on_call(1, "put_new", Fault.LOST_ANSWER)
+>>> storage = Storage(faulty, RetryPolicy(budget=1, first_delay=0))
+>>> storage.put_new("a", b"mine")
+>>> faulty.calls
+['put_new a', 'put_new a', 'get a']
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from enum import Enum
+from typing import TypeVar
+
+from holdfast.checkpoint.storage import Data, ObjectStore, Unavailable
+from holdfast.errors import StorageError
+
+__all__ = ["Fault", "FaultyStorage"]
+
+T = TypeVar("T")
+
+
+class Fault(Enum):
+    """What goes wrong with a call."""
+
+    UNAVAILABLE = "the call has no effect; 503"
+    LOST_ANSWER = "the call takes effect; its answer is lost"
+    REFUSED = "the call has no effect; repeating it would not help"
+
+
+class FaultyStorage:
+    """An `ObjectStore` around another. ``calls`` lists what was called, as ``method path``.
+
+    Args:
+        store: Does what is not made to fail.
+        decide: Called before each call with the method's name and the path (the first of them for ``delete``);
+            returns what goes wrong, or None. It may also block, to hold a call back.
+    """
+
+    def __init__(self, store: ObjectStore, decide: Callable[[str, str], Fault | None] | None = None) -> None:
+        self._store = store
+        self._decide = decide
+        self._lock = threading.Lock()
+        self._counts: Counter[str] = Counter()
+        self._planned: dict[tuple[str, int], Fault] = {}
+        self._delays: dict[str, float] = {}
+        self.calls: list[str] = []
+
+    def on_call(self, n: int, method: str, fault: Fault) -> None:
+        """Let the ``n``-th call of a method from now on (1 is the next) go wrong."""
+        with self._lock:
+            self._planned[method, self._counts[method] + n] = fault
+
+    def delay(self, method: str, seconds: float) -> None:
+        """Let all calls of a method wait before they take effect."""
+        self._delays[method] = seconds
+
+    @property
+    def uri(self) -> str:
+        """The real store's."""
+        return self._store.uri
+
+    def put(self, path: str, data: Data) -> None:
+        """Put an object, unless it is to fail."""
+        self._call("put", path, lambda: self._store.put(path, data))
+
+    def put_new(self, path: str, data: Data) -> None:
+        """Put an object if none is there, unless it is to fail."""
+        self._call("put_new", path, lambda: self._store.put_new(path, data))
+
+    def get(self, path: str) -> bytes:
+        """The object's content, unless it is to fail."""
+        return self._call("get", path, lambda: self._store.get(path))
+
+    def size(self, path: str) -> int:
+        """The object's size, unless it is to fail."""
+        return self._call("size", path, lambda: self._store.size(path))
+
+    def list(self, prefix: str) -> list[str]:
+        """The paths that begin with ``prefix``, unless it is to fail."""
+        return self._call("list", prefix, lambda: self._store.list(prefix))
+
+    def delete(self, paths: Iterable[str]) -> None:
+        """Delete objects, unless it is to fail."""
+        every = list(paths)
+        self._call("delete", every[0] if every else "", lambda: self._store.delete(every))
+
+    def _call(self, method: str, path: str, run: Callable[[], T]) -> T:
+        with self._lock:
+            self._counts[method] += 1
+            fault = self._planned.pop((method, self._counts[method]), None)
+            self.calls.append(f"{method} {path}")
+        if fault is None and self._decide is not None:
+            fault = self._decide(method, path)
+        if method in self._delays:
+            time.sleep(self._delays[method])
+        if fault is Fault.UNAVAILABLE:
+            raise Unavailable(f"injected: {method} {path}: 503 Slow Down")
+        if fault is Fault.REFUSED:
+            raise StorageError(f"injected: {method} {path}: refused")
+        result = run()
+        if fault is Fault.LOST_ANSWER:
+            raise Unavailable(f"injected: {method} {path}: the answer was lost")
+        return result

@@ -1,0 +1,54 @@
+"""An object store in memory, for tests of what stands on a `Storage`."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+
+from holdfast.checkpoint.storage import AlreadyExists, Data, NotFound
+
+__all__ = ["MemoryStore"]
+
+
+class MemoryStore:
+    """Objects in a dict. Its calls are atomic, as those of a real store are."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, bytes] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def uri(self) -> str:
+        """What the paths are relative to."""
+        return "memory:"
+
+    def put(self, path: str, data: Data) -> None:
+        """Put an object, replacing one that is there."""
+        self.objects[path] = bytes(data)
+
+    def put_new(self, path: str, data: Data) -> None:
+        """Put an object if none is there."""
+        with self._lock:
+            if path in self.objects:
+                raise AlreadyExists(f"memory:/{path}: exists already")
+            self.objects[path] = bytes(data)
+
+    def get(self, path: str) -> bytes:
+        """The object's content."""
+        try:
+            return self.objects[path]
+        except KeyError:
+            raise NotFound(f"memory:/{path}: no such object") from None
+
+    def size(self, path: str) -> int:
+        """The object's size in bytes."""
+        return len(self.get(path))
+
+    def list(self, prefix: str) -> list[str]:
+        """The paths that begin with ``prefix``."""
+        return [path for path in list(self.objects) if path.startswith(prefix)]
+
+    def delete(self, paths: Iterable[str]) -> None:
+        """Delete objects; those that do not exist are no error."""
+        for path in paths:
+            self.objects.pop(path, None)

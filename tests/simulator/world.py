@@ -1,0 +1,244 @@
+"""The surroundings of a simulated job: chance, a store that misbehaves, a transactional broker.
+
+Everything that happens outside a process goes through `World.hazard`: there the process may crash, other processes
+may run on (so that this one seems paused), and what is under way in the network may arrive.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Generator, Iterable
+
+from holdfast.checkpoint.metadata import CheckpointMetadata, Completed, decode_entry
+from holdfast.checkpoint.paths import JobPaths
+from holdfast.checkpoint.storage import AlreadyExists, Data, RetryPolicy, Storage, Unavailable
+from holdfast.errors import HoldfastError
+from holdfast.testing.memory_store import MemoryStore
+
+Process = Generator[None, None, None]
+
+
+class Crash(BaseException):
+    """The process dies here."""
+
+
+class ProducerFenced(HoldfastError):
+    """A later generation owns the output."""
+
+
+class BrokerTimeout(HoldfastError):
+    """No answer; the call may have taken effect."""
+
+
+class World:
+    """Chance and time, and the processes that live."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.paths = JobPaths.of("simulated")
+        self.calm = False
+        self.time = 0.0
+        self.rates = {
+            name: self.random.choice((0.0, 0.0, high / 4, high))
+            for name, high in (
+                ("crash", 0.02),
+                ("switch", 0.25),
+                ("unavailable", 0.08),
+                ("lost", 0.08),
+                ("delayed", 0.06),
+                ("stale listing", 0.5),
+                ("corrupt", 0.3),
+                ("task", 0.3),
+            )
+        }
+        self.processes: list[Process] = []
+        self.running: set[int] = set()
+        self.backups: dict[str, bytes] = {}
+        self.in_flight: list[Callable[[], None]] = []
+        self.outage_until = 0.0
+        self.store = SimulatedStore(self)
+        self.broker = Broker(self)
+
+    def chance(self, name: str) -> bool:
+        return not self.calm and self.random.random() < self.rates[name]
+
+    def storage(self) -> Storage:
+        """A process's own access to the store."""
+
+        def sleep(seconds: float) -> None:
+            self.time += seconds
+
+        return Storage(self.store, RetryPolicy(budget=3.0), sleep=sleep, clock=lambda: self.time)
+
+    def hazard(self) -> None:
+        """Something may happen between two steps of a process."""
+        self.time += 0.01
+        if self.calm:
+            return
+        if self.chance("switch"):
+            if self.in_flight and self.random.random() < 0.5:
+                self.in_flight.pop(self.random.randrange(len(self.in_flight)))()
+            else:
+                for _ in range(self.random.choice((1, 1, 3, 30))):
+                    self.step_any()
+        if self.chance("crash"):
+            raise Crash
+
+    def step_any(self) -> bool:
+        """Let one of the processes that are not in the middle of something go one step further."""
+        idle = [p for p in self.processes if id(p) not in self.running]
+        if not idle:
+            return False
+        process = self.random.choice(idle)
+        self.running.add(id(process))
+        try:
+            next(process)
+        except (StopIteration, Crash):
+            self.processes.remove(process)
+        finally:
+            self.running.discard(id(process))
+        return True
+
+
+class SimulatedStore(MemoryStore):
+    """A store that is slow, forgets to answer, and whose listings lag behind. It notes the true log."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self._world = world
+        self._deleted: list[str] = []
+        self.completed: dict[int, CheckpointMetadata] = {}
+        """All that ever were."""
+        self.newest: CheckpointMetadata | None = None
+        """The one that a driver that starts now goes on from."""
+        self.log_end = 0
+
+    def put(self, path: str, data: Data) -> None:
+        self._change(lambda: MemoryStore.put(self, path, data))
+
+    def put_new(self, path: str, data: Data) -> None:
+        def run() -> None:
+            MemoryStore.put_new(self, path, data)
+            position = self._world.paths.parse_log_entry(path)
+            if position == self.log_end + 1:
+                self.log_end = position
+                entry = decode_entry(bytes(data), path)
+                if isinstance(entry, Completed):
+                    self.completed[position] = entry.checkpoint
+                    self.newest = entry.checkpoint
+                else:
+                    self.newest = self.completed.get(entry.restored)
+
+        self._change(run)
+
+    def get(self, path: str) -> bytes:
+        self._before()
+        return super().get(path)
+
+    def list(self, prefix: str) -> list[str]:
+        self._before()
+        found = super().list(prefix)
+        if self._world.chance("stale listing"):
+            keep = self._world.random.random()
+            found = [path for path in found if self._world.random.random() < keep]
+            found += [path for path in self._deleted[-50:] if path.startswith(prefix)]
+        return found
+
+    def delete(self, paths: Iterable[str]) -> None:
+        every = list(paths)
+
+        def run() -> None:
+            for path in every:
+                needed = {file.path for file in self.newest.files()} if self.newest else set()
+                assert path not in needed, f"deleted, but needed: {path}"
+                MemoryStore.delete(self, [path])
+                self._deleted.append(path)
+
+        self._change(run)
+
+    def _before(self) -> None:
+        world = self._world
+        world.hazard()
+        if not world.calm and world.time < world.outage_until:
+            raise Unavailable("outage")
+        if world.chance("unavailable"):
+            if world.random.random() < 0.1:
+                world.outage_until = world.time + world.random.choice((1.0, 5.0))
+            raise Unavailable("503")
+
+    def _change(self, run: Callable[[], None]) -> None:
+        world = self._world
+        self._before()
+        if world.chance("delayed"):
+            world.in_flight.append(lambda: _late(run))
+            raise Unavailable("time-out; the request is still under way")
+        run()
+        world_lost = world.chance("lost")
+        world.hazard()
+        if world_lost:
+            raise Unavailable("the answer was lost")
+
+
+def _late(run: Callable[[], None]) -> None:
+    try:
+        run()
+    except AlreadyExists:
+        return  # nobody waits for the answer
+
+
+class Broker:
+    """Transactions: open, prepared, committed, aborted. Committed output is visible, in the order of the commits."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.transactions: dict[str, tuple[int, int, str, list[tuple[int, int]]]] = {}
+        """Per name: generation, epoch, status, records."""
+        self.visible: list[tuple[int, int]] = []
+        self._fence = 0
+
+    def begin(self, name: str, generation: int, epoch: int) -> None:
+        self._call(generation)
+        self.transactions[name] = (generation, epoch, "open", [])
+
+    def prepare(self, name: str, records: list[tuple[int, int]]) -> None:
+        generation, epoch, status, _ = self.transactions[name]
+        self._call(generation)
+        if status != "open":
+            raise ProducerFenced(name)
+        self.transactions[name] = (generation, epoch, "prepared", records)
+
+    def commit(self, name: str, by: int) -> None:
+        generation, epoch, status, records = self.transactions[name]
+        self._world.hazard()
+        if status == "committed":
+            return
+        if by < self._fence:
+            raise ProducerFenced(name)
+        assert status == "prepared", f"{name} is in a completed checkpoint, but {status}"
+        self.transactions[name] = (generation, epoch, "committed", [])
+        self.visible += records
+        self._answer()
+
+    def fence(self, generation: int) -> None:
+        """From now on nothing of earlier generations begins, prepares or commits."""
+        self._call(generation)
+        self._fence = generation
+
+    def abort_others(self, names: set[str], by: int, up_to_epoch: int | None) -> None:
+        """Abort what is not committed, is of this generation or an earlier one, and is not named."""
+        for name, (generation, epoch, status, _) in list(self.transactions.items()):
+            old = generation < by or (generation == by and up_to_epoch is not None and epoch <= up_to_epoch)
+            if old and status in ("open", "prepared") and name not in names:
+                self._call(by)
+                if self.transactions[name][2] in ("open", "prepared"):
+                    self.transactions[name] = (generation, epoch, "aborted", [])
+
+    def _call(self, generation: int) -> None:
+        self._world.hazard()
+        if generation < self._fence:
+            raise ProducerFenced(f"generation {generation} is fenced by {self._fence}")
+        self._answer()
+
+    def _answer(self) -> None:
+        if self._world.chance("lost"):
+            raise BrokerTimeout("no answer")
