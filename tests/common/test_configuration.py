@@ -141,7 +141,8 @@ def test_an_enumeration_option_takes_its_members_names() -> None:
 def test_the_execution_config_writes_through() -> None:
     conf = Configuration()
     config = ExecutionConfig(conf)
-    assert (config.get_parallelism(), config.get_max_parallelism(), config.get_auto_watermark_interval()) == (-1, -1, 200)
+    assert (config.get_parallelism(), config.get_max_parallelism()) == (-1, -1)
+    assert config.get_auto_watermark_interval() == 200
     config.set_parallelism(4).set_max_parallelism(256).set_auto_watermark_interval(50)
     config.set_global_job_parameters({"rules": "a:1,b", "n": 3}).disable_auto_generated_uids().enable_object_reuse()
     assert conf.get_integer("parallelism.default", 0) == 4

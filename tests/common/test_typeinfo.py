@@ -25,6 +25,8 @@ from holdfast.errors import IncompatibleState
 
 GOLDEN = Path(__file__).parent / "golden" / "type_snapshots_v1.json"
 
+GOLDEN_VALUES = Path(__file__).parent / "golden" / "values_v1.json"
+
 
 def stored(type_info: TypeInformation, value: object) -> object:
     """The value after a round trip through its stored form."""
@@ -143,6 +145,29 @@ def test_snapshots_of_version_1_are_read_and_written_as_ever() -> None:
     assert {name: TypeInformation.from_dict(s) for name, s in golden.items()} == golden_types()
 
 
+def golden_values() -> dict[str, object]:
+    day, time = datetime.date(2026, 1, 31), datetime.time(12, 30, 1, 500_000)
+    simple: dict[str, object] = {"STRING": "\u20b9", "BYTE": -1, "BOOLEAN": True, "SHORT": 300, "INT": -70000}
+    simple |= {"LONG": 2**63 - 1, "FLOAT": 1.5, "DOUBLE": -0.1, "CHAR": "x", "BIG_INT": -(2**70)}
+    simple |= {"BIG_DEC": Decimal("1.10"), "INSTANT": Instant(-1, 5), "SQL_DATE": day, "SQL_TIME": time}
+    simple |= {"SQL_TIMESTAMP": datetime.datetime.combine(day, time), "ROW": Row(f0=1, f1=None)}
+    simple |= {"ROW_NAMED": Row.of_values([1, "a"], ["id", "name"], RowKind.DELETE), "TUPLE": (1, [0.5, None])}
+    return simple | {
+        "MAP": {"a": 1, "b": None},
+        "PRIMITIVE_ARRAY": b"hi",
+        "BASIC_ARRAY": [1, None],
+        "OBJECT_ARRAY": [Decimal(5)],
+    }
+
+
+def test_values_of_version_1_are_read_and_written_as_ever() -> None:
+    types_by_name = golden_types()
+    for name, data in json.loads(GOLDEN_VALUES.read_text()).items():
+        type_info, value = types_by_name[name], golden_values()[name]
+        assert msgspec.msgpack.encode(type_info.encode(value)).hex() == data
+        assert type_info.decode(msgspec.msgpack.decode(bytes.fromhex(data), type=type_info.annotation)) == value
+
+
 @pytest.mark.parametrize("snapshot", [{"version": 2, "type": "LONG"}, {"version": 1, "type": "NEWER"}, {}])
 def test_a_snapshot_of_a_later_release_is_refused(snapshot: dict[str, object]) -> None:
     with pytest.raises(IncompatibleState, match="serializer snapshot"):
@@ -215,6 +240,8 @@ LONE = chr(0xD800)
         (Types.TUPLE([Types.LONG()]), [1], TypeError, "TUPLE does not take"),
         (Types.TUPLE([Types.LONG()]), Row(1), TypeError, "return a tuple"),
         (Types.TUPLE([Types.LONG()]), (1, 2), ValueError, "1 fields, got 2"),
+        (Types.TUPLE([Types.LONG(), Types.STRING()]), (1, None), TypeError, "field 1: STRING does not take None"),
+        (Types.ROW([Types.LONG(), Types.STRING()]), Row(None, 2), TypeError, "field f1: STRING does not take 2"),
         (Types.TUPLE([Types.LONG(), Types.STRING()]), (1, 2), TypeError, "field 1: STRING does not take 2"),
         (Types.LIST(Types.LONG()), "ab", TypeError, "pass a list"),
         (Types.LIST(Types.LONG()), ["x"], TypeError, "element of LIST: LONG"),

@@ -357,7 +357,7 @@ def test_presets_give_rocksdbs_options() -> None:
 
 def test_wrong_backend_settings_are_refused() -> None:
     backend = EmbeddedRocksDBStateBackend()
-    with pytest.raises(ConfigurationError, match="block.cache-size: expected a memory size"):
+    with pytest.raises(ConfigurationError, match=r"block\.cache-size: expected a memory size"):
         backend.set_option(RocksDBOptions.BLOCK_CACHE_SIZE, "lots")
     with pytest.raises(ConfigurationError, match="local directory"):
         backend.set_db_storage_paths("s3://x")

@@ -124,9 +124,7 @@ class CheckpointingOptions:
 
     INTERVAL = _key("execution.checkpointing.interval").duration_type().no_default_value()
     MODE = (
-        _key("execution.checkpointing.mode")
-        .enum_type(CheckpointingMode)
-        .default_value(CheckpointingMode.EXACTLY_ONCE)
+        _key("execution.checkpointing.mode").enum_type(CheckpointingMode).default_value(CheckpointingMode.EXACTLY_ONCE)
     )
     TIMEOUT = _key("execution.checkpointing.timeout").duration_type().default_value(600_000)
     MIN_PAUSE = _key("execution.checkpointing.min-pause").duration_type().default_value(0)
@@ -172,9 +170,7 @@ class RestartOptions:
         _key("restart-strategy.failure-rate.failure-rate-interval").duration_type().default_value(60_000)
     )
     FAILURE_RATE_DELAY = _key("restart-strategy.failure-rate.delay").duration_type().default_value(1000)
-    EXPONENTIAL_INITIAL = (
-        _key("restart-strategy.exponential-delay.initial-backoff").duration_type().default_value(1000)
-    )
+    EXPONENTIAL_INITIAL = _key("restart-strategy.exponential-delay.initial-backoff").duration_type().default_value(1000)
     EXPONENTIAL_MAX = _key("restart-strategy.exponential-delay.max-backoff").duration_type().default_value(60_000)
     EXPONENTIAL_MULTIPLIER = (
         _key("restart-strategy.exponential-delay.backoff-multiplier").double_type().default_value(1.5)

@@ -61,10 +61,6 @@ class _Builder:
         self._format = replace(self._format, **changes)
         return self
 
-    def set_field_delimiter(self, delimiter: str) -> Self:
-        """Set what separates fields; ``,`` by default."""
-        return self._with(field_delimiter=_single("field delimiter", delimiter))
-
     def set_array_element_delimiter(self, delimiter: str) -> Self:
         """Set what separates the elements of an array, or the fields of a Row, within a field; ``;`` by default."""
         if not isinstance(delimiter, str) or not delimiter:
@@ -78,10 +74,6 @@ class _Builder:
     def set_escape_character(self, c: str) -> Self:
         """Set what takes the next character's meaning away; none by default, quotes are doubled."""
         return self._with(escape=_single("escape character", c))
-
-    def set_null_literal(self, null_literal: str) -> Self:
-        """Set what stands for None. By default an empty field does, unless its type is STRING or CHAR."""
-        return self._with(null_literal=null_literal)
 
 
 def _single(what: str, text: str) -> str:
@@ -119,6 +111,14 @@ class CsvRowDeserializationSchema(DeserializationSchema):
         Raises:
             ConfigurationError: it is another type, or a field of it has no form in CSV.
         """
+
+        def set_field_delimiter(self, delimiter: str) -> CsvRowDeserializationSchema.Builder:
+            """Set what separates fields; ``,`` by default."""
+            return self._with(field_delimiter=_single("field delimiter", delimiter))
+
+        def set_null_literal(self, null_literal: str) -> CsvRowDeserializationSchema.Builder:
+            """Set what stands for None. By default an empty field does, unless its type is STRING or CHAR."""
+            return self._with(null_literal=null_literal)
 
         def set_allow_comments(self, allow_comments: bool) -> CsvRowDeserializationSchema.Builder:
             """Skip lines that begin with ``#``."""
@@ -208,6 +208,14 @@ class CsvRowSerializationSchema(SerializationSchema):
         Raises:
             ConfigurationError: it is another type, or a field of it has no form in CSV.
         """
+
+        def set_field_delimiter(self, c: str) -> CsvRowSerializationSchema.Builder:
+            """Set what separates fields; ``,`` by default."""
+            return self._with(field_delimiter=_single("field delimiter", c))
+
+        def set_null_literal(self, s: str) -> CsvRowSerializationSchema.Builder:
+            """Set what stands for None. By default nothing is written for it."""
+            return self._with(null_literal=s)
 
         def set_line_delimiter(self, delimiter: str) -> CsvRowSerializationSchema.Builder:
             r"""Set what ends a line: ``\n`` (the default), ``\r``, ``\r\n`` or nothing."""
@@ -299,9 +307,7 @@ def _parser(type_info: TypeInformation, line_format: _Format, nested: bool = Fal
     delimiter = line_format.array_delimiter
     if isinstance(type_info, SequenceTypeInfo):
         element = _parser(type_info.element_type, line_format, nested=True)
-        return lambda text: (
-            None if text == null else [element(part) for part in text.split(delimiter)] if text else []
-        )
+        return lambda text: None if text == null else [element(part) for part in text.split(delimiter)] if text else []
     names = type_info.get_field_names()
     parsers = [_parser(t, line_format, nested=True) for t in type_info.get_field_types()]
 

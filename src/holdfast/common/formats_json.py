@@ -235,9 +235,7 @@ _WRITE: dict[str, Convert | None] = {
     "SQL_TIME": lambda value: value.replace(tzinfo=UTC),
     "SQL_TIMESTAMP": lambda value: value.replace(tzinfo=UTC),
 }
-_KEYS = frozenset(
-    {BasicType.STRING, BasicType.CHAR, BasicType.BYTE, BasicType.SHORT, BasicType.INT, BasicType.LONG}
-)
+_KEYS = frozenset({BasicType.STRING, BasicType.CHAR, BasicType.BYTE, BasicType.SHORT, BasicType.INT, BasicType.LONG})
 
 
 def _check_key(key: TypeInformation) -> None:

@@ -67,11 +67,24 @@ class Duration:
         return self.nanos
 
 
-@dataclass(frozen=True, order=True)
 class Time:
     """A span of time in milliseconds, as windows and the time-to-live of state take it."""
 
-    _milliseconds: int
+    __slots__ = ("_milliseconds",)
+
+    def __init__(self, milliseconds: int) -> None:
+        self._milliseconds = milliseconds
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Time):
+            return NotImplemented
+        return self._milliseconds == other._milliseconds
+
+    def __hash__(self) -> int:
+        return hash(self._milliseconds)
+
+    def __repr__(self) -> str:
+        return f"Time({self._milliseconds})"
 
     def to_milliseconds(self) -> int:
         """Its length in milliseconds."""

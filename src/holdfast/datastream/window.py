@@ -122,9 +122,7 @@ class Trigger(ABC, Generic[T, W]):
 class EventTimeTrigger(Trigger[T, TimeWindow]):
     """Fires when the watermark passes the window's end, and for each late element after that."""
 
-    def on_element(
-        self, element: T, timestamp: int, window: TimeWindow, ctx: Trigger.TriggerContext
-    ) -> TriggerResult:
+    def on_element(self, element: T, timestamp: int, window: TimeWindow, ctx: Trigger.TriggerContext) -> TriggerResult:
         """Fire at once if the watermark has passed the window's end, else set the timer."""
         if window.max_timestamp() <= ctx.get_current_watermark():
             return TriggerResult.FIRE
@@ -161,9 +159,7 @@ class EventTimeTrigger(Trigger[T, TimeWindow]):
 class ProcessingTimeTrigger(Trigger[T, TimeWindow]):
     """Fires when the machine's time passes the window's end."""
 
-    def on_element(
-        self, element: T, timestamp: int, window: TimeWindow, ctx: Trigger.TriggerContext
-    ) -> TriggerResult:
+    def on_element(self, element: T, timestamp: int, window: TimeWindow, ctx: Trigger.TriggerContext) -> TriggerResult:
         """Set the timer."""
         ctx.register_processing_time_timer(window.max_timestamp())
         return TriggerResult.CONTINUE

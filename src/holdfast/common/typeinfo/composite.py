@@ -52,17 +52,16 @@ def _fields(field_types: Sequence[Any], kind: str) -> tuple[TypeInformation, ...
     return tuple(checked(t, f"field {i} of Types.{kind}") for i, t in enumerate(field_types))
 
 
-def _conform_all(values: Sequence[Any], converts: Sequence[Convert], names: Sequence[str]) -> list[Any]:
-    try:
-        return [convert(value) for convert, value in zip(converts, values, strict=True)]
-    except (TypeError, ValueError, OverflowError):
-        # Once more, to name the field: as long as all is well this costs nothing.
-        for convert, value, name in zip(converts, values, names, strict=True):
-            try:
-                convert(value)
-            except (TypeError, ValueError, OverflowError) as e:
-                raise _within(f"field {name}", e) from e
-        raise
+_REFUSALS = (TypeError, ValueError, OverflowError)
+
+
+def _name_field(values: Sequence[Any], converts: Sequence[Convert], names: Sequence[str]) -> None:
+    """Convert once more, to name the field that fails: as long as all is well this costs nothing."""
+    for convert, value, name in zip(converts, values, names, strict=True):
+        try:
+            convert(value)
+        except _REFUSALS as e:
+            raise _within(f"field {name}", e) from e
 
 
 _KINDS = tuple(RowKind)
@@ -87,17 +86,19 @@ class RowTypeInfo(TypeInformation):
             raise ValueError(f"Types.ROW_NAMED: a name is given twice in {', '.join(names)}")
         self.__dict__.update(_names=names, _types=types, _named=field_names is not None)
         row_names = list(names)
-        encodes = [_nullable(t.encode) for t in types]
-        decodes = [_nullable(t.decode) for t in types]
+        encodes = [t.encode for t in types]
+        decodes = [t.decode for t in types]
 
         def encode(row: Row) -> Any:
-            return (row.get_row_kind().value, *(f(v) for f, v in zip(encodes, row, strict=True)))
+            fields = [None if v is None else f(v) for f, v in zip(encodes, row._values, strict=True)]
+            return (row._row_kind.value, *fields)
 
         def encode_plain(row: Row) -> Any:
-            return (row.get_row_kind().value, *row)
+            return (row._row_kind.value, *row._values)
 
         def decode(stored: Any) -> Row:
-            return Row.of_values([f(v) for f, v in zip(decodes, stored[1:], strict=True)], row_names, _KINDS[stored[0]])
+            fields = [None if v is None else f(v) for f, v in zip(decodes, stored[1:], strict=True)]
+            return Row.of_values(fields, row_names, _KINDS[stored[0]])
 
         def decode_plain(stored: Any) -> Row:
             return Row.of_values(list(stored[1:]), row_names, _KINDS[stored[0]])
@@ -108,7 +109,7 @@ class RowTypeInfo(TypeInformation):
         self._seal(
             identity,
             annotation,
-            self._conformer(row_names, [_nullable(t.conform) for t in types]),
+            self._conformer(row_names, [t.conform for t in types]),
             (encode_plain, decode_plain) if plain else (encode, decode),
         )
 
@@ -118,9 +119,9 @@ class RowTypeInfo(TypeInformation):
         def conform(value: Any) -> Row:
             kind = RowKind.INSERT
             if isinstance(value, Row):
-                kind = value.get_row_kind()
+                kind = value._row_kind
                 given = value._fields
-                if by_name is None or given is None or given == names:
+                if given is names or by_name is None or given is None or given == names:
                     values: Sequence[Any] = value._values
                 elif set(given) == by_name:
                     values = value.get_fields_by_names(names)
@@ -137,7 +138,12 @@ class RowTypeInfo(TypeInformation):
                 raise refuse("ROW", value, "return a Row(...)")
             if len(values) != len(converts):
                 raise ValueError(f"{self!r} has {len(converts)} fields, got {len(values)} in {shown(value)}")
-            return Row.of_values(_conform_all(values, converts, names), names, kind)
+            try:
+                fields = [None if v is None else f(v) for f, v in zip(converts, values, strict=True)]
+            except _REFUSALS:
+                _name_field(values, [_nullable(f) for f in converts], names)
+                raise
+            return Row.of_values(fields, names, kind)
 
         return conform
 
@@ -178,7 +184,11 @@ class TupleTypeInfo(TypeInformation):
                 raise refuse("TUPLE", value, "return a tuple")
             if len(value) != len(converts):
                 raise ValueError(f"{self!r} has {len(converts)} fields, got {len(value)} in {shown(value)}")
-            return tuple(_conform_all(value, converts, names))
+            try:
+                return tuple([f(v) for f, v in zip(converts, value, strict=True)])
+            except _REFUSALS:
+                _name_field(value, converts, names)
+                raise
 
         plain = all(t.is_plain for t in types)
         codec = (
@@ -218,7 +228,7 @@ class SequenceTypeInfo(TypeInformation):
                 value = tolist()
             try:
                 return [convert(v) for v in value]
-            except (TypeError, ValueError, OverflowError) as e:
+            except _REFUSALS as e:
                 raise _within(f"element of {kind}", e) from e
 
         codec = None
@@ -314,7 +324,7 @@ class MapTypeInfo(TypeInformation):
                 raise refuse("MAP", given, "pass a dict")
             try:
                 return {conform_key(k): conform_value(v) for k, v in given.items()}
-            except (TypeError, ValueError, OverflowError) as e:
+            except _REFUSALS as e:
                 raise _within("entry of MAP", e) from e
 
         entry = (key.annotation, value.annotation | None)
