@@ -224,6 +224,25 @@ def test_side_outputs_belong_to_the_operators_that_have_them(stream, keyed):
         stream.process(Plain()).get_side_output("late")
 
 
+def test_types_are_types(env, stream):
+    with pytest.raises(TypeError, match=r"output_type of Map takes a type such as Types.STRING\(\), not <"):
+        stream.map(str, Types.STRING)
+    with pytest.raises(TypeError, match=r"key_type of key_by\(\)"):
+        stream.key_by(str, str)
+    with pytest.raises(TypeError, match=r"from_collection\(\) takes a type"):
+        env.from_collection([1], int)
+    assert stream.process(Plain(), [Types.INT()]).get_type() == Types.ROW([Types.INT()])
+
+
+def test_collecting_that_cannot_start_leaves_nothing_behind(env, stream):
+    env.get_config().disable_auto_generated_uids()
+    with pytest.raises(ConfigurationError, match="needs a uid"):
+        stream.execute_and_collect()
+    with pytest.raises(ConfigurationError, match="limit must be a whole number"):
+        stream.execute_and_collect(limit=0)
+    assert env._operators == []
+
+
 def test_unions_are_of_streams_of_one_environment(stream):
     with pytest.raises(TypeError, match="union"):
         stream.union([1])

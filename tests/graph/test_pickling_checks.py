@@ -28,6 +28,11 @@ class Locked(MapFunction):
         return value
 
 
+class Shared(MapFunction):
+    def map(self, value):
+        return value
+
+
 @pytest.fixture
 def env() -> StreamExecutionEnvironment:
     return StreamExecutionEnvironment().set_parallelism(1)
@@ -75,6 +80,27 @@ def test_using_a_stream_or_the_environment_in_a_function_is_explained(env):
     other = StreamExecutionEnvironment().set_parallelism(1)
     other.from_collection([1]).map(lambda x: other.get_parallelism()).print()
     assert "the StreamExecutionEnvironment cannot be used inside a function" in told(other)
+
+
+def test_what_cannot_be_unpickled_is_told(env):
+    class OneWay(MapFunction):
+        def __reduce__(self):
+            return int, ("no number",)
+
+        def map(self, value):
+            return value
+
+    env.from_collection([1]).map(OneWay()).print()
+    assert "can be pickled, but not unpickled" in told(env)
+
+
+def test_operators_given_the_same_function_object_do_not_share_it(env):
+    shared = Shared()
+    env.from_collection([1]).map(shared).map(shared).print()
+    (vertex,) = env._plan("test").vertices
+    functions = [chained.factory.functions()[0] for chained in vertex.chain]
+    assert functions[0] is not functions[1]
+    assert shared not in functions
 
 
 def test_functions_with_a_cell_that_is_still_empty_do_not_confuse_the_search(env):

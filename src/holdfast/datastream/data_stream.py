@@ -16,7 +16,7 @@ from holdfast.connectors.base import Sink
 from holdfast.connectors.collect import CollectSink
 from holdfast.connectors.print import PrintSink
 from holdfast.datastream.data_stream_sink import CloseableIterator, DataStreamSink
-from holdfast.datastream.function_checks import check_function, check_object, method_of
+from holdfast.datastream.function_checks import check_function, check_object, check_type, method_of
 from holdfast.datastream.functions import KeyedProcessFunction, ProcessFunction
 from holdfast.datastream.operator_settings import MAX_KEY_GROUPS, OperatorSettings, check_count
 from holdfast.errors import ConfigurationError
@@ -221,7 +221,8 @@ class DataStream(OperatorSettings):
         """
         check_function(key_selector, "get_key", ("value",), "key_by()")
         select = method_of(key_selector, "get_key")
-        return KeyedStream(self, self._partitioned(Partitioning.HASH, key_selector=select), key_type)
+        check_type(key_type, "the key_type of key_by()")
+        return KeyedStream(self, self._partitioned(Partitioning.HASH, key_selector=select))
 
     def partition_custom(
         self, partitioner: Callable[[Any, int], int] | Any, key_selector: Callable[[Any], Any] | Any
@@ -318,7 +319,11 @@ class DataStream(OperatorSettings):
         )
         if isinstance(before, Physical):
             end.set_parallelism(before.parallelism)  # so that it is chained: no shuffle only to collect
-        client = self._env.execute_async(job_execution_name)
+        try:
+            client = self._env.execute_async(job_execution_name)
+        except BaseException:
+            self._env._operators.remove(end._transformation)
+            raise
         results = CloseableIterator(cast("Generator[Any, None, None]", sink.results(client)), client)
         if limit is None:
             return results
@@ -357,7 +362,7 @@ class DataStream(OperatorSettings):
             name=kind,
             factory=factory,
             functions=functions or ((role, func),),
-            output_type=Types.ROW(output_type) if isinstance(output_type, list) else output_type,
+            output_type=check_type(output_type, f"the output_type of {kind}"),
             **settings,
         )
         return DataStream(self._env, node)

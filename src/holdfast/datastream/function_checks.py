@@ -6,10 +6,11 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from holdfast.common.typeinfo import TypeInformation, Types
 from holdfast.datastream.functions import Function
 from holdfast.errors import ConfigurationError
 
-__all__ = ["check_function", "check_object", "method_of"]
+__all__ = ["check_function", "check_object", "check_type", "method_of"]
 
 
 def check_function(func: Any, method: str, arguments: Sequence[str], where: str) -> Any:
@@ -64,6 +65,19 @@ def check_object(func: Any, wanted: type, methods: Mapping[str, Sequence[str]], 
     for method, arguments in methods.items():
         _check_arguments(getattr(func, method), arguments, where)
     return func
+
+
+def check_type(given: Any, where: str) -> TypeInformation | None:
+    """A declared type; a list of types stands for ``Types.ROW`` of them.
+
+    Raises:
+        TypeError: it is no type.
+    """
+    if isinstance(given, list):
+        given = Types.ROW(given)
+    if given is not None and not isinstance(given, TypeInformation):
+        raise TypeError(f"{where} takes a type such as Types.STRING(), not {given!r}.")
+    return given
 
 
 def method_of(func: Any, method: str) -> Callable[..., Any]:

@@ -36,10 +36,9 @@ class KeyedStream(DataStream):
 
     _transformation: Partitioned
 
-    def __init__(self, stream: DataStream, transformation: Partitioned, key_type: TypeInformation | None) -> None:
+    def __init__(self, stream: DataStream, transformation: Partitioned) -> None:
         super().__init__(stream._env, transformation)
         self._stream = stream
-        self._key_type = key_type
 
     def _what(self) -> str:
         return "KeyedStream"

@@ -25,6 +25,7 @@ from holdfast.connectors.file.source import FileSource
 from holdfast.connectors.socket import SocketTextSource
 from holdfast.datastream.checkpoint_config import CheckpointConfig
 from holdfast.datastream.data_stream import DataStream
+from holdfast.datastream.function_checks import check_type
 from holdfast.datastream.operator_settings import MAX_KEY_GROUPS, check_count
 from holdfast.datastream.state_backend import StateBackend
 from holdfast.errors import ConfigurationError
@@ -228,7 +229,7 @@ class StreamExecutionEnvironment:
                 "from_source() takes a WatermarkStrategy, e.g. WatermarkStrategy.no_watermarks(), not "
                 f"{watermark_strategy!r}."
             )
-        return self._add_source(source, source_name, type_info, watermark_strategy)
+        return self._add_source(source, source_name, check_type(type_info, "from_source()"), watermark_strategy)
 
     def from_collection(self, collection: Iterable[Any], type_info: TypeInformation | None = None) -> DataStream:
         """The elements of a collection, in order, read by one subtask. Bounded.
@@ -241,6 +242,7 @@ class StreamExecutionEnvironment:
             ConfigurationError: an element does not fit the type.
         """
         values = list(collection)
+        type_info = check_type(type_info, "from_collection()")
         if type_info is not None:
             for i, value in enumerate(values):
                 try:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.common.output_tag import OutputTag
 from holdfast.common.typeinfo import TypeInformation
-from holdfast.datastream.function_checks import check_function, check_object
+from holdfast.datastream.function_checks import check_function, check_object, check_type
 from holdfast.datastream.functions import AggregateFunction, ProcessWindowFunction, WindowFunction
 from holdfast.datastream.window import (
     Trigger,
@@ -131,6 +131,7 @@ class WindowedStream:
             "get_result": ("accumulator",),
         }
         check_object(aggregate_function, AggregateFunction, calls, "aggregate()")
+        check_type(accumulator_type, "the accumulator_type of aggregate()")
         return self._windows(
             ("aggregate", aggregate_function), window_function, output_type, ("aggregate function", aggregate_function)
         )

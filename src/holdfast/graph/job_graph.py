@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from holdfast.errors import ConfigurationError
-from holdfast.graph.pickling import check_picklable
+from holdfast.graph.pickling import check_picklable, own_copy
 from holdfast.graph.stream_graph import Edge, StreamGraph
 from holdfast.graph.transformations import OperatorTransformation, Physical, SourceTransformation
 from holdfast.runtime.operators.base import OperatorFactory
@@ -157,7 +157,7 @@ def _vertex(
         uid = graph.uids[member.id]
         factory: OperatorFactory
         if isinstance(member, OperatorTransformation):
-            factory = member.factory
+            factory = own_copy(member)
         else:  # a source that several operators read: one place from which its records spread
             uid, factory = f"{uid}-records", IdentityOperator()
         chained.append(Chained(uid, member.uid is not None, member.name, factory, tuple(edges), tuple(channels)))

@@ -12,8 +12,9 @@ import cloudpickle
 
 from holdfast.errors import ConfigurationError
 from holdfast.graph.transformations import OperatorTransformation, Partitioned, Physical, SourceTransformation
+from holdfast.runtime.operators.base import OperatorFactory
 
-__all__ = ["check_picklable"]
+__all__ = ["check_picklable", "own_copy"]
 
 _DEPTH = 6
 """How deep to look for the part to blame."""
@@ -36,6 +37,26 @@ def check_picklable(operator: Physical) -> None:
                 "needs from the outside is pickled with it: create connections, locks, sessions and the like in the "
                 "function's open() instead, and refer to plain data only."
             ) from error
+
+
+def own_copy(operator: OperatorTransformation) -> OperatorFactory:
+    """A copy of the operator's factory, with functions of its own, as it would reach a worker.
+
+    Two operators that were given the same function object must not share it: the handles of state that one gets in
+    ``open`` would take the place of the other's.
+
+    Raises:
+        ConfigurationError: what was pickled cannot be unpickled.
+    """
+    pickled = cloudpickle.dumps(operator.factory)
+    try:
+        factory: OperatorFactory = cloudpickle.loads(pickled)
+    except Exception as error:
+        raise ConfigurationError(
+            f"What operator {operator} is made of can be pickled, but not unpickled, so it cannot reach the workers: "
+            f"{type(error).__name__}: {error}."
+        ) from error
+    return factory
 
 
 def _parts(operator: Physical) -> Iterator[tuple[str, Any]]:
