@@ -15,6 +15,7 @@ from holdfast.connectors.base import (
     JobInfo,
     ReaderContext,
     Sink,
+    SinkWriter,
     Source,
     SplitRange,
     WriterContext,
@@ -126,12 +127,14 @@ class SinkRun:
         self.completed = 0
         self.committables: list[Committable] = []
         """Of the last completed checkpoint."""
+        self.writers: list[SinkWriter] = []
         self.start()
 
     def start(self) -> None:
         """A driver takes over."""
         self.generation += 1
         self.job = job_info(self.storage_uri, self.generation)
+        zombies = self.writers
         self.writers = [
             self.sink.create_writer(WriterContext(self.job, self.uid, subtask, self.parallelism))
             for subtask in range(self.parallelism)
@@ -140,6 +143,8 @@ class SinkRun:
         assert committer is not None
         self.committer = committer
         self.committer.recover([Committable(c.uid, c.subtask, stored(c.data)) for c in self.committables])
+        for writer in zombies:  # they notice only now that they are dead
+            writer.close()
 
     def epoch(self, values: Sequence[Sequence[Any]], crash_at: str | None = None) -> None:
         """Write the values of each subtask in one epoch.

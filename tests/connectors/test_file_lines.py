@@ -11,7 +11,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from holdfast.common.formats_json import JsonRowDeserializationSchema
 from holdfast.common.serialization import DeserializationSchema
+from holdfast.common.typeinfo import Types
+from holdfast.common.types import Row
 from holdfast.connectors.file import lines
 from holdfast.connectors.file.formats import CsvFormat, JsonLinesFormat, LineFormat, TextFormat
 from holdfast.errors import ConfigurationError, InputLost, UserCodeError
@@ -182,3 +185,11 @@ def the_mean_length_of_lines_is_learnt_from_the_beginning(tmp_path: Path) -> Non
     path = tmp_path / "x.txt"
     path.write_text("123456789\n" * 20_000)
     assert lines.sample_line_length(str(path)) == 10
+
+
+def a_json_row_schema_makes_rows(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    path.write_text('{"id":1,"name":"a"}\n{"id":2,"name":"b"}\n')
+    type_info = Types.ROW_NAMED(["id", "name"], [Types.INT(), Types.STRING()])
+    schema = JsonRowDeserializationSchema.builder().type_info(type_info).build()
+    assert read(JsonLinesFormat(schema), path, [7]) == [Row(id=1, name="a"), Row(id=2, name="b")]

@@ -77,8 +77,7 @@ def _floating(value: float, digits: str) -> str:
     if math.isinf(value):
         return "Infinity" if value > 0 else "-Infinity"
     if value == 0 or 1e-3 <= abs(value) < 1e7:
-        text = format(float(digits), "f") if "e" in digits else digits
-        return text if "." in text else text + ".0"
+        return repr(float(digits))
     mantissa, _, exponent = format(float(digits), f".{_significant(digits) - 1}e").partition("e")
     return f"{mantissa if '.' in mantissa else mantissa + '.0'}E{int(exponent)}"
 

@@ -199,10 +199,7 @@ class FileWriter:
     def abort_epoch(self) -> None:
         """Delete the open epoch's files."""
         for file, _ in self._open.values():
-            try:
-                os.unlink(file.name)
-            except FileNotFoundError:
-                pass  # a later driver was quicker
+            _remove(file.name)
             # Last: closing may flush, and fail on a full disk.
             try:
                 file.close()
@@ -239,7 +236,7 @@ class FileCommitter:
         for directory, _, names in os.walk(self._base_path):
             for name in names:
                 if name.startswith(".") and name.endswith(_IN_PROGRESS + self._owner):
-                    os.unlink(os.path.join(directory, name))
+                    _remove(os.path.join(directory, name))
 
     def commit(self, committables: Sequence[Committable]) -> None:
         """Rename the files to their final names; those that have them already are left alone.
@@ -271,6 +268,13 @@ class FileCommitter:
 
     def _path(self, data: Any, which: str) -> str:
         return os.path.join(self._base_path, data["bucket"], data[which])
+
+
+def _remove(path: str) -> None:
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass  # another driver, or the writer itself, was quicker
 
 
 def _flush_directories(base_path: str, buckets: Iterable[str]) -> None:

@@ -1,0 +1,260 @@
+"""The file source: epochs, crashes, watching."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from connector_harness import SourceRun, flat
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holdfast.common.time import Duration
+from holdfast.connectors.file.source import FileEnumerator
+from holdfast.connectors.file_system import FileSource, StreamFormat
+from holdfast.errors import ConfigurationError, InputLost, UserCodeError
+
+
+def text_source(*paths: object) -> FileSource:
+    return FileSource.for_record_stream_format(StreamFormat.text_line_format(), *map(str, paths)).build()
+
+
+def test_any_epochs_and_crashes_yield_every_line_of_every_file_once_in_order(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    @given(
+        files=st.lists(st.lists(st.sampled_from(["", "x", "a longer line", "ä" * 40]), max_size=60), max_size=20),
+        per_epoch=st.integers(1, 100),
+        crashes=st.sets(st.integers(0, 30)),
+    )
+    @settings(max_examples=60, deadline=None)
+    def check(files: list[list[str]], per_epoch: int, crashes: set[int]) -> None:
+        directory = tmp_path_factory.mktemp("input")
+        for i, lines in enumerate(files):
+            (directory / f"f{i:02d}.txt").write_text("".join(f"{i}-{n}-{line}\n" for n, line in enumerate(lines)))
+        run = SourceRun(text_source(directory)).start()
+        read: dict[str, list[str]] = {}
+        epochs = 0
+        while not run.finished:
+            if epochs in crashes:
+                run.plan(per_epoch)
+                run.crash()
+            for split, values in run.epoch(per_epoch).items():
+                read.setdefault(os.path.basename(split), []).extend(values)
+            epochs += 1
+        assert read == {
+            f"f{i:02d}.txt": [f"{i}-{n}-{line}" for n, line in enumerate(lines)]
+            for i, lines in enumerate(files)
+            if lines
+        }
+        assert run.finished_splits == {str(directory / name) for name in read}
+
+    check()
+
+
+def an_epoch_has_about_as_many_records_as_asked_for(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).write_text("".join(f"{i:09d}\n" for i in range(20_000)))
+    run = SourceRun(text_source(tmp_path), max_batch=10_000).start()
+    assert [len(values) for values in run.epoch(1000).values()] == [500, 500]
+    assert run.last_input.backlog == 39_000
+    assert sum(part.weight for part in run.last_input.ranges) == 1000
+
+
+def test_files_advance_in_proportion_to_what_is_left_of_them(tmp_path: Path) -> None:
+    (tmp_path / "long").write_text("".join(f"{i:09d}\n" for i in range(9000)))
+    (tmp_path / "short").write_text("".join(f"{i:09d}\n" for i in range(1000)))
+    run = SourceRun(text_source(tmp_path), max_batch=10_000).start()
+    for _ in range(3):
+        assert [len(values) for values in run.epoch(1000).values()] == [900, 100]
+
+
+def test_hidden_files_are_left_out_and_directories_read_recursively(tmp_path: Path) -> None:
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "_temporary").mkdir()
+    for name in ("a/1", "a/b/2", "a/.3", "_temporary/4", "_5", "6"):
+        (tmp_path / name).write_text(name + "\n")
+    run = SourceRun(text_source(tmp_path.as_uri())).start()
+    assert sorted(flat(run.run())) == ["6", "a/1", "a/b/2"]
+
+
+def a_missing_path_is_refused_at_the_start(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="nowhere: no such file or directory"):
+        SourceRun(text_source(tmp_path / "nowhere")).start()
+
+
+def an_empty_directory_finishes_at_once(tmp_path: Path) -> None:
+    run = SourceRun(text_source(tmp_path)).start()
+    assert run.epoch() == {}
+    assert run.finished
+
+
+def an_empty_file_is_no_obstacle(tmp_path: Path) -> None:
+    for name, text in (("a", ""), ("b", "1\n"), ("c", "")):
+        (tmp_path / name).write_text(text)
+    assert flat(SourceRun(text_source(tmp_path)).start().run()) == ["1"]
+
+
+def a_compressed_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "x.csv.gz").write_bytes(b"\x1f\x8b")
+    with pytest.raises(ConfigurationError, match="decompress it first"):
+        SourceRun(text_source(tmp_path)).start()
+
+
+def test_another_file_system_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="only local paths and file://"):
+        text_source("s3://bucket/key")
+    with pytest.raises(ConfigurationError, match="three slashes"):
+        text_source("file://data/x")
+    with pytest.raises(ConfigurationError, match="at least one path"):
+        text_source()
+
+
+def a_file_removed_before_it_was_read_is_input_lost(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("1\n" * 100)
+    run = SourceRun(text_source(tmp_path)).start()
+    run.epoch(10)
+    (tmp_path / "a").unlink()
+    with pytest.raises(InputLost, match="removed before it was read"):
+        run.epoch(10)
+
+
+class Watched:
+    """A watched directory and a clock that the test moves."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.now = 2e9
+        self.read: list[str] = []
+        source = (
+            FileSource.for_record_stream_format(StreamFormat.text_line_format(), str(directory))
+            .monitor_continuously(Duration.of_seconds(10))
+            .build()
+        )
+        assert not source.bounded
+        self.run = SourceRun(source)
+        self.start()
+
+    def start(self) -> None:
+        self.run.enumerator = FileEnumerator(
+            self.run.source.format,  # type: ignore[attr-defined]
+            self.run.source.paths,  # type: ignore[attr-defined]
+            10_000,
+            lambda: self.now,
+        )
+        self.run.start()
+
+    def write(self, name: str, text: str) -> None:
+        path = self.directory / name
+        path.write_text(text)
+        os.utime(path, (self.now, self.now))
+
+    def look(self) -> list[str]:
+        """What the next look at the directory gives."""
+        self.now += 10
+        return flat(self.run.epoch(1000))
+
+
+def test_new_files_are_picked_up_and_read_once(tmp_path: Path) -> None:
+    watched = Watched(tmp_path)
+    assert watched.look() == []
+    watched.write("b", "1\n2\n")
+    assert watched.look() == ["1", "2"]
+    assert watched.look() == []
+    watched.write("a", "3\n")
+    watched.run.plan(1000)
+    watched.start()  # a crash
+    assert watched.look() == ["3"]
+    assert watched.look() == []
+    assert not watched.run.finished
+    assert watched.run.finished_splits == {str(tmp_path / name) for name in "ab"}
+
+
+def a_file_is_picked_up_only_when_it_has_stopped_growing(tmp_path: Path) -> None:
+    watched = Watched(tmp_path)
+    text = ""
+    for n in range(3):
+        text += f"{n}\n"
+        watched.now += 9.5
+        watched.write("a", text)
+        watched.now -= 9.5
+        assert watched.look() == []
+    assert watched.look() == ["0", "1", "2"]
+
+
+def a_file_that_grows_after_it_was_picked_up_stops_the_job_with_the_remedy(tmp_path: Path) -> None:
+    watched = Watched(tmp_path)
+    watched.write("a", "1\n")
+    watched.look()
+    watched.write("a", "1\n2\n")
+    with pytest.raises(InputLost, match=r"grew from 2 to 4 bytes.*truncate -s 2"):
+        watched.look()
+
+
+def a_removed_file_is_forgotten_once_it_is_read(tmp_path: Path) -> None:
+    watched = Watched(tmp_path)
+    watched.write("a", "1\n")
+    watched.look()
+    assert watched.run.state["done"] == {str(tmp_path / "a"): 2}
+    (tmp_path / "a").unlink()
+    watched.look()
+    assert watched.run.state["done"] == {}
+
+
+def the_oldest_of_the_new_files_comes_first(tmp_path: Path) -> None:
+    watched = Watched(tmp_path)
+    for n, name in enumerate(f"{i:03d}" for i in reversed(range(40))):
+        watched.now += n / 100
+        watched.write(name, f"{n}\n")
+    watched.now += 10
+    order: list[str] = []
+    while len(order) < 40:
+        order += [v for values in watched.run.epoch(1).values() for v in values]
+    groups = [set(map(int, order[i : i + 16])) for i in (0, 16)]
+    assert groups == [set(range(16)), set(range(16, 32))]
+
+
+@pytest.mark.parametrize("as_tuples", [False, True])
+def test_parquet_rows_are_read_once_whatever_the_epochs(tmp_path: Path, as_tuples: bool) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    for f in range(2):
+        rows = [{"id": f * 1000 + i, "name": f"n{i}", "skip": None} for i in range(500)]
+        table = pyarrow.Table.from_pylist(rows)
+        parquet.write_table(table, tmp_path / f"{f}.parquet", row_group_size=64)
+    form = StreamFormat.parquet(["id", "name"], as_tuples)
+    for per_epoch in (19, 130, 10_000):
+        source = FileSource.for_record_stream_format(form, str(tmp_path)).build()
+        read = SourceRun(source, max_batch=50).start().run(per_epoch)
+        expected = [(f * 1000 + i, f"n{i}") for f in range(2) for i in range(500)]
+        assert flat(read) == (expected if as_tuples else [{"id": i, "name": n} for i, n in expected])
+
+
+def a_row_of_a_parquet_file_is_located(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    path = tmp_path / "x.parquet"
+    parquet.write_table(pyarrow.table({"n": list(range(100))}), path, row_group_size=30)
+    run = SourceRun(FileSource.for_record_stream_format(StreamFormat.parquet(), str(path)).build(), max_batch=8).start()
+    run.enumerator.plan(35)
+    batch = run.read(run.enumerator.plan(100).ranges[0])[0]
+    assert batch.locate(2) == f"{path}, row {batch.values[2]['n'] + 1}"
+
+
+def a_file_that_is_no_parquet_is_named(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    (tmp_path / "x.parquet").write_text("no parquet")
+    run = SourceRun(FileSource.for_record_stream_format(StreamFormat.parquet(), str(tmp_path)).build()).start()
+    with pytest.raises(UserCodeError, match=r"x\.parquet: is not a Parquet file"):
+        run.plan(10)
+
+
+def a_missing_parquet_column_is_named(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(pyarrow.table({"n": [1]}), tmp_path / "x.parquet")
+    form = StreamFormat.parquet(["m"])
+    run = SourceRun(FileSource.for_record_stream_format(form, str(tmp_path)).build()).start()
+    with pytest.raises(UserCodeError, match="no column m; the file has n"):
+        run.plan(10)
