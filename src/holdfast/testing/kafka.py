@@ -120,6 +120,7 @@ class KafkaBroker:
         self.replication = 1
         self._process: subprocess.Popen[bytes] | None = None
         self._paused = False
+        self._admin: AdminClient | None = None
 
     @property
     def bootstrap_servers(self) -> str:
@@ -239,8 +240,10 @@ class KafkaBroker:
             shutil.rmtree(self.directory, ignore_errors=True)
 
     def admin(self) -> AdminClient:
-        """A fresh admin client."""
-        return AdminClient({"bootstrap.servers": self.bootstrap_servers})
+        """An admin client, the same one at every call: its pending requests die with the last reference to it."""
+        if self._admin is None:
+            self._admin = AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0})
+        return self._admin
 
     def create_topic(self, name: str, partitions: int = 1, **config: str) -> None:
         """Create a topic and wait until it can be used. Settings with ``_`` for ``.``: ``cleanup_policy="compact"``."""
@@ -323,6 +326,7 @@ class KafkaCluster:
             broker.voters = voters
             broker.replication = n
             broker.cluster_id = self.brokers[0].cluster_id
+        self._admin: AdminClient | None = None
 
     @property
     def bootstrap_servers(self) -> str:
@@ -343,8 +347,10 @@ class KafkaCluster:
             broker.close()
 
     def admin(self) -> AdminClient:
-        """A fresh admin client."""
-        return AdminClient({"bootstrap.servers": self.bootstrap_servers})
+        """An admin client, the same one at every call: its pending requests die with the last reference to it."""
+        if self._admin is None:
+            self._admin = AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0})
+        return self._admin
 
     def create_topic(self, name: str, partitions: int = 1, **config: str) -> None:
         """Create a topic replicated to all brokers. Settings with ``_`` for ``.``."""

@@ -1,0 +1,204 @@
+"""What the source asks the brokers: which partitions there are, where they begin and end, what the group committed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from holdfast.connectors.kafka.config import admin_properties
+from holdfast.connectors.kafka.offsets import KafkaTopicPartition
+from holdfast.errors import ConfigurationError, HoldfastError
+
+__all__ = ["BrokerUnavailable", "ClusterView", "PendingOffsets", "Topic"]
+
+ANSWER_TIMEOUT_S = 8.0
+
+_MISSING = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
+_REFUSED = {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.GROUP_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    KafkaError.SASL_AUTHENTICATION_FAILED,
+    KafkaError._AUTHENTICATION,
+}
+
+
+class BrokerUnavailable(HoldfastError):
+    """No broker answers; trying again later may help."""
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A topic as it is now."""
+
+    name: str
+    id: str
+    """Differs between topics of the same name, one made after the other was deleted."""
+    partitions: int
+
+
+class PendingOffsets:
+    """Offsets that were asked for; `take` gives them once they are there."""
+
+    def __init__(self, futures: Mapping[TopicPartition, Future[Any]]) -> None:
+        self._futures = futures
+
+    @property
+    def done(self) -> bool:
+        """Whether every partition's answer, or error, is there."""
+        return all(f.done() for f in self._futures.values())
+
+    def wait(self, timeout: float) -> bool:
+        """Wait for the answers; whether they are there."""
+        for future in self._futures.values():
+            try:
+                future.exception(timeout)
+            except TimeoutError:
+                return False
+            except Exception as error:  # concurrent.futures.TimeoutError is a class of its own before Python 3.11
+                if type(error).__name__ != "TimeoutError":
+                    raise
+                return False
+        return True
+
+    def take(self) -> tuple[dict[KafkaTopicPartition, int], dict[KafkaTopicPartition, KafkaError]]:
+        """The offsets, and the errors of the partitions that gave none."""
+        offsets, errors = {}, {}
+        for asked, future in self._futures.items():
+            partition = KafkaTopicPartition(asked.topic, asked.partition)
+            error = future.exception(0)
+            if error is None:
+                offsets[partition] = int(future.result().offset)
+            elif isinstance(error, KafkaException):
+                errors[partition] = error.args[0]
+            else:
+                raise error
+        return offsets, errors
+
+
+class ClusterView:
+    """The brokers as the source sees them.
+
+    Args:
+        properties: The user's client properties.
+        read_committed: Whether a partition ends at its last stable offset (else at its high watermark).
+    """
+
+    def __init__(self, properties: Mapping[str, Any], read_committed: bool) -> None:
+        self.servers = str(properties.get("bootstrap.servers", ""))
+        self._admin = AdminClient({**admin_properties(properties), "log_level": 0})
+        self._isolation = IsolationLevel.READ_COMMITTED if read_committed else IsolationLevel.READ_UNCOMMITTED
+
+    def topics(self, names: Iterable[str]) -> dict[str, Topic | None]:
+        """The topics of these names; None where there is none.
+
+        Raises:
+            BrokerUnavailable: no answer.
+            ConfigurationError: the brokers refuse to tell.
+        """
+        wanted = list(names)
+        if not wanted:
+            return {}
+        futures = self._ask(
+            lambda: self._admin.describe_topics(TopicCollection(wanted), request_timeout=ANSWER_TIMEOUT_S), "the topics"
+        )
+        found: dict[str, Topic | None] = {}
+        for name, future in futures.items():
+            try:
+                described = future.result(ANSWER_TIMEOUT_S + 2)
+                found[name] = Topic(name, str(described.topic_id), len(described.partitions))
+            except KafkaException as error:
+                if error.args[0].code() not in _MISSING:
+                    raise self._translate(error, f"topic {name}") from error
+                found[name] = None
+            except TimeoutError as error:
+                raise BrokerUnavailable(f"no answer from Kafka at {self.servers}") from error
+        return found
+
+    def matching(self, pattern: re.Pattern[str]) -> list[str]:
+        """The names of the topics that match as a whole; internal ones never do.
+
+        Raises:
+            BrokerUnavailable: no answer.
+        """
+        listed = self._ask(lambda: self._admin.list_topics(timeout=ANSWER_TIMEOUT_S), "the list of topics")
+        return sorted(n for n in listed.topics if pattern.fullmatch(n) and not n.startswith("__"))
+
+    def ask_ends(self, partitions: Iterable[KafkaTopicPartition], timeout: float = ANSWER_TIMEOUT_S) -> PendingOffsets:
+        """Ask where the partitions end; returns at once."""
+        asked = {TopicPartition(p.topic, p.partition): OffsetSpec.latest() for p in partitions}
+        if not asked:
+            return PendingOffsets({})
+        return PendingOffsets(
+            self._ask(
+                lambda: self._admin.list_offsets(asked, isolation_level=self._isolation, request_timeout=timeout), "offsets"
+            )
+        )
+
+    def ends(self, partitions: Iterable[KafkaTopicPartition]) -> dict[KafkaTopicPartition, int]:
+        """Where the partitions end."""
+        return self._complete(self.ask_ends(partitions))
+
+    def beginnings(self, partitions: Iterable[KafkaTopicPartition]) -> dict[KafkaTopicPartition, int]:
+        """The first offsets that are still there."""
+        return self._offsets(partitions, OffsetSpec.earliest())
+
+    def at_timestamp(self, partitions: Iterable[KafkaTopicPartition], timestamp: int) -> dict[KafkaTopicPartition, int]:
+        """The first offsets whose timestamp is not earlier; the ends where there is none."""
+        wanted = list(partitions)
+        found = self._offsets(wanted, OffsetSpec.for_timestamp(timestamp))
+        missing = [p for p in wanted if found[p] < 0]
+        return found | (self.ends(missing) if missing else {})
+
+    def committed(self, group: str, partitions: Iterable[KafkaTopicPartition]) -> dict[KafkaTopicPartition, int]:
+        """What the group has committed; partitions in which it has not are left out."""
+        asked = ConsumerGroupTopicPartitions(group, [TopicPartition(p.topic, p.partition) for p in partitions])
+        futures = self._ask(
+            lambda: self._admin.list_consumer_group_offsets([asked], request_timeout=ANSWER_TIMEOUT_S), "committed offsets"
+        )
+        try:
+            answer = futures[group].result(ANSWER_TIMEOUT_S + 2)
+        except KafkaException as error:
+            raise self._translate(error, f"group {group}") from error
+        return {KafkaTopicPartition(p.topic, p.partition): p.offset for p in answer.topic_partitions if p.offset >= 0}
+
+    def commit(self, group: str, offsets: Mapping[KafkaTopicPartition, int]) -> Future[Any]:
+        """Commit the group's offsets; returns at once."""
+        asked = ConsumerGroupTopicPartitions(group, [TopicPartition(p.topic, p.partition, o) for p, o in offsets.items()])
+        futures: dict[str, Future[Any]] = self._admin.alter_consumer_group_offsets([asked], request_timeout=ANSWER_TIMEOUT_S)
+        return futures[group]
+
+    def _offsets(self, partitions: Iterable[KafkaTopicPartition], spec: Any) -> dict[KafkaTopicPartition, int]:
+        asked = {TopicPartition(p.topic, p.partition): spec for p in partitions}
+        if not asked:
+            return {}
+        return self._complete(
+            PendingOffsets(
+                self._ask(lambda: self._admin.list_offsets(asked, request_timeout=ANSWER_TIMEOUT_S), "offsets")
+            )
+        )
+
+    def _complete(self, pending: PendingOffsets) -> dict[KafkaTopicPartition, int]:
+        if not pending.wait(ANSWER_TIMEOUT_S + 2):
+            raise BrokerUnavailable(f"no answer from Kafka at {self.servers}")
+        offsets, errors = pending.take()
+        for partition, error in errors.items():
+            raise self._translate(KafkaException(error), str(partition))
+        return offsets
+
+    def _ask(self, call: Callable[[], Any], what: str) -> Any:
+        try:
+            return call()
+        except KafkaException as error:
+            raise self._translate(error, what) from error
+
+    def _translate(self, error: KafkaException, what: str) -> HoldfastError:
+        if error.args[0].code() in _REFUSED:
+            return ConfigurationError(f"Kafka at {self.servers} refuses to tell about {what}: {error.args[0].str()}")
+        return BrokerUnavailable(f"Kafka at {self.servers} does not answer for {what}: {error.args[0].str()}")

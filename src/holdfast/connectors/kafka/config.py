@@ -1,0 +1,177 @@
+"""Client properties: Java's names and librdkafka's, for the data clients and for the transaction client.
+
+Most names are the same. What differs is translated here; what no client knows is refused before the job starts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaException, Producer
+
+from holdfast.errors import ConfigurationError
+
+__all__ = ["admin_properties", "check_properties", "consumer_properties", "producer_properties", "protocol_properties"]
+
+_RENAMED = {
+    "fetch.max.wait.ms": "fetch.wait.max.ms",
+    "max.request.size": "message.max.bytes",
+    "default.api.timeout.ms": "socket.timeout.ms",
+}
+_WITHOUT_MEANING = {
+    "key.deserializer", "value.deserializer", "key.serializer", "value.serializer", "max.poll.records", "max.block.ms",
+    "partition.discovery.interval.ms", "commit.offsets.on.checkpoint", "register.consumer.metrics", "client.id.prefix",
+    "auto.offset.reset",
+}  # fmt: skip
+"""Names that Java programs set and that no librdkafka client needs; some of them the source itself reads."""
+
+_OURS = {
+    "enable.auto.commit": "the position is part of the checkpoint; the group's offsets are committed after each one",
+    "enable.auto.offset.store": "the position is part of the checkpoint",
+    "enable.partition.eof": "the reader sets it",
+    "transactional.id": "it is made from the transactional id prefix: set_transactional_id_prefix(...)",
+    "enable.idempotence": "the sink always writes idempotently",
+    "acks": "the sink always waits for all replicas",
+    "delivery.report.only.error": "the sink sets it",
+}
+_OUR_VALUES = {
+    "enable.auto.commit": "false",
+    "enable.auto.offset.store": "false",
+    "enable.idempotence": "true",
+    "acks": "all -1",
+}
+
+_CONNECTION = ("bootstrap.servers", "metadata.broker.list", "client.id", "client.rack", "debug", "log_level")
+_CONNECTION_PREFIXES = ("security.", "sasl.", "ssl.", "enable.ssl.", "socket.", "broker.address.", "reconnect.", "client.dns.")
+
+_JAAS = re.compile(r"""\b(username|password)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)')""")
+
+_READING = {
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "enable.partition.eof": True,  # the only sign that nothing but transaction markers is left before a range's end
+    "auto.offset.reset": "error",
+    "isolation.level": "read_committed",
+    "fetch.wait.max.ms": 20,
+    "fetch.queue.backoff.ms": 5,  # librdkafka's second would idle a reader that keeps pace with its queue
+    "queued.min.messages": 200_000,
+    "max.poll.interval.ms": 86_400_000,
+    "socket.keepalive.enable": True,
+    "reconnect.backoff.max.ms": 2_000,
+}
+_WRITING = {
+    "enable.idempotence": True,
+    "acks": "all",
+    "linger.ms": 5,
+    "queue.buffering.max.messages": 500_000,
+    "queue.buffering.max.kbytes": 131_072,
+    "delivery.report.only.error": True,
+    "socket.keepalive.enable": True,
+    "reconnect.backoff.max.ms": 2_000,
+}
+
+
+def _translate(properties: Mapping[str, Any]) -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    for key, value in properties.items():
+        if key in _OURS:
+            if str(value).lower() not in _OUR_VALUES.get(key, "").split():
+                raise ConfigurationError(f"the Kafka property {key}={value} cannot be set: {_OURS[key]}")
+        elif key == "sasl.jaas.config":
+            found = {name: a or b for name, a, b in _JAAS.findall(str(value))}
+            if set(found) != {"username", "password"}:
+                raise ConfigurationError(
+                    "sasl.jaas.config: only login modules with username and password are understood; set sasl.username "
+                    "and sasl.password, or librdkafka's sasl.* properties"
+                )
+            result["sasl.username"], result["sasl.password"] = found["username"], found["password"]
+        elif key.startswith(("ssl.truststore.", "ssl.keystore.")) and not key.endswith((".pem", ".password")):
+            raise ConfigurationError(
+                f"the Kafka property {key} names a Java key store, which Python cannot read; give PEM files: ssl.ca.location, "
+                "ssl.certificate.location, ssl.key.location, ssl.key.password"
+            )
+        elif key == "ssl.endpoint.identification.algorithm" and not value:
+            result[key] = "none"
+        elif key == "buffer.memory":
+            result["queue.buffering.max.kbytes"] = max(1, int(value) // 1024)
+        elif key not in _WITHOUT_MEANING:
+            result[_RENAMED.get(key, key)] = value
+    return result
+
+
+def consumer_properties(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """What a reader's consumer is made with."""
+    return {"group.id": "holdfast", **_READING, **_translate(properties)}
+
+
+def producer_properties(properties: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+    """What a writer's producer is made with."""
+    return {**_WRITING, **_translate(properties), **more}
+
+
+def admin_properties(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """The part that concerns the connection."""
+    return {
+        key: value
+        for key, value in _translate(properties).items()
+        if key in _CONNECTION or key.startswith(_CONNECTION_PREFIXES)
+    } | {"socket.keepalive.enable": True, "reconnect.backoff.max.ms": 2_000}
+
+
+def check_properties(properties: Mapping[str, Any], kind: type[Consumer] | type[Producer]) -> None:
+    """Check names and values by making a client, which does not connect yet.
+
+    Raises:
+        ConfigurationError: names the property.
+    """
+    consumer = kind is Consumer
+    complete = consumer_properties(properties) if consumer else producer_properties(properties)
+    try:
+        client = kind({**complete, "log_level": 0, "bootstrap.servers": ""})
+    except (KafkaException, TypeError, ValueError) as error:
+        reason = error.args[0].str() if isinstance(error, KafkaException) else str(error)
+        raise ConfigurationError(f"Kafka {'source' if consumer else 'sink'}: {reason}") from error
+    if consumer:
+        client.close()
+
+
+def protocol_properties(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """The connection's part for kafka-python, which ends transactions.
+
+    Raises:
+        ConfigurationError: it cannot log in that way.
+    """
+    known = admin_properties(properties)
+    mechanism = str(known.get("sasl.mechanism", known.get("sasl.mechanisms", ""))).upper()
+    if mechanism and mechanism not in ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI"):
+        raise ConfigurationError(
+            f"exactly-once to Kafka cannot log in by sasl.mechanism={mechanism} yet; use PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, "
+            "GSSAPI or TLS certificates, or DeliveryGuarantee.AT_LEAST_ONCE"
+        )
+    names = {
+        "security.protocol": "security_protocol",
+        "sasl.username": "sasl_plain_username",
+        "sasl.password": "sasl_plain_password",
+        "sasl.kerberos.service.name": "sasl_kerberos_service_name",
+        "ssl.ca.location": "ssl_cafile",
+        "ssl.certificate.location": "ssl_certfile",
+        "ssl.key.location": "ssl_keyfile",
+        "ssl.key.password": "ssl_password",
+        "ssl.crl.location": "ssl_crlfile",
+    }
+    result = {there: known[here] for here, there in names.items() if here in known}
+    if "security_protocol" in result:
+        result["security_protocol"] = str(result["security_protocol"]).upper()
+    if mechanism:
+        result["sasl_mechanism"] = mechanism
+    checked = str(known.get("ssl.endpoint.identification.algorithm", "https")).lower() != "none"
+    verified = str(known.get("enable.ssl.certificate.verification", "true")).lower() == "true"
+    if not verified:
+        raise ConfigurationError("enable.ssl.certificate.verification=false does not work with exactly-once to Kafka; give the CA by ssl.ca.location")
+    if not checked:
+        result["ssl_check_hostname"] = False
+    servers = known.get("bootstrap.servers", known.get("metadata.broker.list", ""))
+    result["bootstrap_servers"] = [s.strip() for s in str(servers).split(",") if s.strip()]
+    return result

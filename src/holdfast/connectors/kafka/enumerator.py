@@ -1,0 +1,314 @@
+"""The source's half in the driver: which partitions there are, and which part of each belongs to an epoch."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+from holdfast.connectors.base import EpochInput, SplitRange
+from holdfast.connectors.kafka.cluster import BrokerUnavailable, ClusterView, PendingOffsets, Topic
+from holdfast.connectors.kafka.offsets import KafkaOffsetResetStrategy, KafkaTopicPartition
+from holdfast.connectors.kafka.planning import share
+from holdfast.connectors.kafka.positions import Positions, check_topic, first_positions, offsets_of
+from holdfast.errors import ConfigurationError, HoldfastError, InputLost
+
+if TYPE_CHECKING:
+    from holdfast.connectors.kafka.source import KafkaSource
+
+__all__ = ["KafkaEnumerator"]
+
+_logger = logging.getLogger(__name__)
+
+_FRESH_S = 0.010
+"""How long `plan` waits for the newest ends of the partitions before it goes by those it knows."""
+_POLL_MIN_S, _POLL_MAX_S = 0.005, 0.050
+_MISSING_S = 15.0
+"""A topic counts as deleted when the brokers have denied it this long: one that restarts may not know it for a while."""
+_COMPLAINT_S = 30.0
+
+
+class KafkaEnumerator:
+    """Plans ranges up to the last stable offset, evenly over the partitions; notices new partitions and lost input."""
+
+    def __init__(self, source: KafkaSource, uid: str) -> None:
+        self._source = source
+        self._name = f"Kafka source (uid {uid})"
+        self._view = ClusterView(source.properties, source.read_committed)
+        self._positions = Positions()
+        self._ends: dict[KafkaTopicPartition, int] = {}
+        self._pending: PendingOffsets | None = None
+        self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="kafka-discovery")
+        self._discovery: Future[tuple[dict[str, Topic | None], dict[KafkaTopicPartition, int]]] | None = None
+        self._discovered_at = 0.0
+        self._missing_since: dict[str, float] = {}
+        self._silent_since: float | None = None
+        self._complained_at = 0.0
+        self._group_commit: Future[Any] | None = None
+
+    def start(self, state: Any | None) -> None:
+        """Begin where the state says, or where the starting offsets say."""
+        try:
+            topics = self._describe()
+            if state is None:
+                self._start_fresh(topics)
+            else:
+                self._resume(Positions.decode(state), topics)
+            self._ends = self._view.ends(self._positions.next)
+        except BrokerUnavailable as error:
+            if state is not None:  # it was there once: a restart strategy may wait for it
+                raise
+            raise ConfigurationError(
+                f"{self._name}: {error}. Check that the broker runs and that bootstrap.servers={self._view.servers!r} is its "
+                "address"
+            ) from error
+        self._discovered_at = time.monotonic()
+
+    def plan(self, max_records: int) -> EpochInput:
+        """The next ranges; what is known is enough, a broker that does not answer is not waited for."""
+        self._apply_discovery()
+        self._refresh(_FRESH_S)
+        positions = self._positions
+        available = {p: self._limit(p) - offset for p, offset in positions.next.items()}
+        shares = share(available, max_records)
+        ranges = []
+        for partition, offset in positions.next.items():
+            taken = shares.get(partition, 0)
+            end = offset + taken
+            last = positions.stop.get(partition, -1) == end and partition not in positions.closed
+            if last:
+                positions.closed.add(partition)
+            if taken or last or partition not in positions.announced:
+                payload = (partition.topic, partition.partition)
+                ranges.append(SplitRange(str(partition), offset, end, max(taken, 1), payload, last))
+                positions.announced.add(partition)
+        for partition, taken in shares.items():
+            positions.next[partition] += taken
+        backlog = sum(max(n, 0) for n in available.values()) - sum(shares.values())
+        finished = self._source.stopping_offsets is not None and positions.closed >= positions.next.keys()
+        return EpochInput(tuple(ranges), backlog, finished)
+
+    def snapshot(self) -> Any:
+        """Topics by id, and each partition's next and last offset."""
+        return self._positions.encode()
+
+    def checkpoint_completed(self, checkpoint_id: int, state: Any) -> None:
+        """Commit the group's offsets for those who watch the lag; the job itself never reads them again."""
+        group = self._source.group_id
+        if not group or not self._source.commit_offsets:
+            return
+        if self._group_commit is not None:
+            if not self._group_commit.done():
+                return  # the next checkpoint's offsets cover these
+            if error := self._group_commit.exception():
+                _logger.warning("%s: offsets of group %s not committed: %s", self._name, group, error)
+        offsets = Positions.decode(state).next
+        if offsets:
+            self._group_commit = self._view.commit(group, offsets)
+
+    def wait(self, timeout: float) -> None:
+        """Ask for the ends until there is something new: every few ms at first, then 20 times a second."""
+        deadline = time.monotonic() + timeout
+        pause = _POLL_MIN_S
+        while True:
+            self._apply_discovery()
+            left = deadline - time.monotonic()
+            self._refresh(max(0.0, min(left, 0.5)))
+            if self._news() or (left := deadline - time.monotonic()) <= 0:
+                return
+            time.sleep(min(pause, left))
+            pause = min(pause * 1.5, _POLL_MAX_S)
+
+    def close(self) -> None:
+        """Let go of the brokers; a group commit that is under way is given a moment."""
+        if self._group_commit is not None and not self._group_commit.done():
+            PendingOffsets({None: self._group_commit}).wait(2)  # type: ignore[dict-item]
+        self._worker.shutdown(wait=False, cancel_futures=True)
+
+    def _start_fresh(self, topics: dict[str, Topic | None]) -> None:
+        found = self._existing(topics)
+        partitions = self._selected(found)
+        self._positions = Positions(topics={t.name: t.id for t in found})
+        self._positions.next = first_positions(self._source, self._view, partitions)
+        if self._source.stopping_offsets is not None:
+            self._positions.stop = offsets_of(self._source.stopping_offsets, self._source, self._view, partitions, "stopping")
+
+    def _resume(self, positions: Positions, topics: dict[str, Topic | None]) -> None:
+        for name in [n for n in positions.topics if n not in topics]:
+            _logger.warning("%s: topic %s is no longer among the source's topics; its position is dropped", self._name, name)
+            positions.forget(name)
+        for name, topic in topics.items():
+            if name in positions.topics:
+                if topic is None:
+                    raise InputLost(self._deleted(name))
+                check_topic(self._name, positions, topic)
+        found = self._existing(topics)
+        partitions = self._selected(found)
+        self._positions = positions
+        known = [p for p in partitions if p in positions.next]
+        beginnings = self._view.beginnings(partitions)
+        lost = {p: beginnings[p] for p in known if positions.next[p] < beginnings[p] and p not in positions.closed}
+        if lost:
+            positions.next.update(self._reset(lost))
+        self._add(found, [p for p in partitions if p not in positions.next], beginnings)
+
+    def _reset(self, lost: dict[KafkaTopicPartition, int]) -> dict[KafkaTopicPartition, int]:
+        """Where to go on in partitions that have lost what was to be read next."""
+        policy = self._source.reset_policy
+        told = "; ".join(
+            f"topic {p.topic}, partition {p.partition}: the next record to read is at offset {self._positions.next[p]}, the "
+            f"first that is left at {first}"
+            for p, first in sorted(lost.items())
+        )
+        if policy is KafkaOffsetResetStrategy.NONE:
+            raise InputLost(
+                f"{self._name}: Kafka no longer holds records that were not read yet ({told}). To go on without them, set the "
+                "property auto.offset.reset to earliest or latest; else restore the records, or start the job without its state"
+            )
+        _logger.error("%s: records are lost, reading on from %s as auto.offset.reset says: %s", self._name, policy.name, told)
+        return lost if policy is KafkaOffsetResetStrategy.EARLIEST else self._view.ends(lost)
+
+    def _describe(self) -> dict[str, Topic | None]:
+        source = self._source
+        names = source.topics if source.pattern is None else self._view.matching(source.pattern)
+        return self._view.topics([*names, *(n for n in self._positions.topics if n not in names)])
+
+    def _existing(self, topics: dict[str, Topic | None]) -> list[Topic]:
+        if missing := [name for name, topic in topics.items() if topic is None]:
+            raise ConfigurationError(
+                f"{self._name}: there is no topic {', '.join(missing)} at {self._view.servers}. Create it, or correct the name"
+            )
+        if not topics and self._source.pattern is not None:
+            raise ConfigurationError(
+                f"{self._name}: no topic at {self._view.servers} matches {self._source.pattern.pattern!r} as a whole"
+            )
+        return [topic for topic in topics.values() if topic is not None]
+
+    def _selected(self, topics: Iterable[Topic]) -> list[KafkaTopicPartition]:
+        every = [KafkaTopicPartition(t.name, p) for t in topics for p in range(t.partitions)]
+        chosen = self._source.partitions
+        if chosen is None:
+            return every
+        if missing := sorted(set(chosen) - set(every)):
+            raise ConfigurationError(f"{self._name}: there is no partition {', '.join(map(str, missing))}")
+        return sorted(chosen)
+
+    def _add(
+        self, topics: list[Topic], new: list[KafkaTopicPartition], beginnings: dict[KafkaTopicPartition, int]
+    ) -> None:
+        """Take partitions in that appeared after the job's start: all they hold is to be read."""
+        if new and self._positions.next and self._source.stopping_offsets is not None:
+            return  # where to stop was fixed at the start, for the partitions of then
+        self._positions.topics.update({t.name: t.id for t in topics})
+        for partition in new:
+            self._positions.next[partition] = beginnings[partition]
+            _logger.info("%s: new partition %s, read from offset %d", self._name, partition, beginnings[partition])
+
+    def _limit(self, partition: KafkaTopicPartition) -> int:
+        end = self._ends.get(partition, self._positions.next[partition])
+        stop = self._positions.stop.get(partition)
+        return end if stop is None else min(end, stop)
+
+    def _news(self) -> bool:
+        positions = self._positions
+        return any(
+            self._limit(p) > offset
+            or p not in positions.announced
+            or (positions.stop.get(p, -1) == offset and p not in positions.closed)
+            for p, offset in positions.next.items()
+        )
+
+    def _refresh(self, patience: float) -> None:
+        """Bring the ends up to date, if the brokers answer within ``patience`` seconds."""
+        try:
+            if self._pending is None:
+                self._pending = self._view.ask_ends(p for p in self._positions.next if p not in self._positions.closed)
+            if not self._pending.wait(patience):
+                return self._note_silence(None)
+            pending, self._pending = self._pending, None
+            ends, errors = pending.take()
+        except HoldfastError as error:
+            self._pending = None
+            time.sleep(min(patience, 0.05))
+            return self._note_silence(str(error))
+        self._ends.update(ends)
+        if errors:
+            partition, error = next(iter(errors.items()))
+            self._discovered_at = min(self._discovered_at, time.monotonic() - self._interval + 1.0)
+            return self._note_silence(f"{partition}: {error.str()}")
+        if any(end < self._positions.next[p] for p, end in ends.items() if p in self._positions.next):
+            # A new leader may lag behind for a moment; a new topic of the same name has another id.
+            self._discovered_at = min(self._discovered_at, time.monotonic() - self._interval + 0.5)
+        self._note_answer()
+
+    @property
+    def _interval(self) -> float:
+        return self._source.discovery_interval_s or 3600.0
+
+    def _apply_discovery(self) -> None:
+        """Start a look at the topics when it is time, and take in what the last one found."""
+        if self._discovery is None:
+            if time.monotonic() - self._discovered_at >= self._interval:
+                self._discovery = self._worker.submit(self._discover)
+            return
+        if not self._discovery.done():
+            return
+        discovery, self._discovery = self._discovery, None
+        self._discovered_at = time.monotonic()
+        try:
+            topics, beginnings = discovery.result()
+        except BrokerUnavailable as error:
+            return self._note_silence(str(error))
+        now = time.monotonic()
+        for name, topic in topics.items():
+            if topic is None:
+                if now - self._missing_since.setdefault(name, now) > _MISSING_S:
+                    raise InputLost(self._deleted(name))
+                self._discovered_at = now - self._interval + 2.0
+                continue
+            self._missing_since.pop(name, None)
+            if name in self._positions.topics:
+                check_topic(self._name, self._positions, topic)
+        lost = {
+            p: first
+            for p, first in beginnings.items()
+            if first > self._positions.next.get(p, first) and p not in self._positions.closed
+        }
+        if lost:
+            self._positions.next.update(self._reset(lost))
+        self._add(
+            [t for t in topics.values() if t is not None],
+            [p for p in beginnings if p not in self._positions.next],
+            beginnings,
+        )
+
+    def _discover(self) -> tuple[dict[str, Topic | None], dict[KafkaTopicPartition, int]]:
+        topics = self._describe()
+        found = [t for t in topics.values() if t is not None]
+        chosen = self._source.partitions
+        every = [KafkaTopicPartition(t.name, p) for t in found for p in range(t.partitions)]
+        return topics, self._view.beginnings([p for p in every if chosen is None or p in chosen])
+
+    def _deleted(self, name: str) -> str:
+        return (
+            f"{self._name}: topic {name} was deleted at {self._view.servers}; what the job had not read yet is gone. Start the "
+            "job without its state if that is all right"
+        )
+
+    def _note_silence(self, reason: str | None) -> None:
+        now = time.monotonic()
+        if self._silent_since is None:
+            self._silent_since = now
+        if now - self._silent_since > 2.0 and now - self._complained_at > _COMPLAINT_S:
+            self._complained_at = now
+            _logger.warning(
+                "%s: no answer from Kafka at %s for %.0f s, waiting for it%s",
+                self._name, self._view.servers, now - self._silent_since, f" ({reason})" if reason else "",
+            )  # fmt: skip
+
+    def _note_answer(self) -> None:
+        if self._silent_since is not None and self._complained_at >= self._silent_since:
+            _logger.warning("%s: Kafka answers again after %.0f s", self._name, time.monotonic() - self._silent_since)
+        self._silent_since = None

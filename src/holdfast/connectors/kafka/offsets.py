@@ -1,0 +1,117 @@
+"""Where to begin and to stop in a topic: Flink's offsets initializers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from holdfast.errors import ConfigurationError
+
+__all__ = ["KafkaOffsetResetStrategy", "KafkaOffsetsInitializer", "KafkaTopicPartition", "OffsetKind"]
+
+
+@dataclass(frozen=True, order=True)
+class KafkaTopicPartition:
+    """A partition of a topic."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class KafkaOffsetResetStrategy(Enum):
+    """Where to go when an offset does not exist (any more)."""
+
+    LATEST = 0
+    EARLIEST = 1
+    NONE = 2
+
+
+class OffsetKind(Enum):
+    """The ways to name an offset."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+    COMMITTED = "committed"
+    TIMESTAMP = "timestamp"
+    OFFSETS = "offsets"
+
+
+@dataclass(frozen=True)
+class KafkaOffsetsInitializer:
+    """Names one offset for each partition, for the start or the end of reading. Made by its static methods."""
+
+    _kind: OffsetKind
+    _timestamp: int = 0
+    _offsets: Mapping[KafkaTopicPartition, int] = field(default_factory=dict)
+    _reset: KafkaOffsetResetStrategy = KafkaOffsetResetStrategy.NONE
+
+    @staticmethod
+    def earliest() -> KafkaOffsetsInitializer:
+        """The first record there is."""
+        return KafkaOffsetsInitializer(OffsetKind.EARLIEST)
+
+    @staticmethod
+    def latest() -> KafkaOffsetsInitializer:
+        """The end of the partition at the job's start."""
+        return KafkaOffsetsInitializer(OffsetKind.LATEST)
+
+    @staticmethod
+    def committed_offsets(
+        offset_reset_strategy: KafkaOffsetResetStrategy = KafkaOffsetResetStrategy.NONE,
+    ) -> KafkaOffsetsInitializer:
+        """The offsets that the consumer group has committed.
+
+        Args:
+            offset_reset_strategy: For partitions in which the group has committed none; NONE: that is an error.
+        """
+        return KafkaOffsetsInitializer(OffsetKind.COMMITTED, _reset=offset_reset_strategy)
+
+    @staticmethod
+    def timestamp(timestamp: int) -> KafkaOffsetsInitializer:
+        """The first record whose timestamp (ms) is not before ``timestamp``; the end if there is none."""
+        if timestamp < 0:
+            raise ConfigurationError(f"a Kafka timestamp is in milliseconds since 1970, got {timestamp}")
+        return KafkaOffsetsInitializer(OffsetKind.TIMESTAMP, _timestamp=timestamp)
+
+    @staticmethod
+    def offsets(
+        offsets: Mapping[KafkaTopicPartition, int],
+        offset_reset_strategy: KafkaOffsetResetStrategy = KafkaOffsetResetStrategy.EARLIEST,
+    ) -> KafkaOffsetsInitializer:
+        """Exactly these.
+
+        Args:
+            offsets: The offset of each partition.
+            offset_reset_strategy: For partitions that are not among them, and for offsets that do not exist.
+        """
+        for partition, offset in offsets.items():
+            if offset < 0:
+                raise ConfigurationError(f"the offset of {partition} is {offset}; offsets begin at 0")
+        return KafkaOffsetsInitializer(OffsetKind.OFFSETS, _offsets=dict(offsets), _reset=offset_reset_strategy)
+
+    @staticmethod
+    def of(what: KafkaOffsetsInitializer | str) -> KafkaOffsetsInitializer:
+        """The initializer, which may be given by name.
+
+        >>> KafkaOffsetsInitializer.of("latest") == KafkaOffsetsInitializer.latest()
+        True
+
+        Raises:
+            ConfigurationError: there is none of that name.
+        """
+        if isinstance(what, KafkaOffsetsInitializer):
+            return what
+        named = {
+            "earliest": KafkaOffsetsInitializer.earliest,
+            "latest": KafkaOffsetsInitializer.latest,
+            "committed": KafkaOffsetsInitializer.committed_offsets,
+        }
+        if not isinstance(what, str) or what.lower() not in named:
+            raise ConfigurationError(
+                f"unknown offsets {what!r}: give a KafkaOffsetsInitializer, or one of {', '.join(map(repr, named))}"
+            )
+        return named[what.lower()]()

@@ -1,0 +1,338 @@
+"""The source's half in the task: one consumer that reads the ranges of all its partitions and keeps reading ahead.
+
+librdkafka delivers the partitions' messages in long runs, in an order of its own; what belongs to another partition
+than the one that is wanted now waits in that partition's buffer. Ranges of successive epochs follow each other, so
+the consumer is put to another position only where that is not so (an epoch is run again, a partition moves here).
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import time
+import traceback
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from holdfast.common.serialization import SimpleStringSchema
+from holdfast.connectors.base import Batch, SplitRange
+from holdfast.connectors.kafka.config import consumer_properties
+from holdfast.connectors.kafka.offsets import KafkaOffsetResetStrategy
+from holdfast.errors import ConfigurationError, InputLost, UserCodeError
+
+if TYPE_CHECKING:
+    from holdfast.connectors.kafka.source import KafkaSource
+
+__all__ = ["KafkaReader"]
+
+_logger = logging.getLogger(__name__)
+
+_CONSUME = 10_000
+_BUFFER_BYTES = 64 << 20
+"""What may wait in the buffers of partitions that are not wanted yet."""
+_COMPLAINT_S = 10.0
+
+_REFUSED = {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError._AUTHENTICATION}
+_GONE = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION, KafkaError.UNKNOWN_TOPIC_ID}
+_OUT_OF_RANGE = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}
+
+Key = tuple[str, int]
+
+
+class _Partition:
+    """What is known of one partition."""
+
+    __slots__ = ("assigned", "buffer", "buffered", "fetched", "position", "wanted")
+
+    def __init__(self) -> None:
+        self.buffer: deque[list[Message]] = deque()
+        self.buffered = 0
+        """Bytes in the buffer."""
+        self.position = -1
+        """The next offset to hand out."""
+        self.fetched = -1
+        """The first offset of which nothing is known yet."""
+        self.assigned = False
+        self.wanted = False
+
+    def restart(self, offset: int) -> None:
+        """Forget what was read ahead."""
+        self.buffer.clear()
+        self.buffered = 0
+        self.position = self.fetched = offset
+
+
+class KafkaReader:
+    """Reads ranges. Not thread-safe."""
+
+    def __init__(self, source: KafkaSource, uid: str) -> None:
+        self._source = source
+        self._uid = uid
+        self._consumer = Consumer(consumer_properties(source.properties), logger=_logger)
+        self._partitions: dict[Key, _Partition] = {}
+        self._buffered = 0
+        self._deserialize = _batch_deserializer(source.deserializer)
+        self._skips = source.deserializer is not None
+        self._complained_at = 0.0
+
+    def prefetch(self, parts: Sequence[SplitRange]) -> None:
+        """Point the consumer at all of them at once, so that their data arrive together."""
+        moved = []
+        for part in parts:
+            if part.start < part.end:
+                key = (part.payload[0], part.payload[1])
+                if self._want(key, part.start):
+                    moved.append(key)
+        self._assign(moved)
+
+    def read(self, part: SplitRange, max_batch: int) -> Iterator[Batch]:
+        """The records of the range, in order."""
+        if part.start >= part.end:
+            return
+        key: Key = (part.payload[0], part.payload[1])
+        end: int = part.end
+        if self._want(key, part.start):
+            self._assign([key])
+        partition = self._partitions[key]
+        since = time.monotonic()
+        while True:
+            while partition.buffer:
+                since = time.monotonic()
+                messages, complete = self._take(partition, end, max_batch)
+                if messages:
+                    yield from self._batch(key, messages)
+                if complete:
+                    partition.position = end
+                    partition.wanted = False
+                    return
+            if partition.fetched >= end:
+                partition.position = end
+                partition.wanted = False
+                return
+            self._poll(key, partition, end, since)
+
+    def close(self) -> None:
+        """Leave the brokers."""
+        self._consumer.close()
+        self._partitions.clear()
+
+    def _want(self, key: Key, start: int) -> bool:
+        """Note that the partition is to be read from ``start``; whether the consumer must be pointed there."""
+        partition = self._partitions.get(key)
+        if partition is None:
+            partition = self._partitions[key] = _Partition()
+        partition.wanted = True
+        if partition.position != start:
+            self._buffered -= partition.buffered
+            partition.restart(start)
+            self._unassign([key])
+        return not partition.assigned
+
+    def _assign(self, keys: Sequence[Key]) -> None:
+        if keys:
+            self._consumer.incremental_assign([TopicPartition(t, p, self._partitions[t, p].fetched) for t, p in keys])
+            for key in keys:
+                self._partitions[key].assigned = True
+
+    def _unassign(self, keys: Sequence[Key]) -> None:
+        assigned = [key for key in keys if self._partitions[key].assigned]
+        if assigned:
+            self._consumer.incremental_unassign([TopicPartition(t, p) for t, p in assigned])
+            for key in assigned:
+                self._partitions[key].assigned = False
+
+    def _take(self, partition: _Partition, end: int, limit: int) -> tuple[list[Message], bool]:
+        """The next buffered messages before ``end``, and whether there are no more of them (a later one is there)."""
+        messages = partition.buffer[0]
+        if messages[-1].offset() < end and len(messages) <= limit:
+            partition.buffer.popleft()
+            taken, complete = messages, False
+        else:
+            cut = min(limit, _first_at(messages, end))
+            taken, rest = messages[:cut], messages[cut:]
+            complete = rest[0].offset() >= end
+            partition.buffer[0] = rest
+        size = sum(map(len, taken))
+        partition.buffered -= size
+        self._buffered -= size
+        if taken:
+            partition.position = taken[-1].offset() + 1
+        return taken, complete
+
+    def _batch(self, key: Key, messages: list[Message]) -> Iterator[Batch]:
+        topic, number = key
+        data = [m.value() for m in messages]
+        if None in data:  # tombstones (compared with bytes only)
+            messages = [m for m, value in zip(messages, data, strict=True) if value is not None]
+            data = [value for value in data if value is not None]
+        try:
+            values = self._deserialize(data)
+            if self._skips and any(value is None for value in values):
+                messages = [m for m, value in zip(messages, values, strict=True) if value is not None]
+                values = [value for value in values if value is not None]
+        except Exception:
+            raise self._unparsable(key, messages) from None
+        if values:
+            yield Batch(
+                values,
+                [m.timestamp()[1] for m in messages],
+                lambda i: f"topic {topic}, partition {number}, offset {messages[i].offset()}",
+            )
+
+    def _unparsable(self, key: Key, messages: list[Message]) -> UserCodeError:
+        """The error that names the first record that does not parse."""
+        for message in messages:
+            try:
+                self._deserialize([message.value()])
+            except Exception:
+                place = f"topic {key[0]}, partition {key[1]}, offset {message.offset()}"
+                shown = message.value()[:200]
+                return UserCodeError(
+                    f"{traceback.format_exc()}\nA record does not parse: {place}, value {shown!r}"
+                    f"{'...' if len(message.value()) > 200 else ''} (Kafka source, uid {self._uid})",
+                    operator="Kafka source",
+                    uid=self._uid,
+                    record=place,
+                )
+        first, last = messages[0].offset(), messages[-1].offset()
+        place = f"topic {key[0]}, partition {key[1]}, offsets {first} to {last}"
+        return UserCodeError(
+            f"{traceback.format_exc()}\nThe records {place} parse one by one, but not together: deserialize_batch must give "
+            f"one result for each (Kafka source, uid {self._uid})",
+            operator="Kafka source",
+            uid=self._uid,
+            record=place,
+        )
+
+    def _poll(self, key: Key, partition: _Partition, end: int, since: float) -> None:
+        """Let the consumer deliver into the buffers until there is something new for ``key``, or a while has passed."""
+        if not partition.assigned:
+            self._assign([key])
+        try:
+            messages = self._consumer.consume(_CONSUME, 0.2)
+        except KafkaException as error:
+            raise ConfigurationError(f"Kafka source (uid {self._uid}): {error.args[0].str()}") from error
+        if messages:
+            self._sort_in(messages)
+            if self._buffered > _BUFFER_BYTES:
+                self._relieve(key)
+            return
+        now = time.monotonic()
+        if now - since > _COMPLAINT_S and now - self._complained_at > 3 * _COMPLAINT_S:
+            self._complained_at = now
+            _logger.warning(
+                "Kafka source (uid %s): nothing from topic %s, partition %d for %.0f s (offsets %d to %d are to be read); waiting",
+                self._uid, *key, now - since, partition.position, end,
+            )  # fmt: skip
+
+    def _sort_in(self, messages: list[Message]) -> None:
+        if any(map(Message.error, messages)):
+            errors = [m for m in messages if m.error() is not None]
+            messages = [m for m in messages if m.error() is None]
+        else:
+            errors = []
+        for key, run in _runs(messages):
+            partition = self._partitions.get(key)
+            if partition is None or not partition.assigned:
+                continue
+            if run[0].offset() < partition.fetched:  # from before the consumer was pointed elsewhere
+                run = [m for m in run if m.offset() >= partition.fetched]
+                if not run:
+                    continue
+            partition.buffer.append(run)
+            partition.fetched = run[-1].offset() + 1
+            size = sum(map(len, run))
+            partition.buffered += size
+            self._buffered += size
+        # Signs of a partition's end come after the messages before it.
+        for message in errors:
+            self._handle(message)
+
+    def _handle(self, message: Message) -> None:
+        error = message.error()
+        code = error.code()
+        key = (message.topic(), message.partition())
+        partition = self._partitions.get(key)
+        if code == KafkaError._PARTITION_EOF:
+            if partition is not None and partition.assigned:
+                partition.fetched = max(partition.fetched, message.offset())
+        elif code in _OUT_OF_RANGE and partition is not None:
+            self._out_of_range(key, partition)
+        elif code in _REFUSED:
+            raise ConfigurationError(f"Kafka source (uid {self._uid}), topic {key[0]}: {error.str()}")
+        elif code in _GONE:
+            if partition is not None and partition.wanted:
+                raise InputLost(
+                    f"Kafka source (uid {self._uid}): topic {key[0]}, partition {key[1]} is gone; the records from offset "
+                    f"{partition.position} on were not read yet"
+                )
+        else:
+            _logger.warning("Kafka source (uid %s): %s", self._uid, error.str())
+
+    def _out_of_range(self, key: Key, partition: _Partition) -> None:
+        topic, number = key
+        if not partition.wanted:  # read ahead; whether it is needed shows in the next epoch
+            self._unassign([key])
+            return
+        low, high = self._consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=30)
+        told = (
+            f"topic {topic}, partition {number}: the next record to read is at offset {partition.fetched}, but Kafka holds the "
+            f"offsets {low} to {high}"
+        )
+        if self._source.reset_policy is KafkaOffsetResetStrategy.NONE or partition.fetched > high:
+            raise InputLost(
+                f"Kafka source (uid {self._uid}): records are gone before they were read. {told}. To go on without them, set "
+                "the property auto.offset.reset to earliest or latest"
+            )
+        _logger.error("Kafka source (uid %s): records are lost, as auto.offset.reset allows. %s", self._uid, told)
+        self._unassign([key])
+        partition.fetched = low
+        self._assign([key])
+
+    def _relieve(self, wanted: Key) -> None:
+        """Too much waits: stop reading ahead; drop what nobody has asked for."""
+        for key, partition in list(self._partitions.items()):
+            if key == wanted or not partition.buffered:
+                continue
+            self._unassign([key])
+            if not partition.wanted:
+                self._buffered -= partition.buffered
+                del self._partitions[key]
+
+
+def _runs(messages: list[Message]) -> Iterator[tuple[Key, list[Message]]]:
+    """The messages, cut where the partition changes."""
+    if not messages:
+        return
+    numbers = {m.partition() for m in messages}
+    topics = {m.topic() for m in messages}
+    if len(numbers) == 1 and len(topics) == 1:
+        yield (topics.pop(), numbers.pop()), messages
+        return
+    for key, run in itertools.groupby(messages, key=lambda m: (m.topic(), m.partition())):
+        yield key, list(run)
+
+
+def _first_at(messages: list[Message], offset: int) -> int:
+    """The position of the first message at ``offset`` or behind it."""
+    low, high = 0, len(messages)
+    while low < high:
+        middle = (low + high) // 2
+        if messages[middle].offset() < offset:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def _batch_deserializer(schema: Any) -> Any:
+    if schema is None:
+        schema = SimpleStringSchema()
+    batch = getattr(schema, "deserialize_batch", None)
+    if batch is not None:
+        return batch
+    one = getattr(schema, "deserialize", schema)
+    return lambda data: [one(item) for item in data]

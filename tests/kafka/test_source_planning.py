@@ -1,0 +1,193 @@
+from __future__ import annotations
+
+import re
+import time
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kafka_fixtures import produce
+from kafka_source_helpers import Job, source
+
+from holdfast.connectors.kafka.offsets import KafkaOffsetResetStrategy, KafkaOffsetsInitializer, KafkaTopicPartition
+from holdfast.connectors.kafka.planning import share
+from holdfast.connectors.kafka.positions import Positions
+from holdfast.errors import ConfigurationError, InputLost
+
+E, L, NONE = KafkaOffsetResetStrategy.EARLIEST, KafkaOffsetResetStrategy.LATEST, KafkaOffsetResetStrategy.NONE
+OFFSETS = KafkaOffsetsInitializer
+
+
+@given(st.dictionaries(st.integers(), st.integers(0, 1000), max_size=20), st.integers(1, 5000))
+def a_share_takes_all_it_may_and_is_fair(available: dict[int, int], limit: int) -> None:
+    got = share(available, limit)
+    assert set(got) == {k for k, n in available.items() if n > 0}
+    assert all(1 <= got[k] <= available[k] for k in got)
+    total = sum(got.values())
+    assert total <= max(limit, len(got))
+    if total < min(limit, sum(available.values())):
+        pytest.fail("something was left although there was room")
+    unfinished = [got[k] for k in got if got[k] < available[k]]
+    if unfinished:
+        assert max(got.values()) <= min(unfinished) + 1
+
+
+def the_positions_survive_encoding() -> None:
+    a, b = KafkaTopicPartition("a", 0), KafkaTopicPartition("b", 3)
+    positions = Positions({"a": "id-a", "b": "id-b"}, {a: 5, b: 7}, {b: 9}, {a}, set())
+    assert Positions.decode(positions.encode()) == positions
+
+
+@pytest.mark.kafka
+class TestPlanning:
+    def test_ranges_follow_each_other_and_the_group_hears_of_completed_checkpoints(self, kafka: Any, new_topic: Any) -> None:
+        topic = new_topic(partitions=2)
+        produce(kafka.bootstrap_servers, topic, [f"v{i}" for i in range(10)])
+        src = source(kafka, topics=(topic,), **{"group.id": f"g-{topic}"})
+        with Job(src) as job:
+            first = job.epoch()
+            assert first == [f"v{i}" for i in range(10)]
+            produce(kafka.bootstrap_servers, topic, ["x"], partition=1)
+            job.enumerator.wait(10)
+            assert job.epoch() == ["x"]
+            job.enumerator.checkpoint_completed(1, job.enumerator.snapshot())
+        p0, p1 = KafkaTopicPartition(topic, 0), KafkaTopicPartition(topic, 1)
+        committed = src.create_enumerator(job.info, "u")._view.committed(f"g-{topic}", [p0, p1])  # type: ignore[attr-defined]
+        assert committed == {p0: 10, p1: 1}
+
+    def test_a_restored_source_goes_on_where_the_checkpoint_says(self, kafka: Any, new_topic: Any) -> None:
+        topic = new_topic()
+        produce(kafka.bootstrap_servers, topic, [f"v{i}" for i in range(10)])
+        with Job(source(kafka, topics=(topic,))) as job:
+            assert job.epoch(4) == ["v0", "v1", "v2", "v3"]
+            state = job.enumerator.snapshot()
+            job.epoch()
+        with Job(source(kafka, topics=(topic,)), state) as job:
+            assert job.epoch() == [f"v{i}" for i in range(4, 10)]
+
+    @pytest.mark.parametrize(
+        ("starting", "expected"),
+        [
+            ("earliest", ["a", "b", "c"]),
+            ("latest", []),
+            (OFFSETS.timestamp(2000), ["b", "c"]),
+            (OFFSETS.timestamp(9000), []),
+        ],
+    )
+    def test_starting_offsets(self, kafka: Any, new_topic: Any, starting: Any, expected: list[str]) -> None:
+        topic = new_topic()
+        produce(kafka.bootstrap_servers, topic, ["a", "b", "c"], timestamps=[1000, 2000, 3000])
+        with Job(source(kafka, topics=(topic,), starting_offsets=OFFSETS.of(starting))) as job:
+            assert job.epoch() == expected
+
+    def test_starting_at_given_offsets_resets_those_that_do_not_exist(self, kafka: Any, new_topic: Any) -> None:
+        topic = new_topic(partitions=2)
+        produce(kafka.bootstrap_servers, topic, ["a", "b", "c"])
+        produce(kafka.bootstrap_servers, topic, ["d", "e"], partition=1)
+        at = {KafkaTopicPartition(topic, 0): 1}
+        with Job(source(kafka, topics=(topic,), starting_offsets=OFFSETS.offsets(at))) as job:
+            assert sorted(job.epoch()) == ["b", "c", "d", "e"]
+        at = {KafkaTopicPartition(topic, 0): 99, KafkaTopicPartition(topic, 1): 1}
+        with Job(source(kafka, topics=(topic,), starting_offsets=OFFSETS.offsets(at, L))) as job:
+            assert job.epoch() == ["e"]
+        with pytest.raises(InputLost, match=r"partition 0: reading was to start at offset 99, but Kafka holds the offsets 0 to 3"):
+            Job(source(kafka, topics=(topic,), starting_offsets=OFFSETS.offsets(at, NONE)))
+
+    def test_committed_offsets_need_a_reset_strategy_where_there_are_none(self, kafka: Any, new_topic: Any) -> None:
+        topic = new_topic()
+        produce(kafka.bootstrap_servers, topic, ["a", "b"])
+        options = {"group.id": f"never-{topic}"}
+        with pytest.raises(ConfigurationError, match="has committed no offset"):
+            Job(source(kafka, topics=(topic,), starting_offsets=OFFSETS.committed_offsets(), **options))
+        with Job(source(kafka, topics=(topic,), starting_offsets=OFFSETS.committed_offsets(E), **options)) as job:
+            assert job.epoch() == ["a", "b"]
+
+    def test_a_bounded_source_ends_at_its_stopping_offsets(self, kafka: Any, new_topic: Any) -> None:
+        topic = new_topic(partitions=2)
+        produce(kafka.bootstrap_servers, topic, ["a", "b"])
+        src = source(kafka, topics=(topic,), stopping_offsets=OFFSETS.latest(), is_bounded=True)
+        with Job(src) as job:
+            produce(kafka.bootstrap_servers, topic, ["late"])
+            plan = job.enumerator.plan(1)
+            assert not plan.finished
+            plan = job.enumerator.plan(100)
+            assert plan.finished
+            assert [r.last for r in plan.ranges if r.start < r.end] == [True]
+            assert not job.enumerator.plan(100).ranges
+
+    def test_new_partitions_and_new_topics_are_read_from_their_beginning(self, kafka: Any, new_topic: Any) -> None:
+        from confluent_kafka.admin import NewPartitions
+
+        topic = new_topic()
+        src = source(kafka, pattern=re.compile(topic + ".*"), **{"partition.discovery.interval.ms": 50})
+        with Job(src) as job:
+            job.epoch()
+            kafka.admin().create_partitions([NewPartitions(topic, 2)])[topic].result()
+            kafka.create_topic(topic + "-b")
+            produce(kafka.bootstrap_servers, topic + "-b", ["in-b"])
+            while len(kafka.admin().list_topics(topic, timeout=10).topics[topic].partitions) < 2:
+                time.sleep(0.02)
+            produce(kafka.bootstrap_servers, topic, ["in-1"], partition=1)
+            found: list[str] = []
+            while len(found) < 2:
+                job.enumerator.wait(1)
+                found += job.epoch()
+            assert sorted(found) == ["in-1", "in-b"]
+
+    def test_an_empty_partition_is_announced_once_and_then_leaves_no_ranges(self, kafka: Any, new_topic: Any) -> None:
+        topic = new_topic(partitions=2)
+        produce(kafka.bootstrap_servers, topic, ["a"])
+        with Job(source(kafka, topics=(topic,))) as job:
+            assert {(r.split, r.start, r.end) for r in job.enumerator.plan(10).ranges} == {
+                (f"{topic}-0", 0, 1),
+                (f"{topic}-1", 0, 0),
+            }
+            assert job.enumerator.plan(10).ranges == ()
+
+    def test_records_below_retention_stop_the_job_unless_a_policy_says_otherwise(self, kafka: Any, new_topic: Any) -> None:
+        topic = new_topic()
+        produce(kafka.bootstrap_servers, topic, [f"v{i}" for i in range(10)])
+        with Job(source(kafka, topics=(topic,))) as job:
+            assert job.epoch(3) == ["v0", "v1", "v2"]
+            state = job.enumerator.snapshot()
+        job.delete_before(kafka, topic, 6)
+        with pytest.raises(InputLost, match=rf"topic {topic}, partition 0: .*offset 3, the first that is left at 6"):
+            Job(source(kafka, topics=(topic,)), state)
+        with Job(source(kafka, topics=(topic,), **{"auto.offset.reset": "earliest"}), state) as job:
+            assert job.epoch() == ["v6", "v7", "v8", "v9"]
+
+    def test_a_topic_made_again_is_noticed_by_its_id(self, kafka: Any, new_topic: Any) -> None:
+        topic = new_topic()
+        produce(kafka.bootstrap_servers, topic, ["a", "b"])
+        src = source(kafka, topics=(topic,), **{"partition.discovery.interval.ms": 50})
+        with Job(src) as job:
+            job.epoch()
+            state = job.enumerator.snapshot()
+            kafka.delete_topic(topic)
+            kafka.create_topic(topic)
+            produce(kafka.bootstrap_servers, topic, ["x", "y", "z"])
+            with pytest.raises(InputLost, match="was deleted and created again"):  # noqa: PT012
+                while True:
+                    job.enumerator.wait(0.1)
+                    job.enumerator.plan(10)
+        with pytest.raises(InputLost, match="was deleted and created again"):
+            Job(src, state)
+
+    def test_what_cannot_be_read_is_refused_before_the_job_starts(self, kafka: Any, new_topic: Any) -> None:
+        with pytest.raises(ConfigurationError, match="there is no topic nowhere"):
+            Job(source(kafka, topics=("nowhere",)))
+        with pytest.raises(ConfigurationError, match="no topic at .* matches 'nothing-like-it'"):
+            Job(source(kafka, pattern=re.compile("nothing-like-it")))
+        with pytest.raises(ConfigurationError, match="there is no partition"):
+            topic = new_topic()
+            Job(source(kafka, topics=(topic,), partitions=frozenset({KafkaTopicPartition(topic, 5)})))
+        with pytest.raises(ConfigurationError, match="fetch.sise"):
+            source(kafka, topics=("t",), **{"fetch.sise": 5})
+
+
+def a_broker_that_is_not_there_is_a_configuration_error_within_seconds() -> None:
+    from holdfast.connectors.kafka.source import KafkaSource
+
+    with pytest.raises(ConfigurationError, match="Check that the broker runs"):
+        Job(KafkaSource({"bootstrap.servers": "127.0.0.1:1"}, topics=("t",)))
