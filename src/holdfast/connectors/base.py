@@ -9,7 +9,7 @@ Source and Sink objects are pickled into the job's plan; the objects they create
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
@@ -40,6 +40,8 @@ class JobInfo:
     """Rises with every driver that takes the job over: part of whatever must not collide with an older driver's."""
     storage_uri: str | None
     """Where the job's checkpoints are kept, or None when checkpointing is off (nothing outlives the driver)."""
+    storage_config: Mapping[str, str] = field(default_factory=dict)
+    """The settings that storage is opened with (``s3.*``)."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,9 @@ class SplitRange:
     """About how many records it holds; ranges are spread over the reader subtasks by weight."""
     payload: Any = None
     """What the reader needs besides."""
+    last: bool = False
+    """Whether nothing will ever follow in this split: it leaves the watermark's minimum with this range. A range with
+    ``start == end`` holds no records and only announces its split, which holds the watermark back from then on."""
 
 
 @dataclass(frozen=True)
