@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, NoReturn
 from urllib.parse import quote
 
 from holdfast.common import Configuration, JobClient
+from holdfast.connectors.datagen import SPLITS
 from holdfast.datastream import StreamExecutionEnvironment
 from holdfast.demo import pipeline
-from holdfast.demo.outputs import Tail, tail_files, tail_topic
+from holdfast.demo.outputs import Tail, TopicTail, tail_files
 from holdfast.demo.rules import RULES
 from holdfast.demo.view import METRICS, Figures, view_for
 from holdfast.errors import HoldfastError
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["main"]
 
 _INPUT, _ALERTS, _TOTALS = "demo-payments", "demo-alerts", "demo-totals"
-_PARTITIONS = 4
+_PARTITIONS = SPLITS
 _OF_RULES = ("planted", "plantedInBursts", "caught", "falseAlerts", *(f"alerts.{rule}" for rule in RULES))
 _REFRESH_S = 0.5
 _BURST = 8
@@ -110,7 +111,9 @@ def _start_on_kafka(
     view.note(f"Kafka is on {where}: {_INPUT} -> {_ALERTS}, {_TOTALS}")
     payments = pipeline.kafka_payments(env, where, _INPUT)
     pipeline.build(env, payments, pipeline.kafka_sink(where, _TOTALS), pipeline.kafka_sink(where, _ALERTS))
-    tails = tail_topic(where, _ALERTS, _PARTITIONS), tail_topic(where, _TOTALS, _PARTITIONS)
+    tails = TopicTail(where, _ALERTS, _PARTITIONS), TopicTail(where, _TOTALS, _PARTITIONS)
+    for tail in tails:
+        stack.callback(tail.close)
     stack.enter_context(_producer(where, rate))
     return env.execute_async(pipeline.JOB_NAME), *tails
 

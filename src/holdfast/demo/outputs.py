@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import orjson
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
-__all__ = ["Tail", "tail_files", "tail_topic"]
+__all__ = ["Tail", "TopicTail", "end_offsets", "tail_files"]
+
+_NOT_READY = (
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+)
 
 Tail = Callable[[], list[Any]]
 """Gives what has come since the last call."""
@@ -31,32 +40,48 @@ def tail_files(directory: Path) -> Tail:
     return lambda: [orjson.loads(line) for path in new_files() for line in path.read_bytes().splitlines()]
 
 
-def tail_topic(bootstrap_servers: str, topic: str, partitions: int) -> Tail:
+class TopicTail:
     """The committed records of a topic from now on."""
-    from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-    consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap_servers,
-            "group.id": "holdfast-demo-view",
-            "enable.auto.commit": False,
-            "isolation.level": "read_committed",
-        }
-    )
-    assignment = []
-    for partition in range(partitions):
-        _, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=30)
-        assignment.append(TopicPartition(topic, partition, end))
-    consumer.assign(assignment)
+    def __init__(self, bootstrap_servers: str, topic: str, partitions: int) -> None:
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": bootstrap_servers,
+                "group.id": "holdfast-demo-view",
+                "enable.auto.commit": False,
+                "isolation.level": "read_committed",
+                "log_level": 2,
+            }
+        )
+        ends = end_offsets(bootstrap_servers, topic, partitions)
+        self._consumer.assign([TopicPartition(topic, partition, end) for partition, end in ends.items()])
 
-    def poll() -> list[Any]:
+    def __call__(self) -> list[Any]:
+        """What has come since the last call."""
         records = []
-        for message in consumer.consume(10_000, timeout=0.05):
+        for message in self._consumer.consume(10_000, timeout=0.05):
             error = message.error()
             if error is None:
                 records.append(orjson.loads(message.value()))
-            elif error.code() != KafkaError._PARTITION_EOF and not error.retriable():
+            elif error.fatal():  # others, such as a broker that is away, the client overcomes by itself
                 raise KafkaException(error)
         return records
 
-    return poll
+    def close(self) -> None:
+        """Leave the broker."""
+        self._consumer.close()
+
+
+def end_offsets(bootstrap_servers: str, topic: str, partitions: int) -> dict[int, int]:
+    """Where each partition of a topic ends. Waits for partitions that were created just now."""
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    asked = {TopicPartition(topic, partition): OffsetSpec.latest() for partition in range(partitions)}
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            answers = admin.list_offsets(asked)
+            return {where.partition: answer.result(timeout=30).offset for where, answer in answers.items()}
+        except KafkaException as failure:
+            if failure.args[0].code() not in _NOT_READY or time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)

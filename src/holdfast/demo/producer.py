@@ -9,11 +9,11 @@ import threading
 from dataclasses import replace
 
 import orjson
-from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka import Producer
 
 from holdfast.connectors.base import JobInfo, ReaderContext
 from holdfast.connectors.datagen import SPLITS
+from holdfast.demo.outputs import end_offsets
 from holdfast.demo.pipeline import generator
 
 __all__ = ["produce"]
@@ -26,14 +26,14 @@ def produce(bootstrap_servers: str, topic: str, rate: float, stop: threading.Eve
 
     A split's offset in the topic is its position in the generator, so it goes on where it ended, however it ended.
     """
-    done = _end_offsets(bootstrap_servers, topic)
+    done = end_offsets(bootstrap_servers, topic, SPLITS)
     source = generator(rate)
     job = JobInfo("producer", "producer", 1, None)
     enumerator = source.create_enumerator(job, "producer")
     first = min(offset * SPLITS + split for split, offset in done.items())
     enumerator.start({"next": first, "seed": source.seed, "customers": source.customers} if first else None)
     reader = source.create_reader(ReaderContext(job, "producer", 0, 1))
-    settings = {"bootstrap.servers": bootstrap_servers, "enable.idempotence": True, "linger.ms": 20}
+    settings = {"bootstrap.servers": bootstrap_servers, "enable.idempotence": True, "linger.ms": 20, "log_level": 2}
     producer = Producer(settings)
     while not stop.is_set():
         planned = enumerator.plan(_BATCH)
@@ -53,12 +53,6 @@ def produce(bootstrap_servers: str, topic: str, rate: float, stop: threading.Eve
         if not planned.backlog:
             enumerator.wait(0.05)
     producer.flush(10)
-
-
-def _end_offsets(bootstrap_servers: str, topic: str) -> dict[int, int]:
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
-    asked = admin.list_offsets({TopicPartition(topic, split): OffsetSpec.latest() for split in range(SPLITS)})
-    return {where.partition: answer.result(timeout=30).offset for where, answer in asked.items()}
 
 
 def main() -> None:

@@ -1,0 +1,105 @@
+"""The demo as a user runs it, headless: killed, started again, stopped with Ctrl-C; its files against its generator."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from holdfast.connectors.datagen import SPLITS
+from holdfast.demo.pipeline import generator
+
+pytestmark = [pytest.mark.spark, pytest.mark.fault]
+
+
+class Demo:
+    """A running demo and what it prints."""
+
+    def __init__(self, state_dir: Path) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "holdfast.demo", "--rate", "4000", "--state-dir", str(state_dir)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env={**os.environ, "NO_COLOR": "1"},
+        )
+        self.lines: list[str] = []
+
+    def wait_for(self, pattern: str) -> re.Match[str]:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.lines.append(line)
+            if match := re.search(pattern, line):
+                return match
+        raise AssertionError(f"{pattern!r} was not printed:\n{''.join(self.lines[-40:])}")
+
+    def stop(self, number: signal.Signals) -> int:
+        self.process.send_signal(number)
+        assert self.process.stdout is not None
+        self.lines += self.process.stdout.readlines()
+        return self.process.wait(120)
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Any]:
+    started: list[Demo] = []
+
+    def run() -> Demo:
+        started.append(Demo(tmp_path))
+        return started[-1]
+
+    yield run
+    for demo in started:
+        if demo.process.poll() is None:
+            demo.process.kill()
+            demo.process.wait()
+        assert demo.process.stdout is not None
+        demo.process.stdout.close()
+
+
+def number_of(payment_id: str) -> int:
+    return int(payment_id[1:])
+
+
+def planted_until(last: dict[int, int]) -> Iterator[dict[str, Any]]:
+    """The fraudulent payments of each split up to a payment's number."""
+    source = generator(1.0)
+    for split, number in last.items():
+        for block in range(number // (1000 * SPLITS) + 1):
+            for payment in source.block(split, block):
+                if payment["is_fraud"] and number_of(payment["payment_id"]) <= number:
+                    yield payment
+
+
+def the_demo_resumes_after_kill_9_and_reports_every_planted_fraud_once(start: Any, tmp_path: Path) -> None:
+    first = start()
+    killed_at = int(first.wait_for(r"checkpoint ([3-9]) in")[1])
+    first.stop(signal.SIGKILL)
+    second = start()
+    assert int(second.wait_for(r"checkpoint (\d+) in")[1]) > killed_at
+    second.wait_for(r"alerts [1-9]")
+    assert second.stop(signal.SIGINT) == 0
+    assert "start again to resume" in second.lines[-1]
+
+    files = [path for path in (tmp_path / "embedded" / "alerts").rglob("part-*") if not path.name.startswith(".")]
+    alerts = [orjson.loads(line) for path in files for line in path.read_bytes().splitlines()]
+    repeated = [key for key, n in Counter((a["payment"], a["rule"]) for a in alerts).items() if n > 1]
+    assert repeated == []
+    by_payment = {alert["payment"]: alert["rule"] for alert in alerts}
+    last: dict[int, int] = {}
+    for payment in map(number_of, by_payment):
+        last[payment % SPLITS] = max(payment, last.get(payment % SPLITS, 0))
+    assert len(last) == SPLITS
+    planted = list(planted_until(last))
+    single = {p["payment_id"] for p in planted if p["fraud_kind"] != "velocity"}
+    assert single - by_payment.keys() == set()
+    assert {alert["payment"] for alert in alerts if not alert["planted"]} & single == set()
