@@ -1,0 +1,92 @@
+"""What a writer prepared in one epoch, as the checkpoint's metadata holds it; and the names of transactions."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.connectors.base import Committable
+from holdfast.connectors.kafka.transactions import Prepared
+from holdfast.errors import IncompatibleState
+
+__all__ = ["SLOTS", "KafkaCommittable", "TransactionalId", "id_prefix"]
+
+_VERSION = 1
+SLOTS = 4
+"""A writer's epoch n uses slot n mod SLOTS: an open transaction whose slot is that of an epoch just committed, and
+which is not among the committed ones, is a dead attempt's."""
+
+
+def id_prefix(prefix: str, uid: str) -> str:
+    """What the transactional ids of a sink begin with."""
+    return f"{prefix}-{uid}-"
+
+
+@dataclass(frozen=True)
+class TransactionalId:
+    """What a writer's transactional id says."""
+
+    prefix: str
+    uid: str
+    subtask: int
+    generation: int
+    writer: str
+    """Unique to the writer: two attempts of one subtask never lock each other out."""
+    slot: int
+    lane: int
+
+    def __str__(self) -> str:
+        return f"{id_prefix(self.prefix, self.uid)}{self.subtask}-g{self.generation}-{self.writer}-{self.slot}.{self.lane}"
+
+    @classmethod
+    def parse(cls, text: str, prefix: str, uid: str) -> TransactionalId | None:
+        """What it says; None if it is none of this sink.
+
+        >>> str(TransactionalId.parse("job-sink-3-g12-0a1b2c3d-2.0", "job", "sink"))
+        'job-sink-3-g12-0a1b2c3d-2.0'
+        """
+        match = re.fullmatch(re.escape(id_prefix(prefix, uid)) + r"(\d+)-g(\d+)-([0-9a-f]+)-(\d+)\.(\d+)", text)
+        if match is None:
+            return None
+        subtask, generation, writer, slot, lane = match.groups()
+        return cls(prefix, uid, int(subtask), int(generation), writer, int(slot), int(lane))
+
+
+@dataclass(frozen=True)
+class KafkaCommittable:
+    """One prepared transaction."""
+
+    transaction: Prepared
+    generation: int
+    epoch: int
+    subtask: int
+    token: str
+    """Names the output: it is written into the transaction, so that the log itself says whether it was committed."""
+    outbox: str | None
+    """Where a copy of the records is; None without checkpoint storage."""
+
+    def encode(self) -> dict[str, Any]:
+        """As plain data."""
+        t = self.transaction
+        return {
+            "version": _VERSION,
+            "transaction": [t.transactional_id, t.producer_id, t.producer_epoch],
+            "generation": self.generation,
+            "epoch": self.epoch,
+            "token": self.token,
+            "outbox": self.outbox,
+        }
+
+    @classmethod
+    def decode(cls, committable: Committable) -> KafkaCommittable:
+        """The inverse of `encode`."""
+        data = committable.data
+        if data.get("version") != _VERSION:
+            raise IncompatibleState(
+                f"Kafka sink {committable.uid}: a committable of version {data.get('version')}; this program knows version "
+                f"{_VERSION}"
+            )
+        return cls(
+            Prepared(*data["transaction"]), data["generation"], data["epoch"], committable.subtask, data["token"], data["outbox"]
+        )

@@ -1,0 +1,192 @@
+"""The sink's half in the driver: the second phase of the commit, and what recovery makes of the first.
+
+Exactly once, whatever happens between the two phases:
+
+- A prepared transaction is committed by name (EndTxn); that can be repeated.
+- If it is not there any more (it timed out, its producer was fenced, its id was forgotten), the token that was part
+  of it tells whether it had been committed. If not, its records are written again from the outbox, with the token,
+  in a transaction whose id belongs to the subtask for good: taking that id aborts and locks out any earlier attempt to
+  do the same, before the tokens are read.
+- That happens only in `recover`, when no later output of the job exists, so the order of records is kept. In a
+  running job a lost transaction is an error: the job restarts from the checkpoint and comes by here.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from holdfast.checkpoint.paths import JobPaths
+from holdfast.checkpoint.storage import NotFound, Storage
+from holdfast.connectors.base import Committable, JobInfo
+from holdfast.connectors.kafka.committable import SLOTS, KafkaCommittable, TransactionalId, id_prefix
+from holdfast.connectors.kafka.outgoing import read_outbox
+from holdfast.connectors.kafka.producers import TransactionalProducer
+from holdfast.connectors.kafka.tokens import Token, create_token_topic, read_tokens, token_topic
+from holdfast.connectors.kafka.transactions import Outcome, TransactionClient, TransactionState
+from holdfast.errors import CorruptFile, Fenced, HoldfastError, StorageError
+
+if TYPE_CHECKING:
+    from holdfast.connectors.kafka.sink import KafkaSink
+
+__all__ = ["KafkaCommitter"]
+
+_logger = logging.getLogger(__name__)
+_UNFINISHED = (TransactionState.ONGOING, TransactionState.PREPARE_ABORT, TransactionState.PREPARE_EPOCH_FENCE)
+_SWEEP_EPOCHS = 100
+
+
+class KafkaCommitter:
+    """Commits prepared transactions, aborts those of dead attempts, empties the outbox."""
+
+    def __init__(self, sink: KafkaSink, job: JobInfo, uid: str) -> None:
+        self._sink = sink
+        self._job = job
+        self._uid = uid
+        self._where = f"Kafka sink (uid {uid})"
+        self._prefix = sink.transactional_id_prefix
+        self._closed = threading.Event()
+        self._client = TransactionClient(sink.properties, cancelled=self._closed.is_set)
+        self._storage = None if job.storage_uri is None else Storage.open(job.storage_uri, job.storage_config)
+        self._paths = JobPaths.of(job.job_name)
+        self._background = ThreadPoolExecutor(max_workers=1, thread_name_prefix="kafka-committer")
+        self._cleaning: Future[None] | None = None
+        self._known: set[str] = set()
+        self._swept = 0
+
+    def recover(self, committables: Sequence[Committable]) -> None:
+        """Commit what the restored checkpoint prepared, and let nothing else of this sink linger."""
+        ours = [KafkaCommittable.decode(c) for c in committables]
+        outcomes = self._client.end([c.transaction for c in ours], commit=True)
+        self._fence_all()
+        lost = [c for c in ours if outcomes[c.transaction] is Outcome.LOST]
+        if lost:
+            create_token_topic(self._sink.properties, token_topic(self._prefix))
+            for committable in sorted(lost, key=lambda c: (c.generation, c.epoch, c.subtask)):
+                self._restore(committable)
+        self._empty_outbox(lambda generation, epoch: True)
+        _logger.info("%s: %d transactions committed again, %d written again or found committed", self._where, len(ours) - len(lost), len(lost))
+
+    def commit(self, committables: Sequence[Committable]) -> None:
+        """Make them visible."""
+        ours = [KafkaCommittable.decode(c) for c in committables]
+        if not ours:
+            return
+        outcomes = self._client.end([c.transaction for c in ours], commit=True)
+        lost = [c for c in ours if outcomes[c.transaction] is Outcome.LOST]
+        if lost:
+            self._explain(lost[0])
+        if self._cleaning is not None:
+            self._cleaning.result()
+        self._cleaning = self._background.submit(self._clean, ours)
+
+    def close(self) -> None:
+        """Leave the brokers."""
+        self._closed.set()
+        self._background.shutdown(wait=True)
+        self._client.close()
+
+    def _fence_all(self) -> None:
+        """Abort every unfinished transaction of this sink; lock out the writers of the driver before this one."""
+        found = self._client.list(id_prefix(self._prefix, self._uid))
+        ids = {name: parsed for name in found if (parsed := TransactionalId.parse(name, self._prefix, self._uid))}
+        self._known = set(ids)
+        before = max((i.generation for i in ids.values() if i.generation < self._job.generation), default=None)
+        wanted = [n for n, i in ids.items() if found[n] in _UNFINISHED or i.generation == before]
+        wanted += [n for n, state in found.items() if n not in ids and n.startswith(self._rewriter_prefix) and state in _UNFINISHED]
+        self._client.fence(wanted)
+        if dangling := sum(found[n] in _UNFINISHED for n in wanted):
+            _logger.warning("%s: %d unfinished transactions of earlier attempts aborted", self._where, dangling)
+
+    @property
+    def _rewriter_prefix(self) -> str:
+        return f"{id_prefix(self._prefix, self._uid)}rewrite-"
+
+    def _restore(self, committable: KafkaCommittable) -> None:
+        """Write the records of a lost transaction again unless it had been committed. Safe to be killed in."""
+        topic = token_topic(self._prefix)
+        name = f"{self._rewriter_prefix}{committable.subtask}"
+        # Taking the id comes first: from here on nobody else's attempt to do this can succeed.
+        producer = TransactionalProducer(
+            self._sink.properties, self._where, name, self._sink.transaction_timeout_ms, self._client
+        )
+        try:
+            token = read_tokens(self._sink.properties, topic).get(Token.key(self._uid, committable.subtask))
+            what = f"epoch {committable.epoch} of subtask {committable.subtask}"
+            if token is not None and token.id == committable.token:
+                _logger.info("%s: %s had been committed", self._where, what)
+                return
+            if committable.outbox is None or self._storage is None:
+                raise HoldfastError(
+                    f"{self._where}: the transaction of {what} was lost before it was committed, and without checkpoint storage "
+                    "there is no copy of it"
+                )
+            where = self._storage.locate(committable.outbox)
+            try:
+                data = self._storage.get(committable.outbox)
+            except NotFound as error:
+                if token is not None and (token.generation, token.epoch) > (committable.generation, committable.epoch):
+                    _logger.info("%s: %s had been committed; a later epoch was, too", self._where, what)
+                    return
+                raise CorruptFile(where, f"missing; it holds {what} of the {self._where}, whose transaction was lost") from error
+            producer.open()
+            records = 0
+            for batch in read_outbox(data, where):
+                producer.send(batch)
+                records += len(batch.values)
+            producer.send(Token(committable.generation, committable.epoch, committable.token).record(topic, self._uid, committable.subtask))
+            producer.flush()
+            producer.commit()
+            _logger.warning("%s: %s (%d records) was written again; its transaction had been lost", self._where, what, records)
+        finally:
+            producer.discard()
+
+    def _explain(self, lost: KafkaCommittable) -> None:
+        """Raise for a transaction that was lost while the job runs."""
+        for name in self._client.list(id_prefix(self._prefix, self._uid)):
+            parsed = TransactionalId.parse(name, self._prefix, self._uid)
+            if parsed and parsed.generation > self._job.generation and name not in self._known:
+                raise Fenced(
+                    f"{self._where}: a later driver (generation {parsed.generation}, this one is {self._job.generation}) owns "
+                    "the output"
+                )
+        raise HoldfastError(
+            f"{self._where}: the transaction of epoch {lost.epoch}, subtask {lost.subtask} was lost before it could be committed "
+            f"(transaction.timeout.ms={self._sink.transaction_timeout_ms} passed, or Kafka lost it). Its records are safe: they "
+            "are written again when the job restarts from its checkpoint"
+        )
+
+    def _clean(self, committed: list[KafkaCommittable]) -> None:
+        """After a commit: abort what dead attempts of the epoch left open, delete the copies."""
+        try:
+            epoch = committed[0].epoch
+            mine = {c.transaction.transactional_id for c in committed}
+            dead = []
+            for name, state in self._client.list(id_prefix(self._prefix, self._uid)).items():
+                parsed = TransactionalId.parse(name, self._prefix, self._uid)
+                if parsed is None or state not in _UNFINISHED or name in mine:
+                    continue
+                old = parsed.generation < self._job.generation
+                if old or (parsed.generation == self._job.generation and parsed.slot == epoch % SLOTS):
+                    dead.append(name)
+            self._client.fence(dead)
+            if self._storage is not None:
+                self._storage.delete([c.outbox for c in committed if c.outbox is not None])
+            if epoch - self._swept >= _SWEEP_EPOCHS:
+                self._swept = epoch
+                self._empty_outbox(lambda g, e: g < self._job.generation or (g == self._job.generation and e <= epoch))
+        except (HoldfastError, StorageError) as error:  # made up for by a later clean-up, or by recovery
+            _logger.warning("%s: cleaning up after a commit failed: %s", self._where, error)
+
+    def _empty_outbox(self, old: Callable[[int, int], bool]) -> None:
+        if self._storage is None:
+            return
+        doomed = []
+        for path in self._storage.list(self._paths.outbox_prefix(self._uid)):
+            parsed = self._paths.parse_outbox_file(path, self._uid)
+            if parsed is not None and old(*parsed):
+                doomed.append(path)
+        self._storage.delete(doomed)

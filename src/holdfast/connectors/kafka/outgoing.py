@@ -1,0 +1,74 @@
+"""Records on their way to Kafka, and the file that keeps a copy of them until they are committed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import xxhash
+import zstandard
+
+from holdfast.errors import CorruptFile
+
+__all__ = ["OutboxFile", "Outgoing", "read_outbox"]
+
+_MAGIC = b"HFKO\x01"
+"""Holdfast, Kafka, outbox; version 1."""
+_DIGEST = 8
+
+
+class Outgoing(msgspec.Struct, array_like=True):
+    """A batch of records, column by column."""
+
+    topics: str | list[str]
+    """One topic for all of them, or one each."""
+    values: list[bytes | None]
+    keys: list[bytes | None] | None = None
+    timestamps: list[int] | None = None
+    headers: list[list[tuple[str, bytes | None]]] | None = None
+
+
+class OutboxFile:
+    """Gathers an epoch's batches, compressed.
+
+    Layout: magic and version, one zstd frame of length-prefixed msgpack blocks (`Outgoing`), XXH3 of all before it.
+    """
+
+    def __init__(self) -> None:
+        self._encoder = msgspec.msgpack.Encoder()
+        self._compressor = zstandard.ZstdCompressor(level=1).compressobj()
+        self._parts = [_MAGIC]
+
+    def add(self, batch: Outgoing) -> None:
+        """Append a batch."""
+        block = self._encoder.encode(batch)
+        self._parts.append(self._compressor.compress(len(block).to_bytes(4, "big") + block))
+
+    def finish(self) -> bytes:
+        """The file."""
+        self._parts.append(self._compressor.flush())
+        body = b"".join(self._parts)
+        return body + xxhash.xxh3_64_digest(body)
+
+
+def read_outbox(data: bytes, path: str) -> Iterator[Outgoing]:
+    """The batches in a file.
+
+    Raises:
+        CorruptFile: it is not what was written.
+    """
+    body, digest = data[:-_DIGEST], data[-_DIGEST:]
+    if not body.startswith(_MAGIC[:-1]):
+        raise CorruptFile(path, "not a Kafka sink's outbox file")
+    if body[len(_MAGIC) - 1] != _MAGIC[-1]:
+        raise CorruptFile(path, f"outbox format {body[len(_MAGIC) - 1]}; this program knows format {_MAGIC[-1]}")
+    if xxhash.xxh3_64_digest(body) != digest:
+        raise CorruptFile(path, "checksum does not match: truncated or altered")
+    blocks: Any = memoryview(zstandard.ZstdDecompressor().decompressobj().decompress(body[len(_MAGIC) :]))
+    decoder = msgspec.msgpack.Decoder(Outgoing)
+    at = 0
+    while at < len(blocks):
+        size = int.from_bytes(blocks[at : at + 4], "big")
+        yield decoder.decode(blocks[at + 4 : at + 4 + size])
+        at += 4 + size

@@ -1,0 +1,194 @@
+"""Producers: plain ones, and transactional ones that can be prepared here and committed elsewhere."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from enum import Enum
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from holdfast.connectors.kafka.config import producer_properties
+from holdfast.connectors.kafka.outgoing import Outgoing
+from holdfast.connectors.kafka.transactions import Prepared, TransactionClient, TransactionState
+from holdfast.errors import ConfigurationError, HoldfastError
+
+__all__ = ["RecordProducer", "TransactionalProducer"]
+
+_logger = logging.getLogger(__name__)
+
+_INIT_BUDGET_S = 60.0
+_SLOW_S = 10.0
+_REFUSED = {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    KafkaError.INVALID_TRANSACTION_TIMEOUT,
+    KafkaError._AUTHENTICATION,
+}
+
+
+class RecordProducer:
+    """Sends batches; any record that cannot be delivered fails the next call. Not thread-safe."""
+
+    def __init__(self, properties: Mapping[str, Any], where: str, **more: Any) -> None:
+        self._where = where
+        self._failed: list[tuple[KafkaError, str]] = []
+        self._producer = Producer(producer_properties(properties, on_delivery=self._on_failure, **more), logger=_logger)
+
+    def _on_failure(self, error: KafkaError | None, message: Any) -> None:
+        if error is not None and len(self._failed) < 10:
+            self._failed.append((error, f"topic {message.topic()}, partition {message.partition()}"))
+
+    def send(self, batch: Outgoing) -> None:
+        """Hand the records to the client, which sends them in the background."""
+        produce = self._producer.produce
+        n = len(batch.values)
+        topics = [batch.topics] * n if isinstance(batch.topics, str) else batch.topics
+        keys = batch.keys or [None] * n
+        at = 0
+        while at < n:
+            try:
+                if batch.headers is None and batch.timestamps is None:
+                    for topic, value, key in zip(topics[at:], batch.values[at:], keys[at:], strict=True):
+                        produce(topic, value, key)
+                        at += 1
+                else:
+                    times = batch.timestamps or [0] * n
+                    headers = batch.headers or [[]] * n
+                    for topic, value, key, ts, head in zip(
+                        topics[at:], batch.values[at:], keys[at:], times[at:], headers[at:], strict=True
+                    ):
+                        produce(topic, value, key, timestamp=max(ts, 0), headers=head)
+                        at += 1
+            except BufferError:  # the client holds all it may: let it send
+                self._producer.poll(0.05)
+                self.check()
+            except KafkaException as error:
+                raise self._explain(error.args[0], f"topic {topics[at]}") from error
+        self._producer.poll(0)
+        self.check()
+
+    def flush(self) -> None:
+        """Return when the brokers have everything.
+
+        Raises:
+            HoldfastError: they did not take a record within the delivery timeout.
+        """
+        began = complained = time.monotonic()
+        while left := self._producer.flush(1.0):
+            self.check()
+            now = time.monotonic()
+            if now - complained > _SLOW_S:
+                complained = now
+                _logger.warning("%s: %d records wait for the brokers for %.0f s", self._where, left, now - began)
+        self.check()
+
+    def check(self) -> None:
+        """Raise if a record could not be delivered."""
+        if self._failed:
+            error, place = self._failed[0]
+            raise self._explain(error, place)
+
+    def _explain(self, error: KafkaError, place: str) -> HoldfastError:
+        if error.code() in _REFUSED:
+            return ConfigurationError(f"{self._where}, {place}: Kafka refuses to take records: {error.str()}")
+        return HoldfastError(f"{self._where}, {place}: records were not delivered: {error.str()} ({error.name()})")
+
+
+class _State(Enum):
+    FREE = "free"
+    OPEN = "open"
+    PREPARED = "prepared"
+
+
+class TransactionalProducer(RecordProducer):
+    """One transactional id.
+
+    ::
+
+        FREE --open--> OPEN --prepare--> PREPARED --(committed elsewhere, by its committer) recycle--> FREE
+
+    Whatever else happens, `discard` it: its transaction is then aborted by whoever fences its id.
+    """
+
+    def __init__(
+        self, properties: Mapping[str, Any], where: str, transactional_id: str, timeout_ms: int, client: TransactionClient
+    ) -> None:
+        super().__init__(
+            properties, where, **{"transactional.id": transactional_id, "transaction.timeout.ms": timeout_ms}
+        )
+        self.transactional_id = transactional_id
+        self._client = client
+        self._state = _State.FREE
+        self.epoch = -1
+        """The epoch it was prepared in."""
+        self._retry(lambda: self._producer.init_transactions(_INIT_BUDGET_S), "init_transactions")
+        described = client.describe([transactional_id])[transactional_id]
+        if described is None:
+            raise HoldfastError(f"{where}: Kafka forgot the transactional id {transactional_id} at once")
+        self.identity: Prepared = described[1]
+
+    @property
+    def prepared(self) -> bool:
+        """Whether it waits for its committer."""
+        return self._state is _State.PREPARED
+
+    def open(self) -> None:
+        """Begin a transaction; nothing is sent yet."""
+        if self._state is not _State.FREE:
+            raise HoldfastError(f"{self._where}: {self.transactional_id} is {self._state.value}")
+        self._producer.begin_transaction()
+        self._state = _State.OPEN
+
+    def prepare(self, epoch: int) -> Prepared:
+        """Make sure the brokers have everything; from now on only the committer ends the transaction."""
+        self.flush()
+        self._state = _State.PREPARED
+        self.epoch = epoch
+        return self.identity
+
+    def recycle(self) -> bool:
+        """Make it free again after its committer has committed it; false if it must be discarded instead.
+
+        What was not committed (another attempt's output was taken) is left to be aborted, never committed.
+        """
+        described = self._client.describe([self.transactional_id])[self.transactional_id]
+        committed = (TransactionState.COMPLETE_COMMIT, TransactionState.PREPARE_COMMIT)
+        if described is None or described[1] != self.identity or described[0] not in committed:
+            return False
+        # For the brokers this repeats what has happened; it brings the client's own state up to date.
+        self._retry(lambda: self._producer.commit_transaction(_INIT_BUDGET_S), "commit_transaction")
+        self._state = _State.FREE
+        return True
+
+    def commit(self) -> None:
+        """Commit it from here (the committer's own producer does, when it writes an epoch again)."""
+        self._retry(lambda: self._producer.commit_transaction(_INIT_BUDGET_S), "commit_transaction")
+        self._state = _State.FREE
+
+    def discard(self) -> None:
+        """Abort what is open and end the client; what is prepared is left as it is."""
+        if self._state is _State.OPEN:
+            try:
+                self._producer.abort_transaction(10.0)
+            except KafkaException as error:  # the brokers will, when the id is fenced or the transaction times out
+                _logger.info("%s: abort of %s: %s", self._where, self.transactional_id, error.args[0].str())
+        self._producer = None
+
+    def _retry(self, call: Callable[[], None], what: str) -> None:
+        deadline = time.monotonic() + _INIT_BUDGET_S
+        while True:
+            try:
+                return call()
+            except KafkaException as error:
+                reason = error.args[0]
+                if reason.code() in _REFUSED:
+                    raise ConfigurationError(
+                        f"{self._where}: Kafka refuses the transactional id {self.transactional_id}: {reason.str()}"
+                    ) from error
+                if not reason.retriable() or time.monotonic() > deadline:
+                    raise HoldfastError(f"{self._where}: {what} of {self.transactional_id} failed: {reason.str()}") from error
+                time.sleep(0.05)

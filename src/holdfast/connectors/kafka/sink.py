@@ -1,0 +1,105 @@
+"""Kafka topics as a sink."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import KafkaException, Producer
+
+from holdfast.connectors.base import Committer, JobInfo, SinkWriter, WriterContext
+from holdfast.connectors.delivery import DeliveryGuarantee
+from holdfast.connectors.kafka.cluster import ANSWER_TIMEOUT_S, BrokerUnavailable
+from holdfast.connectors.kafka.committer import KafkaCommitter
+from holdfast.connectors.kafka.config import admin_properties, check_properties, protocol_properties
+from holdfast.connectors.kafka.serializer import RecordSerializer
+from holdfast.connectors.kafka.tokens import create_token_topic, token_topic
+from holdfast.connectors.kafka.transactions import TransactionClient
+from holdfast.connectors.kafka.writer import PlainWriter, TransactionalWriter
+from holdfast.errors import ConfigurationError
+
+__all__ = ["KafkaSink"]
+
+_TRANSACTION_TIMEOUT_MS = 600_000
+
+
+@dataclass(frozen=True)
+class KafkaSink:
+    """Writes records to Kafka.
+
+    With `DeliveryGuarantee.EXACTLY_ONCE` an epoch's records are one transaction per subtask, committed with the
+    checkpoint; readers with ``isolation.level=read_committed`` see all of it or nothing.
+
+    Raises:
+        ConfigurationError: a property is unknown, or the transactional id prefix is missing.
+    """
+
+    properties: Mapping[str, Any]
+    """Client properties, ``bootstrap.servers`` among them."""
+    serializer: RecordSerializer
+    guarantee: DeliveryGuarantee = DeliveryGuarantee.NONE
+    transactional_id_prefix: str = ""
+
+    def __post_init__(self) -> None:
+        check_properties(self.properties, Producer)
+        if self.guarantee is DeliveryGuarantee.EXACTLY_ONCE:
+            if not self.transactional_id_prefix:
+                raise ConfigurationError(
+                    "an exactly-once Kafka sink needs set_transactional_id_prefix(...): a name that no other job or sink on the "
+                    "same Kafka cluster uses, and that stays the same from start to start"
+                )
+            protocol_properties(self.properties)
+            _ = self.transaction_timeout_ms
+
+    @property
+    def transaction_timeout_ms(self) -> int:
+        """When the brokers abort a transaction that nobody ends (``transaction.timeout.ms``, 10 minutes if not set).
+
+        It is no deadline for data: what it takes is written again on recovery. It bounds how long readers may have to
+        wait behind a transaction of a job that is down.
+        """
+        value = self.properties.get("transaction.timeout.ms", _TRANSACTION_TIMEOUT_MS)
+        try:
+            return int(value)
+        except ValueError:
+            raise ConfigurationError(f"transaction.timeout.ms={value}: must be a number of milliseconds") from None
+
+    def validate(self) -> None:
+        """Check that the brokers answer, that the topic is there, and that transactions are allowed."""
+        servers = self.properties.get("bootstrap.servers")
+        probe = Producer({**admin_properties(self.properties), "log_level": 0})
+        topic = self.serializer.topic if isinstance(self.serializer.topic, str) else None
+        try:
+            listed = probe.list_topics(topic, timeout=ANSWER_TIMEOUT_S) if topic else probe.list_topics(timeout=ANSWER_TIMEOUT_S)
+            if topic and listed.topics[topic].error is not None:  # the first question may have created it
+                listed = probe.list_topics(topic, timeout=ANSWER_TIMEOUT_S)
+        except KafkaException as error:
+            raise ConfigurationError(
+                f"Kafka sink: no answer from Kafka at {servers}: {error.args[0].str()}. Check that the broker runs and that "
+                "this is its address"
+            ) from error
+        if topic and (problem := listed.topics[topic].error) is not None:
+            raise ConfigurationError(f"Kafka sink: topic {topic} at {servers}: {problem.str()}. Create it, or correct the name")
+        if self.guarantee is DeliveryGuarantee.EXACTLY_ONCE:
+            create_token_topic(self.properties, token_topic(self.transactional_id_prefix))
+            client = TransactionClient(self.properties, budget=30.0)
+            try:
+                client.fence([f"{self.transactional_id_prefix}-check"], self.transaction_timeout_ms)
+            except (BrokerUnavailable, ConfigurationError) as error:
+                raise ConfigurationError(
+                    f"Kafka sink: transactions do not work with transactional id prefix {self.transactional_id_prefix!r} and "
+                    f"transaction.timeout.ms={self.transaction_timeout_ms}: {error}"
+                ) from error
+            finally:
+                client.close()
+
+    def create_writer(self, context: WriterContext) -> SinkWriter:
+        """A writer, in a task slot."""
+        if self.guarantee is DeliveryGuarantee.EXACTLY_ONCE:
+            return TransactionalWriter(self, context)
+        return PlainWriter(self, context, flush=self.guarantee is DeliveryGuarantee.AT_LEAST_ONCE)
+
+    def create_committer(self, job: JobInfo, uid: str) -> Committer | None:
+        """The committer, in the driver; only exactly-once needs one."""
+        return KafkaCommitter(self, job, uid) if self.guarantee is DeliveryGuarantee.EXACTLY_ONCE else None

@@ -1,0 +1,134 @@
+"""Tokens: one record in each transaction that names the output, in a compacted topic of its own.
+
+Whether a transaction was committed can be asked of its coordinator only for so long: it forgets an id that is not
+used, and what it knows of a fenced one is that it was fenced. The token is part of the transaction itself: a
+read_committed reader sees it if and only if the transaction was committed, for as long as the topic exists. It is
+compacted by writer, so it stays as small as the job's parallelism.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import xxhash
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
+
+from holdfast.connectors.kafka.cluster import ClusterView
+from holdfast.connectors.kafka.config import admin_properties, consumer_properties
+from holdfast.connectors.kafka.offsets import KafkaTopicPartition
+from holdfast.connectors.kafka.outgoing import Outgoing
+from holdfast.errors import ConfigurationError, HoldfastError
+
+__all__ = ["Token", "create_token_topic", "read_tokens", "token_topic"]
+
+_TIMEOUT_S = 30.0
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+@dataclass(frozen=True)
+class Token:
+    """The last committed output of one writer."""
+
+    generation: int
+    epoch: int
+    id: str
+
+    @staticmethod
+    def key(uid: str, subtask: int) -> bytes:
+        """The writer's key in the topic."""
+        return f"{uid}/{subtask}".encode()
+
+    def record(self, topic: str, uid: str, subtask: int) -> Outgoing:
+        """The record that is written with the output."""
+        value = msgspec.json.encode({"version": 1, "generation": self.generation, "epoch": self.epoch, "id": self.id})
+        return Outgoing(topic, [value], [self.key(uid, subtask)])
+
+
+def token_topic(prefix: str) -> str:
+    """The topic for the tokens of a transactional id prefix.
+
+    >>> token_topic("payments")
+    'payments-holdfast-tokens'
+    """
+    safe = _UNSAFE.sub("-", prefix)[:200]
+    return f"{safe if safe == prefix else f'{safe}-{xxhash.xxh3_64_hexdigest(prefix.encode())[:8]}'}-holdfast-tokens"
+
+
+def create_token_topic(properties: Mapping[str, Any], topic: str) -> None:
+    """Make sure that the topic is there and compacted.
+
+    Raises:
+        ConfigurationError: it cannot be created, or is not compacted.
+    """
+    admin = AdminClient({**admin_properties(properties), "log_level": 0})
+    new = NewTopic(topic, 1, config={"cleanup.policy": "compact"})
+    try:
+        admin.create_topics([new], request_timeout=_TIMEOUT_S)[topic].result(_TIMEOUT_S)
+        return _wait_for_leader(admin, topic)
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+            raise ConfigurationError(
+                f"the exactly-once Kafka sink keeps its tokens in the topic {topic}, which could not be created: "
+                f"{error.args[0].str()}. Create it yourself (1 partition, cleanup.policy=compact), or allow its creation"
+            ) from error
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+    try:
+        described = admin.describe_configs([resource], request_timeout=_TIMEOUT_S)[resource].result(_TIMEOUT_S)
+    except KafkaException as error:
+        if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            return  # we may write it, that is enough
+        raise
+    if "delete" in described["cleanup.policy"].value.split(","):
+        raise ConfigurationError(
+            f"the topic {topic} holds the tokens of the exactly-once Kafka sink, but its cleanup.policy is "
+            f"{described['cleanup.policy'].value}; set it to compact"
+        )
+
+
+def _wait_for_leader(admin: AdminClient, topic: str) -> None:
+    deadline = time.monotonic() + _TIMEOUT_S
+    while time.monotonic() < deadline:
+        found = admin.list_topics(timeout=_TIMEOUT_S).topics.get(topic)
+        if found is not None and found.partitions and found.partitions[0].leader >= 0:
+            return
+        time.sleep(0.02)
+
+
+def read_tokens(properties: Mapping[str, Any], topic: str) -> dict[bytes, Token]:
+    """The last committed token of each writer. Only exact once no transaction of the prefix is open any more.
+
+    Raises:
+        HoldfastError: some other transaction stays open in the topic.
+    """
+    partition = KafkaTopicPartition(topic, 0)
+    committed, all_ = ClusterView(properties, read_committed=True), ClusterView(properties, read_committed=False)
+    deadline = time.monotonic() + 2 * _TIMEOUT_S
+    while committed.ends([partition])[partition] < (end := all_.ends([partition])[partition]):
+        if time.monotonic() > deadline:
+            raise HoldfastError(
+                f"a transaction stays open in the topic {topic}, so that it cannot be told which output was committed. Does "
+                "another job use the same transactional id prefix? Each needs its own"
+            )
+        time.sleep(0.02)
+    consumer = Consumer({**consumer_properties(properties), "isolation.level": "read_committed", "auto.offset.reset": "earliest"})
+    tokens: dict[bytes, Token] = {}
+    try:
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        deadline = time.monotonic() + 2 * _TIMEOUT_S
+        while time.monotonic() < deadline:
+            for message in consumer.consume(1000, 1.0):
+                error = message.error()
+                if error is None:
+                    data = msgspec.json.decode(message.value())
+                    tokens[message.key()] = Token(data["generation"], data["epoch"], data["id"])
+                elif error.code() == KafkaError._PARTITION_EOF and message.offset() >= end:
+                    return tokens
+    finally:
+        consumer.close()
+    raise HoldfastError(f"the topic {topic} could not be read to its end at offset {end}")

@@ -1,0 +1,295 @@
+"""Ends, lists and fences Kafka transactions from outside the producer that wrote them.
+
+A producer's client can only end its own transaction, and only while it lives. The brokers are less strict: whoever
+knows the transactional id, the producer id and the epoch may end it (EndTxn), and whoever takes the transactional id
+anew (InitProducerId) aborts what was open and locks the earlier holder out.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import warnings
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, TypeVar
+
+from holdfast.connectors.kafka.cluster import BrokerUnavailable
+from holdfast.connectors.kafka.config import protocol_properties
+from holdfast.errors import ConfigurationError
+
+with warnings.catch_warnings():  # it reads its message schemas by a call that Python 3.11 calls deprecated
+    warnings.simplefilter("ignore", DeprecationWarning)
+    from kafka import KafkaAdminClient, errors
+    from kafka.protocol.admin.transactions import DescribeTransactionsRequest, ListTransactionsRequest
+    from kafka.protocol.metadata import CoordinatorType, FindCoordinatorRequest
+    from kafka.protocol.producer import EndTxnRequest, InitProducerIdRequest
+
+__all__ = ["Outcome", "Prepared", "TransactionClient", "TransactionState"]
+
+_logger = logging.getLogger(__name__)
+for _name in ("kafka.net.manager", "kafka.net.connection", "kafka.net.transport", "kafka.cluster"):
+    logging.getLogger(_name).setLevel(logging.CRITICAL)  # every failed attempt of many; the last one is told by us
+
+R = TypeVar("R")
+
+_COORDINATOR_MOVED = {15, 16, 14}  # COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS
+_BUSY = {51, 7, 13}  # CONCURRENT_TRANSACTIONS, REQUEST_TIMED_OUT, NETWORK_EXCEPTION
+_LOST = {47, 48, 49, 90, 105}
+"""INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, TRANSACTIONAL_ID_NOT_FOUND"""
+_REFUSED = {29, 31, 53, 50}
+"""Authorization of topic, cluster, transactional id; INVALID_TRANSACTION_TIMEOUT."""
+_ATTEMPT_S = 10.0
+_OLD_ENDTXN = 4
+"""Later versions of EndTxn make the broker change the producer's epoch, of which its client would not know."""
+
+
+class Outcome(Enum):
+    """What became of a request to end a transaction."""
+
+    DONE = "done"
+    LOST = "lost"
+    """The transaction is not there any more: it timed out, was fenced, or its id was forgotten."""
+
+
+class TransactionState(Enum):
+    """How far a transaction is, as its coordinator says."""
+
+    EMPTY = "Empty"
+    ONGOING = "Ongoing"
+    PREPARE_COMMIT = "PrepareCommit"
+    PREPARE_ABORT = "PrepareAbort"
+    COMPLETE_COMMIT = "CompleteCommit"
+    COMPLETE_ABORT = "CompleteAbort"
+    DEAD = "Dead"
+    PREPARE_EPOCH_FENCE = "PrepareEpochFence"
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """All it takes to end a transaction."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+
+
+class TransactionClient:
+    """Talks to the transaction coordinators; connects at the first call. Safe to use from several threads.
+
+    Args:
+        properties: The user's client properties.
+        budget: How long to try, in seconds, while brokers or coordinators do not answer.
+        cancelled: Asked while waiting; true ends it.
+    """
+
+    def __init__(
+        self, properties: Mapping[str, Any], budget: float = 300.0, cancelled: Callable[[], bool] = lambda: False
+    ) -> None:
+        self._config = protocol_properties(properties)
+        self._servers = ",".join(self._config["bootstrap_servers"])
+        self._budget = budget
+        self._cancelled = cancelled
+        self._admin: KafkaAdminClient | None = None
+        self._coordinators: dict[str, int] = {}
+
+    def end(self, transactions: Sequence[Prepared], *, commit: bool) -> dict[Prepared, Outcome]:
+        """Commit or abort them, all at the same time. Repeating it is safe.
+
+        Raises:
+            BrokerUnavailable: not done within the budget. It may have happened nevertheless.
+            ConfigurationError: the brokers refuse.
+        """
+
+        def request(one: Prepared) -> EndTxnRequest:
+            return EndTxnRequest(
+                transactional_id=one.transactional_id,
+                producer_id=one.producer_id,
+                producer_epoch=one.producer_epoch,
+                committed=commit,
+                max_version=_OLD_ENDTXN,
+            )
+
+        def judge(response: Any) -> Outcome | None:
+            return Outcome.DONE if response.error_code == 0 else Outcome.LOST if response.error_code in _LOST else None
+
+        return self._each({t: t.transactional_id for t in transactions}, request, judge, "end transactions")
+
+    def fence(self, transactional_ids: Iterable[str], timeout_ms: int = 60_000) -> None:
+        """Abort what is open under these ids and lock their producers out.
+
+        Raises:
+            BrokerUnavailable: not done within the budget.
+            ConfigurationError: the brokers refuse (authorization, or ``timeout_ms`` above their maximum).
+        """
+
+        def request(transactional_id: str) -> InitProducerIdRequest:
+            return InitProducerIdRequest(
+                transactional_id=transactional_id,
+                transaction_timeout_ms=timeout_ms,
+                producer_id=-1,
+                producer_epoch=-1,
+                max_version=4,
+            )
+
+        def judge(response: Any) -> bool | None:
+            return True if response.error_code == 0 else None
+
+        self._each({i: i for i in transactional_ids}, request, judge, "fence producers")
+
+    def describe(self, transactional_ids: Iterable[str]) -> dict[str, tuple[TransactionState, Prepared] | None]:
+        """The state of these ids; None for those their coordinator does not know.
+
+        Raises:
+            BrokerUnavailable: no answer within the budget.
+        """
+
+        def request(transactional_id: str) -> DescribeTransactionsRequest:
+            return DescribeTransactionsRequest(transactional_ids=[transactional_id])
+
+        def judge(response: Any) -> list[Any] | None:
+            (found,) = response.transaction_states
+            return [] if found.error_code in _LOST else None if found.error_code else [found]
+
+        answers = self._each({i: i for i in transactional_ids}, request, judge, "describe transactions")
+        return {
+            i: (TransactionState(a[0].transaction_state), Prepared(i, a[0].producer_id, a[0].producer_epoch)) if a else None
+            for i, a in answers.items()
+        }
+
+    def list(self, prefix: str) -> dict[str, TransactionState]:
+        """All transactional ids that begin with ``prefix``, and their states.
+
+        Raises:
+            BrokerUnavailable: no answer within the budget.
+        """
+
+        async def ask(admin: KafkaAdminClient) -> dict[str, TransactionState]:
+            await admin._manager.cluster.refresh_metadata()
+            brokers = [b.node_id for b in admin._manager.cluster.brokers()]
+            sent = [admin._manager.send(ListTransactionsRequest(state_filters=[], producer_id_filters=[]), node_id=b) for b in brokers]
+            found: dict[str, TransactionState] = {}
+            for pending in sent:
+                response = await pending
+                if response.error_code:
+                    raise errors.for_code(response.error_code)(str(response))
+                for one in response.transaction_states:
+                    if one.transactional_id.startswith(prefix):
+                        found[one.transactional_id] = TransactionState(one.transaction_state)
+            return found
+
+        return self._persist("list transactions", lambda: self._run(ask))
+
+    def close(self) -> None:
+        """Leave the brokers."""
+        admin, self._admin = self._admin, None
+        if admin is not None:
+            admin.close()
+
+    def _each(
+        self, wanted: Mapping[Any, str], request: Callable[[Any], Any], judge: Callable[[Any], R | None], what: str
+    ) -> dict[Any, R]:
+        """Send one request for each, all at once, to the ids' coordinators; repeat those without a final answer."""
+        results: dict[Any, R] = {}
+
+        def attempt() -> dict[Any, R]:
+            open_ = {key: i for key, i in wanted.items() if key not in results}
+            answers = self._run(lambda admin: self._send_all(admin, open_, request))
+            problem = ""
+            for key, answer in answers.items():
+                result = None if isinstance(answer, Exception) else judge(answer)
+                if result is not None:
+                    results[key] = result
+                    continue
+                self._coordinators.pop(open_[key], None)
+                problem = f"{open_[key]}: {answer if isinstance(answer, Exception) else self._refusal(answer)}"
+            if problem:
+                raise errors.KafkaConnectionError(problem)
+            return results
+
+        return self._persist(what, attempt) if wanted else results
+
+    async def _send_all(
+        self, admin: KafkaAdminClient, wanted: Mapping[Any, str], request: Callable[[Any], Any]
+    ) -> dict[Any, Any]:
+        await self._find_coordinators(admin, [i for i in wanted.values() if i not in self._coordinators])
+        sent: dict[Any, Awaitable[Any] | Exception] = {}
+        for key, transactional_id in wanted.items():
+            try:
+                node = self._coordinators[transactional_id]
+                sent[key] = admin._manager.send(request(key), node_id=node, request_timeout_ms=int(_ATTEMPT_S * 1000))
+            except (errors.KafkaError, KeyError) as error:
+                sent[key] = error
+        answers: dict[Any, Any] = {}
+        for key, pending in sent.items():
+            try:
+                answers[key] = pending if isinstance(pending, Exception) else await pending
+            except errors.KafkaError as error:
+                answers[key] = error
+        return answers
+
+    async def _find_coordinators(self, admin: KafkaAdminClient, ids: Sequence[str]) -> None:
+        if not ids:
+            return
+        response = await admin._manager.send(
+            FindCoordinatorRequest(key_type=CoordinatorType.TRANSACTION.value, coordinator_keys=list(ids), min_version=4)
+        )
+        for found in response.coordinators:
+            if found.error_code == 0:
+                self._coordinators[found.key] = found.node_id
+        if any(admin._manager.cluster.broker_metadata(self._coordinators[i]) is None for i in ids if i in self._coordinators):
+            await admin._manager.cluster.refresh_metadata()
+
+    @staticmethod
+    def _refusal(response: Any) -> str:
+        """What the broker said; raises if trying again is no use."""
+        code = getattr(response, "error_code", None)
+        if code is None:
+            (state,) = response.transaction_states
+            code = state.error_code
+        name = errors.for_code(code).__name__
+        if code in _REFUSED:
+            raise ConfigurationError(f"Kafka refuses the transaction: {name} ({errors.for_code(code).description})")
+        if code not in _COORDINATOR_MOVED | _BUSY:
+            _logger.debug("unexpected answer about a transaction: %s", response)
+        return name
+
+    def _run(self, ask: Callable[[KafkaAdminClient], Awaitable[R]]) -> R:
+        if self._admin is None:
+            self._admin = KafkaAdminClient(
+                **self._config,
+                client_id="holdfast-transactions",
+                bootstrap_timeout_ms=int(_ATTEMPT_S * 1000),
+                request_timeout_ms=int(_ATTEMPT_S * 1000),
+                reconnect_backoff_max_ms=500,
+            )
+        admin = self._admin
+
+        async def on_the_loop() -> R:
+            return await ask(admin)
+
+        result: R = admin._manager.run(on_the_loop)
+        return result
+
+    def _persist(self, what: str, attempt: Callable[[], R]) -> R:
+        """Repeat until it works, within the budget."""
+        deadline = time.monotonic() + self._budget
+        pause = 0.002
+        began = complained = time.monotonic()
+        while True:
+            try:
+                return attempt()
+            except errors.SaslAuthenticationFailedError as error:
+                raise ConfigurationError(f"Kafka at {self._servers} refuses the login: {error}") from error
+            except errors.KafkaError as error:
+                now = time.monotonic()
+                if now > deadline or self._cancelled():
+                    raise BrokerUnavailable(
+                        f"could not {what} at Kafka {self._servers} within {now - began:.0f} s: {error}"
+                    ) from error
+                if now - complained > 10:
+                    complained = now
+                    _logger.warning("Kafka at %s: cannot %s for %.0f s, trying on: %s", self._servers, what, now - began, error)
+                time.sleep(pause)
+                pause = min(pause * 2, 0.25)

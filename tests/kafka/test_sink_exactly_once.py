@@ -1,0 +1,391 @@
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kafka_fixtures import committed_values, read_all
+
+from holdfast.connectors.base import Committable, JobInfo, WriterContext
+from holdfast.connectors.delivery import DeliveryGuarantee
+from holdfast.connectors.kafka.committable import KafkaCommittable, TransactionalId
+from holdfast.connectors.kafka.committer import KafkaCommitter
+from holdfast.connectors.kafka.serializer import RecordSerializer
+from holdfast.connectors.kafka.sink import KafkaSink
+from holdfast.connectors.kafka.tokens import read_tokens, token_topic
+from holdfast.connectors.kafka.transactions import Outcome, TransactionClient, TransactionState
+from holdfast.connectors.kafka.writer import TransactionalWriter
+from holdfast.errors import ConfigurationError, CorruptFile, Fenced, HoldfastError
+
+pytestmark = pytest.mark.kafka
+
+
+class Driver:
+    """What the runtime does with a sink: writers in two subtasks, and a committer."""
+
+    def __init__(self, servers: str, topic: str, storage: Path, generation: int = 1, **properties: Any) -> None:
+        self.servers, self.topic = servers, topic
+        self.sink = KafkaSink(
+            {"bootstrap.servers": servers, **properties}, RecordSerializer(topic), DeliveryGuarantee.EXACTLY_ONCE, topic
+        )
+        self.job = JobInfo("job", "job", generation, str(storage))
+        self.committer = KafkaCommitter(self.sink, self.job, "sink")
+        self.writers = [self.new_writer(s) for s in range(2)]
+        self.completed = -1
+
+    def new_writer(self, subtask: int) -> TransactionalWriter:
+        return TransactionalWriter(self.sink, WriterContext(self.job, "sink", subtask, 2))
+
+    def prepare(self, epoch: int, values: list[str], writers: list[TransactionalWriter] | None = None) -> list[Committable]:
+        prepared = []
+        for subtask, writer in enumerate(writers or self.writers):
+            writer.begin_epoch(epoch, f"attempt-{time.time_ns()}", self.completed)
+            writer.write([f"{v}/{subtask}" for v in values], None)
+            prepared += [Committable("sink", subtask, data) for data in writer.prepare_commit()]
+        return prepared
+
+    def commit(self, epoch: int, prepared: list[Committable]) -> None:
+        self.committer.commit(prepared)
+        self.completed = epoch
+
+    def outbox(self) -> list[str]:
+        return [str(p) for p in Path(self.job.storage_uri or "").rglob("*") if p.is_file()]
+
+    def transactions(self) -> dict[str, TransactionState]:
+        return self.committer._client.list(f"{self.topic}-sink-")
+
+    def close(self) -> None:
+        for writer in self.writers:
+            writer.close()
+        self.committer.close()
+
+
+Start = Callable[..., Driver]
+
+
+@pytest.fixture
+def start(kafka: Any, new_topic: Any, tmp_path: Path) -> Iterator[Start]:
+    topic = new_topic(partitions=2)
+    drivers = []
+
+    def begin(generation: int = 1, **properties: Any) -> Driver:
+        driver = Driver(kafka.bootstrap_servers, topic, tmp_path, generation, **properties)
+        if not drivers:
+            driver.sink.validate()
+        drivers.append(driver)
+        return driver
+
+    yield begin
+    for driver in drivers:
+        driver.close()
+
+
+def visible(driver: Driver) -> list[str]:
+    return sorted(committed_values(driver.servers, driver.topic))
+
+
+def both(*values: str) -> list[str]:
+    return sorted(f"{v}/{s}" for v in values for s in range(2))
+
+
+def test_output_is_visible_with_its_commit_and_not_before(start: Start) -> None:
+    driver = start()
+    driver.committer.recover([])
+    for epoch in range(1, 12):
+        prepared = driver.prepare(epoch, [f"e{epoch}"])
+        assert visible(driver) == both(*(f"e{e}" for e in range(1, epoch)))
+        driver.commit(epoch, prepared)
+    assert visible(driver) == both(*(f"e{e}" for e in range(1, 12)))
+    assert len(driver.transactions()) <= 8  # producers are used again
+    driver.committer.close()
+    assert driver.outbox() == []
+
+
+def test_an_epoch_without_output_has_nothing_to_commit(start: Start) -> None:
+    driver = start()
+    writer = driver.writers[0]
+    writer.begin_epoch(1, "a", -1)
+    writer.write([], None)
+    assert writer.prepare_commit() == []
+    assert driver.transactions() == {}
+    driver.committer.commit([])
+
+
+def test_the_next_epochs_are_written_while_one_waits_for_its_commit(start: Start) -> None:
+    driver = start()
+    prepared = [driver.prepare(epoch, [f"e{epoch}"]) for epoch in range(1, 5)]
+    for epoch, one in enumerate(prepared, 1):
+        driver.commit(epoch, one)
+    assert visible(driver) == both("e1", "e2", "e3", "e4")
+    with pytest.raises(HoldfastError, match="epoch 9 begins although epoch 5 is not committed"):
+        for epoch in range(5, 10):
+            driver.prepare(epoch, ["x"])
+
+
+def test_committing_twice_and_recovering_twice_changes_nothing(start: Start) -> None:
+    driver = start()
+    prepared = driver.prepare(1, ["a"])
+    driver.commit(1, prepared)
+    driver.committer.commit(prepared)
+    later = start(2)
+    for _ in range(3):
+        later.committer.recover(prepared)
+    assert visible(driver) == both("a")
+
+
+def test_prepared_output_outlives_its_writers(start: Start) -> None:
+    driver = start()
+    prepared = driver.prepare(1, ["a"])
+    driver.close()
+    driver.writers = []
+    later = start(2)
+    later.committer.recover(prepared)
+    assert visible(later) == both("a")
+    assert later.outbox() == []
+
+
+def _prepare_and_die(servers: str, topic: str, storage: Path, pipe: Any) -> None:
+    driver = Driver(servers, topic, storage)
+    pipe.send([(c.subtask, c.data) for c in driver.prepare(1, ["a", "b"])])
+    driver.writers[0].begin_epoch(2, "x", -1)
+    driver.writers[0].write(["half an epoch"], None)
+    driver.writers[0]._open.flush()  # type: ignore[union-attr]
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.fault
+def test_a_process_killed_between_prepare_and_commit_loses_and_repeats_nothing(start: Start) -> None:
+    driver = start(2)
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(
+        target=_prepare_and_die, args=(driver.servers, driver.topic, Path(driver.job.storage_uri or ""), theirs)
+    )
+    process.start()
+    prepared = [Committable("sink", subtask, data) for subtask, data in ours.recv()]
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    assert visible(driver) == []
+    driver.committer.recover(prepared)
+    assert visible(driver) == both("a", "b")
+    # nothing is left open: a reader gets to the end of what later drivers write
+    assert TransactionState.ONGOING not in driver.transactions().values()
+    driver.commit(2, driver.prepare(2, ["c"]))
+    assert visible(driver) == both("a", "b", "c")
+
+
+def test_what_a_dead_attempt_left_open_is_aborted_with_the_epochs_commit(start: Start) -> None:
+    driver = start()
+    driver.committer.recover([])
+    dead = [driver.new_writer(s) for s in range(2)]
+    loser = driver.prepare(1, ["loser"], dead)
+    prepared = driver.prepare(1, ["winner"])
+    driver.commit(1, prepared)
+    driver.committer._cleaning.result()  # type: ignore[union-attr]
+    assert visible(driver) == both("winner")
+    assert set(driver.transactions().values()) == {TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT} or (
+        TransactionState.ONGOING not in driver.transactions().values()
+    )
+    assert len(loser) == 2
+    # the loser's writers notice, and write on with other producers
+    prepared = driver.prepare(5, ["five"], dead)
+    driver.commit(5, prepared)
+    assert visible(driver) == both("five", "winner")
+    for writer in dead:
+        writer.close()
+
+
+def test_an_attempt_that_was_not_taken_is_never_committed_by_its_own_writer(start: Start) -> None:
+    driver = start()
+    driver.prepare(1, ["loser"])
+    winners = [driver.new_writer(s) for s in range(2)]
+    driver.committer._client.end(
+        [KafkaCommittable.decode(c).transaction for c in driver.prepare(1, ["winner"], winners)], commit=True
+    )  # without the clean-up that follows a commit
+    driver.completed = 4
+    driver.commit(5, driver.prepare(5, ["five"]))
+    assert visible(driver) == both("five", "winner")
+    for writer in winners:
+        writer.close()
+
+
+def test_an_abandoned_epoch_is_run_again_by_the_same_writers(start: Start) -> None:
+    driver = start()
+    for writer in driver.writers:
+        writer.begin_epoch(1, "a", -1)
+        writer.write(["abandoned"], None)
+        writer.abort_epoch()
+    driver.writers[0].begin_epoch(1, "b", -1)
+    driver.writers[0].write(["abandoned without a word"], None)
+    driver.prepare(1, ["prepared, then run again"])
+    driver.commit(1, driver.prepare(1, ["taken"]))
+    assert visible(driver) == both("taken")
+    for epoch in range(2, 8):
+        driver.commit(epoch, driver.prepare(epoch, [f"e{epoch}"]))
+    assert visible(driver) == both("taken", *(f"e{e}" for e in range(2, 8)))
+
+
+def time_out(driver: Driver, prepared: list[Committable]) -> None:
+    """Wait until the brokers have aborted the transactions."""
+    ids = [KafkaCommittable.decode(c).transaction.transactional_id for c in prepared]
+    deadline = time.monotonic() + 60
+    while {s for i, s in driver.transactions().items() if i in ids} != {TransactionState.COMPLETE_ABORT}:
+        assert time.monotonic() < deadline, driver.transactions()
+        time.sleep(0.05)
+
+
+def test_output_whose_transaction_timed_out_is_written_again(start: Start) -> None:
+    driver = start(**{"transaction.timeout.ms": 1500})
+    driver.committer.recover([])
+    driver.commit(1, driver.prepare(1, ["one"]))
+    prepared = driver.prepare(2, ["two"])
+    time_out(driver, prepared)
+    with pytest.raises(HoldfastError, match=r"epoch 2, subtask 0 was lost .* written again when the job restarts"):
+        driver.committer.commit(prepared)
+    later = start(2)
+    later.committer.recover(prepared)
+    assert visible(later) == both("one", "two")
+    later.committer.recover(prepared)  # and again, after a crash right behind it
+    assert visible(later) == both("one", "two")
+    later.commit(3, later.prepare(3, ["three"]))
+    assert visible(later) == both("one", "two", "three")
+    later.committer.close()
+    assert later.outbox() == []
+
+
+def test_the_token_tells_that_a_lost_transaction_had_been_committed(start: Start) -> None:
+    driver = start()
+    prepared = driver.prepare(1, ["a"])
+    ours = [KafkaCommittable.decode(c) for c in prepared]
+    driver.committer._client.end([c.transaction for c in ours], commit=True)  # whose answer nobody got
+    driver.committer._client.fence([c.transaction.transactional_id for c in ours])
+    assert set(driver.committer._client.end([c.transaction for c in ours], commit=True).values()) == {Outcome.LOST}
+    later = start(2)
+    later.committer.recover(prepared)
+    assert visible(later) == both("a")
+    tokens = read_tokens(driver.sink.properties, token_topic(driver.topic))
+    assert {t.id for t in tokens.values()} == {c.token for c in ours}
+
+
+@pytest.mark.parametrize("dies_after", ["init", "send", "flush", "commit"])
+def test_writing_again_may_be_killed_at_every_step(start: Start, monkeypatch: pytest.MonkeyPatch, dies_after: str) -> None:
+    from holdfast.connectors.kafka import committer as module
+
+    class Dies(module.TransactionalProducer):
+        def _maybe(self, step: str) -> None:
+            if step == dies_after:
+                raise KeyboardInterrupt(step)
+
+        def open(self) -> None:
+            self._maybe("init")
+            super().open()
+
+        def send(self, batch: Any) -> None:
+            super().send(batch)
+            self._maybe("send")
+
+        def flush(self) -> None:
+            super().flush()
+            self._maybe("flush")
+
+        def commit(self) -> None:
+            super().commit()
+            self._maybe("commit")
+
+        def discard(self) -> None:
+            self._producer = None  # a killed process says no good-bye
+
+    driver = start()
+    prepared = driver.prepare(1, ["a", "b"])
+    driver.committer._client.fence([KafkaCommittable.decode(c).transaction.transactional_id for c in prepared])
+    original = module.TransactionalProducer
+    monkeypatch.setattr(module, "TransactionalProducer", Dies)
+    for generation in (2, 3):
+        with pytest.raises(KeyboardInterrupt):
+            start(generation).committer.recover(prepared)
+    monkeypatch.setattr(module, "TransactionalProducer", original)
+    later = start(4)
+    later.committer.recover(prepared)
+    assert visible(later) == both("a", "b")
+    assert TransactionState.ONGOING not in later.transactions().values()
+
+
+def test_a_lost_copy_is_an_error_and_never_a_silent_loss(start: Start) -> None:
+    driver = start()
+    prepared = driver.prepare(1, ["a"])
+    driver.committer._client.fence([KafkaCommittable.decode(c).transaction.transactional_id for c in prepared])
+    path = Path(driver.outbox()[0])
+    data = path.read_bytes()
+    path.write_bytes(data[:-12] + b"x" + data[-11:])
+    with pytest.raises(CorruptFile, match="checksum does not match"):
+        start(2).committer.recover(prepared)
+    for name in driver.outbox():
+        Path(name).unlink()
+    with pytest.raises(CorruptFile, match="missing; it holds epoch 1 of subtask 0"):
+        start(3).committer.recover(prepared)
+
+
+def test_a_later_driver_locks_the_earlier_one_out(start: Start) -> None:
+    old = start(1)
+    old.committer.recover([])
+    old.commit(1, old.prepare(1, ["one"]))
+    for writer in old.writers:  # open, as a paused process has it
+        writer.begin_epoch(2, "a", 1)
+        writer.write(["zombie"], None)
+        writer._open.flush()  # type: ignore[union-attr]
+    zombies = old.prepare(3, ["prepared zombie"], [old.new_writer(0)])
+    new = start(2)
+    new.committer.recover([])
+    new.commit(2, new.prepare(2, ["two"]))
+    with pytest.raises(HoldfastError, match="records were not delivered"):  # noqa: PT012
+        old.writers[0].write(["zombie again"], None)
+        old.writers[0].prepare_commit()
+    with pytest.raises(Fenced, match=r"a later driver \(generation 2, this one is 1\)"):
+        old.committer.commit(zombies)
+    assert visible(new) == both("one", "two")
+    old.writers[0]._open = old.writers[1]._open = None
+
+
+def test_what_cannot_work_is_refused_before_the_start(kafka: Any, new_topic: Any) -> None:
+    def sink(topic: str = "t", prefix: str = "p", **properties: Any) -> KafkaSink:
+        properties = {"bootstrap.servers": kafka.bootstrap_servers, **properties}
+        return KafkaSink(properties, RecordSerializer(topic), DeliveryGuarantee.EXACTLY_ONCE, prefix)
+
+    with pytest.raises(ConfigurationError, match="set_transactional_id_prefix"):
+        sink(prefix="")
+    with pytest.raises(ConfigurationError, match="transactional.id=x cannot be set"):
+        sink(**{"transactional.id": "x"})
+    with pytest.raises(ConfigurationError, match="there-is-none"):
+        sink(topic="there-is-none").validate()
+    with pytest.raises(ConfigurationError, match=r"transaction.timeout.ms=90000000"):
+        sink(topic=new_topic(), **{"transaction.timeout.ms": 90_000_000}).validate()
+    with pytest.raises(ConfigurationError, match="Check that the broker runs"):
+        sink(**{"bootstrap.servers": "127.0.0.1:1"}).validate()
+
+
+def test_transactional_ids_of_other_sinks_are_left_alone(kafka: Any, start: Start) -> None:
+    driver = start()
+    client = TransactionClient(driver.sink.properties)
+    other = TransactionalId(driver.topic, "sink-2", 0, 1, "ab", 0, 1)
+    client.fence([str(other)])
+    identity = client.describe([str(other)])[str(other)]
+    driver.committer.recover([])
+    assert client.describe([str(other)])[str(other)] == identity
+    client.close()
+
+
+def test_an_aborted_epoch_leaves_no_trace_for_readers(start: Start) -> None:
+    driver = start()
+    writer = driver.writers[0]
+    writer.begin_epoch(1, "a", -1)
+    writer.write(["gone"] * 100, None)
+    writer._open.flush()  # type: ignore[union-attr]
+    writer.abort_epoch()
+    driver.commit(1, driver.prepare(1, ["kept"]))
+    assert visible(driver) == both("kept")
+    assert len(read_all(driver.servers, driver.topic, isolation="read_uncommitted")) == 102
