@@ -59,16 +59,28 @@ def blocks(file: int, start: int, end: int, size: int, path: str) -> Iterator[tu
 
 
 def line_number(path: str, offset: int) -> int:
-    """The number (from 1) of the line that starts at the offset: counts the line feeds before it."""
-    count = 1
+    """The number (from 1) of the line that starts at the offset: counts the line feeds before it.
+
+    Counts on from the last answer for the file, so asking for line after line reads the file once.
+    """
+    at, count = _counted.get(path, (0, 1))
+    if at > offset:
+        at, count = 0, 1
     with open(path, "rb") as file:
-        while offset > 0:
-            data = file.read(min(offset, BLOCK_SIZE))
+        file.seek(at)
+        while at < offset:
+            data = file.read(min(offset - at, BLOCK_SIZE))
             if not data:
                 break
             count += data.count(b"\n")
-            offset -= len(data)
+            at += len(data)
+    _counted.clear()  # one file at a time is enough
+    _counted[path] = (at, count)
     return count
+
+
+_counted: dict[str, tuple[int, int]] = {}
+"""Path -> an offset and the number of the line there."""
 
 
 def sample_line_length(path: str) -> float:

@@ -1,0 +1,56 @@
+"""An executor without Spark: the tasks of an epoch one after the other in this process. For tests and profiling.
+
+The same tasks, frames, state and coordinator as on Spark; only the transport is missing.
+"""
+
+from __future__ import annotations
+
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+
+import cloudpickle
+
+from holdfast.checkpoint.storage import Storage
+from holdfast.runtime.frames import unpack_header
+from holdfast.runtime.order import EpochOrder, JobSetup, TaskId, TaskReport
+from holdfast.runtime.task import Subtask
+
+__all__ = ["InProcessExecutor"]
+
+
+class InProcessExecutor:
+    """Runs epochs in this process."""
+
+    def __init__(self, setup: JobSetup, storage: Storage, directory: str) -> None:
+        self._plan = setup.plan
+        self._uploads = ThreadPoolExecutor(1)
+        self._subtasks: dict[TaskId, Subtask] = {
+            # Every subtask has its own copy of the user's functions, as in a process of its own.
+            (vertex.id, n): Subtask(setup, pickle.loads(cloudpickle.dumps(vertex)), n, storage, directory, self._uploads)
+            for vertex in setup.plan.vertices
+            for n in range(vertex.parallelism)
+        }
+
+    def run(self, order: EpochOrder) -> list[TaskReport]:
+        """Run all tasks, level by level."""
+        reports = []
+        frames: dict[tuple[int, int], list[bytes]] = {}
+
+        def send(_: int, frame: bytes) -> None:
+            header = unpack_header(frame)
+            frames.setdefault((header.level, header.partition), []).append(frame)
+
+        for level in range(self._plan.levels):
+            partition = 0
+            for vertex in self._plan.at(level):
+                for n in range(vertex.parallelism):
+                    subtask = self._subtasks[(vertex.id, n)]
+                    reports.append(subtask.run(order, frames.pop((level, partition), []), send))
+                    partition += 1
+        return reports
+
+    def close(self) -> None:
+        """End all operators."""
+        for subtask in self._subtasks.values():
+            subtask.close()
+        self._uploads.shutdown()
