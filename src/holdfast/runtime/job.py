@@ -148,7 +148,7 @@ class Job(JobClient):
         server = None
         try:
             server = RestServer.shared(self._plan.config)
-            server.add(self)
+            server.add(self, self._plan.config)
             log.info("job %r (%s) is shown at %s/jobs/%s", self._plan.name, self._id, server.url, self._id)
             self._coordinator.run()
             status = JobStatus.CANCELED if self._status is JobStatus.CANCELLING else JobStatus.FINISHED

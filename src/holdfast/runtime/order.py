@@ -90,6 +90,8 @@ class TaskReport:
     """Processing time of the earliest timer or window, in ms."""
     records_in: int = 0
     records_out: int = 0
+    records_written: int = 0
+    """Given to sinks."""
     busy_seconds: float = 0.0
     late_dropped: int = 0
     state_rows: int = 0

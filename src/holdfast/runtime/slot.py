@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import gc
 import logging
 import os
 import pickle
@@ -174,6 +175,7 @@ class SlotServer:
 
     def serve(self) -> None:
         """Serve until nobody needs the slot any more."""
+        gc.disable()
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._path)
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -236,6 +238,7 @@ class SlotServer:
         except WireClosed:
             raise
         except Exception as error:
+            log.exception("the job cannot be loaded")
             self._forget()
             wire.send(ERROR, _pickled(error))
             wire.flush()
@@ -243,6 +246,8 @@ class SlotServer:
         report = self._host.run(call, _frames(wire), lambda number, frame: wire.send(FRAME, frame, number))
         wire.send(DONE, report)
         wire.flush()
+        # Rows are many and long-lived: the collector runs here, beside the next stage, and only over what is new.
+        gc.collect(1)
 
     def _forget(self) -> None:
         host, self._host = self._host, None
@@ -276,11 +281,12 @@ class TaskHost:
         from holdfast.checkpoint.storage import Storage
         from holdfast.runtime.task import Subtask
 
-        self._setup = cloudpickle.loads(setup)
-        config = self._setup.plan.config
-        self._directory = state_directory(config.get("io.tmp.dirs", ""), self._setup.job.job_name)
-        uri = self._setup.job.storage_uri
-        self._storage = Storage.open(uri, self._setup.plan.config)
+        python_path, self._setup = pickle.loads(setup)
+        sys.path.extend(path for path in python_path if path not in sys.path)
+        first = cloudpickle.loads(self._setup)
+        config = first.plan.config
+        self._directory = state_directory(config.get("io.tmp.dirs", ""), first.job.job_name)
+        self._storage = Storage.open(first.job.storage_uri, config)
         self._uploads = ThreadPoolExecutor(1, thread_name_prefix="materialisation")
         self._subtask_class = Subtask
         self._subtasks: dict[tuple[int, int], Any] = {}
@@ -292,9 +298,13 @@ class TaskHost:
         order, vertex_id, number = cloudpickle.loads(call)
         subtask = self._subtasks.get((vertex_id, number))
         if subtask is None:
-            vertex = next(v for v in self._setup.plan.vertices if v.id == vertex_id)
             subtask = self._subtask_class(
-                self._setup, vertex, number, self._storage, self._directory, self._uploads
+                lambda: cloudpickle.loads(self._setup),
+                vertex_id,
+                number,
+                self._storage,
+                self._directory,
+                self._uploads,
             )
             self._subtasks[(vertex_id, number)] = subtask
         report = subtask.run(order, frames, send)

@@ -101,7 +101,9 @@ class SparkExecutor:
         self.root = setup.plan.config.get("io.tmp.dirs", "")
         self.job_id = setup.job.job_id
         self.started = setup.started
-        self.setup_broadcast = self._context.broadcast(cloudpickle.dumps(setup))
+        # The program's own modules are found where the driver finds them, if the task is on the same machine.
+        stored = pickle.dumps((sys.path, cloudpickle.dumps(setup)), 5)
+        self.setup_broadcast = self._context.broadcast(stored)
         self._name = setup.job.job_name
         self._widths = [sum(v.parallelism for v in setup.plan.at(level)) for level in range(setup.plan.levels)]
         # One anchor a level: a cached RDD whose partitions stay where they are. United with the shuffled frames by the

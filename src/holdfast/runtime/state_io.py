@@ -98,7 +98,7 @@ class StateFiles:
     # restoring
 
     def open(self, where: str, stored: SubtaskState | None, schema: Mapping[str, list[dict[str, Any]]], epoch: int) -> OperatorState:
-        """The state as the checkpoint of ``epoch`` has it; empty without one.
+        """The state for the checkpoint of ``epoch``; what is not in the local store comes with `replay`.
 
         Raises:
             CorruptFile: a file of the checkpoint is missing or altered.
@@ -111,8 +111,6 @@ class StateFiles:
                     f"the checkpoint's state of {where} was written by the rocksdb backend; "
                     "set state.backend.type to rocksdb to resume from it"
                 )
-            for handle in self._stored.files():
-                state.apply(read_file(self._storage, handle))
             return state
         return self._open_rocksdb(where, schema, epoch)
 
@@ -123,14 +121,19 @@ class StateFiles:
         if stored.base_kind == ROCKSDB:
             index = next(handle for name, handle in self._names() if name == _INDEX)
             state.opened(read_file(self._storage, index), self.reused)
-        elif stored.base_kind == HEAP:
-            for handle in stored.base:
-                state.apply(read_file(self._storage, handle))
         self._mark(store, epoch)
-        for handle in stored.deltas:
+        return state
+
+    def replay(self, state: OperatorState) -> None:
+        """Bring the opened state to the checkpoint. The operator has declared its states by now.
+
+        Raises:
+            CorruptFile: a file of the checkpoint is missing or altered.
+        """
+        dumps = [] if self._stored.base_kind == ROCKSDB else self._stored.base
+        for handle in (*dumps, *self._stored.deltas):
             state.apply(read_file(self._storage, handle))
             self.bound(state)
-        return state
 
     def _open_store(self, epoch: int) -> tuple[RocksDBStore, bool]:
         """This host's store if it fits the checkpoint, else one made from the checkpoint's files."""

@@ -47,7 +47,7 @@ def epoch_stats(
         started_ms=started_ms,
         duration_ms=1000 * seconds,
         records_in=sum(r.records_in for r in reports if r.task[0] in sources),
-        records_out=sum(r.records_out for r in reports),
+        records_out=sum(r.records_written for r in reports),
         phases=longest,
         watermark=min((r.watermark for r in reports), default=-(2**63)),
         backlog=backlog,

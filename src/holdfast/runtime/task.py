@@ -39,14 +39,24 @@ class Subtask:
     """One subtask of one vertex. Operators, state and connections live as long as epochs follow each other here."""
 
     def __init__(
-        self, setup: JobSetup, vertex: Vertex, subtask: int, storage: Storage, directory: str, uploads: ThreadPoolExecutor
+        self,
+        load: Callable[[], JobSetup],
+        vertex_id: int,
+        subtask: int,
+        storage: Storage,
+        directory: str,
+        uploads: ThreadPoolExecutor,
     ) -> None:
-        self._setup = setup
-        self._vertex = vertex
+        """``load`` gives a copy of the job with user functions that nobody has used yet."""
+        self._load = load
+        self._setup = load()
+        self._vertex = self._find(vertex_id)
+        self._fresh = True
+        """Whether the functions in `_vertex` are still unused."""
         self._subtask = subtask
         self._storage = storage
-        self._paths = JobPaths.of(setup.job.job_name)
-        self._directory = os.path.join(directory, f"{safe_name(vertex.chain[0].uid)}-{subtask}")
+        self._paths = JobPaths.of(self._setup.job.job_name)
+        self._directory = os.path.join(directory, f"{safe_name(self._vertex.chain[0].uid)}-{subtask}")
         self._uploads = uploads
         self._chain: Chain | None = None
         self._state: OperatorState | None = None
@@ -59,6 +69,9 @@ class Subtask:
         self._send: Callable[[int, bytes], None] = lambda partition, frame: None
         self._watermark = MIN_TIMESTAMP
         self._restored = True
+
+    def _find(self, vertex_id: int) -> Vertex:
+        return next(vertex for vertex in self._setup.plan.vertices if vertex.id == vertex_id)
 
     def run(self, order: EpochOrder, frames: Iterable[bytes], send: Callable[[int, bytes], None]) -> TaskReport:
         """Run the epoch: read the input, feed the operators, write the state; send frames, return the report.
@@ -82,6 +95,7 @@ class Subtask:
         clock = time.perf_counter
         at = clock()
         chain = self._prepare(order)
+        chain.metrics.snapshot()  # what an abandoned attempt counted does not count
         report.restored = self._restored if self._state is not None else None
         report.phases["prepare"] = clock() - at
         late_before = chain.late_dropped
@@ -105,6 +119,8 @@ class Subtask:
         report.records_out = sum(router.records for router in chain.routers)
         for sink in sinks:
             assert sink.writer is not None
+            report.records_written += sink.records
+            sink.records = 0
             data = sink.writer.prepare_commit()
             report.committables += [Committable(sink.context.uid, self._subtask, each) for each in data]
         report.phases["output"] = clock() - at
@@ -209,6 +225,11 @@ class Subtask:
         return self._start(order, expected)
 
     def _start(self, order: EpochOrder, expected: str) -> Chain:
+        if not self._fresh:
+            # The functions of an abandoned attempt may hold anything.
+            self._setup = self._load()
+            self._vertex = self._find(self._vertex.id)
+        self._fresh = False
         setup, vertex = self._setup, self._vertex
         stored, schema = self._stored(order, expected)
         head = vertex.chain[0]
@@ -233,6 +254,8 @@ class Subtask:
             router.watermark = self._watermark
         chain.clock.watermark = self._watermark
         chain.open()
+        if self._files is not None and self._state is not None:
+            self._files.replay(self._state)
         if stored is not None:
             chain.restore_generators(stored.extra.get("generators", {}))
         if vertex.source is not None:

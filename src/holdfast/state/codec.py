@@ -81,6 +81,11 @@ class Column:
             return Column(descriptor.name, kind, types, part.annotation, None, None)
         return Column(descriptor.name, kind, types, part.annotation, part.encode, part.decode)
 
+    def restored(self, stored: Any) -> Any:
+        """The slot's value, from what an undeclared column gives: its plain stored form."""
+        slot = msgspec.convert(stored, self.annotation)
+        return slot if self.decode is None else self.decode(slot)
+
     def snapshot(self) -> dict[str, Any]:
         """What the checkpoint keeps of the column."""
         return {"name": self.name, "kind": self.kind, **self.type}

@@ -89,11 +89,17 @@ class StateSpace:
 
     def register(self, column: Column) -> int:
         """The position of a column, new or known."""
+        known = {i for i, declared in enumerate(self.codec.columns) if declared is not None}
         width = self.codec.width
         position = self.codec.register(column, self.where)
         if self.codec.width != width:
             for table in self.tables.values():
                 table.resize()
+        elif position not in known:  # rows restored before the state was declared still have its stored form
+            for table in self.tables.values():
+                for row in table.rows.values():
+                    if row[position + 1] is not None:
+                        row[position + 1] = column.restored(row[position + 1])
         return position
 
     # what operators call

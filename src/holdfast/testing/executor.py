@@ -23,10 +23,16 @@ class InProcessExecutor:
 
     def __init__(self, setup: JobSetup, storage: Storage, directory: str) -> None:
         self._plan = setup.plan
+        stored = cloudpickle.dumps(setup)
+
+        def load() -> JobSetup:
+            copy: JobSetup = pickle.loads(stored)
+            return copy
+
         self._uploads = ThreadPoolExecutor(1)
         self._subtasks: dict[TaskId, Subtask] = {
             # Every subtask has its own copy of the user's functions, as in a process of its own.
-            (vertex.id, n): Subtask(setup, pickle.loads(cloudpickle.dumps(vertex)), n, storage, directory, self._uploads)
+            (vertex.id, n): Subtask(load, vertex.id, n, storage, directory, self._uploads)
             for vertex in setup.plan.vertices
             for n in range(vertex.parallelism)
         }

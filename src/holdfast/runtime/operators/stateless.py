@@ -255,6 +255,8 @@ class SinkRunner(Operator):
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
         self.writer: SinkWriter | None = None
+        self.records = 0
+        """Taken so far."""
 
     def open(self) -> None:
         context = self.context
@@ -264,6 +266,7 @@ class SinkRunner(Operator):
 
     def process(self, values: list[Any], timestamps: list[int] | None, keys: list[Any] | None, input_index: int) -> None:
         assert self.writer is not None
+        self.records += len(values)
         try:
             self.writer.write(values, timestamps)
         except (TypeError, ValueError) as error:
