@@ -6,6 +6,7 @@ may fail, hang and wake up later, or run twice.
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 import msgspec
@@ -95,6 +96,7 @@ class Driver:
     position: int = 0
     previous: CheckpointMetadata | None = None
     uploads: list[Upload] = field(default_factory=list)
+    hold: ExitStack | None = None
 
     def run(self) -> Process:
         world = self.world
@@ -107,13 +109,26 @@ class Driver:
             except (Fenced, ProducerFenced):
                 return
             except CorruptFile as error:
-                world_repair(world, error.path)
+                self.repair(error.path.removeprefix("memory:/"))
             except (StorageError, TaskFailed, CheckpointError, BrokerTimeout):
                 pass  # restart in place
             yield
 
+    def repair(self, path: str) -> None:
+        """Put a damaged file back, as the error asks for."""
+        world = self.world
+        if path in world.backups:
+            world.store.objects[path] = world.backups.pop(path)
+        else:
+            not_chance = f"{path} is damaged, and it was not chance"
+            assert not path.startswith(world.paths.log_prefix), not_chance
+            assert not self.log.still_mine(), not_chance
+
     def lead(self) -> Process:
         world = self.world
+        if self.hold:  # another driver may have been here and known nothing of it
+            self.hold.close()
+            self.hold = None
         taken = self.log.take_over(self.verify)
         yield
         self.generation = taken.generation
@@ -178,7 +193,7 @@ class Driver:
         for subtask in range(SUBTASKS):
             assert self.state[subtask] == model(self.input, subtask, end)
         yield
-        yield from self.read_while_held(checkpoint)
+        self.read_while_held(checkpoint)
         if world.random.random() < 0.3 and not self.log.still_mine():
             raise Fenced("another driver has taken over")
         names = self.names(checkpoint)
@@ -226,19 +241,21 @@ class Driver:
     def read(self, file: FileHandle) -> dict[int, int]:
         return _decode(read_file(self.storage, file), type=dict[int, int])
 
-    def read_while_held(self, checkpoint: CheckpointMetadata) -> Process:
-        """A savepoint: reads a checkpoint's files while the retention goes on."""
-        if self.world.random.random() > 0.05:
-            return
-        with self.retention.hold(checkpoint.checkpoint_id):
-            self.retention.sweep(min([checkpoint.checkpoint_id + 1, *(u.begun for u in self.uploads)]))
-            yield
+    def read_while_held(self, checkpoint: CheckpointMetadata) -> None:
+        """A savepoint: holds a checkpoint for some epochs and finds its files there in the end."""
+        if self.hold is None:
+            if self.world.random.random() < 0.1:
+                self.hold = ExitStack()
+                self.held = checkpoint
+                self.hold.enter_context(self.retention.hold(checkpoint.checkpoint_id))
+        elif self.world.random.random() < 0.2:
             try:
-                verify_files(self.storage, checkpoint)
+                verify_files(self.storage, self.held)
             except CorruptFile as error:
-                if error.path.removeprefix("memory:/") not in self.world.backups and self.log.still_mine():
-                    raise AssertionError("a file was deleted while it was read") from None
-                raise TaskFailed("the savepoint is given up") from None
+                damaged = error.path.removeprefix("memory:/") in self.world.backups
+                assert damaged or not self.log.still_mine(), "a file was deleted while it was read"
+            self.hold.close()
+            self.hold = None
 
     def run_task(self, epoch: int, subtask: int, end: int) -> Process:
         """Run attempts of a task until one reports; the others may go on without anybody waiting for them."""
@@ -285,10 +302,3 @@ def corrupt_one(world: World, checkpoint: CheckpointMetadata) -> None:
     else:
         at = world.random.randrange(len(good))
         world.store.objects[path] = good[:at] + bytes([good[at] ^ 1 << world.random.randrange(8)]) + good[at + 1 :]
-
-
-def world_repair(world: World, where: str) -> None:
-    """Put a file back, as the error asks for."""
-    path = where.removeprefix("memory:/")
-    if path in world.backups:
-        world.store.objects[path] = world.backups.pop(path)

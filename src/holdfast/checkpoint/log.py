@@ -21,7 +21,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from holdfast.checkpoint.metadata import (
@@ -183,6 +184,7 @@ class CheckpointLog:
         self._now_ms = now_ms
         self._lock = threading.RLock()
         self._owned: Ownership | None = None
+        self._displaced: deque[CheckpointMetadata] = deque()
         self._settled = False
         """False while the outcome of a put is unknown, and once this driver is fenced."""
 
@@ -196,6 +198,11 @@ class CheckpointLog:
         if self._owned is None:
             raise CheckpointError("this driver does not own the job: take_over comes first")
         return self._owned
+
+    def displaced(self) -> Iterator[CheckpointMetadata]:
+        """The checkpoints that are retained no longer, each given out once (to the retention, which cleans up)."""
+        while self._displaced:
+            yield self._displaced.popleft()
 
     def take_over(self, verify: Verify | None = None, restore_from: int | None = None) -> TakenOver:
         """Become the job's driver; whoever was it before is fenced from now on.
@@ -219,7 +226,13 @@ class CheckpointLog:
             facts = self._fence(restore_from)
             self._settle(facts)
             if verify and facts.completed:
-                index = newest_intact(facts.completed, verify, self._locate)
+                try:
+                    index = newest_intact(facts.completed, verify, self._locate)
+                except CorruptFile:
+                    if self.still_mine():
+                        raise
+                    # Not damaged: deleted by the clean-up of the driver that has taken over meanwhile.
+                    raise self._fenced("another driver took over") from None
                 if index > 0:
                     self._fall_back(facts.completed[index:])
             owned = self.owned
@@ -250,7 +263,7 @@ class CheckpointLog:
                     takeover=owned.takeovers[-1],
                 )
             )
-            self._owned = replace(owned, retained=retained, next_id=owned.next_id + 1)
+            self._set(replace(owned, retained=retained, next_id=owned.next_id + 1))
 
     def still_mine(self) -> bool:
         """Whether nobody has taken over. Asked before a sink's commit, to fail early.
@@ -272,9 +285,8 @@ class CheckpointLog:
             self._storage.put_new(path, data)
         except AlreadyExists:
             found = self._get(owned.next_id)
-            raise Fenced(
-                f"another driver (generation {found.generation}) has taken over the job {self._paths.directory}; this "
-                f"one (generation {owned.generation}) stops. {_TWICE}"
+            raise self._fenced(
+                f"another driver (generation {found.generation}; this one is {owned.generation}) took over"
             ) from None
         self._settled = True
 
@@ -282,7 +294,14 @@ class CheckpointLog:
         """Put a take-over at the log's end; returns what the log says from then on."""
         hint = self._listed_tail()
         while True:
-            facts = self._read(find_tail(self._exists, hint), restore_from)
+            tail = find_tail(self._exists, hint)
+            try:
+                facts = self._read(tail, restore_from)
+            except CorruptFile:
+                hint = find_tail(self._exists, tail)
+                if hint == tail:
+                    raise
+                continue  # not damaged: the log went on meanwhile, and what was old was deleted
             record = next_takeover(facts, new_attempt(), self._now_ms())
             hint = position = facts.tail + 1
             try:
@@ -294,14 +313,22 @@ class CheckpointLog:
             self._give_way(position, record)
 
     def _settle(self, facts: LogFacts) -> None:
-        self._owned = Ownership(
-            generation=facts.generation,
-            retained=facts.completed,
-            next_id=facts.tail + 1,
-            takeovers=facts.takeovers,
-            requested=facts.requested,
+        self._set(
+            Ownership(
+                generation=facts.generation,
+                retained=facts.completed,
+                next_id=facts.tail + 1,
+                takeovers=facts.takeovers,
+                requested=facts.requested,
+            )
         )
         self._settled = True
+
+    def _set(self, owned: Ownership) -> None:
+        before, self._owned = self._owned, owned
+        if before is not None:
+            retained = {checkpoint.checkpoint_id for checkpoint in owned.retained}
+            self._displaced.extend(c for c in before.retained if c.checkpoint_id not in retained)
 
     def _fall_back(self, intact: tuple[CheckpointMetadata, ...]) -> None:
         """Record that an older checkpoint than the newest is used, so that every later driver knows."""
@@ -320,10 +347,7 @@ class CheckpointLog:
         """
         tail = find_tail(self._exists, position)
         if self._get(tail).generation > record.generation:
-            raise Fenced(
-                f"another driver took over the job {self._paths.directory} while this one was starting; this one "
-                f"stops. {_TWICE}"
-            )
+            raise self._fenced("another driver took over at the same time")
         self._storage.delete([self._paths.log_entry(position)])
 
     def _read(self, tail: int, restore_from: int | None) -> LogFacts:
@@ -387,6 +411,12 @@ class CheckpointLog:
     def _locate(self, position: int) -> str:
         return self._storage.locate(self._paths.log_entry(position))
 
+    def _fenced(self, what: str) -> Fenced:
+        return Fenced(
+            f"{what}: this driver of the job {self._paths.directory} stops. Is the job running twice? Jobs that share "
+            "a storage need different names"
+        )
+
     def _listed_tail(self) -> int:
         """The highest position that a listing shows; it may be too low, never too high."""
         try:
@@ -398,7 +428,6 @@ class CheckpointLog:
         )
 
 
-_TWICE = "Is the job running twice? Jobs that share a storage need different names"
 _MENDING = (
     "It is an entry of the job's checkpoint log: what was complete, and which output may be visible, is not known "
     "without it. Put the object back from a backup (or an older version of it) and start the job again; or start the "

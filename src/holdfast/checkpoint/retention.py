@@ -19,7 +19,8 @@ Why no file is deleted that somebody reads or will refer to:
   it is fenced. Only a checkpoint whose completion this driver is still waiting for may be unknown to it, and its files
   belong to an epoch that is not over. Files of later generations are never touched.
 - *Earlier* drivers are fenced: no file of theirs that is not in a checkpoint already can get into one.
-- Everything else that reads (a savepoint, a slow restore) is in this driver's hands and holds its checkpoint.
+- Everything else that reads (a savepoint, a slow restore) is in this driver's hands and holds its checkpoint. It is
+  given up when the driver takes over again: another one may have been there in between and known nothing of it.
 """
 
 from __future__ import annotations
@@ -127,7 +128,7 @@ class Retention:
             KeyError: the checkpoint is not retained.
         """
         with self._lock:
-            self._learn(self._log.owned)
+            self._learn()
             checkpoint = self._known[checkpoint_id]
             self._holds[checkpoint_id] += 1
         try:
@@ -143,7 +144,7 @@ class Retention:
             How many objects were deleted.
         """
         with self._lock:
-            owned = self._log.owned
+            owned = self._learn()
             kept = self._kept(owned)
             gone = [c for c in self._known.values() if c.checkpoint_id not in kept]
             files = referenced(gone) - referenced(kept.values())
@@ -171,7 +172,7 @@ class Retention:
             probes = self._storage.list(self._paths.probe_prefix)
             # Who owns the listed files is asked after the listing, which files may be old before it: a checkpoint
             # that is completed in between has its files in both answers.
-            owned = self._log.owned
+            owned = self._learn()
             needed = referenced(self._kept(owned).values())
             log_parts = self._learn_entries(log, before.next_id)
             doomed = [
@@ -182,14 +183,19 @@ class Retention:
             ]
             return self._delete(doomed)
 
-    def _learn(self, owned: Ownership) -> None:
-        for checkpoint in owned.retained:
+    def _learn(self) -> Ownership:
+        """The state of the log; notes all checkpoints that are or were retained."""
+        # In this order: what is displaced was so before the state that is read afterwards. The other way round, a
+        # checkpoint completed in between would be unknown while one that it shares files with seems displaced.
+        displaced = list(self._log.displaced())
+        owned = self._log.owned
+        for checkpoint in (*displaced, *owned.retained):
             if checkpoint.checkpoint_id not in self._known:
                 self._known[checkpoint.checkpoint_id] = checkpoint
                 self._entries.add(checkpoint.checkpoint_id)
+        return owned
 
     def _kept(self, owned: Ownership) -> dict[int, CheckpointMetadata]:
-        self._learn(owned)
         retained = {c.checkpoint_id for c in owned.retained}
         return {i: c for i, c in self._known.items() if i in retained or self._holds[i] > 0}
 

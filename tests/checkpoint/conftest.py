@@ -1,0 +1,81 @@
+"""Storage on a local disk and on S3 (moto's server, a real HTTP server in this process)."""
+
+from __future__ import annotations
+
+import http.client
+from collections.abc import Iterator
+
+import pytest
+from moto.server import ThreadedMotoServer
+
+from holdfast.checkpoint.files import FileHandle
+from holdfast.checkpoint.metadata import CheckpointMetadata, OperatorState, SourceState, SubtaskState
+from holdfast.checkpoint.paths import JobPaths
+from holdfast.checkpoint.storage import RetryPolicy, Storage
+from holdfast.testing.faulty_storage import FaultyStorage
+from holdfast.testing.memory_store import MemoryStore
+
+QUICK = RetryPolicy(budget=2.0, first_delay=0.001, longest_delay=0.01)
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[str]:
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    connection = http.client.HTTPConnection(host, port)
+    connection.request("PUT", "/checkpoints")
+    assert connection.getresponse().status == 200
+    connection.close()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture
+def s3_config(s3_server: str) -> dict[str, str]:
+    return {
+        "s3.endpoint": s3_server,
+        "s3.access-key": "access",
+        "s3.secret-key": "secret",
+        "s3.path.style.access": "true",
+    }
+
+
+@pytest.fixture(params=["local", "s3"])
+def storage(request: pytest.FixtureRequest, tmp_path) -> Storage:
+    if request.param == "local":
+        return Storage.open(str(tmp_path / "checkpoints"))
+    config = request.getfixturevalue("s3_config")
+    return Storage.open(f"s3://checkpoints/{tmp_path.name}", config)
+
+
+@pytest.fixture
+def paths() -> JobPaths:
+    return JobPaths.of("a job")
+
+
+@pytest.fixture
+def memory() -> MemoryStore:
+    return MemoryStore()
+
+
+@pytest.fixture
+def faulty(memory: MemoryStore) -> FaultyStorage:
+    return FaultyStorage(memory)
+
+
+def quick(store) -> Storage:
+    return Storage(store, QUICK)
+
+
+def checkpoint(id: int, generation: int, *files: FileHandle, output: bool = False) -> CheckpointMetadata:
+    return CheckpointMetadata(
+        checkpoint_id=id,
+        generation=generation,
+        job_id="id",
+        job_name="a job",
+        created_at=1_700_000_000_000 + id,
+        sources={"source": SourceState({"p0": id})},
+        operators={"op": OperatorState("operator", subtasks=[SubtaskState(0, 127, deltas=list(files))])},
+        committables=[("sink", 0, {"transaction": id})] if output else [],
+    )

@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import os
+import pickle
+import struct
+from pathlib import Path
+
+import msgspec
+import pytest
+import xxhash
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.checkpoint.files import FileHandle, pack, read_file, read_raw, unpack, write_file, write_raw
+from holdfast.errors import CorruptFile, IncompatibleState
+
+from .conftest import quick
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+@given(st.one_of(st.binary(), st.binary().map(lambda b: b * 50)))
+def test_what_is_packed_is_unpacked(payload):
+    assert unpack(pack(payload), "f") == payload
+
+
+def test_what_is_written_is_read(storage):
+    payload = b"state " * 1000
+    handle = write_file(storage, "state/f", payload)
+    assert read_file(storage, handle) == payload
+    assert handle.size == storage.size("state/f") < len(payload)
+    assert pickle.loads(pickle.dumps(handle)) == handle
+
+
+def test_raw_bytes_are_stored_as_they_are(storage):
+    payload = os.urandom(10_000)
+    handle = write_raw(storage, "state/f.sst", payload)
+    assert storage.get("state/f.sst") == payload
+    assert read_raw(storage, handle) == payload
+
+
+def test_bytes_that_do_not_shrink_are_stored_uncompressed():
+    payload = os.urandom(1000)
+    assert len(pack(payload)) == len(payload) + 40
+
+
+@pytest.mark.parametrize("raw", [False, True], ids=["contained", "raw"])
+@pytest.mark.parametrize("payload", [b"small", b"compressible " * 30], ids=["plain", "compressed"])
+def test_every_flipped_bit_is_detected(memory, raw, payload):
+    storage = quick(memory)
+    write, read = (write_raw, read_raw) if raw else (write_file, read_file)
+    handle = write(storage, "f", payload)
+    good = memory.objects["f"]
+    for at in range(len(good)):
+        for bit in range(8):
+            memory.objects["f"] = good[:at] + bytes([good[at] ^ 1 << bit]) + good[at + 1 :]
+            with pytest.raises(CorruptFile, match="/f: "):
+                read(storage, handle)
+
+
+@pytest.mark.parametrize("raw", [False, True], ids=["contained", "raw"])
+def test_every_truncation_and_extension_is_detected(memory, raw):
+    storage = quick(memory)
+    write, read = (write_raw, read_raw) if raw else (write_file, read_file)
+    handle = write(storage, "f", b"compressible " * 30)
+    good = memory.objects["f"]
+    for size in range(len(good)):
+        memory.objects["f"] = good[:size]
+        with pytest.raises(CorruptFile, match="truncated") as raised:
+            read(storage, handle)
+        assert raised.value.path == "memory:/f"
+    memory.objects["f"] = good + b"\0"
+    with pytest.raises(CorruptFile):
+        read(storage, handle)
+
+
+def test_damage_is_detected_without_a_handle_too():
+    good = pack(b"compressible " * 30)
+    for at in range(len(good)):
+        with pytest.raises(CorruptFile):
+            unpack(good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :], "f")
+        with pytest.raises(CorruptFile):
+            unpack(good[:at], "f")
+
+
+def test_a_missing_file_is_named(storage):
+    handle = write_file(storage, "state/f", b"x")
+    storage.delete(["state/f"])
+    with pytest.raises(CorruptFile, match=r"state/f: missing"):
+        read_file(storage, handle)
+
+
+def test_another_intact_file_under_the_same_name_is_detected(memory):
+    storage = quick(memory)
+    handle = write_file(storage, "f", b"one")
+    write_file(storage, "f", b"two")
+    with pytest.raises(CorruptFile, match="another file"):
+        read_file(storage, handle)
+
+
+def test_a_newer_version_is_refused_and_not_called_damaged():
+    fields = struct.pack("<4sBBHQQ", b"HFST", 9, 0, 0, 1, 1)
+    with pytest.raises(IncompatibleState, match="version 9"):
+        unpack(fields + xxhash.xxh3_128_digest(fields + b"x") + b"x", "f")
+
+
+@pytest.mark.parametrize("name", ["plain", "compressed"])
+def test_files_of_version_1_stay_readable(name):
+    payload = {"plain": b"holdfast", "compressed": b"holdfast " * 100}[name]
+    assert unpack((GOLDEN / f"container_{name}_v1.bin").read_bytes(), name) == payload
+
+
+def test_a_handle_stays_readable():
+    handle = FileHandle("state/f", 3, b"\1" * 16)
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(handle)) == ["state/f", 3, b"\1" * 16]

@@ -1,0 +1,282 @@
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from holdfast.checkpoint.log import CheckpointLog
+from holdfast.checkpoint.retention import Retention
+from holdfast.errors import CheckpointError, ConfigurationError, CorruptFile, Fenced, StorageError
+from holdfast.testing.faulty_storage import Fault, FaultyStorage
+
+from .conftest import checkpoint, quick
+
+
+def new_driver(storage, paths, retained=3):
+    log = CheckpointLog(storage, paths, retained)
+    return log, log.take_over()
+
+
+def complete(log, output=False, *files):
+    made = checkpoint(log.owned.next_id, log.owned.generation, *files, output=output)
+    log.complete(made)
+    return made
+
+
+def damaged(*ids):
+    def verify(checkpoint):
+        if checkpoint.checkpoint_id in ids:
+            raise CorruptFile(f"file-of-{checkpoint.checkpoint_id}", "missing")
+
+    return verify
+
+
+def test_the_first_driver_starts_afresh(storage, paths):
+    _, taken = new_driver(storage, paths)
+    assert (taken.generation, taken.restored, taken.next_id) == (1, None, 2)
+
+
+def test_a_driver_restores_what_the_one_before_completed(storage, paths):
+    first, _ = new_driver(storage, paths)
+    complete(first)
+    newest = complete(first, output=True)
+    second, taken = new_driver(storage, paths)
+    assert (taken.generation, taken.restored, taken.next_id) == (2, newest, 5)
+    assert [c.checkpoint_id for c in second.owned.retained] == [3, 2]
+
+
+def test_a_driver_that_was_taken_over_completes_nothing_more(storage, paths):
+    first, _ = new_driver(storage, paths)
+    complete(first)
+    assert first.still_mine()
+    second, taken = new_driver(storage, paths)
+    assert not first.still_mine()
+    with pytest.raises(Fenced, match=r"another driver \(generation 2; this one is 1\).*different names"):
+        complete(first)
+    assert not first.still_mine()
+    with pytest.raises(CheckpointError, match="take_over comes first"):
+        complete(first)
+    assert complete(second).checkpoint_id == taken.next_id
+    assert second.still_mine()
+
+
+def test_a_driver_that_slept_through_any_number_of_checkpoints_is_still_fenced(memory, paths):
+    storage = quick(memory)
+    sleeper, _ = new_driver(storage, paths)
+    complete(sleeper)
+    second, _ = new_driver(storage, paths, retained=1)
+    retention = Retention(storage, paths, second)
+    retention.sweep()
+    for _ in range(200):
+        complete(second)
+        retention.collect()
+    with pytest.raises(Fenced):
+        complete(sleeper)
+
+
+def test_a_driver_that_pauses_while_it_takes_over_does_not_take_a_place_long_gone(memory, paths):
+    old, _ = new_driver(quick(memory), paths, retained=1)
+    complete(old)
+    retention = Retention(quick(memory), paths, old)
+
+    def meanwhile(method, path):
+        if method == "put_new" and not slept:
+            slept.append(path)
+            for _ in range(100):
+                complete(old)
+                retention.collect()
+            assert path not in memory.objects
+        return None
+
+    slept: list[str] = []
+    new, taken = new_driver(quick(FaultyStorage(memory, meanwhile)), paths)
+    assert taken.restored == old.owned.retained[0]
+    assert taken.next_id == old.owned.next_id + 1
+    assert slept[0] not in memory.objects
+    with pytest.raises(Fenced):
+        complete(old)
+    complete(new)
+
+
+def test_of_drivers_that_start_at_once_the_last_one_wins(storage, paths):
+    logs = [CheckpointLog(storage, paths) for _ in range(4)]
+    outcomes: dict[int, object] = {}
+
+    def start(i):
+        try:
+            outcomes[i] = logs[i].take_over()
+        except Fenced as error:
+            outcomes[i] = error
+
+    threads = [threading.Thread(target=start, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    taken = {i: t for i, t in outcomes.items() if not isinstance(t, Fenced)}
+    generations = [t.generation for t in taken.values()]
+    assert len(set(generations)) == len(generations)
+    winner = max(taken, key=lambda i: taken[i].generation)
+    for i in taken:
+        if i != winner:
+            with pytest.raises(Fenced):
+                complete(logs[i])
+    complete(logs[winner])
+
+
+def test_a_completion_whose_answer_was_lost_is_a_completion(faulty, memory, paths):
+    log, _ = new_driver(quick(faulty), paths)
+    faulty.on_call(1, "put_new", Fault.LOST_ANSWER)
+    made = complete(log)
+    _, taken = new_driver(quick(memory), paths)
+    assert taken.restored == made
+
+
+def test_a_takeover_whose_answer_was_lost_is_a_takeover(faulty, paths):
+    faulty.on_call(1, "put_new", Fault.LOST_ANSWER)
+    log, taken = new_driver(quick(faulty), paths)
+    assert taken.generation == 1
+    complete(log)
+
+
+def test_after_an_unknown_outcome_the_driver_has_to_take_over_again(memory, paths):
+    answering = [True]
+    faulty = FaultyStorage(memory, lambda method, _: None if answering[0] or method != "put_new" else Fault.LOST_ANSWER)
+    storage = quick(faulty)
+    log, _ = new_driver(storage, paths)
+    answering[0] = False
+    memory_put, memory.get = memory.get, lambda path: (_ for _ in ()).throw(StorageError("away"))
+    with pytest.raises(StorageError):
+        complete(log)
+    memory.get = memory_put
+    answering[0] = True
+    with pytest.raises(CheckpointError, match="take_over comes first"):
+        complete(log)
+    taken = log.take_over()
+    assert taken.restored is not None
+    assert taken.restored.checkpoint_id == 2
+    complete(log)
+
+
+def test_metadata_that_cannot_be_stored_does_not_cost_the_driver_its_job(storage, paths):
+    log, _ = new_driver(storage, paths)
+    bad = checkpoint(log.owned.next_id, 1)
+    bad.sources["source"] = type(bad.sources["source"])(object())
+    with pytest.raises(CheckpointError, match="plain data"):
+        log.complete(bad)
+    complete(log)
+
+
+def test_a_checkpoint_out_of_turn_is_refused(storage, paths):
+    log, _ = new_driver(storage, paths)
+    with pytest.raises(CheckpointError, match="next is 2 of generation 1"):
+        log.complete(checkpoint(7, 1))
+
+
+def test_a_listing_that_shows_nothing_costs_time_only(memory, paths):
+    storage = quick(memory)
+    log, _ = new_driver(storage, paths, retained=2)
+    retention = Retention(storage, paths, log)
+    for _ in range(150):
+        newest = complete(log)
+        retention.collect()
+    memory.list = lambda prefix: []
+    _, taken = new_driver(storage, paths)
+    assert taken.restored == newest
+
+
+def test_a_listing_that_fails_costs_time_only(memory, paths):
+    log, _ = new_driver(quick(memory), paths)
+    newest = complete(log)
+    faulty = FaultyStorage(memory, lambda method, _: Fault.REFUSED if method == "list" else None)
+    assert new_driver(quick(faulty), paths)[1].restored == newest
+
+
+def test_a_damaged_checkpoint_without_output_is_passed_over(storage, paths):
+    first, _ = new_driver(storage, paths)
+    good = complete(first, output=True)
+    complete(first)
+    complete(first)
+    log = CheckpointLog(storage, paths)
+    taken = log.take_over(damaged(3, 4))
+    assert taken.restored == good
+    assert [c.checkpoint_id for c in log.owned.retained] == [2]
+    # The choice is in the log: it holds even for a driver that does not look.
+    assert CheckpointLog(storage, paths).take_over().restored == good
+    assert new_driver(storage, paths)[1].restored == good
+
+
+def test_a_damaged_checkpoint_with_output_stops_the_job_and_says_what_to_do(storage, paths):
+    first, _ = new_driver(storage, paths)
+    complete(first)
+    complete(first, output=True)
+    complete(first)
+    with pytest.raises(CorruptFile) as raised:
+        CheckpointLog(storage, paths).take_over(damaged(3, 4))
+    assert raised.value.path == "file-of-3"
+    message = str(raised.value)
+    assert "checkpoint 3, whose output may be visible already" in message
+    assert f"execution.state-recovery.path to {storage.locate(paths.log_entry(2))}" in message
+    # Put back, it is used.
+    taken = CheckpointLog(storage, paths).take_over(damaged(4))
+    assert taken.restored is not None
+    assert taken.restored.checkpoint_id == 3
+
+
+def test_when_nothing_is_intact_the_newest_files_name_is_told(storage, paths):
+    first, _ = new_driver(storage, paths)
+    complete(first)
+    complete(first)
+    with pytest.raises(CorruptFile, match=r"file-of-3: missing; and no older retained checkpoint is intact"):
+        CheckpointLog(storage, paths).take_over(damaged(2, 3))
+
+
+@pytest.mark.parametrize("harm", ["altered", "missing"])
+def test_a_damaged_log_entry_stops_the_job_with_its_name(memory, paths, harm):
+    storage = quick(memory)
+    first, _ = new_driver(storage, paths)
+    complete(first)
+    complete(first)
+    complete(first)
+    path = paths.log_entry(3)
+    if harm == "missing":
+        del memory.objects[path]
+    else:
+        memory.objects[path] = memory.objects[path][:-1] + b"\0"
+    with pytest.raises(CorruptFile, match=r"log/00000000000000000003: .*from a backup"):
+        CheckpointLog(storage, paths).take_over()
+
+
+def test_the_user_goes_back_to_a_checkpoint_once(storage, paths):
+    first, _ = new_driver(storage, paths)
+    complete(first)
+    complete(first, output=True)
+    log = CheckpointLog(storage, paths)
+    taken = log.take_over(restore_from=2)
+    assert taken.restored is not None
+    assert taken.restored.checkpoint_id == 2
+    newest = complete(log)
+    # The setting is still there when the job starts again: it has been obeyed.
+    again = CheckpointLog(storage, paths)
+    assert again.take_over(restore_from=2).restored == newest
+    assert [c.checkpoint_id for c in again.owned.retained] == [newest.checkpoint_id, 2]
+
+
+@pytest.mark.parametrize("wrong", [1, 9])
+def test_going_back_to_what_is_no_checkpoint_is_refused(storage, paths, wrong):
+    first, _ = new_driver(storage, paths)
+    complete(first)
+    with pytest.raises(ConfigurationError, match=f"{wrong:020d} is not a completed checkpoint"):
+        CheckpointLog(storage, paths).take_over(restore_from=wrong)
+
+
+def test_retaining_nothing_is_refused(storage, paths):
+    with pytest.raises(ConfigurationError, match="num-retained is 0"):
+        CheckpointLog(storage, paths, 0)
+
+
+def test_two_jobs_in_one_storage_do_not_meet(storage, paths):
+    first, _ = new_driver(storage, paths)
+    _, other = new_driver(storage, type(paths).of("another job"))
+    assert other.generation == 1
+    complete(first)

@@ -1,0 +1,224 @@
+from __future__ import annotations
+
+import logging
+import threading
+
+import pytest
+
+from holdfast.checkpoint.files import write_file
+from holdfast.checkpoint.log import CheckpointLog
+from holdfast.checkpoint.paths import new_attempt
+from holdfast.checkpoint.retention import Retention, orphans, surplus_entries, verify_files
+from holdfast.errors import CorruptFile
+from holdfast.testing.faulty_storage import Fault
+
+from .conftest import checkpoint, quick
+
+
+class Job:
+    """A driver that writes one delta an epoch, on a base that all share."""
+
+    def __init__(self, storage, paths, retained=2):
+        self.storage, self.paths = storage, paths
+        self.log = CheckpointLog(storage, paths, retained)
+        self.log.take_over()
+        self.retention = Retention(storage, paths, self.log)
+        self.base = None
+
+    def file(self, epoch=None, generation=None, kind="delta"):
+        owned = self.log.owned
+        path = self.paths.state_file(
+            generation or owned.generation, epoch or owned.next_id, "op", 0, new_attempt(), kind
+        )
+        return write_file(self.storage, path, b"state")
+
+    def epoch(self, output=False):
+        self.base = self.base or self.file(kind="base")
+        owned = self.log.owned
+        made = checkpoint(owned.next_id, owned.generation, self.base, self.file(), output=output)
+        self.log.complete(made)
+        return made
+
+    def stored(self):
+        return set(self.storage.list(self.paths.state_prefix))
+
+
+def paths_of(*checkpoints):
+    return {file.path for c in checkpoints for file in c.files()}
+
+
+def test_the_last_checkpoints_stay_and_what_they_share_with_older_ones(storage, paths):
+    job = Job(storage, paths)
+    made = [job.epoch() for _ in range(5)]
+    assert job.retention.collect() > 0
+    assert job.stored() == paths_of(*made[-2:])
+
+
+def test_a_held_checkpoint_stays_until_it_is_let_go(storage, paths):
+    job = Job(storage, paths)
+    held = job.epoch()
+    with job.retention.hold(held.checkpoint_id):
+        made = [job.epoch() for _ in range(3)]
+        job.retention.collect()
+        job.retention.sweep()
+        assert job.stored() == paths_of(held, *made[-2:])
+        verify_files(storage, held)
+    job.retention.collect()
+    assert job.stored() == paths_of(*made[-2:])
+
+
+def test_a_checkpoint_that_is_gone_cannot_be_held(storage, paths):
+    job = Job(storage, paths)
+    gone = job.epoch()
+    for _ in range(3):
+        job.epoch()
+        job.retention.collect()
+    with pytest.raises(KeyError), job.retention.hold(gone.checkpoint_id):
+        pass
+
+
+def test_what_failed_attempts_and_dead_drivers_left_is_swept(storage, paths):
+    first = Job(storage, paths)
+    made = first.epoch()
+    dead = first.file()
+    second = Job(storage, paths)
+    second.base = first.base
+    failed = second.file()
+    running = second.file(epoch=second.log.owned.next_id + 1)
+    newest = second.epoch()
+    second.retention.sweep()
+    assert second.stored() == paths_of(made, newest) | {running.path}
+    assert dead.path not in second.stored()
+    assert failed.path not in second.stored()
+
+
+def test_a_background_upload_is_left_alone_while_it_is_under_way(storage, paths):
+    job = Job(storage, paths)
+    begun = job.log.owned.next_id
+    upload = job.file(kind="base")
+    for _ in range(4):
+        job.epoch()
+        job.retention.sweep(oldest_open_epoch=begun)
+    assert upload.path in job.stored()
+    job.retention.sweep()
+    assert upload.path not in job.stored()
+
+
+def test_files_of_a_later_driver_are_never_touched(storage, paths):
+    old = Job(storage, paths)
+    old.epoch()
+    new = Job(storage, paths)
+    new.base = old.base
+    theirs = new.file(epoch=1)
+    made = new.epoch()
+    old.retention.sweep(oldest_open_epoch=10**6)
+    assert paths_of(made) | {theirs.path} <= new.stored()
+
+
+def test_a_clean_up_that_fails_is_made_up_for(faulty, paths, caplog):
+    job = Job(quick(faulty), paths, retained=1)
+    job.epoch()
+    newest = job.epoch()
+    faulty.on_call(1, "delete", Fault.REFUSED)
+    with caplog.at_level(logging.WARNING):
+        assert job.retention.collect() == 0
+    assert "the next clean-up will try again" in caplog.text
+    assert len(job.stored()) == 3
+    job.retention.sweep()
+    assert job.stored() == paths_of(newest)
+
+
+def test_part_files_of_killed_processes_are_swept(tmp_path, paths):
+    from holdfast.checkpoint.storage import Storage
+
+    storage = Storage.open(str(tmp_path))
+    job = Job(storage, paths)
+    job.epoch()
+    keep = job.epoch()
+    left = [
+        paths.part_file(paths.state_file(1, 1, "op", 0, new_attempt(), "delta")),
+        paths.part_file(paths.log_entry(2)),
+    ]
+    running = paths.part_file(paths.state_file(1, job.log.owned.next_id, "op", 0, new_attempt(), "delta"))
+    stale_probe = paths.probe(1_000)
+    for path in (*left, running, stale_probe):
+        storage.put(path, b"half")
+    job.retention.sweep()
+    everything = {str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if p.is_file()}
+    assert everything.isdisjoint({*left, stale_probe})
+    assert running in everything
+    assert paths_of(keep) <= everything
+
+
+def test_the_log_stays_short_and_its_end_is_found(memory, paths):
+    storage = quick(memory)
+    job = Job(storage, paths)
+    job.retention.sweep()
+    for _ in range(1200):
+        newest = job.epoch()
+        job.retention.collect()
+    assert len(memory.list(paths.log_prefix)) < 80
+    assert len(job.stored()) == 3
+    memory.list = lambda prefix: []
+    assert CheckpointLog(storage, paths).take_over().restored == newest
+
+
+def test_what_is_no_file_of_the_job_is_left_alone(paths):
+    listing = [f"{paths.state_prefix}README", "other/state/0000000001-00000000000000000001-op-00000-a.delta"]
+    assert orphans(paths, listing, (), generation=9, oldest_open_epoch=9) == []
+
+
+def test_takeovers_and_retained_entries_are_not_surplus():
+    assert surplus_entries(range(1, 100), tail=99, oldest=97, takeovers=(1, 50)) == [
+        p for p in range(2, 96) if p not in (50, 32, 64)
+    ]
+
+
+@pytest.mark.parametrize("harm", ["missing", "truncated"])
+def test_a_checkpoint_with_a_lost_or_cut_file_is_not_intact(memory, paths, harm):
+    storage = quick(memory)
+    job = Job(storage, paths)
+    made = job.epoch()
+    verify_files(storage, made)
+    path = job.base.path
+    if harm == "missing":
+        del memory.objects[path]
+    else:
+        memory.objects[path] = memory.objects[path][:-1]
+    with pytest.raises(CorruptFile, match=f"{path}: {harm}"):
+        verify_files(storage, made)
+
+
+def test_a_clean_up_in_the_background_keeps_what_is_completed_meanwhile(memory, paths):
+    job = Job(quick(memory), paths, retained=1)
+    deltas = []
+
+    def complete_one():
+        owned = job.log.owned
+        deltas.append(job.file())
+        made = checkpoint(owned.next_id, owned.generation, *deltas[-3:])
+        job.log.complete(made)
+        return made
+
+    stop = threading.Event()
+    errors = []
+
+    def clean_up():
+        try:
+            while not stop.is_set():
+                job.retention.collect()
+                job.retention.sweep()
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=clean_up)
+    thread.start()
+    try:
+        for _ in range(300):
+            verify_files(job.storage, complete_one())
+    finally:
+        stop.set()
+        thread.join()
+    assert errors == []
+    job.retention.collect()
+    assert job.stored() == paths_of(*job.log.owned.retained)

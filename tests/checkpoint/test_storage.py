@@ -1,0 +1,367 @@
+from __future__ import annotations
+
+import http.client
+import multiprocessing
+import os
+import socket
+import stat
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from holdfast.checkpoint.local_store import LocalStore
+from holdfast.checkpoint.s3_store import S3Store
+from holdfast.checkpoint.storage import AlreadyExists, NotFound, RetryPolicy, Storage, Unavailable
+from holdfast.errors import ConfigurationError, StorageError
+from holdfast.testing.faulty_storage import Fault, FaultyStorage
+
+from .conftest import QUICK, quick
+
+
+def test_what_is_put_is_got(storage):
+    storage.put("dir/a", b"one")
+    storage.put("dir/a", bytearray(b"two"))
+    storage.put_new("dir/b", memoryview(b"three"))
+    assert storage.get("dir/a") == b"two"
+    assert storage.get("dir/b") == b"three"
+    assert storage.size("dir/b") == 5
+    assert storage.exists("dir/a")
+    assert not storage.exists("dir/c")
+    assert sorted(storage.list("dir/")) == ["dir/a", "dir/b"]
+
+
+def test_what_is_not_there_is_not_found(storage):
+    with pytest.raises(NotFound, match="dir/nothing"):
+        storage.get("dir/nothing")
+    assert storage.list("dir/") == []
+
+
+def test_deleting_what_is_not_there_is_no_error(storage):
+    storage.put("dir/a", b"1")
+    storage.delete(["dir/a", "dir/nothing"])
+    storage.delete([])
+    assert not storage.exists("dir/a")
+
+
+def test_an_empty_object_and_a_large_one_are_stored(storage):
+    large = os.urandom(1 << 20) * 12
+    storage.put_new("empty", b"")
+    storage.put("large", large)
+    assert storage.get("empty") == b""
+    assert storage.get("large") == large
+
+
+def test_the_second_put_new_finds_the_first(storage):
+    storage.put_new("log/1", b"first")
+    with pytest.raises(AlreadyExists):
+        storage.put_new("log/1", b"second")
+    assert storage.get("log/1") == b"first"
+
+
+def test_a_repeated_put_new_of_the_same_content_succeeds(storage):
+    storage.put_new("log/1", b"mine")
+    storage.put_new("log/1", b"mine")
+
+
+def _put_all(uri: str, config: dict[str, str], name: str, positions: int, won: multiprocessing.Queue) -> None:
+    storage = Storage.open(uri, config)
+    mine = []
+    for position in range(positions):
+        try:
+            storage.put_new(f"log/{position}", f"{name} {position}".encode())
+            mine.append(position)
+        except AlreadyExists:
+            pass
+    won.put((name, mine))
+
+
+@pytest.mark.parametrize("kind", ["local", "s3"])
+def test_of_several_processes_exactly_one_puts_each_object(kind, tmp_path, s3_config):
+    uri = str(tmp_path) if kind == "local" else f"s3://checkpoints/{tmp_path.name}"
+    context = multiprocessing.get_context("spawn")
+    won = context.Queue()
+    positions = 60 if kind == "local" else 20
+    processes = [
+        context.Process(target=_put_all, args=(uri, s3_config, f"p{i}", positions, won), daemon=True) for i in range(3)
+    ]
+    for process in processes:
+        process.start()
+    results = dict(won.get(timeout=120) for _ in processes)
+    for process in processes:
+        process.join()
+    assert sorted(position for mine in results.values() for position in mine) == list(range(positions))
+    storage = Storage.open(uri, s3_config)
+    for name, mine in results.items():
+        for position in mine:
+            assert storage.get(f"log/{position}") == f"{name} {position}".encode()
+
+
+@pytest.mark.parametrize("method", ["put", "put_new", "get", "size", "list", "delete"])
+def test_a_call_is_repeated_until_the_store_answers(method, faulty, memory):
+    memory.objects["a/b"] = b"x"
+    storage = quick(faulty)
+    for n in (1, 2, 3):
+        faulty.on_call(n, method, Fault.UNAVAILABLE)
+    call = {
+        "put": lambda: storage.put("a/c", b"y"),
+        "put_new": lambda: storage.put_new("a/c", b"y"),
+        "get": lambda: storage.get("a/b"),
+        "size": lambda: storage.size("a/b"),
+        "list": lambda: storage.list("a/"),
+        "delete": lambda: storage.delete(["a/b"]),
+    }[method]
+    call()
+    assert len([c for c in faulty.calls if c.split()[0] == method]) == 4
+
+
+@pytest.mark.parametrize("method", ["put", "put_new", "delete"])
+def test_a_call_whose_answer_was_lost_succeeds_once(method, faulty, memory):
+    memory.objects["a"] = b"x"
+    faulty.on_call(1, method, Fault.LOST_ANSWER)
+    faulty.on_call(2, method, Fault.LOST_ANSWER)
+    storage = quick(faulty)
+    if method == "put":
+        storage.put("b", b"y")
+    elif method == "put_new":
+        storage.put_new("b", b"y")
+    else:
+        storage.delete(["a"])
+    assert memory.objects.get("b", b"y") == b"y"
+    assert ("a" in memory.objects) == (method != "delete")
+
+
+def test_a_lost_answer_is_not_mistaken_for_somebody_elses_put(faulty, memory):
+    memory.objects["log/1"] = b"theirs"
+    faulty.on_call(1, "put_new", Fault.UNAVAILABLE)
+    with pytest.raises(AlreadyExists):
+        quick(faulty).put_new("log/1", b"mine")
+
+
+def test_a_conflict_with_a_put_that_fails_later_is_repeated(memory):
+    class Conflicting(FaultyStorage):
+        conflicts = 2
+
+        def put_new(self, path, data):
+            if self.conflicts:
+                self.conflicts -= 1
+                raise AlreadyExists("409")
+            super().put_new(path, data)
+
+    quick(Conflicting(memory)).put_new("log/1", b"mine")
+    assert memory.objects["log/1"] == b"mine"
+
+
+def test_a_store_that_stays_away_ends_the_call_within_the_budget(memory):
+    now = [0.0]
+
+    def sleep(seconds):
+        now[0] += seconds
+
+    faulty = FaultyStorage(memory, lambda method, path: Fault.UNAVAILABLE)
+    storage = Storage(faulty, RetryPolicy(budget=10.0), sleep=sleep, clock=lambda: now[0])
+    with pytest.raises(StorageError, match=r"could not get a within 10 s \(\d+ tries\).*503") as raised:
+        storage.get("a")
+    assert not isinstance(raised.value, Unavailable)
+    assert 5.0 < now[0] <= 10.0
+    assert 4 < len(faulty.calls) < 20
+
+
+def test_a_refusal_is_not_repeated(faulty):
+    faulty.on_call(1, "get", Fault.REFUSED)
+    with pytest.raises(StorageError, match="refused"):
+        quick(faulty).get("a")
+    assert faulty.calls == ["get a"]
+
+
+def test_a_usable_storage_passes_the_check_and_keeps_nothing_of_it(storage, paths):
+    storage.check(paths)
+    assert storage.list(paths.probe_prefix) == []
+
+
+def test_a_store_that_ignores_put_if_absent_fails_the_check(memory, paths):
+    class Overwriting(FaultyStorage):
+        def put_new(self, path, data):
+            self.put(path, data)
+
+    with pytest.raises(ConfigurationError, match="put-if-absent"):
+        quick(Overwriting(memory)).check(paths)
+
+
+def test_a_directory_that_cannot_be_made_fails_the_check(tmp_path, paths):
+    (tmp_path / "file").write_text("in the way")
+    storage = Storage.open(str(tmp_path / "file" / "checkpoints"))
+    with pytest.raises(ConfigurationError, match="a file is where a directory should be"):
+        storage.check(paths)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_directory_without_permission_fails_the_check(tmp_path, paths):
+    tmp_path.chmod(stat.S_IREAD | stat.S_IEXEC)
+    with pytest.raises(ConfigurationError, match="let the user who runs the job"):
+        Storage.open(str(tmp_path / "checkpoints")).check(paths)
+
+
+def test_a_missing_bucket_fails_the_check_and_is_no_empty_storage(s3_config, paths):
+    storage = Storage.open("s3://nowhere-at-all/x", s3_config)
+    with pytest.raises(ConfigurationError, match="bucket nowhere-at-all does not exist; create it"):
+        storage.check(paths)
+    with pytest.raises(StorageError, match="does not exist") as raised:
+        storage.get("log/1")
+    assert not isinstance(raised.value, NotFound)
+
+
+def test_an_endpoint_that_is_not_there_is_named(s3_config):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    store = S3Store("bucket", "", {**s3_config, "s3.endpoint": f"http://127.0.0.1:{port}"})
+    with pytest.raises(StorageError, match=f"127.0.0.1:{port}"):
+        Storage(store, RetryPolicy(budget=0.2, first_delay=0.05)).get("a")
+
+
+@pytest.mark.parametrize(
+    ("uri", "config", "message"),
+    [
+        ("", {}, "empty"),
+        ("hdfs://name/x", {}, "cannot be stored under hdfs://"),
+        ("file://tmp/x", {}, "did you mean file:///tmp/x"),
+        ("s3:///x", {}, "names no bucket"),
+        ("s3://b/x", {"s3.access-key": "a"}, "belong together"),
+        ("s3://b/x", {"s3.path.style.access": "maybe"}, "either true or false"),
+        ("s3://b/x", {"s3.endpoint": "ftp://x"}, "s3.endpoint"),
+    ],
+)
+def test_a_uri_or_setting_that_cannot_work_is_refused(uri, config, message):
+    with pytest.raises(ConfigurationError, match=message):
+        Storage.open(uri, config)
+
+
+def test_a_file_uri_and_a_plain_path_name_the_same_place(tmp_path):
+    Storage.open((tmp_path / "with space").as_uri()).put("a/b", b"x")
+    assert Storage.open(str(tmp_path / "with space")).get("a/b") == b"x"
+    assert Storage.open(str(tmp_path)).locate("a/b") == f"{tmp_path.as_uri()}/a/b"
+
+
+def test_credentials_come_from_the_profile_when_nothing_else_names_them(tmp_path, monkeypatch, s3_config):
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    credentials = tmp_path / "credentials"
+    credentials.write_text("[default]\naws_access_key_id = access\naws_secret_access_key = secret\n")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(credentials))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    store = S3Store("checkpoints", tmp_path.name, {"s3.endpoint": s3_config["s3.endpoint"]})
+    Storage(store, QUICK).put("a", b"x")
+    assert Storage(store, QUICK).get("a") == b"x"
+
+
+class _Relay(BaseHTTPRequestHandler):
+    """Between the client and moto: answers 503, answers too late, or closes the connection after the effect."""
+
+    target = ""
+    faults: ClassVar[list[str]] = []
+    release = threading.Event()
+
+    def _handle(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        fault = self.faults.pop(0) if self.faults else ""
+        if fault == "503":
+            self.send_error(503, "Slow Down")
+            return
+        if fault == "hang":
+            self.release.wait(20)
+            return
+        upstream = http.client.HTTPConnection(self.target)
+        upstream.request(self.command, self.path, body, dict(self.headers.items()))
+        answer = upstream.getresponse()
+        content, answered = answer.read(), answer.headers
+        upstream.close()
+        if fault == "lost":
+            self.close_connection = True
+            return
+        self.send_response(answer.status)
+        for name, value in answered.items():
+            if name.lower() not in ("content-length", "connection", "date", "server", "transfer-encoding"):
+                self.send_header(name, value)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _handle
+
+    def log_message(self, *_) -> None:
+        pass
+
+
+@pytest.fixture
+def relay(s3_server, s3_config):
+    class Relay(_Relay):
+        target = s3_server.removeprefix("http://")
+        faults: ClassVar[list[str]] = []
+        release = threading.Event()
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Relay)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield Relay, {**s3_config, "s3.endpoint": f"http://127.0.0.1:{server.server_port}"}
+    Relay.release.set()
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+@pytest.mark.parametrize("faults", [["503", "503"], ["lost"], ["hang"], ["lost", "503", "lost"]])
+def test_put_new_on_s3_survives_503s_time_outs_and_lost_answers(relay, faults, tmp_path):
+    handler, config = relay
+    storage = Storage(
+        S3Store("checkpoints", tmp_path.name, config, timeout_s=0.5), RetryPolicy(budget=20, first_delay=0.01)
+    )
+    handler.faults[:] = faults
+    storage.put_new("log/1", b"mine")
+    assert storage.get("log/1") == b"mine"
+    handler.faults[:] = faults
+    with pytest.raises(AlreadyExists):
+        storage.put_new("log/1", b"another's")
+
+
+@pytest.mark.parametrize("fault", ["503", "lost", "hang"])
+def test_every_call_on_s3_survives_a_fault(relay, fault, tmp_path):
+    handler, config = relay
+    storage = Storage(
+        S3Store("checkpoints", tmp_path.name, config, timeout_s=0.5), RetryPolicy(budget=20, first_delay=0.01)
+    )
+    for call in (
+        lambda: storage.put("a/b", b"x"),
+        lambda: storage.get("a/b"),
+        lambda: storage.size("a/b"),
+        lambda: storage.list("a/"),
+        lambda: storage.delete(["a/b"]),
+    ):
+        handler.faults.append(fault)
+        call()
+        assert handler.faults == []
+    assert not storage.exists("a/b")
+
+
+def test_a_full_disk_is_a_clear_failure_and_leaves_nothing(tmp_path, monkeypatch):
+    def full(descriptor, data):
+        raise OSError(28, "No space left on device")
+
+    store = LocalStore(str(tmp_path))
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(StorageError, match="No space left on device; free space") as raised:
+        Storage(store, QUICK).put("a/b", b"x")
+    monkeypatch.undo()
+    assert not isinstance(raised.value, Unavailable)
+    assert [p for p in tmp_path.rglob("*") if p.is_file()] == []
+
+
+def test_a_part_file_of_a_killed_process_is_listed_but_never_read(tmp_path):
+    storage = Storage.open(str(tmp_path))
+    storage.put("state/a", b"x")
+    part = Path(tmp_path / "state" / "b.0123456789ab.part")
+    part.write_bytes(b"half")
+    assert sorted(storage.list("state/")) == ["state/a", "state/b.0123456789ab.part"]
+    assert not storage.exists("state/b")

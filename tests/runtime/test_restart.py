@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.errors import ConfigurationError, Fenced, IncompatibleState, InputLost
+from holdfast.runtime.restart import (
+    ExponentialDelay,
+    FailureRate,
+    FixedDelay,
+    GiveUp,
+    NoRestart,
+    Restart,
+    RestartState,
+    decide,
+    restart_strategy,
+)
+
+FAILURE = RuntimeError("x")
+SECOND, MINUTE, HOUR = 1000, 60_000, 3_600_000
+
+
+def answers(strategy, times, state=None):
+    """The delay after each failure, None for giving up."""
+    state = state or RestartState()
+    found = []
+    for now in times:
+        decision, state = decide(strategy, state, now, FAILURE)
+        found.append(decision.delay_ms if isinstance(decision, Restart) else None)
+    return found
+
+
+def exponential(**settings):
+    return ExponentialDelay(**{"uniform": lambda low, high: 0.0, **settings})
+
+
+def test_none_gives_up_at_once():
+    assert answers(NoRestart(), [0]) == [None]
+
+
+def test_fixed_delay_restarts_so_often_and_no_more():
+    assert answers(FixedDelay(attempts=2, delay_ms=500), [0, 1, HOUR * 9, HOUR * 10]) == [500, 500, None, None]
+
+
+def test_failure_rate_gives_up_when_an_interval_has_too_many():
+    rate = FailureRate(max_failures=2, interval_ms=MINUTE, delay_ms=7)
+    assert answers(rate, [0, 40 * SECOND, 70 * SECOND, 80 * SECOND]) == [7, 7, 7, None]
+
+
+def test_exponential_delay_grows_to_its_maximum():
+    assert answers(exponential(max_ms=4000, multiplier=2.0), range(5)) == [1000, 2000, 4000, 4000, 4000]
+
+
+def test_exponential_delay_starts_over_after_calm():
+    strategy = exponential(multiplier=2.0, reset_threshold_ms=HOUR)
+    assert answers(strategy, [0, 1, 2, 3 + HOUR, 2 * HOUR + 7000]) == [1000, 2000, 4000, 8000, 16000]
+    assert answers(strategy, [0, 1, 2 + HOUR + 2000, 3 + HOUR + 2000]) == [1000, 2000, 1000, 2000]
+
+
+def test_exponential_delay_gives_up_after_its_attempts_and_calm_renews_them():
+    strategy = exponential(attempts=2)
+    assert answers(strategy, [0, 1, 2]) == [1000, 1500, None]
+    assert answers(strategy, [0, 1, 2 * HOUR, 2 * HOUR + 1]) == [1000, 1500, 1000, 1500]
+
+
+@given(st.floats(-1, 1), st.integers(1, 60))
+def test_jitter_keeps_the_delay_within_its_bounds(draw, failures):
+    strategy = ExponentialDelay(jitter=0.5, uniform=lambda low, high: draw * high)
+    for delay in answers(strategy, range(failures)):
+        assert 1000 <= delay <= 60_000
+
+
+@pytest.mark.parametrize("failure", [Fenced("x"), IncompatibleState("x"), InputLost("x")])
+def test_what_a_restart_cannot_mend_ends_the_job_under_every_strategy(failure):
+    decision, _ = decide(exponential(), RestartState(), 0, failure)
+    assert isinstance(decision, GiveUp)
+    assert type(failure).__name__ in decision.reason
+
+
+def test_giving_up_names_the_key_that_decides():
+    decision, _ = decide(FixedDelay(attempts=0), RestartState(), 0, FAILURE)
+    assert isinstance(decision, GiveUp)
+    assert "restart-strategy.fixed-delay.attempts" in decision.reason
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, ExponentialDelay()),
+        ({"restart-strategy": "none"}, NoRestart()),
+        ({"restart-strategy.type": "off"}, NoRestart()),
+        (
+            {"restart-strategy.type": "fixed-delay", "restart-strategy.fixed-delay.delay": "2 s"},
+            FixedDelay(1, 2000),
+        ),
+        (
+            {
+                "restart-strategy.type": "failure-rate",
+                "restart-strategy.failure-rate.max-failures-per-interval": "3",
+                "restart-strategy.failure-rate.failure-rate-interval": "5 min",
+                "restart-strategy.failure-rate.delay": "10 s",
+            },
+            FailureRate(3, 5 * MINUTE, 10 * SECOND),
+        ),
+        (
+            {
+                "restart-strategy.type": "exponential-delay",
+                "restart-strategy.exponential-delay.initial-backoff": "10 s",
+                "restart-strategy.exponential-delay.max-backoff": "2 min",
+                "restart-strategy.exponential-delay.backoff-multiplier": "2.0",
+                "restart-strategy.exponential-delay.reset-backoff-threshold": "10 min",
+                "restart-strategy.exponential-delay.jitter-factor": "0.2",
+                "restart-strategy.exponential-delay.attempts-before-reset-backoff": "8",
+            },
+            ExponentialDelay(10 * SECOND, 2 * MINUTE, 2.0, 10 * MINUTE, 0.2, 8),
+        ),
+    ],
+)
+def test_flinks_keys_choose_the_strategy(settings, expected):
+    assert restart_strategy(settings) == expected
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"restart-strategy.type": "sometimes"}, "none, fixed-delay, failure-rate, exponential-delay"),
+        ({"restart-strategy.type": "fixed-delay", "restart-strategy.fixed-delay.attempts": "-1"}, "at least 0"),
+        ({"restart-strategy.exponential-delay.backoff-multiplier": "0.5"}, "at least 1"),
+        ({"restart-strategy.exponential-delay.jitter-factor": "2"}, "between 0 and 1"),
+        ({"restart-strategy.exponential-delay.max-backoff": "1 ms"}, "at least 1000"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(settings, message):
+    with pytest.raises(ConfigurationError, match=message):
+        restart_strategy(settings)
