@@ -24,13 +24,16 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from holdfast.checkpoint.paths import safe_name
+from holdfast.errors import ConfigurationError
 from holdfast.runtime.wire import DONE, END, ERROR, FRAME, NEED_SETUP, RETIRE, RUN, SETUP, Wire, WireClosed
 
-__all__ = ["SlotClient", "SlotServer", "TaskHost", "slot_directory", "state_directory"]
+__all__ = ["SlotCannotLoad", "SlotClient", "SlotServer", "TaskHost", "slot_directory", "state_directory"]
 
 log = logging.getLogger("holdfast.slot")
 
 _START_TIMEOUT = 60.0
+_COLLECT_EVERY = 32
+"""Calls between two runs of Python's cycle collector (it also runs when there is nothing to do)."""
 _IDLE_LIMIT = 900.0
 """A slot that nobody has called for so long (seconds) ends; the next call starts it again."""
 
@@ -53,6 +56,10 @@ def slot_directory(root: str, job_id: str) -> str:
 def state_directory(root: str, job_name: str) -> str:
     """Where the local stores of a job on this host are: a later start of the job finds them again."""
     return os.path.join(local_root(root), "state", safe_name(job_name), host_name())
+
+
+class SlotCannotLoad(ConfigurationError):
+    """A slot cannot load the job: something is missing on its host."""
 
 
 class SlotClient:
@@ -85,7 +92,10 @@ class SlotClient:
                 wire.flush()
                 kind, _, payload = wire.receive()
             if kind == ERROR:
-                raise pickle.loads(payload)
+                raise SlotCannotLoad(
+                    f"the job cannot be loaded on host {host_name()} by {sys.executable}: {payload.decode()}. "
+                    "The program's modules and packages must be there, too, in the same versions"
+                )
             for frame in frames:
                 wire.send(FRAME, frame)
             wire.send(END)
@@ -94,11 +104,9 @@ class SlotClient:
                 kind, number, payload = wire.receive()
                 if kind == FRAME:
                     yield number, payload
-                elif kind == DONE:
+                else:
                     yield -1, payload
                     return
-                else:
-                    raise pickle.loads(payload)
         finally:
             wire.close()
 
@@ -172,9 +180,11 @@ class SlotServer:
         self._host: TaskHost | None = None
         self._last_call = time.monotonic()
         self._retired = False
+        self._calls = 0
 
     def serve(self) -> None:
         """Serve until nobody needs the slot any more."""
+        # Rows are many and long-lived: the collector runs between calls, and only over what is new.
         gc.disable()
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._path)
@@ -189,6 +199,9 @@ class SlotServer:
             try:
                 connection, _ = listener.accept()
             except TimeoutError:
+                if self._calls:
+                    self._calls = 0
+                    gc.collect(1)
                 continue
             connection.settimeout(None)
             wire = Wire(connection)
@@ -240,14 +253,15 @@ class SlotServer:
         except Exception as error:
             log.exception("the job cannot be loaded")
             self._forget()
-            wire.send(ERROR, _pickled(error))
+            wire.send(ERROR, f"{type(error).__name__}: {error}".encode())
             wire.flush()
             return
         report = self._host.run(call, _frames(wire), lambda number, frame: wire.send(FRAME, frame, number))
         wire.send(DONE, report)
         wire.flush()
-        # Rows are many and long-lived: the collector runs here, beside the next stage, and only over what is new.
-        gc.collect(1)
+        self._calls += 1
+        if self._calls % _COLLECT_EVERY == 0:
+            gc.collect(1)
 
     def _forget(self) -> None:
         host, self._host = self._host, None
@@ -262,13 +276,6 @@ def _frames(wire: Wire) -> Iterator[bytes]:
         if kind != FRAME:
             return
         yield payload
-
-
-def _pickled(error: BaseException) -> bytes:
-    try:
-        return pickle.dumps(error, 5)
-    except Exception:  # an exception that cannot travel: its text can
-        return pickle.dumps(RuntimeError(f"{type(error).__name__}: {error}"), 5)
 
 
 class TaskHost:

@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 from holdfast.runtime.frames import HEADER_SIZE, REPORT, pack_frame, unpack_header
 from holdfast.runtime.order import EpochOrder, JobSetup, TaskReport
 from holdfast.runtime.plan import JobPlan
-from holdfast.runtime.slot import SlotClient, slot_directory
+from holdfast.runtime.slot import SlotCannotLoad, SlotClient, slot_directory
 
 __all__ = ["SparkExecutor", "local_session"]
 
@@ -84,12 +84,19 @@ class _LevelTask:
                 else:
                     passing.append((header.partition, frame))
 
-        for target, payload in client.run(self._started, lambda: self._setup.value, self._calls[partition], mine()):
-            if target >= 0:
-                yield target, payload
-            else:
-                yield 0, pack_frame(REPORT, 0, 0, 0, 0, 0, payload)
+        call = self._calls[partition]
+        try:
+            for target, payload in client.run(self._started, lambda: self._setup.value, call, mine()):
+                yield (target, payload) if target >= 0 else _report_frame(payload)
+        except SlotCannotLoad as error:
+            # Told as the task's report: Spark would only try again, and show the error below its own.
+            _, vertex, subtask = cloudpickle.loads(call)
+            yield _report_frame(pickle.dumps(TaskReport((vertex, subtask), "", error), 5))
         yield from passing
+
+
+def _report_frame(report: bytes) -> tuple[int, bytes]:
+    return 0, pack_frame(REPORT, 0, 0, 0, 0, 0, report)
 
 
 class SparkExecutor:

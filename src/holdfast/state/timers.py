@@ -1,13 +1,13 @@
 """Timers: one per key and time, kept until time reaches them.
 
-Pending timers lie unsorted in coarse buckets of time; only the bucket that time is in is a heap. So registering costs
+Pending timers lie unsorted in coarse buckets of time; only the bucket that time is in is sorted. So registering costs
 a set insertion whatever their number. What was added and removed in an epoch goes into its delta.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 from typing import Any
 
 import msgspec
@@ -37,10 +37,13 @@ class TimerQueue:
     def __init__(self) -> None:
         self._buckets: dict[int, set[Timer]] = {}
         self._active = -(1 << 62)
-        """Buckets up to this one are in the heap."""
+        """Buckets up to this one are in the run and the heap."""
+        self._run: list[tuple[int, int, Any]] = []
+        """Timers of these buckets, sorted once, the earliest last."""
         self._heap: list[tuple[int, int, Any]] = []
+        """Timers that were registered in these buckets later."""
         self._live: set[Timer] = set()
-        """The timers of the heap that still count (a deleted one stays in the heap until time passes it)."""
+        """The timers of both that still count (a deleted one stays until time passes it)."""
         self._count = 0
         self._added: set[Timer] = set()
         self._removed: set[Timer] = set()
@@ -91,17 +94,24 @@ class TimerQueue:
         ``prefetch`` is called once with the keys of those known at the start, so that their rows come in one read.
         """
         self._activate(time >> _SHIFT)
-        heap, live = self._heap, self._live
-        ready = []
-        while heap and heap[0][0] <= time:
-            ready.append(heappop(heap))
-        if not ready:
+        run, heap, live = self._run, self._heap, self._live
+        known = [entry[2] for entry in heap if entry[0] <= time]
+        first = len(run)
+        while first and run[first - 1][0] <= time:
+            first -= 1
+        known.extend(entry[2] for entry in run[first:])
+        if not known:
             return
-        prefetch([key for _, _, key in ready])
-        ready.reverse()
-        while ready or (heap and heap[0][0] <= time):
-            earlier = ready and not (heap and heap[0] < ready[-1])
-            when, _, key = ready.pop() if earlier else heappop(heap)
+        prefetch(known)
+        while True:
+            if run and (not heap or run[-1] < heap[0]):
+                if run[-1][0] > time:
+                    return
+                when, _, key = run.pop()
+            elif heap and heap[0][0] <= time:
+                when, _, key = heappop(heap)
+            else:
+                return
             timer = (when, key)
             if timer in live:
                 live.discard(timer)
@@ -115,21 +125,24 @@ class TimerQueue:
         ready = [b for b in self._buckets if b <= bucket]
         if not ready:
             return
+        run = self._run
         for b in ready:
             timers = self._buckets.pop(b)
             self._live |= timers
             start = self._count
             self._count += len(timers)
-            self._heap.extend((when, n, key) for n, (when, key) in enumerate(timers, start))
-        heapify(self._heap)
+            run.extend((when, n, key) for n, (when, key) in enumerate(timers, start))
+        run.sort(reverse=True)
 
     def next_time(self) -> int | None:
         """The time of the earliest timer, None without timers."""
-        heap, live = self._heap, self._live
+        run, heap, live = self._run, self._heap, self._live
         while heap and (heap[0][0], heap[0][2]) not in live:
             heappop(heap)
-        if heap:
-            return heap[0][0]
+        while run and (run[-1][0], run[-1][2]) not in live:
+            run.pop()
+        if heap or run:
+            return min(entry[0] for entry in (*heap[:1], *run[-1:]))
         if not self._buckets:
             return None
         for bucket in sorted(self._buckets):

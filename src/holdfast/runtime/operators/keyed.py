@@ -132,7 +132,7 @@ class _KeyedProcess(KeyedOperator):
         table.load(keys)
         rows = table.rows
         out = Collector()
-        take = out.take
+        take = out.take_one
         key = value = None
         stamps = [MIN_TIMESTAMP] * len(values) if timestamps is None else timestamps
         try:
@@ -142,7 +142,8 @@ class _KeyedProcess(KeyedOperator):
                 context.stamp = stamp
                 results = function(value, context)
                 if results is not None:
-                    take(results, stamp)
+                    for result in results:
+                        take(result, stamp)
         except Exception as error:
             raise self.fail(error, value, key) from error
         out.emit(self.context)

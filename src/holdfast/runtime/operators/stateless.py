@@ -87,14 +87,18 @@ class Collector:
     def take(self, results: Any, stamp: int) -> None:
         """Take the results of one call: any iterable."""
         for result in results:
-            if type(result) is tuple and result and isinstance(result[0], OutputTag):
-                tag, value = result
-                values, stamps = self.tagged.setdefault(tag.tag_id, ([], []))
-                values.append(value)
-                stamps.append(stamp)
-            else:
-                self.values.append(result)
-                self.stamps.append(stamp)
+            self.take_one(result, stamp)
+
+    def take_one(self, result: Any, stamp: int) -> None:
+        """Take one result: an element, or a side output's tag with one."""
+        if type(result) is tuple and result and isinstance(result[0], OutputTag):
+            tag, value = result
+            values, stamps = self.tagged.setdefault(tag.tag_id, ([], []))
+            values.append(value)
+            stamps.append(stamp)
+        else:
+            self.values.append(result)
+            self.stamps.append(stamp)
 
     def emit(self, context: Any) -> None:
         """Hand everything on."""
