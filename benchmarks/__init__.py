@@ -1,0 +1,1 @@
+"""What Holdfast does in a second, and where the second goes: ``python -m benchmarks --help``."""

@@ -1,0 +1,167 @@
+"""Running a job of Holdfast so that it can be measured."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from holdfast.common import Configuration
+from holdfast.datastream import RuntimeContext, StreamExecutionEnvironment
+from holdfast.metrics.stats import EpochStats
+
+
+class Discard:
+    """A sink that keeps nothing."""
+
+    def validate(self) -> None:
+        pass
+
+    def create_writer(self, context: Any) -> Discard:
+        return self
+
+    def create_committer(self, job: Any, uid: str) -> None:
+        return None
+
+    def begin_epoch(self, epoch: int, attempt: str, completed: int) -> None:
+        pass
+
+    def write(self, values: Sequence[Any], timestamps: Sequence[int] | None) -> None:
+        pass
+
+    def prepare_commit(self) -> list[Any]:
+        return []
+
+    def abort_epoch(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+def note_start(context: RuntimeContext) -> None:
+    """Called in a function's ``open`` right behind the source: the first element comes next."""
+    context.get_metrics_group().distribution("opened_ms").update(time.time_ns() // 1_000_000)
+
+
+@dataclass
+class Outcome:
+    """What a run told about itself, epoch by epoch."""
+
+    submitted: float
+    """When the job was submitted; seconds since 1970, like all times here."""
+    epochs: list[tuple[float, EpochStats]] = field(default_factory=list)
+    """When each epoch was complete, and what it did."""
+
+    def counters(self) -> dict[str, int]:
+        """The sums of the counters of user functions, by their names."""
+        sums: dict[str, int] = {}
+        for _, stats in self.epochs:
+            for name, sample in stats.user_metrics.items():
+                if sample[0] == "counter":
+                    short = name.rsplit(".", 1)[-1]
+                    sums[short] = sums.get(short, 0) + sample[1]
+        return sums
+
+    @property
+    def began(self) -> float:
+        """When the first task was about to read its first element (see `note_start`)."""
+        opened = [
+            sample[3] / 1000
+            for _, stats in self.epochs[:1]
+            for name, sample in stats.user_metrics.items()
+            if name.endswith(".opened_ms")
+        ]
+        first = self.epochs[0]
+        return min(opened, default=first[0] - first[1].duration_ms / 1000)
+
+    @property
+    def ended(self) -> float:
+        """When the last epoch was complete."""
+        return self.epochs[-1][0]
+
+    @property
+    def events(self) -> int:
+        """Records read."""
+        return sum(stats.records_in for _, stats in self.epochs)
+
+    def summary(self) -> dict[str, Any]:
+        """The figures of the run."""
+        seconds = self.ended - self.began
+        return {
+            "events": self.events,
+            "events_per_s": round(self.events / seconds),
+            "busy_s": round(seconds, 2),
+            "startup_s": round(self.began - self.submitted, 2),
+            "epochs": len(self.epochs),
+            "phases_s": self.phases(),
+            "late": sum(v.late_dropped for _, stats in self.epochs for v in stats.vertices),
+        }
+
+    def phases(self) -> dict[str, float]:
+        """Seconds in each phase, all epochs together; of a task's phases the longest subtask's."""
+        sums: dict[str, float] = {}
+        for _, stats in self.epochs:
+            for name, seconds in stats.phases.items():
+                sums[name] = sums.get(name, 0.0) + seconds
+            for vertex in stats.vertices:
+                name = f"busy {vertex.name}"
+                sums[name] = sums.get(name, 0.0) + vertex.busy_ms / 1000
+        return {name: round(seconds, 3) for name, seconds in sums.items()}
+
+
+def settings(work: Path, backend: str, extra: Iterable[str] = ()) -> Configuration:
+    """The settings of all benchmarks, and ``extra`` ones as ``key=value``."""
+    configuration = Configuration()
+    for key, value in {
+        "state.backend.type": backend,
+        "execution.checkpointing.dir": (work / "checkpoints").as_uri(),
+        "execution.checkpointing.interval": "10 s",
+        "io.tmp.dirs": str(work / "local"),
+        "restart-strategy.type": "none",
+        "rest.port": "0",
+    }.items():
+        configuration.set_string(key, value)
+    for setting in extra:
+        key, separator, value = setting.partition("=")
+        if not separator:
+            raise SystemExit(f"--set {setting}: must be key=value")
+        configuration.set_string(key, value)
+    return configuration
+
+
+def scratch() -> Path:
+    """A new directory for a run's checkpoints and local state."""
+    return Path(tempfile.mkdtemp(prefix="holdfast-bench-"))
+
+
+def start(env: StreamExecutionEnvironment, name: str, each: Callable[[EpochStats], None] | None = None) -> tuple[Any, Outcome]:
+    """Submit the job; its client, and its outcome so far. ``each`` is called after every epoch."""
+    outcome = Outcome(time.time())
+    client: Any = env.execute_async(name)
+    told = client.metrics.epoch_finished
+
+    def record(stats: EpochStats) -> None:
+        outcome.epochs.append((time.time(), stats))
+        told(stats)
+        if each is not None:
+            each(stats)
+
+    client.metrics.epoch_finished = record
+    return client, outcome
+
+
+def run(env: StreamExecutionEnvironment, name: str, each: Callable[[EpochStats], None] | None = None) -> Outcome:
+    """Run a bounded job to its end."""
+    client, outcome = start(env, name, each)
+    client.get_job_execution_result().result()
+    return outcome
+
+
+def tidy(work: Path) -> None:
+    """Remove what `scratch` made."""
+    shutil.rmtree(work, ignore_errors=True)

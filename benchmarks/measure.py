@@ -1,0 +1,203 @@
+"""Runs a program in a process of its own, and keeps what it used; results go to ``.bench/results.jsonl``."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from benchmarks.data import BENCH
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = BENCH / "results.jsonl"
+_SAMPLE_S = 0.2
+
+
+@dataclass
+class Usage:
+    """What a process and all that it started used."""
+
+    cpu_s: dict[int, float] = field(default_factory=dict)
+    peak_rss: int = 0
+    names: dict[int, str] = field(default_factory=dict)
+    _known: dict[int, psutil.Process] = field(default_factory=dict)
+
+    def sample(self, root: psutil.Process) -> None:
+        """Look at every process once. One whose parent has gone is still counted, if it was seen before."""
+        try:
+            for process in [root, *root.children(recursive=True)]:
+                self._known.setdefault(process.pid, process)
+        except psutil.Error:
+            pass
+        rss = 0
+        for pid, process in self._known.items():
+            try:
+                with process.oneshot():
+                    if pid not in self.names or time.time() - process.create_time() < 2:
+                        self.names[pid] = _role(process.name(), process.cmdline())
+                    times = process.cpu_times()
+                    self.cpu_s[pid] = times.user + times.system
+                    rss += process.memory_info().rss
+            except psutil.Error:
+                continue
+        self.peak_rss = max(self.peak_rss, rss)
+
+    def by_role(self) -> dict[str, float]:
+        """CPU seconds by kind of process."""
+        sums: dict[str, float] = {}
+        for pid, seconds in self.cpu_s.items():
+            role = self.names.get(pid, "other")
+            sums[role] = sums.get(role, 0.0) + seconds
+        return {role: round(seconds, 2) for role, seconds in sorted(sums.items())}
+
+    def end(self) -> None:
+        """Kill whatever is left of the processes that were seen."""
+        for process in self._known.values():
+            try:
+                process.kill()
+            except psutil.Error:
+                continue
+
+
+def _role(name: str, command: Sequence[str]) -> str:
+    line = " ".join(command)
+    if "kafka.Kafka" in line:
+        return "broker"
+    if "holdfast.runtime.slot_main" in line:
+        return "slots"
+    if "pyspark.daemon" in line:
+        return "Spark's Python workers"
+    if "java" in name:
+        return "JVM"
+    if "python" in name:
+        return "driver"
+    return "other"
+
+
+@dataclass
+class Run:
+    """A finished run."""
+
+    output: str
+    exit_code: int
+    wall_s: float
+    usage: Usage
+    load: float
+    """The load average before it."""
+    capped: bool
+    """Whether it was killed because it took too long."""
+    began: float
+
+
+def run(command: Sequence[str], cap_s: float, env: Mapping[str, str] | None = None, cwd: Path = ROOT) -> Run:
+    """Run a program to its end, or until it has taken ``cap_s`` seconds."""
+    load = os.getloadavg()[0]
+    usage = Usage()
+    began = time.time()
+    with tempfile.TemporaryFile("w+") as said:
+        child = subprocess.Popen(command, stdout=said, stderr=subprocess.STDOUT, env=None if env is None else dict(env), cwd=cwd)
+        root = psutil.Process(child.pid)
+        capped = False
+        while child.poll() is None:
+            usage.sample(root)
+            if time.time() - began > cap_s:
+                capped = True
+                usage.end()
+            try:
+                child.wait(_SAMPLE_S)
+            except subprocess.TimeoutExpired:
+                continue
+        wall = time.time() - began
+        usage.end()
+        said.seek(0)
+        output = said.read()
+    return Run(output, child.returncode, wall, usage, load, capped, began)
+
+
+class Sampler:
+    """Samples this process and all that it starts, in the background, until closed."""
+
+    def __init__(self, usage: Usage) -> None:
+        self._usage = usage
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        root = psutil.Process()
+        while not self._stop.wait(_SAMPLE_S):
+            self._usage.sample(root)
+
+    def close(self) -> None:
+        self._stop.set()
+        self._thread.join()
+
+
+def holdfast(arguments: Sequence[str], cap_s: float = 600) -> dict[str, Any]:
+    """Run a sub-command of this suite in a fresh process; its figures, with what it used."""
+    done = run([sys.executable, "-m", "benchmarks", *arguments], cap_s, {**os.environ, "PYTHONPATH": python_path()})
+    lines = [line for line in done.output.splitlines() if line.startswith("{")]
+    figures: dict[str, Any]
+    if done.exit_code != 0 or not lines:
+        figures = {"command": arguments[0], "ok": False, "error": done.output[-2000:]}
+    else:
+        figures = json.loads(lines[-1])
+    return {**figures, **usage_of(done), "arguments": list(arguments)}
+
+
+def python_path() -> str:
+    """Where programs find this suite and Holdfast."""
+    return os.pathsep.join([str(ROOT), str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])])
+
+
+def usage_of(done: Run) -> dict[str, Any]:
+    """A run's cost, as results keep it."""
+    roles = done.usage.by_role()
+    return {
+        "wall_s": round(done.wall_s, 1),
+        "cpu_s": round(sum(roles.values()), 1),
+        "cpu_by_process_s": roles,
+        "peak_rss_mb": done.usage.peak_rss >> 20,
+        "load_before": round(done.load, 2),
+        "capped": done.capped,
+    }
+
+
+def record(figures: Mapping[str, Any], session: str) -> None:
+    """Append a result to those of the session (one run of the whole suite)."""
+    BENCH.mkdir(exist_ok=True)
+    with open(RESULTS, "a") as file:
+        file.write(json.dumps({"session": session, "at": round(time.time()), **figures}) + "\n")
+
+
+def results() -> Iterator[dict[str, Any]]:
+    """All recorded results, oldest first."""
+    if RESULTS.exists():
+        for line in RESULTS.read_text().splitlines():
+            yield json.loads(line)
+
+
+def machine() -> str:
+    """The machine, in a sentence."""
+    model = platform.processor() or platform.machine()
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                model = line.split(":", 1)[1].strip()
+                break
+    except OSError:
+        pass
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    memory = psutil.virtual_memory().total / 2**30
+    return f"{cores} cores of {model}, {memory:.0f} GiB of memory, {platform.system()} {platform.release()}, Python {platform.python_version()}"

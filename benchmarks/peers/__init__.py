@@ -1,0 +1,1 @@
+"""The same workloads on other engines, in environments of their own."""

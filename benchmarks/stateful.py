@@ -1,0 +1,191 @@
+"""Stateful jobs that other engines can do as well, from CSV files to nowhere.
+
+``fraud``   By user: a count with its deadline in one state, the last ten amounts in another. The first event of a period
+            sets a timer ten minutes on, which clears both; from the eighth event on each gives an alert. An event behind
+            the deadline begins a new period whether the timer has fired or not, so the result is exact on any engine.
+``window``  By user: sum and count in windows of one minute of event time, every result emitted.
+``pass``    By user: a function that does nothing, for the cost of all that is around it.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from benchmarks import jobs
+from benchmarks.data import LAST, PERIOD_MS, THRESHOLD, data_set, expected
+from holdfast.common import Duration, Time, Types, WatermarkStrategy
+from holdfast.datastream import (
+    AggregateFunction,
+    DataStream,
+    KeyedProcessFunction,
+    MapFunction,
+    ProcessWindowFunction,
+    RuntimeContext,
+    StreamExecutionEnvironment,
+)
+from holdfast.datastream.connectors.file_system import FileSource, StreamFormat
+from holdfast.datastream.state import ListStateDescriptor, ValueStateDescriptor
+from holdfast.datastream.window import TumblingEventTimeWindows
+
+WORKLOADS = ("fraud", "window", "pass")
+Event = tuple[int, float, int]
+
+
+class Parse(MapFunction):
+    """A line's user, amount and timestamp."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        jobs.note_start(runtime_context)
+
+    def map(self, value: str) -> Event:
+        user, amount, timestamp = value.split(",")
+        return int(user), float(amount), int(timestamp)
+
+
+class Fraud(KeyedProcessFunction):
+    """Many payments of one user within ten minutes."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.period = runtime_context.get_state(ValueStateDescriptor("period", Types.TUPLE([Types.LONG(), Types.LONG()])))
+        self.last = runtime_context.get_list_state(ListStateDescriptor("last", Types.DOUBLE()))
+        metrics = runtime_context.get_metrics_group()
+        self.n = metrics.counter("n")
+        self.alerts = metrics.counter("alerts")
+        self.periods = metrics.counter("periods")
+        self.quarters = metrics.counter("alert_quarters")
+
+    def process_element(self, value: Event, ctx: Any) -> Iterator[tuple[int, int, float]]:
+        self.n.inc()
+        user, amount, timestamp = value
+        period = self.period.value()
+        if period is None or timestamp >= period[1]:
+            count, deadline, amounts = 0, timestamp + PERIOD_MS, []
+            ctx.timer_service().register_event_time_timer(deadline)
+            self.periods.inc()
+        else:
+            count, deadline = period
+            amounts = list(self.last.get())
+        count += 1
+        amounts.append(amount)
+        if len(amounts) > LAST:
+            del amounts[0]
+        self.period.update((count, deadline))
+        self.last.update(amounts)
+        if count >= THRESHOLD:
+            total = sum(amounts)
+            self.alerts.inc()
+            self.quarters.inc(int(total * 4))
+            yield user, count, total
+
+    def on_timer(self, timestamp: int, ctx: Any) -> None:
+        period = self.period.value()
+        if period is not None and period[1] == timestamp:
+            self.period.clear()
+            self.last.clear()
+
+
+class Pass(KeyedProcessFunction):
+    """Does nothing."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.n = runtime_context.get_metrics_group().counter("n")
+
+    def process_element(self, value: Event, ctx: Any) -> None:
+        self.n.inc()
+
+
+class SumAndCount(AggregateFunction):
+    """Sum and count of amounts."""
+
+    def create_accumulator(self) -> tuple[float, int]:
+        return 0.0, 0
+
+    def add(self, value: Event, accumulator: tuple[float, int]) -> tuple[float, int]:
+        return accumulator[0] + value[1], accumulator[1] + 1
+
+    def get_result(self, accumulator: tuple[float, int]) -> tuple[float, int]:
+        return accumulator
+
+    def merge(self, a: tuple[float, int], b: tuple[float, int]) -> tuple[float, int]:
+        return a[0] + b[0], a[1] + b[1]
+
+
+class Emit(ProcessWindowFunction):
+    """A window's result with its user and start."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        metrics = runtime_context.get_metrics_group()
+        self.windows = metrics.counter("windows")
+        self.quarters = metrics.counter("total_quarters")
+        self.n = metrics.counter("n")
+
+    def process(self, key: int, context: Any, elements: Iterable[tuple[float, int]]) -> Iterator[tuple[int, int, float, int]]:
+        for total, count in elements:
+            self.windows.inc()
+            self.quarters.inc(int(total * 4))
+            self.n.inc(count)
+            yield key, context.window().start, total, count
+
+
+def build(env: StreamExecutionEnvironment, workload: str, directory: Path) -> DataStream:
+    """The job, without its sink."""
+    parts = [str(directory / f"part-{part}.csv") for part in (0, 1)]
+    source = FileSource.for_record_stream_format(StreamFormat.text_line_format(), *parts).build()
+    in_time_order = WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_seconds(5))
+    by_user = (
+        env.from_source(source, WatermarkStrategy.no_watermarks(), "csv")
+        .map(Parse())
+        .assign_timestamps_and_watermarks(in_time_order.with_timestamp_assigner(lambda event, _: event[2]))
+        .key_by(lambda event: event[0])
+    )
+    if workload == "fraud":
+        return by_user.process(Fraud())
+    if workload == "window":
+        return by_user.window(TumblingEventTimeWindows.of(Time.minutes(1))).aggregate(SumAndCount(), Emit())
+    return by_user.process(Pass())
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The sub-command's arguments."""
+    parser.add_argument("workload", choices=WORKLOADS)
+    parser.add_argument("data", help="a data set, e.g. u10k-2m: 10,000 users, 2,000,000 events")
+    parser.add_argument("--backend", default="rocksdb", choices=("rocksdb", "hashmap"))
+    parser.add_argument("--parallelism", type=int, default=2)
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
+
+
+def run(options: argparse.Namespace) -> dict[str, Any]:
+    """Run one workload; its figures."""
+    outcome = measure(options.workload, options.data, options.backend, options.parallelism, options.set)
+    return {
+        "label": f"holdfast-{options.backend}",
+        "workload": options.workload,
+        "data": options.data,
+        **outcome.summary(),
+        "ok": check(options.workload, options.data, outcome.counters()),
+    }
+
+
+def measure(workload: str, data: str, backend: str, parallelism: int, extra: list[str], each: Any = None) -> jobs.Outcome:
+    """Run one workload to its end."""
+    directory = data_set(data)
+    work = jobs.scratch()
+    try:
+        env = StreamExecutionEnvironment.get_execution_environment(jobs.settings(work, backend, extra))
+        env.set_parallelism(parallelism)
+        build(env, workload, directory).sink_to(jobs.Discard())
+        return jobs.run(env, f"{workload}-{data}", each)
+    finally:
+        jobs.tidy(work)
+
+
+def check(workload: str, data: str, got: dict[str, Any]) -> bool:
+    """Whether the counters are those that the data set must give."""
+    for quarters, name in (("alert_quarters", "alert_sum"), ("total_quarters", "total")):
+        if quarters in got:
+            got[name] = got.pop(quarters) / 4
+    want = expected(data)
+    return got.get("n") == want["n"] and all(got.get(name) == value for name, value in want[workload].items())
