@@ -2,24 +2,40 @@
 
 Keys are equal when Python says so (``1 == 1.0 == True``, as in a dict). A key's group comes from a hash of its canonical
 form, so it is the same in every process, on every host and in every Python version.
+
+Numbers, strings, bytes, None and tuples of these (and NumPy's scalars, which become plain ones) have an exact stored
+form. Any other hashable object is pickled: two of them are the same key if they have the same class and content.
 """
 
 from __future__ import annotations
 
+import io
 import pickle
 from collections.abc import Callable
 from dataclasses import dataclass
+from decimal import Context, Decimal
 from typing import Any
 
 import msgspec
 import xxhash
 
-__all__ = ["KeyGroupRange", "decode_key", "decode_keys", "encode_key", "encode_keys", "group_assigner", "key_group", "key_group_range"]
+__all__ = [
+    "KeyGroupRange",
+    "decode_key",
+    "decode_keys",
+    "encode_key",
+    "encode_keys",
+    "group_assigner",
+    "key_group",
+    "key_group_range",
+]
 
 _MASK = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15
 _PICKLED = 1
 """msgpack extension code of keys that msgpack has no exact form for."""
+_FROZENSET = 2
+"""msgpack extension code of frozensets: their elements in the order of their stored forms."""
 _PLAIN = {int, str, bytes}
 
 
@@ -45,6 +61,24 @@ def key_group_range(max_parallelism: int, parallelism: int, subtask: int) -> Key
     return KeyGroupRange(first, last)
 
 
+def _check_lasting(key: Any) -> None:
+    if type(key).__module__ == "__main__":
+        raise TypeError(
+            f"a key of class {type(key).__qualname__}, which is defined in the main module, has no lasting identity: "
+            "use a tuple or a string, or move the class to a module of its own"
+        )
+
+
+def _pickled(key: Any) -> msgspec.msgpack.Ext:
+    """The key by pickle, the same bytes for the same content in every process."""
+    _check_lasting(key)
+    data = io.BytesIO()
+    pickler = pickle.Pickler(data, 5)
+    pickler.fast = True  # no memo: whether two parts of a key are one object must not show
+    pickler.dump(key)
+    return msgspec.msgpack.Ext(_PICKLED, data.getvalue())
+
+
 def _canonical(key: Any) -> Any:
     """The representative of all keys equal to this one, as msgpack-able data; tuples stay tuples."""
     kind = type(key)
@@ -53,18 +87,40 @@ def _canonical(key: Any) -> Any:
     if kind is bool:
         return int(key)
     if kind is int:
-        return key if -(2**63) <= key < 2**64 else msgspec.msgpack.Ext(_PICKLED, pickle.dumps(key, 5))
+        return key if -(2**63) <= key < 2**64 else _pickled(key)
     if kind is float:
         return _canonical(int(key)) if key.is_integer() else key
     if kind is tuple:
         return tuple(map(_canonical, key))
-    return msgspec.msgpack.Ext(_PICKLED, pickle.dumps(key, 5))
+    if kind.__module__ == "numpy":
+        return _canonical(key.item())
+    if kind is frozenset:
+        return msgspec.msgpack.Ext(_FROZENSET, _encode(sorted(map(encode_key, key))))
+    if kind is Decimal and key.is_finite():  # 1.50 == 1.5
+        return _pickled(key.normalize(Context(prec=max(1, len(key.as_tuple().digits)))))
+    return _pickled(key)
+
+
+def _ground(key: Any) -> Any:
+    """What decides on the group: as `_canonical`, but equal keys of different classes are one (named tuples, enums)."""
+    _check_lasting(key)
+    if isinstance(key, tuple):
+        return tuple(map(_ground, key))
+    if isinstance(key, int):
+        return _canonical(int(key))
+    if isinstance(key, float):
+        return _canonical(float(key))
+    if isinstance(key, str):
+        return str.__str__(key)
+    return _canonical(key)
 
 
 def _ext(code: int, data: memoryview) -> Any:
-    if code != _PICKLED:
-        raise ValueError(f"unknown extension {code} in a stored key")
-    return pickle.loads(data)
+    if code == _PICKLED:
+        return pickle.loads(data)
+    if code == _FROZENSET:
+        return frozenset(map(decode_key, _decode(data)))
+    raise ValueError(f"unknown extension {code} in a stored key")
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -112,7 +168,7 @@ def key_group(key: Any, max_parallelism: int) -> int:
     True
 
     Raises:
-        TypeError: the key is not hashable.
+        TypeError: the key is not hashable, or its class is defined in the main module (no other process finds it).
     """
     kind = type(key)
     if kind is str:
@@ -125,9 +181,17 @@ def key_group(key: Any, max_parallelism: int) -> int:
         raise TypeError(
             f"a key must be hashable, this one is a {kind.__name__}: {key!r:.200}; make it a tuple or a string"
         ) from None
-    if kind is bool or (kind is float and key.is_integer()):
+    if isinstance(key, float) and key.is_integer():
         return key_group(int(key), max_parallelism)
-    return int(xxhash.xxh3_64_intdigest(encode_key(key))) % max_parallelism
+    if kind.__module__ == "numpy":
+        return key_group(key.item(), max_parallelism)
+    if isinstance(key, int):
+        _check_lasting(key)
+        return key_group(int(key), max_parallelism)
+    ground = _ground(key)
+    if type(ground) is str:
+        return key_group(ground, max_parallelism)
+    return int(xxhash.xxh3_64_intdigest(_encode(ground))) % max_parallelism
 
 
 def group_assigner(max_parallelism: int, parallelism: int, memo_size: int = 200_000) -> Callable[[list[Any]], list[int]]:
@@ -150,7 +214,10 @@ def group_assigner(max_parallelism: int, parallelism: int, memo_size: int = 200_
         result = []
         known = memo.get
         for key in keys:
-            subtask = known(key) if key.__hash__ is not None else None
+            try:
+                subtask = known(key)
+            except TypeError:
+                subtask = None  # not hashable: `key_group` says what to do
             if subtask is None:
                 group = digest(key.encode()) % max_parallelism if type(key) is str else key_group(key, max_parallelism)
                 subtask = memo[key] = group * parallelism // max_parallelism

@@ -18,7 +18,7 @@ _NAMESPACE = struct.Struct(">Q").pack
 class _NoKey(list[Any]):
     """Stands for the row where no key is current."""
 
-    def __getitem__(self, position: Any) -> NoReturn:
+    def __getitem__(self, position: Any, value: Any = None) -> NoReturn:
         raise RuntimeError(
             "keyed state can be read and written only while an element or a timer of a key is processed (not in open())"
         )

@@ -43,7 +43,12 @@ class TableDelta:
 def store_key(prefix: bytes, key: Any) -> bytes:
     """A row's key in the local store."""
     kind = type(key)
-    return prefix + (_plain_key(key) if kind is int or kind is str else encode_key(key))
+    if kind is int or kind is str:
+        try:
+            return prefix + _plain_key(key)
+        except OverflowError:
+            pass  # beyond 64 bits: `encode_key` has a form for it
+    return prefix + encode_key(key)
 
 
 class RowTable:
