@@ -127,8 +127,9 @@ class SourceReader(Protocol):
     """Reads ranges; lives in a task slot for as long as the job, so it may keep connections and read ahead."""
 
     def read(self, part: SplitRange, max_batch: int) -> Iterator[Batch]:
-        """The records of the range, in order, in batches of at most ``max_batch``. Batches of several ranges are
-        pulled alternately from several such iterators (the split with the lowest watermark first).
+        """The records of the range, in order, in batches of at most ``max_batch``.
+
+        Several such iterators are pulled in turn, the split with the lowest watermark first.
 
         Raises:
             UserCodeError: a record does not parse; ``record`` names its place.
@@ -182,8 +183,10 @@ class SinkWriter(Protocol):
     """Takes records; lives in a task slot for as long as the job. One epoch is open at a time."""
 
     def begin_epoch(self, epoch: int, attempt: str, completed: int) -> None:
-        """An epoch starts. ``attempt`` is unique to this run of it; what an abandoned attempt wrote must stay
-        invisible. ``completed`` is the last checkpoint known to be complete *and committed*.
+        """An epoch starts.
+
+        ``attempt`` is unique to this run of it; what an abandoned attempt wrote must stay invisible. ``completed`` is
+        the last checkpoint known to be complete *and committed*.
         """
 
     def write(self, values: Sequence[Any], timestamps: Sequence[int] | None) -> None:
@@ -206,9 +209,11 @@ class Committer(Protocol):
     """Makes prepared output visible; lives in the driver."""
 
     def recover(self, committables: Sequence[Committable]) -> None:
-        """Called once, before the first epoch of this driver, with the committables of the restored checkpoint
-        (empty on a fresh start): commit them (they may be committed already), then make sure that nothing else
-        prepared by earlier drivers or attempts of this job lingers or can become visible.
+        """Take over the output of earlier drivers; called once, before the first epoch of this one.
+
+        ``committables`` are those of the restored checkpoint (none on a fresh start): commit them (they may be committed
+        already), then make sure that nothing else prepared by earlier drivers or attempts of this job lingers or can
+        become visible.
         """
 
     def commit(self, committables: Sequence[Committable]) -> None:

@@ -288,7 +288,7 @@ class Coordinator:
         if committing is None:
             return
         committing.result()
-        assert self._completed is not None and self._notify is not None
+        assert self._notify is not None
         self._committed, states = self._notify
         for source, state in zip(self._sources, states):
             source.completed(self._committed, state)  # type: ignore[arg-type]
@@ -305,7 +305,7 @@ class Coordinator:
         return min((t for t in times if t is not None), default=None)
 
     def _timer_due(self, now: int) -> bool:
-        return self._next_timer is not None and self._next_timer <= now or self._idle_due(now)
+        return (self._next_timer is not None and self._next_timer <= now) or self._idle_due(now)
 
     def _idle_due(self, now: int) -> bool:
         """Whether a split has become idle since the last epoch, so that the watermark may go on without it."""

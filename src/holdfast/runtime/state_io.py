@@ -97,7 +97,9 @@ class StateFiles:
 
     # restoring
 
-    def open(self, where: str, stored: SubtaskState | None, schema: Mapping[str, list[dict[str, Any]]], epoch: int) -> OperatorState:
+    def open(
+        self, where: str, stored: SubtaskState | None, schema: Mapping[str, list[dict[str, Any]]], epoch: int
+    ) -> OperatorState:
         """The state for the checkpoint of ``epoch``; what is not in the local store comes with `replay`.
 
         Raises:

@@ -135,7 +135,8 @@ class Subtask:
 
     def _read(self, order: EpochOrder, chain: Chain, report: TaskReport) -> bool:
         source = self._vertex.source
-        assert source is not None and self._reader is not None
+        assert source is not None
+        assert self._reader is not None
         max_batch = 1 if order.trace else int(self._setup.plan.config.get("holdfast.batch.records", "4096"))
         merge = SplitMerge(
             self._reader,
@@ -159,7 +160,7 @@ class Subtask:
                 process(batch.values, timestamps, None, 0)
                 self._advance(chain, watermark)
         except UserCodeError as error:
-            raise with_location(error, location) if location else error
+            raise (with_location(error, location) if location else error) from error.__cause__
         self._advance(chain, merge.watermark)
         report.splits = merge.splits
         report.watermark = merge.watermark

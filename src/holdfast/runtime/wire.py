@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import struct
-from typing import IO
 
 __all__ = ["DONE", "END", "ERROR", "FRAME", "NEED_SETUP", "RETIRE", "RUN", "SETUP", "Wire", "WireClosed"]
 
@@ -23,8 +22,8 @@ class Wire:
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
-        self._in: IO[bytes] = connection.makefile("rb", _BUFFER)
-        self._out: IO[bytes] = connection.makefile("wb", _BUFFER)
+        self._in = connection.makefile("rb", _BUFFER)
+        self._out = connection.makefile("wb", _BUFFER)
 
     def send(self, kind: int, payload: bytes = b"", number: int = 0) -> None:
         """Queue a message; `flush` sends it."""

@@ -70,6 +70,7 @@ class _TumblingWindow(Operator):
         self.window_space = self.context.state.space("window")
         self._slot = 1 + self.window_space.register(Column("_op_state", "value", {}))
         self._time = self.context.clock.watermark if self._event_time else MIN_TIMESTAMP
+        function: Any
         kind, function = self._spec.aggregation or (None, None)
         self._global: StateSpace | None = None
         runtime = UserRuntimeContext(self.context, None)
