@@ -2,25 +2,27 @@
 
 A row is a list: its flags, then one slot a state (None: empty). Stored, it is a msgpack array of the slots. States with
 a declared type are stored in that type's plain form, checked, so they can be read by any version; the others are pickled.
+
+At the barrier a value is brought to its declared type where nothing is lost (a tuple becomes the Row it stands for);
+what is its own stored form already is only checked, and converted if it fails the check.
 """
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from types import GenericAlias
 from typing import Any, Optional
 
 import msgspec
 
+from holdfast.common.pickling import dumps, loads
 from holdfast.errors import IncompatibleState, UserCodeError
 
 __all__ = ["Column", "Row", "RowCodec"]
 
 Row = list[Any]
 
-_dumps = partial(pickle.dumps, protocol=5)
 _pack = msgspec.msgpack.Encoder().encode
 _unpack = msgspec.msgpack.Decoder().decode
 
@@ -34,8 +36,11 @@ class Column:
     type: dict[str, Any]
     """The declared types' snapshots, or empty: compared when a job resumes."""
     annotation: Any = bytes
-    encode: Callable[[Any], Any] | None = _dumps
-    decode: Callable[[Any], Any] | None = pickle.loads
+    encode: Callable[[Any], Any] | None = dumps
+    """From a conforming slot to its stored form; None: the slot is its own."""
+    decode: Callable[[Any], Any] | None = loads
+    conform: Callable[[Any], Any] | None = None
+    """Brings a slot to the declared type."""
 
     @staticmethod
     def of(descriptor: Any) -> Column:
@@ -50,36 +55,14 @@ class Column:
         if any(part is None or part.is_pickled for part in parts):
             return Column(descriptor.name, kind, {})
         types = {"types": [part.to_dict() for part in parts]}
-        plain = all(part.is_plain for part in parts)
         if kind == "map":
-            key, value = parts
-            if plain:
-                annotation = list[tuple[key.annotation, value.annotation]]  # type: ignore[name-defined]
-                return Column(descriptor.name, kind, types, annotation, _items, dict)
-            return Column(
-                descriptor.name,
-                kind,
-                types,
-                list[tuple[key.annotation, value.annotation]],  # type: ignore[name-defined]
-                lambda entries: [(key.encode(k), value.encode(v)) for k, v in entries.items()],
-                lambda stored: {key.decode(k): value.decode(v) for k, v in stored},
-            )
+            return Column(descriptor.name, kind, types, *_map_of(*parts))
         (part,) = parts
         if kind == "list":
-            annotation = list[part.annotation]  # type: ignore[name-defined]
-            if plain:
-                return Column(descriptor.name, kind, types, annotation, None, None)
-            return Column(
-                descriptor.name,
-                kind,
-                types,
-                annotation,
-                lambda elements: [part.encode(e) for e in elements],
-                lambda stored: [part.decode(e) for e in stored],
-            )
-        if plain:
-            return Column(descriptor.name, kind, types, part.annotation, None, None)
-        return Column(descriptor.name, kind, types, part.annotation, part.encode, part.decode)
+            return Column(descriptor.name, kind, types, *_list_of(part))
+        if part.is_plain:
+            return Column(descriptor.name, kind, types, part.annotation, None, None, part.conform)
+        return Column(descriptor.name, kind, types, part.annotation, part.encode, part.decode, part.conform)
 
     def restored(self, stored: Any) -> Any:
         """The slot's value, from what an undeclared column gives: its plain stored form."""
@@ -91,8 +74,51 @@ class Column:
         return {"name": self.name, "kind": self.kind, **self.type}
 
 
+_Stored = tuple[Any, Any, Any, Any]
+"""Annotation, encode, decode and conform of a column."""
+
+
 def _items(entries: dict[Any, Any]) -> list[tuple[Any, Any]]:
     return list(entries.items())
+
+
+def _nullable(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda value: None if value is None else convert(value)
+
+
+def _map_of(key: Any, value: Any) -> _Stored:
+    """How a map state is stored: as pairs, since keys may be of any type. Its values may be None."""
+    annotation = list[tuple[key.annotation, Optional[value.annotation]]]  # noqa: UP045
+    to_key, to_value = key.conform, _nullable(value.conform)
+
+    def conform(entries: Any) -> dict[Any, Any]:
+        return {to_key(k): to_value(v) for k, v in entries.items()}
+
+    if key.is_plain and value.is_plain:
+        return annotation, _items, dict, conform
+    encode_value, decode_value = _nullable(value.encode), _nullable(value.decode)
+    return (
+        annotation,
+        lambda entries: [(key.encode(k), encode_value(v)) for k, v in entries.items()],
+        lambda stored: {key.decode(k): decode_value(v) for k, v in stored},
+        conform,
+    )
+
+
+def _list_of(element: Any) -> _Stored:
+    annotation = list[element.annotation]
+
+    def conform(elements: Any) -> list[Any]:
+        return [element.conform(e) for e in elements]
+
+    if element.is_plain:
+        return annotation, None, None, conform
+    return (
+        annotation,
+        lambda elements: [element.encode(e) for e in elements],
+        lambda stored: [element.decode(e) for e in stored],
+        conform,
+    )
 
 
 class RowCodec:
@@ -139,11 +165,14 @@ class RowCodec:
     def _compile(self) -> None:
         # A column that the program no longer declares keeps its stored form.
         annotations = [Optional[Any if c is None else c.annotation] for c in self.columns]  # noqa: UP045
-        row_type: Any = tuple[tuple(annotations)] if annotations else tuple[()]  # type: ignore[misc]
-        self._one = msgspec.msgpack.Decoder(row_type).decode
-        self._many = msgspec.msgpack.Decoder(list[row_type]).decode  # type: ignore[valid-type]
-        self._encoders = [(i + 1, c.encode) for i, c in enumerate(self.columns) if c is not None and c.encode]
-        self._decoders = [(i + 1, c.decode) for i, c in enumerate(self.columns) if c is not None and c.decode]
+        row_type = GenericAlias(tuple, tuple(annotations))
+        self._one: Callable[[bytes], Any] = msgspec.msgpack.Decoder(row_type).decode
+        self._many: Callable[[bytes], Any] = msgspec.msgpack.Decoder(GenericAlias(list, (row_type,))).decode
+        declared = [(i + 1, column) for i, column in enumerate(self.columns) if column is not None]
+        self._encoders = [(i, c.encode) for i, c in declared if c.encode]
+        self._decoders = [(i, c.decode) for i, c in declared if c.decode]
+        self._conformers = [(i, c.conform) for i, c in declared if c.conform]
+        self._converted = [(i, c.conform) for i, c in declared if c.conform and c.encode and c.encode is not _items]
 
     def encode(self, row: Row) -> bytes:
         """One row's stored form."""
@@ -167,38 +196,41 @@ class RowCodec:
         return row
 
     def encode_many(self, keys: Sequence[Any], rows: Sequence[Row], where: str) -> bytes:
-        """The stored form of many rows, checked against the declared types.
+        """The stored form of many rows, checked against the declared types. What had to be converted is, in the rows.
 
         Raises:
             UserCodeError: a value does not fit its declared type; names the state and the key.
         """
-        data = self._encode_many(rows, keys, where)
         try:
+            _conform(rows, self._converted)
+            data = self._encode_many(rows)
             self._many(data)
-        except msgspec.ValidationError:
+            return data
+        except Exception:  # pickle and users' classes may raise anything
+            self._conform_each(keys, rows, where)
+        try:
+            data = self._encode_many(rows)
+            self._many(data)
+        except Exception:
             self._blame(keys, rows, where)
             raise
         return data
 
-    def _encode_many(self, rows: Sequence[Row], keys: Sequence[Any], where: str) -> bytes:
-        if not self._encoders:
-            try:
-                return _pack([row[1:] for row in rows])
-            except (TypeError, OverflowError):
-                self._blame(keys, rows, where)
-                raise
-        columns = [list(column) for column in zip(*rows)]
-        for position, encode in self._encoders:
-            try:
-                columns[position] = [None if slot is None else encode(slot) for slot in columns[position]]
-            except Exception:
-                self._blame(keys, rows, where)
-                raise
+    def _conform_each(self, keys: Sequence[Any], rows: Sequence[Row], where: str) -> None:
+        """Convert what is not of its declared type, numbers of NumPy for instance."""
         try:
-            return _pack(list(zip(*columns[1:])))
-        except (TypeError, OverflowError):
+            _conform(rows, self._conformers)
+        except Exception:
             self._blame(keys, rows, where)
             raise
+
+    def _encode_many(self, rows: Sequence[Row]) -> bytes:
+        if not self._encoders or not rows:
+            return _pack([row[1:] for row in rows])
+        columns = [list(column) for column in zip(*rows, strict=True)]
+        for position, encode in self._encoders:
+            columns[position] = [None if slot is None else encode(slot) for slot in columns[position]]
+        return _pack(list(zip(*columns[1:], strict=True)))
 
     def decode_many(self, data: bytes, flags: int) -> list[Row]:
         """The rows that `encode_many` stored."""
@@ -218,20 +250,29 @@ class RowCodec:
 
     def _blame(self, keys: Sequence[Any], rows: Sequence[Row], where: str) -> None:
         """Find the value that cannot be stored, and say so."""
-        for key, row in zip(keys, rows):
-            for column, slot in zip(self.columns, row[1:]):
+        for key, row in zip(keys, rows, strict=True):
+            for column, slot in zip(self.columns, row[1:], strict=True):
                 if slot is None or column is None:
                     continue
                 try:
-                    stored = column.encode(slot) if column.encode else slot
+                    value = column.conform(slot) if column.conform else slot
+                    stored = column.encode(value) if column.encode else value
                     msgspec.msgpack.decode(_pack(stored), type=column.annotation)
                 except Exception as error:
                     raise UserCodeError(
-                        f"the value {slot!r:.200} of state {column.name!r} cannot be stored as {_describe(column.snapshot())}"
-                        f" ({error}); operator {where}, key {key!r:.200}. Nothing of this epoch was committed.",
+                        f"the value {slot!r:.200} of state {column.name!r} cannot be stored as "
+                        f"{_describe(column.snapshot())} ({error}); operator {where}, key {key!r:.200}. "
+                        "Nothing of this epoch was committed.",
                         operator=where,
                         key=repr(key),
                     ) from error
+
+
+def _conform(rows: Sequence[Row], conformers: Sequence[tuple[int, Callable[[Any], Any]]]) -> None:
+    for position, conform in conformers:
+        for row in rows:
+            if row[position] is not None:
+                row[position] = conform(row[position])
 
 
 def _describe(column: dict[str, Any]) -> str:

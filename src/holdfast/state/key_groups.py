@@ -174,7 +174,7 @@ def key_group(key: Any, max_parallelism: int) -> int:
     if kind is str:
         return int(xxhash.xxh3_64_intdigest(key.encode())) % max_parallelism
     if kind is int:
-        return (((key * _GOLDEN) & _MASK) >> 32) % max_parallelism
+        return int((((key * _GOLDEN) & _MASK) >> 32) % max_parallelism)
     try:
         hash(key)
     except TypeError:

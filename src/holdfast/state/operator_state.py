@@ -52,7 +52,7 @@ class OperatorState:
     def collect(self) -> bytes | None:
         """The barrier: the epoch's changes as one delta; None if nothing changed."""
         spaces = {name: delta for name, space in self.spaces.items() if (delta := space.collect())}
-        timers = {name: delta for name, queue in self.timers.items() if (delta := queue.collect())}
+        timers = {name: changes for name, queue in self.timers.items() if (changes := queue.collect())}
         if not spaces and not timers:
             return None
         return _pack({"format": FORMAT, "spaces": spaces, "timers": timers})
