@@ -27,28 +27,35 @@ __all__ = ["SparkExecutor", "local_session"]
 
 log = logging.getLogger(__name__)
 
+_LOG_SETTINGS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "log4j2.properties")
+
 
 def local_session(name: str, config: dict[str, str]) -> SparkSession:
-    """The active session, or a new local one with as many cores as the machine has."""
+    """The active session, or a new one: local, with as many cores as the machine has, unless ``spark.master`` is set.
+
+    All ``spark.*`` keys of the configuration reach Spark.
+    """
     active = SparkSession.getActiveSession()
     if active is not None:
         return active
+    master = config.get("spark.master", "local[*,4]")
     # The workers are this Python, with its packages, unless the user says otherwise.
     os.environ.setdefault("PYSPARK_PYTHON", config.get("python.executable", sys.executable))
-    builder = SparkSession.builder.appName(name).master(config.get("spark.master", "local[*,4]"))
-    defaults = {
+    settings = {
         "spark.ui.showConsoleProgress": "false",
-        "spark.sql.adaptive.enabled": "false",
         # One job an epoch for months: the past must go away by itself.
         "spark.cleaner.periodicGC.interval": "2min",
         "spark.ui.retainedJobs": "200",
         "spark.ui.retainedStages": "200",
         "spark.ui.retainedTasks": "2000",
-        "spark.log.level": "ERROR",
         "spark.shuffle.compress": "false",
-        "spark.locality.wait": "0s" if config.get("spark.master", "local").startswith("local") else "3s",
     }
-    for key, value in {**defaults, **{k: v for k, v in config.items() if k.startswith("spark.")}}.items():
+    if master.startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        settings["spark.locality.wait"] = "0s"
+        settings["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile=file:{_LOG_SETTINGS}"
+    builder = SparkSession.builder.appName(name).master(master)
+    for key, value in {**settings, **{k: v for k, v in config.items() if k.startswith("spark.")}}.items():
         if key != "spark.master":
             builder = builder.config(key, value)
     return builder.getOrCreate()
