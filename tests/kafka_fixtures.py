@@ -71,6 +71,7 @@ def read_all(bootstrap_servers: str, topic: str, *, isolation: str = "read_commi
             "enable.auto.commit": False,
             "isolation.level": isolation,
             "enable.partition.eof": True,
+            "fetch.wait.max.ms": 10,
             "auto.offset.reset": "earliest",
         }
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import time
 from collections.abc import Callable, Mapping
 from enum import Enum
@@ -36,7 +37,11 @@ class RecordProducer:
     def __init__(self, properties: Mapping[str, Any], where: str, **more: Any) -> None:
         self._where = where
         self._failed: list[tuple[KafkaError, str]] = []
-        self._producer = Producer(producer_properties(properties, on_delivery=self._on_failure, **more), logger=_logger)
+        callbacks = {"on_delivery": self._on_failure, "error_cb": self._on_error}
+        self._producer = Producer(producer_properties(properties, **callbacks, **more), logger=_logger)
+
+    def _on_error(self, error: KafkaError) -> None:
+        _logger.info("%s: %s", self._where, error.str())
 
     def _on_failure(self, error: KafkaError | None, message: Any) -> None:
         if error is not None and len(self._failed) < 10:
@@ -64,12 +69,25 @@ class RecordProducer:
                         produce(topic, value, key, timestamp=max(ts, 0), headers=head)
                         at += 1
             except BufferError:  # the client holds all it may: let it send
-                self._producer.poll(0.05)
+                self._serve(lambda: self._producer.poll(0.05))
                 self.check()
             except KafkaException as error:
                 raise self._explain(error.args[0], f"topic {topics[at]}") from error
-        self._producer.poll(0)
+        self._serve(lambda: self._producer.poll(0))
         self.check()
+
+    def _serve(self, call: Callable[[], int]) -> int:
+        """Let the client tell its news; its fatal errors become ours."""
+        try:
+            return call()
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except:  # noqa: E722 -- confluent-kafka raises its KafkaError here, which is not derived from BaseException
+            raised = sys.exc_info()[1]
+            error = raised.args[0] if isinstance(raised, KafkaException) else raised
+            if isinstance(error, KafkaError):
+                raise self._explain(error, "any topic") from None
+            raise HoldfastError(f"{self._where}: records were not delivered: fatal error of the Kafka client ({raised})") from None
 
     def flush(self) -> None:
         """Return when the brokers have everything.
@@ -78,7 +96,7 @@ class RecordProducer:
             HoldfastError: they did not take a record within the delivery timeout.
         """
         began = complained = time.monotonic()
-        while left := self._producer.flush(1.0):
+        while left := self._serve(lambda: self._producer.flush(1.0)):
             self.check()
             now = time.monotonic()
             if now - complained > _SLOW_S:
@@ -153,11 +171,14 @@ class TransactionalProducer(RecordProducer):
     def recycle(self) -> bool:
         """Make it free again after its committer has committed it; false if it must be discarded instead.
 
-        What was not committed (another attempt's output was taken) is left to be aborted, never committed.
+        What was not committed (another attempt's output was taken) is to be aborted, never committed.
         """
         described = self._client.describe([self.transactional_id])[self.transactional_id]
         committed = (TransactionState.COMPLETE_COMMIT, TransactionState.PREPARE_COMMIT)
-        if described is None or described[1] != self.identity or described[0] not in committed:
+        if described is None or described[1] != self.identity:
+            return False
+        if described[0] not in committed:
+            self._state = _State.OPEN  # so that to discard it is to abort it
             return False
         # For the brokers this repeats what has happened; it brings the client's own state up to date.
         self._retry(lambda: self._producer.commit_transaction(_INIT_BUDGET_S), "commit_transaction")

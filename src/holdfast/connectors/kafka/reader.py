@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from holdfast.common.serialization import SimpleStringSchema
 from holdfast.connectors.base import Batch, SplitRange
 from holdfast.connectors.kafka.config import consumer_properties
 from holdfast.connectors.kafka.offsets import KafkaOffsetResetStrategy
@@ -47,10 +46,12 @@ class _Partition:
 
     __slots__ = ("assigned", "buffer", "buffered", "fetched", "position", "wanted")
 
+    # Everything here is per run of messages; what is done per message is what reading a topic costs.
+
     def __init__(self) -> None:
         self.buffer: deque[list[Message]] = deque()
         self.buffered = 0
-        """Bytes in the buffer."""
+        """Messages in the buffer."""
         self.position = -1
         """The next offset to hand out."""
         self.fetched = -1
@@ -74,6 +75,9 @@ class KafkaReader:
         self._consumer = Consumer(consumer_properties(source.properties), logger=_logger)
         self._partitions: dict[Key, _Partition] = {}
         self._buffered = 0
+        """Messages in all buffers."""
+        self._width = 100
+        """About how many bytes a message has."""
         self._deserialize = _batch_deserializer(source.deserializer)
         self._skips = source.deserializer is not None
         self._complained_at = 0.0
@@ -155,9 +159,8 @@ class KafkaReader:
             taken, rest = messages[:cut], messages[cut:]
             complete = rest[0].offset() >= end
             partition.buffer[0] = rest
-        size = sum(map(len, taken))
-        partition.buffered -= size
-        self._buffered -= size
+        partition.buffered -= len(taken)
+        self._buffered -= len(taken)
         if taken:
             partition.position = taken[-1].offset() + 1
         return taken, complete
@@ -178,7 +181,7 @@ class KafkaReader:
         if values:
             yield Batch(
                 values,
-                [m.timestamp()[1] for m in messages],
+                [timestamp for _, timestamp in map(Message.timestamp, messages)],
                 lambda i: f"topic {topic}, partition {number}, offset {messages[i].offset()}",
             )
 
@@ -212,12 +215,16 @@ class KafkaReader:
         if not partition.assigned:
             self._assign([key])
         try:
-            messages = self._consumer.consume(_CONSUME, 0.2)
+            # With a timeout, consume() would wait until it has all it may take: take what is there; only if there is
+            # nothing, wait for the first message, and take what came with it.
+            messages = self._consumer.consume(_CONSUME, 0)
+            if not messages and (first := self._consumer.poll(0.2)) is not None:
+                messages = [first, *self._consumer.consume(_CONSUME, 0)]
         except KafkaException as error:
             raise ConfigurationError(f"Kafka source (uid {self._uid}): {error.args[0].str()}") from error
         if messages:
             self._sort_in(messages)
-            if self._buffered > _BUFFER_BYTES:
+            if self._buffered * max(self._width, 1) > _BUFFER_BYTES:
                 self._relieve(key)
             return
         now = time.monotonic()
@@ -244,9 +251,9 @@ class KafkaReader:
                     continue
             partition.buffer.append(run)
             partition.fetched = run[-1].offset() + 1
-            size = sum(map(len, run))
-            partition.buffered += size
-            self._buffered += size
+            partition.buffered += len(run)
+            self._buffered += len(run)
+            self._width += (len(run[0]) + len(run[-1]) + len(run[len(run) // 2]) - 3 * self._width) // 4
         # Signs of a partition's end come after the messages before it.
         for message in errors:
             self._handle(message)
@@ -307,8 +314,8 @@ def _runs(messages: list[Message]) -> Iterator[tuple[Key, list[Message]]]:
     """The messages, cut where the partition changes."""
     if not messages:
         return
-    numbers = {m.partition() for m in messages}
-    topics = {m.topic() for m in messages}
+    numbers = set(map(Message.partition, messages))
+    topics = set(map(Message.topic, messages))
     if len(numbers) == 1 and len(topics) == 1:
         yield (topics.pop(), numbers.pop()), messages
         return
@@ -330,7 +337,7 @@ def _first_at(messages: list[Message], offset: int) -> int:
 
 def _batch_deserializer(schema: Any) -> Any:
     if schema is None:
-        schema = SimpleStringSchema()
+        return lambda data: [item.decode() for item in data]
     batch = getattr(schema, "deserialize_batch", None)
     if batch is not None:
         return batch

@@ -122,7 +122,8 @@ def read_tokens(properties: Mapping[str, Any], topic: str) -> dict[bytes, Token]
         consumer.assign([TopicPartition(topic, 0, 0)])
         deadline = time.monotonic() + 2 * _TIMEOUT_S
         while time.monotonic() < deadline:
-            for message in consumer.consume(1000, 1.0):
+            message = consumer.poll(1.0)
+            if message is not None:
                 error = message.error()
                 if error is None:
                     data = msgspec.json.decode(message.value())

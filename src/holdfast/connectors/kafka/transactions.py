@@ -21,10 +21,11 @@ from holdfast.errors import ConfigurationError
 
 with warnings.catch_warnings():  # it reads its message schemas by a call that Python 3.11 calls deprecated
     warnings.simplefilter("ignore", DeprecationWarning)
-    from kafka import KafkaAdminClient, errors
     from kafka.protocol.admin.transactions import DescribeTransactionsRequest, ListTransactionsRequest
     from kafka.protocol.metadata import CoordinatorType, FindCoordinatorRequest
     from kafka.protocol.producer import EndTxnRequest, InitProducerIdRequest
+
+    from kafka import KafkaAdminClient, errors
 
 __all__ = ["Outcome", "Prepared", "TransactionClient", "TransactionState"]
 
