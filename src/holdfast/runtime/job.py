@@ -33,7 +33,7 @@ from holdfast.runtime.order import JobSetup
 from holdfast.runtime.pacing import Pace
 from holdfast.runtime.plan import JobPlan
 from holdfast.runtime.restart import restart_strategy
-from holdfast.runtime.spark import SparkExecutor, local_session
+from holdfast.runtime.spark import SparkExecutor, spark_context
 from holdfast.runtime.state_io import StateBackendSettings
 
 __all__ = ["Job", "submit"]
@@ -108,7 +108,7 @@ class Job(JobClient):
             for chained in vertex.chain:
                 if isinstance(chained.factory, SinkOperator):
                     chained.factory.sink.validate()
-        self._session = session or local_session(plan.name, config)
+        self._spark = session.sparkContext if session is not None else spark_context(plan.name, config)
         checkpoint_log = CheckpointLog(storage, paths, int(config.get("execution.checkpointing.num-retained", "3")))
         self._executors: list[SparkExecutor] = []
         self._coordinator = Coordinator(
@@ -128,7 +128,7 @@ class Job(JobClient):
     def _executor(self, job: JobInfo) -> SparkExecutor:
         """The executor for a generation; that of an earlier one ends."""
         self._close_executors()
-        executor = SparkExecutor(self._session, JobSetup(self._plan, job, uuid.uuid4().hex))
+        executor = SparkExecutor(self._spark, JobSetup(self._plan, job, uuid.uuid4().hex))
         self._executors.append(executor)
         return executor
 

@@ -15,27 +15,26 @@ from dataclasses import replace
 from typing import Any
 
 import cloudpickle
-from pyspark import RDD, SparkContext
-from pyspark.sql import SparkSession
+from pyspark import RDD, SparkConf, SparkContext
 
 from holdfast.runtime.frames import HEADER_SIZE, REPORT, pack_frame, unpack_header
 from holdfast.runtime.order import EpochOrder, JobSetup, TaskReport
 from holdfast.runtime.plan import JobPlan
 from holdfast.runtime.slot import SlotCannotLoad, SlotClient, slot_directory
 
-__all__ = ["SparkExecutor", "local_session"]
+__all__ = ["SparkExecutor", "spark_context"]
 
 log = logging.getLogger(__name__)
 
 _LOG_SETTINGS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "log4j2.properties")
 
 
-def local_session(name: str, config: dict[str, str]) -> SparkSession:
-    """The active session, or a new one: local, with as many cores as the machine has, unless ``spark.master`` is set.
+def spark_context(name: str, config: dict[str, str]) -> SparkContext:
+    """The active Spark, or a new one: local, with as many cores as the machine has, unless ``spark.master`` is set.
 
-    All ``spark.*`` keys of the configuration reach Spark.
+    All ``spark.*`` keys of the configuration reach a new one. It has no SQL session, which takes seconds to start.
     """
-    active = SparkSession.getActiveSession()
+    active = SparkContext._active_spark_context
     if active is not None:
         return active
     master = config.get("spark.master", "local[*,4]")
@@ -54,11 +53,8 @@ def local_session(name: str, config: dict[str, str]) -> SparkSession:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         settings["spark.locality.wait"] = "0s"
         settings["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile=file:{_LOG_SETTINGS}"
-    builder = SparkSession.builder.appName(name).master(master)
-    for key, value in {**settings, **{k: v for k, v in config.items() if k.startswith("spark.")}}.items():
-        if key != "spark.master":
-            builder = builder.config(key, value)
-    return builder.getOrCreate()
+    settings.update({key: value for key, value in config.items() if key.startswith("spark.")})
+    return SparkContext.getOrCreate(SparkConf().setAll(list(settings.items())).setAppName(name).setMaster(master))
 
 
 def _identity(partition: int) -> int:
@@ -109,8 +105,8 @@ def _report_frame(report: bytes) -> tuple[int, bytes]:
 class SparkExecutor:
     """Runs epochs as Spark jobs."""
 
-    def __init__(self, session: SparkSession, setup: JobSetup) -> None:
-        self._context: SparkContext = session.sparkContext
+    def __init__(self, context: SparkContext, setup: JobSetup) -> None:
+        self._context = context
         self._plan: JobPlan = setup.plan
         self.root = setup.plan.config.get("io.tmp.dirs", "")
         self.job_id = setup.job.job_id
