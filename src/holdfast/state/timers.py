@@ -6,6 +6,7 @@ a set insertion whatever their number. What was added and removed in an epoch go
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
 from typing import Any
@@ -20,9 +21,18 @@ Timer = tuple[int, Any]
 
 _SHIFT = 16
 """A bucket holds 2**16 ms: about a minute."""
+_END = 1 << (63 - _SHIFT)
+"""The bucket after the last."""
 
 _pack = msgspec.msgpack.Encoder().encode
 _unpack = msgspec.msgpack.Decoder().decode
+
+
+def _whole(time: Any) -> int:
+    try:
+        return operator.index(time)
+    except TypeError:
+        raise TypeError(f"a timer's time must be a whole number, in ms since the epoch; got {time!r:.80}") from None
 
 
 class TimerQueue:
@@ -52,7 +62,14 @@ class TimerQueue:
         return len(self._live) + sum(map(len, self._buckets.values()))
 
     def register(self, time: int, key: Any) -> None:
-        """Set a timer; setting it again changes nothing."""
+        """Set a timer; setting it again changes nothing.
+
+        Raises:
+            TypeError: the time is not a whole number.
+            ValueError: it does not fit into 64 bits.
+        """
+        if type(time) is not int:
+            time = _whole(time)
         timer = (time, key)
         bucket = time >> _SHIFT
         if bucket <= self._active:
@@ -64,6 +81,8 @@ class TimerQueue:
         else:
             pending = self._buckets.get(bucket)
             if pending is None:
+                if bucket >= _END:
+                    raise ValueError(f"a timer's time is in ms since the epoch, in 64 bits; got {time}")
                 pending = self._buckets[bucket] = set()
             elif timer in pending:
                 return

@@ -1,0 +1,259 @@
+"""Rows and their stored form: every type of state there and back, wrong values, columns that come and go."""
+
+from __future__ import annotations
+
+import datetime
+import subprocess
+import sys
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holdfast.common.time import Instant
+from holdfast.common.typeinfo import Types
+from holdfast.common.types import Row
+from holdfast.datastream.functions import AggregateFunction
+from holdfast.datastream.state import (
+    AggregatingStateDescriptor,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    ValueStateDescriptor,
+)
+from holdfast.errors import IncompatibleState, UserCodeError
+from holdfast.state.codec import Column, RowCodec
+
+WHERE = "'count' (uid 'count-1')"
+PERSON = Types.ROW_NAMED(["name", "age"], [Types.STRING(), Types.INT()])
+
+
+class Mean(AggregateFunction):
+    def create_accumulator(self) -> Any:
+        return (0, 0)
+
+    def add(self, value: Any, accumulator: Any) -> Any:
+        return accumulator[0] + value, accumulator[1] + 1
+
+    def get_result(self, accumulator: Any) -> Any:
+        return accumulator[0] / accumulator[1]
+
+    def merge(self, a: Any, b: Any) -> Any:
+        return a[0] + b[0], a[1] + b[1]
+
+
+def codec_of(*descriptors: Any) -> RowCodec:
+    codec = RowCodec()
+    for descriptor in descriptors:
+        codec.register(Column.of(descriptor), WHERE)
+    return codec
+
+
+def there_and_back(descriptor: Any, value: Any) -> Any:
+    """The value after it was stored together with others, and alone."""
+    codec = codec_of(descriptor)
+    row = [3, value]
+    (many,) = codec.decode_many(codec.encode_many(["k"], [row], WHERE), 1)
+    alone = codec.decode(codec.encode(row), 4)
+    assert many[0] == 1
+    assert alone[0] == 4
+    assert many[1] == alone[1] == row[1]
+    assert type(many[1]) is type(alone[1])
+    return many[1]
+
+
+VALUES: list[tuple[Any, Any]] = [
+    (None, {"any": [1, "thing", (None,)]}),
+    (Types.PICKLED_BYTE_ARRAY(), {1, 2}),
+    (Types.STRING(), "पुणे"),
+    (Types.BOOLEAN(), True),
+    (Types.BYTE(), -128),
+    (Types.LONG(), -(2**63)),
+    (Types.DOUBLE(), 0.1),
+    (Types.FLOAT(), 0.5),
+    (Types.CHAR(), "x"),
+    (Types.BIG_INT(), -(10**40)),
+    (Types.BIG_DEC(), Decimal("123456789012345678901234567890.10")),
+    (Types.INSTANT(), Instant(5, 7)),
+    (Types.SQL_DATE(), datetime.date(1969, 12, 31)),
+    (Types.SQL_TIME(), datetime.time(23, 59, 59, 999000)),
+    (Types.SQL_TIMESTAMP(), datetime.datetime(2026, 1, 2, 3, 4, 5, 6000)),
+    (PERSON, Row(name="Asha", age=None)),
+    (Types.ROW([PERSON, Types.BIG_DEC()]), Row(Row(name="A", age=1), Decimal("1.5"))),
+    (Types.TUPLE([Types.LONG(), Types.TUPLE([Types.STRING(), Types.DOUBLE()])]), (1, ("a", 2.5))),
+    (Types.TUPLE([PERSON, Types.BIG_INT()]), (Row(name="B", age=2), 10**30)),
+    (Types.LIST(Types.LONG()), [1, None, 3]),
+    (Types.LIST(Types.TUPLE([Types.LONG(), Types.STRING()])), [(1, "a"), None]),
+    (Types.MAP(Types.STRING(), Types.LIST(Types.LONG())), {"a": [1], "b": None}),
+    (Types.MAP(Types.TUPLE([Types.LONG(), Types.LONG()]), Types.BIG_INT()), {(1, 2): 3}),
+    (Types.PRIMITIVE_ARRAY(Types.BYTE()), b"\x00\xff"),
+]
+each_type = pytest.mark.parametrize(("declared", "value"), VALUES, ids=[repr(d) for d, _ in VALUES])
+
+
+@each_type
+def a_value_of_any_type_comes_back(declared: Any, value: Any):
+    assert there_and_back(ValueStateDescriptor("v", declared), value) == value
+    assert there_and_back(ReducingStateDescriptor("r", max, declared), value) == value
+    assert there_and_back(AggregatingStateDescriptor("a", Mean(), declared), value) == value
+
+
+@each_type
+def a_list_of_any_type_comes_back(declared: Any, value: Any):
+    assert there_and_back(ListStateDescriptor("l", declared), [value, value]) == [value, value]
+
+
+@each_type
+def a_map_of_any_type_comes_back_with_its_nulls(declared: Any, value: Any):
+    entries = {"a": value, "b": None}
+    assert there_and_back(MapStateDescriptor("m", Types.STRING(), declared), entries) == entries
+
+
+@pytest.mark.parametrize(("declared", "value"), [v for v in VALUES if getattr(v[1], "__hash__", None)], ids=repr)
+def a_map_with_keys_of_any_type_comes_back(declared: Any, value: Any):
+    entries = {value: 1}
+    assert there_and_back(MapStateDescriptor("m", declared, Types.LONG()), entries) == entries
+
+
+@pytest.mark.parametrize(
+    ("declared", "given_value", "kept"),
+    [
+        (PERSON, ("Asha", 31), Row(name="Asha", age=31)),
+        (PERSON, {"age": 31, "name": "Asha"}, Row(name="Asha", age=31)),
+        (Types.LONG(), np.int64(7), 7),
+        (Types.LONG(), True, 1),
+        (Types.LONG(), 7.0, 7),
+        (Types.DOUBLE(), np.float32(0.5), 0.5),
+        (Types.FLOAT(), 0.1, 0.10000000149011612),
+        (Types.BIG_DEC(), 7, Decimal(7)),
+        (Types.TUPLE([Types.LONG(), PERSON]), (np.int32(1), ("A", 2)), (1, Row(name="A", age=2))),
+    ],
+    ids=repr,
+)
+def a_value_becomes_what_its_declared_type_makes_of_it(declared: Any, given_value: Any, kept: Any):
+    codec = codec_of(ValueStateDescriptor("v", declared), ListStateDescriptor("l", declared))
+    row = [0, given_value, [given_value]]
+    codec.encode_many(["k"], [row], WHERE)
+    assert row == [0, kept, [kept]]
+    assert type(row[1]) is type(kept)
+
+
+@pytest.mark.parametrize(
+    ("descriptor", "slot", "says"),
+    [
+        (ValueStateDescriptor("total", Types.LONG()), "12", "cannot be stored as a value state of LONG"),
+        (ValueStateDescriptor("total", Types.LONG()), 1.5, "without loss"),
+        (ValueStateDescriptor("total", Types.BYTE()), 300, "BYTE holds -128 to 127, got 300"),
+        (ValueStateDescriptor("total", Types.LONG()), 2**63, "LONG holds"),
+        (ValueStateDescriptor("total", PERSON), ("Asha",), "2 fields, got 1"),
+        (ListStateDescriptor("total", Types.STRING()), ["a", None], "STRING does not take None"),
+        (ListStateDescriptor("total", PERSON), [("a", "b")], "field age"),
+        (MapStateDescriptor("total", Types.STRING(), Types.LONG()), {"a": 1, 2: 3}, "a map state of STRING, LONG"),
+        (ValueStateDescriptor("total"), (x for x in ()), "cannot be pickled"),
+        (ListStateDescriptor("total"), [(x for x in ())], "cannot be pickled"),
+    ],
+    ids=repr,
+)
+def a_value_that_does_not_fit_is_named_with_its_state_key_and_operator(descriptor: Any, slot: Any, says: str):
+    good = ValueStateDescriptor("good", Types.LONG())
+    codec = codec_of(good, descriptor)
+    with pytest.raises(UserCodeError) as caught:
+        codec.encode_many(["first", ("Pune", 2)], [[0, 1, None], [0, 2, slot]], WHERE)
+    message = str(caught.value)
+    assert says in message
+    assert "state 'total'" in message
+    assert "('Pune', 2)" in message
+    assert WHERE in message
+    assert caught.value.key == "('Pune', 2)"
+    assert caught.value.operator == WHERE
+
+
+def test_values_of_classes_of_the_main_module_are_readable_elsewhere():
+    define = "class P:\n  def __init__(self, a): self.a = a\n"
+    write = "sys.stdout.buffer.write(codec.encode_many(['k'], [[0, P(7)]], 'here'))"
+    read = "print(codec.decode_many(sys.stdin.buffer.read(), 0)[0][1].a)"
+    common = (
+        "from holdfast.state.codec import *; from holdfast.datastream.state import ValueStateDescriptor\nimport sys\n"
+        "codec = RowCodec(); codec.register(Column.of(ValueStateDescriptor('v')), 'here')\n"
+    )
+    stored = subprocess.run([sys.executable, "-c", common + define + write], capture_output=True, check=True).stdout
+    seen = subprocess.run([sys.executable, "-c", common + read], input=stored, capture_output=True, check=True).stdout
+    assert seen.strip() == b"7"
+
+
+rows = st.lists(
+    st.tuples(
+        st.none() | st.integers(-(2**63), 2**63 - 1),
+        st.none() | st.lists(st.text(), min_size=1, max_size=3),
+        st.none() | st.dictionaries(st.integers(0, 9), st.tuples(st.text(), st.floats(allow_nan=False)), min_size=1),
+        st.none() | st.binary() | st.sets(st.integers()),
+    )
+)
+DESCRIPTORS = (
+    ValueStateDescriptor("n", Types.LONG()),
+    ListStateDescriptor("l", Types.STRING()),
+    MapStateDescriptor("m", Types.INT(), Types.TUPLE([Types.STRING(), Types.DOUBLE()])),
+    ValueStateDescriptor("any"),
+)
+
+
+@settings(deadline=None, max_examples=50)
+@given(rows)
+def the_rows_of_an_epoch_come_back_as_they_were(content: list[tuple[Any, ...]]):
+    codec = codec_of(*DESCRIPTORS)
+    given_rows = [[2, *slots] for slots in content]
+    stored = codec.encode_many(range(len(content)), given_rows, WHERE)
+    assert codec.decode_many(stored, 1) == [[1, *slots] for slots in content]
+    assert [codec.decode(codec.encode(row), 1) for row in given_rows] == [[1, *slots] for slots in content]
+
+
+@settings(deadline=None, max_examples=30)
+@given(rows)
+def the_rows_of_states_that_are_declared_late_or_not_at_all_are_kept(content: list[tuple[Any, ...]]):
+    first = codec_of(*DESCRIPTORS)
+    stored = first.encode_many(range(len(content)), [[0, *slots] for slots in content], WHERE)
+    later = RowCodec(first.snapshot())
+    raw = later.decode_many(stored, 0)
+    assert later.decode_many(later.encode_many(range(len(raw)), raw, WHERE), 0) == raw
+    for position, descriptor in enumerate(DESCRIPTORS):
+        column = Column.of(descriptor)
+        assert later.register(column, WHERE) == position
+        for row, slots in zip(raw, content, strict=True):
+            assert slots[position] is None or column.restored(row[position + 1]) == slots[position]
+    assert later.decode_many(stored, 0) == [[0, *slots] for slots in content]
+
+
+def a_column_that_is_added_later_is_empty_in_older_rows():
+    codec = codec_of(DESCRIPTORS[0])
+    one, many = codec.encode([0, 5]), codec.encode_many(["a", "b"], [[0, 5], [0, 6]], WHERE)
+    assert codec.register(Column.of(DESCRIPTORS[1]), WHERE) == 1
+    assert codec.register(Column.of(DESCRIPTORS[0]), WHERE) == 0
+    assert codec.decode(one, 1) == [1, 5, None]
+    assert codec.decode_many(many, 1) == [[1, 5, None], [1, 6, None]]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        ValueStateDescriptor("n", Types.STRING()),
+        ValueStateDescriptor("n"),
+        ListStateDescriptor("n", Types.LONG()),
+        ReducingStateDescriptor("n", max, Types.LONG()),
+    ],
+    ids=repr,
+)
+def a_state_declared_with_another_type_or_kind_is_refused_with_the_remedy(other: Any):
+    stored = codec_of(ValueStateDescriptor("n", Types.LONG())).snapshot()
+    codec = RowCodec(msgspec.json.decode(msgspec.json.encode(stored)))
+    codec.register(Column.of(ValueStateDescriptor("n", Types.LONG())), WHERE)
+    with pytest.raises(IncompatibleState, match=r"state 'n' of 'count'.*was stored as a value state of LONG.*declared as"):
+        codec.register(Column.of(other), WHERE)
+
+
+def an_epoch_that_only_deletes_has_no_rows_to_store():
+    codec = codec_of(ValueStateDescriptor("v", Types.BIG_DEC()))
+    assert codec.decode_many(codec.encode_many([], [], WHERE), 0) == []
