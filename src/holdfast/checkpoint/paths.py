@@ -3,8 +3,6 @@
     <storage uri>/<job directory>/
         log/00000000000000000017                       one position of the checkpoint log
         state/0000000003-00000000000000000018-<operator>-<subtask>-<attempt>.<kind>
-        outbox/<operator>/0000000003-00000000000000000018-<subtask>-<attempt>
-                                                       what a sink prepared in an epoch; its committer deletes it
         check/<time>-<attempt>                         by which a storage is tried out; gone at once
 
 A state file's name carries the generation of the driver and the epoch in which it was begun, so that what a dead
@@ -24,7 +22,6 @@ __all__ = ["JobPaths", "StateFileName", "new_attempt", "safe_name"]
 _LONGEST = 80
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]+")
 _STATE_FILE = re.compile(r"(\d{10})-(\d{20})-(.+)-(\d{5})-([0-9a-z]+)\.([a-z]+)")
-_OUTBOX_FILE = re.compile(r"(\d{10})-(\d{20})-\d{5}-[0-9a-z]+")
 _PROBE = re.compile(r"(\d{15})-[0-9a-f]{32}")
 _LOG_ENTRY = re.compile(r"\d{20}")
 PART_SUFFIX = ".part"
@@ -89,20 +86,6 @@ class JobPaths:
     def probe_prefix(self) -> str:
         """Under which the objects are by which a storage is tried out."""
         return f"{self.directory}/check/"
-
-    def outbox_prefix(self, uid: str) -> str:
-        """Under which a sink keeps what it must be able to write again until it is committed."""
-        return f"{self.directory}/outbox/{safe_name(uid)}/"
-
-    def outbox_file(self, generation: int, epoch: int, uid: str, subtask: int, attempt: str) -> str:
-        """A new file of a sink's outbox; ``attempt`` is unique to this attempt."""
-        return f"{self.outbox_prefix(uid)}{generation:010d}-{epoch:020d}-{subtask:05d}-{attempt}"
-
-    def parse_outbox_file(self, path: str, uid: str) -> tuple[int, int] | None:
-        """Generation and epoch of an outbox file (or of its unfinished part file); None if it is none."""
-        name = self._name_in(self.outbox_prefix(uid), path)
-        match = _OUTBOX_FILE.fullmatch(name) if name else None
-        return (int(match.group(1)), int(match.group(2))) if match else None
 
     def probe(self, now_ms: int) -> str:
         """A new object to try a storage out."""

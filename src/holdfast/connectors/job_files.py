@@ -21,7 +21,7 @@ class JobFiles:
     def __init__(self, job: JobInfo, kind: str, uid: str) -> None:
         if job.storage_uri is None:
             raise ValueError(f"job {job.job_name} keeps no checkpoints, so it has no place for files")
-        self._storage = Storage.open(job.storage_uri)
+        self._storage = Storage.open(job.storage_uri, job.storage_config)
         self._prefix = f"{JobPaths.of(job.job_name).directory}/{kind}/{safe_name(uid)}/"
 
     def put(self, name: str, data: bytes) -> None:

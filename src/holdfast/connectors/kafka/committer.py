@@ -19,11 +19,11 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from holdfast.checkpoint.paths import JobPaths
-from holdfast.checkpoint.storage import NotFound, Storage
+from holdfast.checkpoint.storage import NotFound
 from holdfast.connectors.base import Committable, JobInfo
+from holdfast.connectors.job_files import JobFiles
 from holdfast.connectors.kafka.committable import SLOTS, KafkaCommittable, TransactionalId, id_prefix
-from holdfast.connectors.kafka.outgoing import read_outbox
+from holdfast.connectors.kafka.outgoing import outbox_epoch, read_outbox
 from holdfast.connectors.kafka.producers import TransactionalProducer
 from holdfast.connectors.kafka.tokens import Token, create_token_topic, read_tokens, token_topic
 from holdfast.connectors.kafka.transactions import Outcome, TransactionClient, TransactionState
@@ -50,8 +50,7 @@ class KafkaCommitter:
         self._prefix = sink.transactional_id_prefix
         self._closed = threading.Event()
         self._client = TransactionClient(sink.properties, cancelled=self._closed.is_set)
-        self._storage = None if job.storage_uri is None else Storage.open(job.storage_uri, job.storage_config)
-        self._paths = JobPaths.of(job.job_name)
+        self._files = None if job.storage_uri is None else JobFiles(job, "sinks", uid)
         self._background = ThreadPoolExecutor(max_workers=1, thread_name_prefix="kafka-committer")
         self._cleaning: Future[None] | None = None
         self._known: set[str] = set()
@@ -119,14 +118,14 @@ class KafkaCommitter:
             if token is not None and token.id == committable.token:
                 _logger.info("%s: %s had been committed", self._where, what)
                 return
-            if committable.outbox is None or self._storage is None:
+            if committable.outbox is None or self._files is None:
                 raise HoldfastError(
                     f"{self._where}: the transaction of {what} was lost before it was committed, and without checkpoint storage "
                     "there is no copy of it"
                 )
-            where = self._storage.locate(committable.outbox)
+            where = self._files.locate(committable.outbox)
             try:
-                data = self._storage.get(committable.outbox)
+                data = self._files.get(committable.outbox)
             except NotFound as error:
                 if token is not None and (token.generation, token.epoch) > (committable.generation, committable.epoch):
                     _logger.info("%s: %s had been committed; a later epoch was, too", self._where, what)
@@ -173,8 +172,8 @@ class KafkaCommitter:
                 if old or (parsed.generation == self._job.generation and parsed.slot == epoch % SLOTS):
                     dead.append(name)
             self._client.fence(dead)
-            if self._storage is not None:
-                self._storage.delete([c.outbox for c in committed if c.outbox is not None])
+            if self._files is not None:
+                self._files.delete([c.outbox for c in committed if c.outbox is not None])
             if epoch - self._swept >= _SWEEP_EPOCHS:
                 self._swept = epoch
                 self._empty_outbox(lambda g, e: g < self._job.generation or (g == self._job.generation and e <= epoch))
@@ -182,11 +181,6 @@ class KafkaCommitter:
             _logger.warning("%s: cleaning up after a commit failed: %s", self._where, error)
 
     def _empty_outbox(self, old: Callable[[int, int], bool]) -> None:
-        if self._storage is None:
-            return
-        doomed = []
-        for path in self._storage.list(self._paths.outbox_prefix(self._uid)):
-            parsed = self._paths.parse_outbox_file(path, self._uid)
-            if parsed is not None and old(*parsed):
-                doomed.append(path)
-        self._storage.delete(doomed)
+        if self._files is not None:
+            epochs = {name: outbox_epoch(name) for name in self._files.names()}
+            self._files.delete([name for name, epoch in epochs.items() if epoch is not None and old(*epoch)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,11 +12,27 @@ import zstandard
 
 from holdfast.errors import CorruptFile
 
-__all__ = ["OutboxFile", "Outgoing", "read_outbox"]
+__all__ = ["OutboxFile", "Outgoing", "outbox_epoch", "outbox_name", "read_outbox"]
 
 _MAGIC = b"HFKO\x01"
 """Holdfast, Kafka, outbox; version 1."""
 _DIGEST = 8
+_NAME = re.compile(r"(\d{10})-(\d{20})-\d{5}-[0-9a-f]+\.outbox(?:\..+)?")
+
+
+def outbox_name(generation: int, epoch: int, subtask: int, token: str) -> str:
+    """The name of the file for what one writer prepares in one epoch."""
+    return f"{generation:010d}-{epoch:020d}-{subtask:05d}-{token}.outbox"
+
+
+def outbox_epoch(name: str) -> tuple[int, int] | None:
+    """Generation and epoch of such a file, finished or not; None if it is none.
+
+    >>> outbox_epoch(outbox_name(3, 17, 0, "c0ffee"))
+    (3, 17)
+    """
+    match = _NAME.fullmatch(name)
+    return (int(match.group(1)), int(match.group(2))) if match else None
 
 
 class Outgoing(msgspec.Struct, array_like=True):

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from holdfast.checkpoint.paths import JobPaths, new_attempt
-from holdfast.checkpoint.storage import Storage
+from holdfast.checkpoint.paths import new_attempt
 from holdfast.connectors.base import WriterContext
+from holdfast.connectors.job_files import JobFiles
 from holdfast.connectors.kafka.committable import SLOTS, KafkaCommittable, TransactionalId
-from holdfast.connectors.kafka.outgoing import OutboxFile
+from holdfast.connectors.kafka.outgoing import OutboxFile, outbox_name
 from holdfast.connectors.kafka.producers import RecordProducer, TransactionalProducer
 from holdfast.connectors.kafka.tokens import Token, token_topic
 from holdfast.connectors.kafka.transactions import TransactionClient
@@ -75,9 +75,7 @@ class TransactionalWriter:
         self._next: tuple[int, Future[TransactionalProducer]] | None = None
         self._background = ThreadPoolExecutor(max_workers=2, thread_name_prefix="kafka-sink")
         self._token_topic = token_topic(sink.transactional_id_prefix)
-        uri = context.job.storage_uri
-        self._storage = None if uri is None else Storage.open(uri, context.job.storage_config)
-        self._paths = JobPaths.of(context.job.job_name)
+        self._files = None if context.job.storage_uri is None else JobFiles(context.job, "sinks", context.uid)
         self._epoch = self._completed = -1
         self._open: TransactionalProducer | None = None
         self._outbox = OutboxFile()
@@ -98,7 +96,7 @@ class TransactionalWriter:
             self._open = self._take_producer()
             self._open.open()
         self._open.send(batch)
-        if self._storage is not None:
+        if self._files is not None:
             self._outbox.add(batch)
 
     def prepare_commit(self) -> list[Any]:
@@ -109,10 +107,10 @@ class TransactionalWriter:
         context, job = self._context, self._context.job
         token = Token(job.generation, self._epoch, new_attempt())
         producer.send(token.record(self._token_topic, context.uid, context.subtask))
-        path: str | None = None
-        if self._storage is not None:
-            path = self._paths.outbox_file(job.generation, self._epoch, context.uid, context.subtask, token.id)
-            copy = self._background.submit(self._storage.put, path, self._outbox.finish())
+        name: str | None = None
+        if self._files is not None:
+            name = outbox_name(job.generation, self._epoch, context.subtask, token.id)
+            copy = self._background.submit(self._files.put, name, self._outbox.finish())
             transaction = producer.prepare(self._epoch)
             copy.result()
         else:
@@ -120,7 +118,7 @@ class TransactionalWriter:
         self._open = None
         self._prepare_next()
         return [
-            KafkaCommittable(transaction, job.generation, self._epoch, context.subtask, token.id, path).encode()
+            KafkaCommittable(transaction, job.generation, self._epoch, context.subtask, token.id, name).encode()
         ]
 
     def abort_epoch(self) -> None:

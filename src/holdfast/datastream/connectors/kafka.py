@@ -1,0 +1,311 @@
+"""Kafka topics as source and sink: PyFlink's builders, on confluent-kafka, without a jar."""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from holdfast.common.serialization import DeserializationSchema, SerializationSchema
+from holdfast.connectors.delivery import DeliveryGuarantee
+from holdfast.connectors.kafka import sink as _sink
+from holdfast.connectors.kafka import source as _source
+from holdfast.connectors.kafka.offsets import KafkaOffsetResetStrategy, KafkaOffsetsInitializer, KafkaTopicPartition
+from holdfast.connectors.kafka.serializer import RecordSerializer
+from holdfast.errors import ConfigurationError
+
+__all__ = [
+    "KafkaOffsetResetStrategy",
+    "KafkaOffsetsInitializer",
+    "KafkaRecordSerializationSchema",
+    "KafkaRecordSerializationSchemaBuilder",
+    "KafkaSink",
+    "KafkaSinkBuilder",
+    "KafkaSource",
+    "KafkaSourceBuilder",
+    "KafkaTopicPartition",
+    "KafkaTopicSelector",
+]
+
+
+class KafkaSource(_source.KafkaSource):
+    """The values of Kafka records, partition by partition, exactly once; made by its `builder`."""
+
+    @staticmethod
+    def builder() -> KafkaSourceBuilder:
+        """A builder.
+
+        >>> source = (
+        ...     KafkaSource.builder()
+        ...     .set_bootstrap_servers("localhost:9092")
+        ...     .set_topics("payments")
+        ...     .set_starting_offsets("earliest")
+        ...     .build()
+        ... )
+        >>> source.topics
+        ('payments',)
+        """
+        return KafkaSourceBuilder()
+
+
+class KafkaSourceBuilder:
+    """Builds a `KafkaSource`. Servers and one of topics, topic pattern and partitions must be set."""
+
+    def __init__(self) -> None:
+        self._properties: dict[str, Any] = {}
+        self._topics: tuple[str, ...] = ()
+        self._pattern: re.Pattern[str] | None = None
+        self._partitions: frozenset[KafkaTopicPartition] | None = None
+        self._starting = KafkaOffsetsInitializer.earliest()
+        self._stopping: KafkaOffsetsInitializer | None = None
+        self._bounded = False
+        self._deserializer: Any = None
+
+    def set_bootstrap_servers(self, bootstrap_servers: str) -> KafkaSourceBuilder:
+        """The brokers to begin with, ``host:port`` separated by commas."""
+        return self.set_property("bootstrap.servers", bootstrap_servers)
+
+    def set_group_id(self, group_id: str) -> KafkaSourceBuilder:
+        """The consumer group whose offsets are committed with each checkpoint, for those who watch the lag."""
+        return self.set_property("group.id", group_id)
+
+    def set_topics(self, *topics: str | Sequence[str]) -> KafkaSourceBuilder:
+        """The topics to read, by name."""
+        names = [n for t in topics for n in ([t] if isinstance(t, str) else t)]
+        self._choose("topics")
+        self._topics = tuple(dict.fromkeys(names))
+        return self
+
+    def set_topic_pattern(self, topic_pattern: str | re.Pattern[str]) -> KafkaSourceBuilder:
+        """Read all topics whose whole name matches; those that appear later, too."""
+        self._choose("a topic pattern")
+        try:
+            self._pattern = re.compile(topic_pattern)
+        except re.error as error:
+            raise ConfigurationError(f"the topic pattern {topic_pattern!r} is no regular expression: {error}") from None
+        return self
+
+    def set_partitions(self, partitions: Iterable[KafkaTopicPartition]) -> KafkaSourceBuilder:
+        """Read exactly these partitions."""
+        self._choose("partitions")
+        self._partitions = frozenset(partitions)
+        self._topics = tuple(sorted({p.topic for p in self._partitions}))
+        return self
+
+    def set_starting_offsets(self, starting_offsets_initializer: KafkaOffsetsInitializer | str) -> KafkaSourceBuilder:
+        """Where a job without a checkpoint begins: an initializer, or ``"earliest"``, ``"latest"``, ``"committed"``."""
+        self._starting = KafkaOffsetsInitializer.of(starting_offsets_initializer)
+        return self
+
+    def set_unbounded(self, stopping_offsets_initializer: KafkaOffsetsInitializer | str) -> KafkaSourceBuilder:
+        """Stop at these offsets, in a job that is planned as unbounded."""
+        self._stopping = KafkaOffsetsInitializer.of(stopping_offsets_initializer)
+        self._bounded = False
+        return self
+
+    def set_bounded(self, stopping_offsets_initializer: KafkaOffsetsInitializer | str) -> KafkaSourceBuilder:
+        """Stop at these offsets: the source is bounded."""
+        self._stopping = KafkaOffsetsInitializer.of(stopping_offsets_initializer)
+        self._bounded = True
+        return self
+
+    def set_value_only_deserializer(
+        self, deserialization_schema: DeserializationSchema | Callable[[bytes], Any]
+    ) -> KafkaSourceBuilder:
+        """How values become records: a schema, or a callable from bytes to the record; strings if not set."""
+        if not callable(deserialization_schema) and not callable(getattr(deserialization_schema, "deserialize", None)):
+            raise ConfigurationError(
+                f"a deserializer is a DeserializationSchema or a callable, not {type(deserialization_schema).__name__}"
+            )
+        self._deserializer = deserialization_schema
+        return self
+
+    def set_client_id_prefix(self, prefix: str) -> KafkaSourceBuilder:
+        """How the clients call themselves to the brokers."""
+        return self.set_property("client.id", prefix)
+
+    def set_property(self, key: str, value: Any) -> KafkaSourceBuilder:
+        """A client property: a consumer's, ``partition.discovery.interval.ms`` or ``commit.offsets.on.checkpoint``."""
+        self._properties[key] = value
+        return self
+
+    def set_properties(self, props: Mapping[str, Any]) -> KafkaSourceBuilder:
+        """Several client properties."""
+        self._properties.update(props)
+        return self
+
+    def build(self) -> KafkaSource:
+        """The source.
+
+        Raises:
+            ConfigurationError: something is missing, or a property is unknown.
+        """
+        if not self._properties.get("bootstrap.servers"):
+            raise ConfigurationError("a KafkaSource needs set_bootstrap_servers(...)")
+        if not self._topics and self._pattern is None:
+            raise ConfigurationError(
+                "a KafkaSource needs one of set_topics(...), set_topic_pattern(...) and set_partitions(...)"
+            )
+        return KafkaSource(
+            dict(self._properties), self._topics, self._pattern, self._partitions, self._starting, self._stopping, self._bounded,
+            self._deserializer,
+        )  # fmt: skip
+
+    def _choose(self, what: str) -> None:
+        if self._topics or self._pattern is not None:
+            raise ConfigurationError(
+                f"a KafkaSource reads topics, a topic pattern or partitions: {what} cannot be set beside what is set already"
+            )
+
+
+class KafkaTopicSelector(ABC):
+    """Chooses the topic of each record."""
+
+    @abstractmethod
+    def apply(self, data: Any) -> str:
+        """The topic that the record goes to."""
+
+
+class KafkaRecordSerializationSchema(RecordSerializer):
+    """How a record is written: topic, key, value, headers; made by its `builder`."""
+
+    @staticmethod
+    def builder() -> KafkaRecordSerializationSchemaBuilder:
+        """A builder."""
+        return KafkaRecordSerializationSchemaBuilder()
+
+
+class KafkaRecordSerializationSchemaBuilder:
+    """Builds a `KafkaRecordSerializationSchema`. A topic or a topic selector must be set."""
+
+    def __init__(self) -> None:
+        self._topic: str | Callable[[Any], str] | None = None
+        self._key: Any = None
+        self._value: Any = None
+        self._headers: Callable[[Any], Any] | None = None
+
+    def set_topic(self, topic: str) -> KafkaRecordSerializationSchemaBuilder:
+        """The topic of all records."""
+        return self._set_topic(topic)
+
+    def set_topic_selector(
+        self, topic_selector: Callable[[Any], str] | KafkaTopicSelector
+    ) -> KafkaRecordSerializationSchemaBuilder:
+        """Chooses each record's topic: a callable or a `KafkaTopicSelector`."""
+        selector = topic_selector.apply if isinstance(topic_selector, KafkaTopicSelector) else topic_selector
+        if not callable(selector):
+            raise ConfigurationError(f"a topic selector is a callable, not {type(topic_selector).__name__}")
+        return self._set_topic(selector)
+
+    def set_key_serialization_schema(
+        self, key_serialization_schema: SerializationSchema | Callable[[Any], Any]
+    ) -> KafkaRecordSerializationSchemaBuilder:
+        """From the record to its key: a schema, or a callable that gives bytes or str. Equal keys, same partition."""
+        self._key = _checked(key_serialization_schema)
+        return self
+
+    def set_value_serialization_schema(
+        self, value_serialization_schema: SerializationSchema | Callable[[Any], Any]
+    ) -> KafkaRecordSerializationSchemaBuilder:
+        """From the record to its value: a schema, or a callable that gives bytes or str. str and bytes need none."""
+        self._value = _checked(value_serialization_schema)
+        return self
+
+    def set_header_provider(
+        self, header_provider: Callable[[Any], Mapping[str, Any] | Sequence[tuple[str, Any]]]
+    ) -> KafkaRecordSerializationSchemaBuilder:
+        """From the record to its headers: a mapping or pairs of a name and str or bytes."""
+        self._headers = header_provider
+        return self
+
+    def build(self) -> KafkaRecordSerializationSchema:
+        """The serializer.
+
+        Raises:
+            ConfigurationError: neither topic nor topic selector is set.
+        """
+        if self._topic is None:
+            raise ConfigurationError("a Kafka record serializer needs set_topic(...) or set_topic_selector(...)")
+        return KafkaRecordSerializationSchema(self._topic, self._value, self._key, self._headers)
+
+    def _set_topic(self, topic: str | Callable[[Any], str]) -> KafkaRecordSerializationSchemaBuilder:
+        if self._topic is not None:
+            raise ConfigurationError("the topic is set already; set either a topic or a topic selector, once")
+        if not topic:
+            raise ConfigurationError("the topic's name is empty")
+        self._topic = topic
+        return self
+
+
+class KafkaSink(_sink.KafkaSink):
+    """Writes records to Kafka; made by its `builder`."""
+
+    @staticmethod
+    def builder() -> KafkaSinkBuilder:
+        """A builder."""
+        return KafkaSinkBuilder()
+
+
+class KafkaSinkBuilder:
+    """Builds a `KafkaSink`. Servers and a record serializer must be set."""
+
+    def __init__(self) -> None:
+        self._properties: dict[str, Any] = {}
+        self._serializer: RecordSerializer | None = None
+        self._guarantee = DeliveryGuarantee.NONE
+        self._prefix = ""
+
+    def set_bootstrap_servers(self, bootstrap_servers: str) -> KafkaSinkBuilder:
+        """The brokers to begin with, ``host:port`` separated by commas."""
+        return self.set_property("bootstrap.servers", bootstrap_servers)
+
+    def set_delivery_guarantee(self, delivery_guarantee: DeliveryGuarantee) -> KafkaSinkBuilder:
+        """What is promised; nothing by default, as in Flink."""
+        if not isinstance(delivery_guarantee, DeliveryGuarantee):
+            raise ConfigurationError(f"a delivery guarantee is a DeliveryGuarantee, not {delivery_guarantee!r}")
+        self._guarantee = delivery_guarantee
+        return self
+
+    def set_transactional_id_prefix(self, transactional_id_prefix: str) -> KafkaSinkBuilder:
+        """For exactly-once: a name of this sink's own, the same at every start."""
+        self._prefix = transactional_id_prefix
+        return self
+
+    def set_record_serializer(self, record_serializer: RecordSerializer) -> KafkaSinkBuilder:
+        """How records are written."""
+        if not isinstance(record_serializer, RecordSerializer):
+            raise ConfigurationError(
+                "a record serializer is made by KafkaRecordSerializationSchema.builder(), not "
+                f"{type(record_serializer).__name__}"
+            )
+        self._serializer = record_serializer
+        return self
+
+    def set_property(self, key: str, value: Any) -> KafkaSinkBuilder:
+        """A producer's client property."""
+        self._properties[key] = value
+        return self
+
+    def set_properties(self, props: Mapping[str, Any]) -> KafkaSinkBuilder:
+        """Several client properties."""
+        self._properties.update(props)
+        return self
+
+    def build(self) -> KafkaSink:
+        """The sink.
+
+        Raises:
+            ConfigurationError: something is missing, or a property is unknown.
+        """
+        if not self._properties.get("bootstrap.servers"):
+            raise ConfigurationError("a KafkaSink needs set_bootstrap_servers(...)")
+        if self._serializer is None:
+            raise ConfigurationError("a KafkaSink needs set_record_serializer(...)")
+        return KafkaSink(dict(self._properties), self._serializer, self._guarantee, self._prefix)
+
+
+def _checked(schema: Any) -> Any:
+    if not callable(schema) and not callable(getattr(schema, "serialize", None)):
+        raise ConfigurationError(f"a serialization schema is a SerializationSchema or a callable, not {type(schema).__name__}")
+    return schema

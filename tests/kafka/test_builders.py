@@ -1,0 +1,169 @@
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+
+from holdfast.common.serialization import SimpleStringSchema
+from holdfast.connectors.base import Sink, Source
+from holdfast.connectors.kafka.config import consumer_properties, producer_properties, protocol_properties
+from holdfast.connectors.kafka.offsets import KafkaOffsetsInitializer
+from holdfast.connectors.kafka.outgoing import OutboxFile, Outgoing, read_outbox
+from holdfast.datastream.connectors.base import DeliveryGuarantee
+from holdfast.datastream.connectors.kafka import (
+    KafkaRecordSerializationSchema,
+    KafkaSink,
+    KafkaSource,
+    KafkaTopicPartition,
+    KafkaTopicSelector,
+)
+from holdfast.errors import ConfigurationError, CorruptFile, UserCodeError
+
+
+def builder() -> Any:
+    return KafkaSource.builder().set_bootstrap_servers("localhost:9092")
+
+
+def a_source_needs_no_more_than_servers_and_topics() -> None:
+    source = builder().set_topics("a", "b").build()
+    assert (source.topics, source.bounded, source.deserializer) == (("a", "b"), False, None)
+    assert source.starting_offsets == KafkaOffsetsInitializer.earliest()
+    assert isinstance(source, Source)
+    assert pickle.loads(pickle.dumps(source)) == source
+
+
+def the_offsets_may_be_given_by_name() -> None:
+    assert builder().set_topics("a").set_starting_offsets("latest").build().starting_offsets == KafkaOffsetsInitializer.latest()
+    bounded = builder().set_topics("a").set_bounded("latest").build()
+    assert (bounded.bounded, bounded.stopping_offsets) == (True, KafkaOffsetsInitializer.latest())
+    with pytest.raises(ConfigurationError, match="unknown offsets 'oldest'"):
+        builder().set_starting_offsets("oldest")
+
+
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: KafkaSource.builder().set_topics("a").build(), "set_bootstrap_servers"),
+        (lambda: builder().build(), "set_topics"),
+        (lambda: builder().set_topics("a").set_topic_pattern("b"), "cannot be set beside"),
+        (lambda: builder().set_topic_pattern("("), "no regular expression"),
+        (lambda: builder().set_topics("a").set_property("fetch.sizes", "1").build(), "fetch.sizes"),
+        (lambda: builder().set_topics("a").set_property("enable.auto.commit", "true").build(), "part of the checkpoint"),
+        (lambda: builder().set_topics("a").set_property("isolation.level", "x").build(), "isolation.level"),
+        (lambda: builder().set_topics("a").set_property("auto.offset.reset", "x").build(), "auto.offset.reset"),
+        (lambda: builder().set_topics("a").set_property("partition.discovery.interval.ms", "x").build(), "milliseconds"),
+        (lambda: builder().set_value_only_deserializer(5), "not int"),
+        (lambda: KafkaRecordSerializationSchema.builder().build(), "set_topic"),
+        (lambda: KafkaRecordSerializationSchema.builder().set_topic("a").set_topic("b"), "set already"),
+        (lambda: KafkaSink.builder().set_bootstrap_servers("b").build(), "set_record_serializer"),
+        (lambda: KafkaSink.builder().set_record_serializer(SimpleStringSchema()), "KafkaRecordSerializationSchema.builder"),
+        (lambda: KafkaSink.builder().set_delivery_guarantee("exactly"), "DeliveryGuarantee"),
+    ],
+)
+def test_what_cannot_work_is_refused_by_the_builder(make: Any, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        make()
+
+
+def a_sink_is_built_as_in_pyflink() -> None:
+    class ByLength(KafkaTopicSelector):
+        def apply(self, data: Any) -> str:
+            return f"topic-{len(data)}"
+
+    serializer = (
+        KafkaRecordSerializationSchema.builder()
+        .set_topic_selector(ByLength())
+        .set_key_serialization_schema(lambda v: v[:1])
+        .set_value_serialization_schema(SimpleStringSchema())
+        .set_header_provider(lambda v: {"length": str(len(v))})
+        .build()
+    )
+    sink = (
+        KafkaSink.builder()
+        .set_bootstrap_servers("localhost:9092")
+        .set_record_serializer(serializer)
+        .set_delivery_guarantee(DeliveryGuarantee.EXACTLY_ONCE)
+        .set_transactional_id_prefix("p")
+        .build()
+    )
+    assert isinstance(sink, Sink)
+    out = serializer.serialize(["ab", "c"], [1, 2], "u")
+    assert out == Outgoing(
+        ["topic-2", "topic-1"], [b"ab", b"c"], [b"a", b"c"], [1, 2], [[("length", b"2")], [("length", b"1")]]
+    )
+
+
+def a_record_without_a_schema_must_be_text_or_bytes() -> None:
+    serializer = KafkaRecordSerializationSchema.builder().set_topic("t").build()
+    assert serializer.serialize(["é", b"x", None], None, "u").values == ["é".encode(), b"x", None]
+    with pytest.raises(UserCodeError, match="must be str or bytes, not dict") as caught:
+        serializer.serialize(["fine", {"a": 1}], None, "sink-1")
+    assert (caught.value.record, caught.value.uid) == ("{'a': 1}", "sink-1")
+
+
+def an_outbox_file_gives_back_what_was_put_in() -> None:
+    batches = [
+        Outgoing("t", [b"a", None], [b"k", None], [1, 2], [[("h", b"v"), ("n", None)], []]),
+        Outgoing(["a", "b"], [b"", b"x" * 100_000]),
+    ]
+    file = OutboxFile()
+    for batch in batches:
+        file.add(batch)
+    data = file.finish()
+    back = list(read_outbox(data, "f"))
+    assert [b.values for b in back] == [b.values for b in batches]
+    assert [(b.topics, b.keys, b.timestamps) for b in back] == [(b.topics, b.keys, b.timestamps) for b in batches]
+    assert [tuple(h) for h in back[0].headers[0]] == [("h", b"v"), ("n", None)]  # type: ignore[index]
+    assert list(read_outbox(OutboxFile().finish(), "f")) == []
+    for damaged in (data[:-1], data[:20] + b"x" + data[21:], b"", b"something else entirely"):
+        with pytest.raises(CorruptFile):
+            list(read_outbox(damaged, "f"))
+
+
+def an_outbox_file_of_version_1_can_be_read() -> None:
+    golden = bytes.fromhex(GOLDEN_OUTBOX)
+    (batch,) = read_outbox(golden, "golden")
+    assert batch == Outgoing("alerts", [b"value-1", b"value-2"], [b"k1", None], [5, 6])
+
+
+GOLDEN_OUTBOX = "48464b4f0128b52ffd00484901000000002595a6616c6572747392c40776616c75652d31c40776616c75652d3292c4026b31c0920506c09573d97f910bdcd1"
+
+
+def the_properties_of_java_programs_are_understood() -> None:
+    java = {
+        "bootstrap.servers": "a:1, b:2",
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.jaas.config": 'org.apache.kafka.common.security.scram.ScramLoginModule required username="me" password="it\'s";',
+        "ssl.ca.location": "/ca.pem",
+        "ssl.endpoint.identification.algorithm": "",
+        "fetch.max.wait.ms": "100",
+        "key.deserializer": "org.apache.kafka.common.serialization.StringDeserializer",
+        "enable.auto.commit": "false",
+    }
+    consumer = consumer_properties(java)
+    assert (consumer["sasl.username"], consumer["sasl.password"], consumer["fetch.wait.max.ms"]) == ("me", "it's", "100")
+    assert "key.deserializer" not in consumer
+    assert consumer["enable.auto.commit"] is False
+    assert producer_properties({"max.request.size": 5, "buffer.memory": 1 << 20})["queue.buffering.max.kbytes"] == 1024
+    assert protocol_properties(java) == {
+        "bootstrap_servers": ["a:1", "b:2"],
+        "security_protocol": "SASL_SSL",
+        "sasl_mechanism": "SCRAM-SHA-512",
+        "sasl_plain_username": "me",
+        "sasl_plain_password": "it's",
+        "ssl_cafile": "/ca.pem",
+        "ssl_check_hostname": False,
+    }
+    with pytest.raises(ConfigurationError, match="PEM"):
+        consumer_properties({"ssl.truststore.location": "/x.jks"})
+    with pytest.raises(ConfigurationError, match="OAUTHBEARER"):
+        protocol_properties({"sasl.mechanism": "OAUTHBEARER"})
+
+
+def a_source_of_given_partitions_reads_their_topics() -> None:
+    source = builder().set_partitions({KafkaTopicPartition("a", 1), KafkaTopicPartition("b", 0)}).build()
+    assert source.topics == ("a", "b")
