@@ -280,3 +280,26 @@ def test_two_jobs_in_one_storage_do_not_meet(storage, paths):
     _, other = new_driver(storage, type(paths).of("another job"))
     assert other.generation == 1
     complete(first)
+
+
+@pytest.mark.parametrize("calls", [1, 2, 5, 10, 20, 21, 22, 23, 24, 25])
+def test_a_driver_that_takes_over_slowly_from_a_fast_one_finds_nothing_damaged(memory, paths, calls):
+    """The old driver goes on, and cleans up, in the middle of so many of the new one's reads."""
+    old, _ = new_driver(quick(memory), paths, retained=1)
+    complete(old)
+    retention = Retention(quick(memory), paths, old)
+    count = [0]
+
+    def meanwhile(method, path):
+        count[0] += 1
+        if count[0] % calls == 0 and count[0] < 400 and old.still_mine():
+            for _ in range(40):
+                complete(old)
+                retention.collect()
+        return None
+
+    new, taken = new_driver(quick(FaultyStorage(memory, meanwhile)), paths)
+    assert taken.restored == old.owned.retained[0]
+    with pytest.raises(Fenced):
+        complete(old)
+    complete(new)

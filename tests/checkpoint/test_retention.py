@@ -27,9 +27,7 @@ class Job:
 
     def file(self, epoch=None, generation=None, kind="delta"):
         owned = self.log.owned
-        path = self.paths.state_file(
-            generation or owned.generation, epoch or owned.next_id, "op", 0, new_attempt(), kind
-        )
+        path = self.paths.state_file(generation or owned.generation, epoch or owned.next_id, "op", 0, new_attempt(), kind)
         return write_file(self.storage, path, b"state")
 
     def epoch(self, output=False):

@@ -315,9 +315,7 @@ def relay(s3_server, s3_config):
 @pytest.mark.parametrize("faults", [["503", "503"], ["lost"], ["hang"], ["lost", "503", "lost"]])
 def test_put_new_on_s3_survives_503s_time_outs_and_lost_answers(relay, faults, tmp_path):
     handler, config = relay
-    storage = Storage(
-        S3Store("checkpoints", tmp_path.name, config, timeout_s=0.5), RetryPolicy(budget=20, first_delay=0.01)
-    )
+    storage = Storage(S3Store("checkpoints", tmp_path.name, config, timeout_s=0.5), RetryPolicy(budget=20, first_delay=0.01))
     handler.faults[:] = faults
     storage.put_new("log/1", b"mine")
     assert storage.get("log/1") == b"mine"
@@ -329,9 +327,7 @@ def test_put_new_on_s3_survives_503s_time_outs_and_lost_answers(relay, faults, t
 @pytest.mark.parametrize("fault", ["503", "lost", "hang"])
 def test_every_call_on_s3_survives_a_fault(relay, fault, tmp_path):
     handler, config = relay
-    storage = Storage(
-        S3Store("checkpoints", tmp_path.name, config, timeout_s=0.5), RetryPolicy(budget=20, first_delay=0.01)
-    )
+    storage = Storage(S3Store("checkpoints", tmp_path.name, config, timeout_s=0.5), RetryPolicy(budget=20, first_delay=0.01))
     for call in (
         lambda: storage.put("a/b", b"x"),
         lambda: storage.get("a/b"),

@@ -24,6 +24,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from holdfast.checkpoint.metadata import (
     FORMAT_VERSION,
@@ -44,6 +45,7 @@ __all__ = ["CheckpointLog", "LogFacts", "Ownership", "TakenOver", "newest_intact
 REMEMBERED_TAKEOVERS = 1000
 """A driver that sleeps through more take-overs than this is no longer fenced by the record of its successor."""
 
+T = TypeVar("T")
 Verify = Callable[[CheckpointMetadata], None]
 """Raises CorruptFile if the checkpoint cannot be restored."""
 
@@ -294,14 +296,7 @@ class CheckpointLog:
         """Put a take-over at the log's end; returns what the log says from then on."""
         hint = self._listed_tail()
         while True:
-            tail = find_tail(self._exists, hint)
-            try:
-                facts = self._read(tail, restore_from)
-            except CorruptFile:
-                hint = find_tail(self._exists, tail)
-                if hint == tail:
-                    raise
-                continue  # not damaged: the log went on meanwhile, and what was old was deleted
+            facts = self._at_the_end(hint, lambda tail: self._read(tail, restore_from))
             record = next_takeover(facts, new_attempt(), self._now_ms())
             hint = position = facts.tail + 1
             try:
@@ -345,10 +340,20 @@ class CheckpointLog:
         putting its record, the log went on meanwhile, and the entry that had taken the position was deleted as an
         old one: then the record stands where nobody looks, and must go.
         """
-        tail = find_tail(self._exists, position)
-        if self._get(tail).generation > record.generation:
+        if self._at_the_end(position, lambda tail: self._get(tail).generation) > record.generation:
             raise self._fenced("another driver took over at the same time")
         self._storage.delete([self._paths.log_entry(position)])
+
+    def _at_the_end(self, hint: int, read: Callable[[int], T]) -> T:
+        """What ``read`` makes of the log's last position, which is searched from ``hint`` on."""
+        while True:
+            tail = find_tail(self._exists, hint)
+            try:
+                return read(tail)
+            except CorruptFile:
+                if not has_successor(self._exists, tail):
+                    raise
+                hint = tail  # not damaged: the log went on meanwhile, and what was old was deleted
 
     def _read(self, tail: int, restore_from: int | None) -> LogFacts:
         """Read the log's end: from ``tail`` down to the oldest retained checkpoint."""
