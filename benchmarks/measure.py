@@ -31,17 +31,18 @@ class Usage:
     cpu_s: dict[int, float] = field(default_factory=dict)
     peak_rss: int = 0
     names: dict[int, str] = field(default_factory=dict)
-    _known: dict[int, psutil.Process] = field(default_factory=dict)
+    processes: dict[int, psutil.Process] = field(default_factory=dict)
+    """Every process that was seen, also those that are gone."""
 
     def sample(self, root: psutil.Process) -> None:
         """Look at every process once. One whose parent has gone is still counted, if it was seen before."""
         try:
             for process in [root, *root.children(recursive=True)]:
-                self._known.setdefault(process.pid, process)
+                self.processes.setdefault(process.pid, process)
         except psutil.Error:
             pass
         rss = 0
-        for pid, process in self._known.items():
+        for pid, process in self.processes.items():
             try:
                 with process.oneshot():
                     if pid not in self.names or time.time() - process.create_time() < 2:
@@ -63,7 +64,7 @@ class Usage:
 
     def end(self) -> None:
         """Kill whatever is left of the processes that were seen."""
-        for process in self._known.values():
+        for process in self.processes.values():
             try:
                 process.kill()
             except psutil.Error:

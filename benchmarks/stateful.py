@@ -159,7 +159,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
     """Run one workload; its figures."""
-    outcome = measure(options.workload, options.data, options.backend, options.parallelism, options.set)
+    work = jobs.scratch()
+    try:
+        outcome = measure(options.workload, options.data, options.backend, options.parallelism, options.set, None, work)
+    finally:
+        jobs.tidy(work)
     return {
         "label": f"holdfast-{options.backend}",
         "workload": options.workload,
@@ -169,17 +173,15 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def measure(workload: str, data: str, backend: str, parallelism: int, extra: list[str], each: Any = None) -> jobs.Outcome:
-    """Run one workload to its end."""
+def measure(
+    workload: str, data: str, backend: str, parallelism: int, extra: list[str], each: Any, work: Path
+) -> jobs.Outcome:
+    """Run one workload to its end; checkpoints and local state go to ``work``."""
     directory = data_set(data)
-    work = jobs.scratch()
-    try:
-        env = StreamExecutionEnvironment.get_execution_environment(jobs.settings(work, backend, extra))
-        env.set_parallelism(parallelism)
-        build(env, workload, directory).sink_to(jobs.Discard())
-        return jobs.run(env, f"{workload}-{data}", each)
-    finally:
-        jobs.tidy(work)
+    env = StreamExecutionEnvironment.get_execution_environment(jobs.settings(work, backend, extra))
+    env.set_parallelism(parallelism)
+    build(env, workload, directory).sink_to(jobs.Discard())
+    return jobs.run(env, f"{workload}-{data}", each)
 
 
 def check(workload: str, data: str, got: dict[str, Any]) -> bool:

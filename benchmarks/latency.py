@@ -1,0 +1,189 @@
+"""From a record's time in Kafka's input to a read_committed reader, at a constant rate; and the duration of a lone epoch.
+
+The job keeps a count per user, sets a timer, and emits every fiftieth record with its input timestamp; Kafka to Kafka,
+exactly once. Generator, job and reader are processes of their own, on the same machine as the broker. After the load
+one record a second comes, each an epoch of its own: that is what the two stages of an epoch cost without data.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+from confluent_kafka import Consumer, KafkaException, Producer
+
+from benchmarks import jobs, kafka_jobs, measure
+from holdfast.common import Types, WatermarkStrategy
+from holdfast.datastream import CheckpointingMode, KeyedProcessFunction, MapFunction, RuntimeContext, StreamExecutionEnvironment
+from holdfast.datastream.state import ValueStateDescriptor
+from holdfast.testing.kafka import KafkaBroker
+
+EMIT_EVERY = 50
+LONE_RECORDS = 15
+
+
+class Sample(KeyedProcessFunction):
+    """Counts a user's records of a minute; emits the input timestamp of some."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.count = runtime_context.get_state(ValueStateDescriptor("count", Types.LONG()))
+
+    def process_element(self, value: dict[str, Any], ctx: Any) -> Iterator[str]:
+        count = self.count.value() or 0
+        if count == 0:
+            ctx.timer_service().register_event_time_timer(ctx.timestamp() + 60_000)
+        self.count.update(count + 1)
+        if value["number"] % EMIT_EVERY == 0:
+            yield str(ctx.timestamp())
+
+    def on_timer(self, timestamp: int, ctx: Any) -> None:
+        self.count.clear()
+
+
+class Parse(MapFunction):
+    """JSON to a dict."""
+
+    def map(self, value: str) -> Any:
+        return orjson.loads(value)
+
+
+def generate(servers: str, rate: int, seconds: float) -> None:
+    """The generator's process: ``rate`` records a second, then one a second."""
+    producer = Producer({"bootstrap.servers": servers, "linger.ms": 2})
+    number = 0
+
+    def send() -> None:
+        nonlocal number
+        producer.produce("input", json.dumps({"user_id": f"u{number * 7919 % 10_000}", "number": number}))
+        number += 1
+
+    began = time.time()
+    while (passed := time.time() - began) < seconds:
+        while number < passed * rate:
+            send()
+        producer.poll(0.002)
+    producer.flush()
+    time.sleep(3)
+    for _ in range(LONE_RECORDS):
+        time.sleep(1)
+        number -= number % EMIT_EVERY
+        send()
+        producer.flush()
+
+
+def read(servers: str, until: float, warm_up_until: float) -> None:
+    """The reader's process: prints the latencies (ms) of the records that it got after the warm-up, as JSON."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": servers,
+            "group.id": "reader",
+            "auto.offset.reset": "earliest",
+            "isolation.level": "read_committed",
+            "fetch.wait.max.ms": 5,
+        }
+    )
+    consumer.subscribe(["output"])
+    latencies = []
+    while time.time() < until:
+        for message in consumer.consume(1000, 0.01):
+            if message.error() is not None:
+                raise KafkaException(message.error())
+            now = time.time()
+            if now > warm_up_until:
+                latencies.append(now * 1000 - int(message.value()))
+    consumer.close()
+    print(json.dumps(latencies))
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The sub-command's arguments."""
+    parser.add_argument("--rate", type=int, default=20_000, help="records a second")
+    parser.add_argument("--seconds", type=float, default=45)
+    parser.add_argument("--warm-up", type=float, default=15, help="seconds whose latencies are not counted")
+    parser.add_argument("--backend", default="rocksdb", choices=("rocksdb", "hashmap"))
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
+
+
+def run(options: argparse.Namespace) -> dict[str, Any]:
+    """Run the job under load; its latencies."""
+    work = jobs.scratch()
+    children: list[subprocess.Popen[str]] = []
+    try:
+        with KafkaBroker(work / "kafka") as broker:
+            servers = broker.bootstrap_servers
+            for topic in ("input", "output"):
+                broker.create_topic(topic, partitions=kafka_jobs.PARTITIONS)
+            client, outcome = _start(servers, work, options)
+            while client.get_job_status().result().name != "RUNNING":
+                time.sleep(0.05)
+            begins = time.time()
+            loaded = begins + options.seconds
+            children.append(_child("generate", servers, str(options.rate), str(options.seconds)))
+            ends = loaded + 5
+            children.append(_child("read", servers, str(ends), str(begins + options.warm_up)))
+            said = children[1].communicate()[0]
+            children[0].wait()
+            time.sleep(1)
+            client.cancel().result()
+    finally:
+        for child in children:
+            child.kill()
+        jobs.tidy(work)
+    latencies = sorted(json.loads(said))
+    return {**_figures(outcome, latencies, begins + options.warm_up, loaded), "rate": options.rate, "label": f"holdfast-{options.backend}", "workload": "latency"}
+
+
+def _start(servers: str, work: Any, options: argparse.Namespace) -> tuple[Any, jobs.Outcome]:
+    env = StreamExecutionEnvironment.get_execution_environment(jobs.settings(work, options.backend, options.set))
+    env.set_parallelism(2)
+    env.enable_checkpointing(30_000, CheckpointingMode.EXACTLY_ONCE)
+    stream = env.from_source(
+        kafka_jobs.kafka_source(servers, "input", bounded=False), WatermarkStrategy.for_monotonous_timestamps(), "input"
+    )
+    results = stream.map(Parse()).key_by(lambda record: record["user_id"]).process(Sample())
+    results.sink_to(kafka_jobs.kafka_sink(servers, "output"))
+    return jobs.start(env, "latency")
+
+
+def _child(*arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "benchmarks.latency", *arguments]
+    environment = {**os.environ, "PYTHONPATH": measure.python_path()}
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, cwd=measure.ROOT)
+
+
+def _figures(outcome: jobs.Outcome, latencies: list[float], warm: float, loaded: float) -> dict[str, Any]:
+    def at(share: float) -> int:
+        return round(latencies[min(int(len(latencies) * share), len(latencies) - 1)])
+
+    under_load = [stats for when, stats in outcome.epochs if warm < when < loaded]
+    lone = [stats.duration_ms for when, stats in outcome.epochs if when > loaded + 1 and stats.records_in <= 1]
+    return {
+        "samples": len(latencies),
+        "p50_ms": at(0.5),
+        "p90_ms": at(0.9),
+        "p99_ms": at(0.99),
+        "max_ms": round(latencies[-1]),
+        "epoch_ms": round(statistics.median(stats.duration_ms for stats in under_load)),
+        "records_per_epoch": round(statistics.median(stats.records_in for stats in under_load)),
+        "backlog": max((sum(stats.backlog.values()) for stats in under_load), default=0),
+        "lone_epochs": len(lone),
+        "lone_epoch_ms": round(statistics.median(lone)) if lone else None,
+        "lone_epoch_min_ms": round(min(lone)) if lone else None,
+        "ok": bool(latencies),
+    }
+
+
+if __name__ == "__main__":
+    task, *arguments = sys.argv[1:]
+    if task == "generate":
+        generate(arguments[0], int(arguments[1]), float(arguments[2]))
+    else:
+        read(arguments[0], float(arguments[1]), float(arguments[2]))

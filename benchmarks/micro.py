@@ -1,0 +1,296 @@
+"""Small parts of the hot path by themselves, against ``benchmarks/baseline.json``. Prints ratios; never fails on time.
+
+A part is run until its thread has had the processor for a tenth of a second, seven times; the median counts. Times are scaled by a loop of plain
+Python that is measured in between, so that a baseline from another machine says something: 1.00 is "as in the baseline".
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from holdfast.common import Types
+from holdfast.datastream.state import ListStateDescriptor, ValueStateDescriptor
+from holdfast.runtime.frames import Frame, decode_data, encode_data
+from holdfast.state.codec import Column, RowCodec
+from holdfast.state.key_groups import group_assigner
+from holdfast.state.operator_state import OperatorState
+from holdfast.state.store import RocksDBStore, rocksdb_settings
+from holdfast.state.table import RowTable
+from holdfast.state.timers import TimerQueue
+
+BASELINE = Path(__file__).with_name("baseline.json")
+N = 10_000
+_REPEATS = 7
+_LEAST_S = 0.1
+Body = Callable[[], Any]
+
+
+def _events() -> list[tuple[int, float, int]]:
+    pick = random.Random(7)
+    return [(pick.randrange(N), pick.randrange(4000) / 4, 1_700_000_000_000 + i) for i in range(N)]
+
+
+def _columns() -> list[Column]:
+    count = ValueStateDescriptor("count", Types.TUPLE([Types.LONG(), Types.LONG()]))
+    return [Column.of(count), Column.of(ListStateDescriptor("last", Types.DOUBLE()))]
+
+
+def _pickled_columns() -> list[Column]:
+    return [Column.of(ValueStateDescriptor(name, Types.PICKLED_BYTE_ARRAY())) for name in ("count", "last")]
+
+
+def _codec(columns: list[Column]) -> RowCodec:
+    codec = RowCodec()
+    for column in columns:
+        codec.register(column, "benchmark")
+    return codec
+
+
+def _rows() -> list[list[Any]]:
+    return [[0, (n, 1_700_000_000_000 + n), [n / 4] * (n % 10 + 1)] for n in range(N)]
+
+
+def state_operations() -> Body:
+    """value(), update(), get() and update() of two states, per event."""
+    state = OperatorState("benchmark", {}, None)
+    space = state.space("keyed")
+    count = space.get_state(ValueStateDescriptor("count", Types.TUPLE([Types.LONG(), Types.LONG()])))
+    last = space.get_list_state(ListStateDescriptor("last", Types.DOUBLE()))
+    keys = [user for user, _, _ in _events()]
+    table = space.table()
+
+    def body() -> None:
+        table.load(keys)
+        rows = table.rows
+        for key in keys:
+            space.row = rows[key]
+            seen = count.value()
+            count.update((1, 2) if seen is None else (seen[0] + 1, seen[1]))
+            amounts = list(last.get() or ())
+            amounts.append(1.0)
+            last.update(amounts[-10:])
+
+    return body
+
+
+def encode_typed() -> Body:
+    """Rows of declared types to their stored form, per row."""
+    codec, rows, keys = _codec(_columns()), _rows(), list(range(N))
+    return lambda: codec.encode_many(keys, rows, "benchmark")
+
+
+def decode_typed() -> Body:
+    """The way back, per row."""
+    codec = _codec(_columns())
+    data = codec.encode_many(list(range(N)), _rows(), "benchmark")
+    return lambda: codec.decode_many(data, 1)
+
+
+def encode_pickled() -> Body:
+    """Rows of undeclared types to their stored form, per row."""
+    codec, rows, keys = _codec(_pickled_columns()), _rows(), list(range(N))
+    return lambda: codec.encode_many(keys, rows, "benchmark")
+
+
+def decode_pickled() -> Body:
+    """The way back, per row."""
+    codec = _codec(_pickled_columns())
+    data = codec.encode_many(list(range(N)), _rows(), "benchmark")
+    return lambda: codec.decode_many(data, 1)
+
+
+def barrier() -> Body:
+    """An epoch's changes collected as one delta, per changed row."""
+    table = RowTable(_codec(_columns()), None, b"\x01", False)
+    keys = list(range(N))
+
+    def body() -> None:
+        table.load(keys)
+        for key, row in zip(keys, _ROWS):
+            kept = table.rows[key]
+            kept[:] = [2, row[1], row[2]]
+        table.collect("benchmark")
+
+    return body
+
+
+def store_read() -> Body:
+    """Rows that are not in memory, from RocksDB by one bulk read, per row."""
+    directory = Path(tempfile.mkdtemp(prefix="holdfast-micro-"))
+    _TIDY.append(directory)
+    store = RocksDBStore(str(directory / "db"), rocksdb_settings({}))
+    table = RowTable(_codec(_columns()), store, b"\x01", False)
+    keys = list(range(N))
+    table.load(keys)
+    for key, row in zip(keys, _ROWS):
+        table.rows[key][:] = [2, row[1], row[2]]
+    table.collect("benchmark")
+    table.flush()
+
+    def body() -> None:
+        table.rows.clear()
+        table.touched.clear()
+        table.load(keys)
+
+    return body
+
+
+def timers() -> Body:
+    """Timers registered, collected and fired, per timer."""
+    events = _events()
+
+    def body() -> None:
+        queue = TimerQueue()
+        for user, _, timestamp in events:
+            queue.register(timestamp + user, user)
+        queue.collect()
+        for _ in queue.due(1_800_000_000_000):
+            pass
+
+    return body
+
+
+def frame_encode() -> Body:
+    """Records into a frame, per record."""
+    frame = _frame()
+    return lambda: encode_data(frame)
+
+
+def frame_decode() -> Body:
+    """Records out of a frame, per record."""
+    data = encode_data(_frame())
+    return lambda: decode_data(data)
+
+
+def key_groups() -> Body:
+    """Keys to the subtasks that own them, per record."""
+    assign = group_assigner(128, 2)
+    keys = [user for user, _, _ in _events()]
+    return lambda: assign(keys)
+
+
+def merge() -> Body:
+    """Two channels' frames in the order of their watermarks, decoded, per record."""
+    from holdfast.runtime.channels import InputMerge
+    from holdfast.runtime.frames import BARRIER, DATA, Barrier, encode_barrier, pack_frame
+
+    events = _events()
+    frames = []
+    for sender in (0, 1):
+        parts = [events[i : i + 1000] for i in range(sender * N // 2, (sender + 1) * N // 2, 1000)]
+        for sequence, part in enumerate(parts):
+            content = Frame(part[-1][2], part, [e[2] for e in part], [e[0] for e in part])
+            frames.append(pack_frame(DATA, 1, 0, 0, sender, sequence, encode_data(content)))
+        end = Barrier(1, "a", len(parts), parts[-1][-1][2], False)
+        frames.append(pack_frame(BARRIER, 1, 0, 0, sender, len(parts), encode_barrier(end)))
+    plan, vertex = _two_stage_plan()
+    directory = tempfile.mkdtemp(prefix="holdfast-micro-")
+    _TIDY.append(Path(directory))
+
+    def body() -> None:
+        merged = InputMerge(plan, vertex, 0, -(2**63), directory, 256 << 20)
+        for frame in frames:
+            merged.add(frame)
+        merged.verify(1)
+        for _ in merged.frames():
+            pass
+
+    return body
+
+
+def _two_stage_plan() -> tuple[Any, Any]:
+    """A source and a keyed operator, two subtasks each."""
+    from types import SimpleNamespace
+
+    from holdfast.runtime.plan import Partitioning
+
+    channel = SimpleNamespace(id=0, target=1, partitioning=Partitioning.HASH, input_index=0)
+    sender = SimpleNamespace(parallelism=2, chain=[SimpleNamespace(channels=[channel])])
+    receiver = SimpleNamespace(id=1, parallelism=2, chain=[SimpleNamespace(channels=[])])
+    return SimpleNamespace(vertices=[sender, receiver]), receiver
+
+
+def _frame() -> Frame:
+    events = _events()
+    return Frame(0, events, [e[2] for e in events], [e[0] for e in events])
+
+
+_ROWS = _rows()
+_TIDY: list[Path] = []
+PARTS: list[Callable[[], Body]] = [
+    state_operations,
+    encode_typed,
+    decode_typed,
+    encode_pickled,
+    decode_pickled,
+    barrier,
+    store_read,
+    timers,
+    key_groups,
+    frame_encode,
+    frame_decode,
+    merge,
+]
+
+
+def _yardstick() -> None:
+    """A fixed amount of plain Python: what a nanosecond is worth on this machine now."""
+    table: dict[int, list[int]] = {}
+    for i in range(N):
+        table.setdefault(i * 7919 % 1009, []).append(i)
+
+
+def _time(body: Body) -> float:
+    """Nanoseconds for one of the body's N operations."""
+    body()
+    taken = []
+    for _ in range(_REPEATS):
+        rounds = 0
+        began = time.thread_time()
+        while (passed := time.thread_time() - began) < _LEAST_S:
+            body()
+            rounds += 1
+        taken.append(passed / rounds)
+    return statistics.median(taken) / N * 1e9
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The sub-command's arguments."""
+    parser.add_argument("--save", action="store_true", help="make these figures the baseline")
+
+
+def run(options: argparse.Namespace) -> dict[str, Any]:
+    """Measure every part; figures and ratios."""
+    baseline = json.loads(BASELINE.read_text()) if BASELINE.exists() else {}
+    figures: dict[str, dict[str, float]] = {}
+    print(f"{'':<18}{'ns':>10}{'baseline':>10}{'ratio':>8}", file=sys.stderr)
+    try:
+        for make in PARTS:
+            body = make()
+            unit = _time(_yardstick)
+            spent = _time(body)
+            before = baseline.get(make.__name__)
+            figures[make.__name__] = {"ns": round(spent, 1), "yardstick_ns": round(unit, 1)}
+            line = f"{make.__name__:<18}{spent:>10.1f}"
+            if before is not None:
+                scaled = before["ns"] * unit / before["yardstick_ns"]
+                figures[make.__name__]["ratio"] = round(spent / scaled, 2)
+                line += f"{scaled:>10.1f}{spent / scaled:>8.2f}"
+            print(line, file=sys.stderr)
+    finally:
+        for directory in _TIDY:
+            shutil.rmtree(directory, ignore_errors=True)
+    if options.save:
+        kept = {name: {"ns": f["ns"], "yardstick_ns": f["yardstick_ns"]} for name, f in figures.items()}
+        BASELINE.write_text(json.dumps(kept, indent=1) + "\n")
+    return {"parts": figures}
