@@ -1,0 +1,136 @@
+"""The same results for any epochs, parallelism and backend, with and without crashes."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from .inprocess import CRASH_POINTS, LEDGERS, Lab
+from .programs import (
+    UntypedSessions,
+    network,
+    network_model,
+    records,
+    sessions,
+    sessions_model,
+    windows,
+    windows_model,
+)
+
+seeds = st.integers(0, 2**16)
+backends = st.sampled_from(["rocksdb", "hashmap"])
+parallelisms = st.integers(1, 5)
+budgets = st.sampled_from([15, 60, 400, 5000])
+frames = st.sampled_from(["3", "64", "2048"])
+crashes = st.lists(st.tuples(st.sampled_from(CRASH_POINTS), st.integers(1, 5)), max_size=4)
+few = settings(
+    deadline=None,
+    max_examples=12,
+    phases=[Phase.explicit, Phase.generate],  # to shrink a failure takes longer than to look at it
+    suppress_health_check=[HealthCheck.too_slow],
+    print_blob=True,
+)
+
+
+@contextmanager
+def lab(build: Any, **options: Any) -> Iterator[Lab]:
+    with tempfile.TemporaryDirectory(prefix="holdfast-engine-") as directory:
+        LEDGERS["out"].committed.clear()
+        here = Lab(build, Path(directory), **options)
+        try:
+            yield here
+        finally:
+            here.close()
+
+
+def visible() -> Counter[Any]:
+    return Counter(map(repr, LEDGERS["out"].values))
+
+
+def config(backend: str, frame: str, cache: str = "256mb") -> dict[str, str]:
+    return {
+        "state.backend.type": backend,
+        "holdfast.frame.records": frame,
+        "holdfast.batch.records": frame,
+        "state.backend.cache.size": cache,
+    }
+
+
+@few
+@given(seed=seeds, backend=backends, parallelism=parallelisms, budget=budgets, frame=frames, crashes=crashes)
+def test_windows_of_out_of_order_input(seed, backend, parallelism, budget, frame, crashes):
+    data = records(seed, 300)
+    options = {"parallelism": parallelism, "budget": budget, "config": config(backend, frame)}
+    with lab(windows(data, cut=budget), **options) as job:
+        job.run(crashes)
+        assert visible() == windows_model(data)
+
+
+@few
+@given(
+    seed=seeds,
+    backend=backends,
+    parallelism=parallelisms,
+    budget=budgets,
+    frame=frames,
+    crashes=crashes,
+    function=st.sampled_from([UntypedSessions, UntypedSessions.__base__]),
+    cache=st.sampled_from(["256mb", "2kb"]),
+    keep_disk=st.booleans(),
+)
+def test_all_kinds_of_state_with_timers(
+    seed, backend, parallelism, budget, frame, crashes, function, cache, keep_disk
+):
+    data = records(seed, 300, keys=20)
+    options = {
+        "parallelism": parallelism,
+        "budget": budget,
+        "config": config(backend, frame, cache),
+        "keep_disk": keep_disk,
+    }
+    with lab(sessions(data, cut=budget, function=function), **options) as job:
+        job.run(crashes)
+        assert visible() == sessions_model(data)
+
+
+@few
+@given(seed=seeds, backend=backends, parallelism=parallelisms, budget=budgets, frame=frames, crashes=crashes)
+def test_several_shuffles_unions_and_ways_to_spread(seed, backend, parallelism, budget, frame, crashes):
+    data, other = records(seed, 150), records(seed + 1, 100, splits=1)
+    # No key of one source is in the other: their elements have no order between them.
+    other = {name: [(f"k{int(k[1:]) + 50}", ts, v) for k, ts, v in split] for name, split in other.items()}
+    options = {"parallelism": parallelism, "budget": budget, "config": config(backend, frame)}
+    with lab(network(data, other, cut=budget), **options) as job:
+        job.run(crashes)
+        assert visible() == network_model(data, other, parallelism)
+
+
+@few
+@given(seed=seeds, backend=backends, crashes=crashes)
+def test_tasks_that_die_and_tasks_that_run_twice(seed, backend, crashes):
+    data = records(seed, 200)
+    with lab(
+        sessions(data, cut=40), budget=60, config=config(backend, "64", "2kb"), failures=0.03, repeats=0.1, seed=seed
+    ) as job:
+        job.run(crashes)
+        assert visible() == sessions_model(data)
+
+
+@few
+@given(seed=seeds, backend=backends, parallelism=parallelisms, crashes=crashes)
+def the_order_of_a_key_is_kept(seed, backend, parallelism, crashes):
+    data = records(seed, 200)
+    with lab(sessions(data, cut=30), parallelism=parallelism, budget=60, config=config(backend, "8")) as job:
+        job.run(crashes)
+        counts: dict[str, list[int]] = {}
+        for value in LEDGERS["out"].values:
+            if value[0] == "element":
+                counts.setdefault(value[1], []).append(value[2])
+        assert all(numbers == sorted(numbers) for numbers in counts.values())
