@@ -135,7 +135,7 @@ class CheckpointingOptions:
         .enum_type(ExternalizedCheckpointRetention)
         .default_value(ExternalizedCheckpointRetention.NO_EXTERNALIZED_CHECKPOINTS)
     )
-    NUM_RETAINED = _key("execution.checkpointing.num-retained").int_type().default_value(1)
+    NUM_RETAINED = _key("execution.checkpointing.num-retained").int_type().default_value(3)
     STORAGE = _key("execution.checkpointing.storage").string_type().no_default_value()
     DIR = _key("execution.checkpointing.dir").string_type().no_default_value()
     SAVEPOINT_DIR = _key("execution.checkpointing.savepoint-dir").string_type().no_default_value()

@@ -19,10 +19,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Protocol
 
 from holdfast.checkpoint.log import CheckpointLog
-from holdfast.checkpoint.metadata import CheckpointMetadata
+from holdfast.checkpoint.metadata import CheckpointMetadata, SourceState
 from holdfast.checkpoint.retention import Retention
 from holdfast.connectors.base import Committable, Committer, JobInfo
-from holdfast.errors import Fenced, HoldfastError, JobFailed, UserCodeError
+from holdfast.errors import CorruptFile, Fenced, HoldfastError, JobFailed, UserCodeError
 from holdfast.metrics.job import JobMetrics
 from holdfast.metrics.stats import CheckpointStats
 from holdfast.runtime.completion import check_resumable, failure_of, operator_states, tokens_of
@@ -59,13 +59,16 @@ class Coordinator:
         executor: Callable[[JobInfo], EpochExecutor],
         checkpoint_log: CheckpointLog,
         retention: Retention,
-        verify: Callable[[CheckpointMetadata], None],
+        verify: Callable[[CheckpointMetadata, bool], None],
         strategy: RestartStrategy,
         metrics: JobMetrics,
         pace: Pace,
         restore_from: int | None = None,
     ) -> None:
-        """``job`` and ``executor`` are made when the generation is known."""
+        """``job`` and ``executor`` are made when the generation is known.
+
+        ``verify`` raises CorruptFile for a checkpoint that cannot be restored; its second argument asks for every byte.
+        """
         self._plan = plan
         self._make_job = job
         self._make_executor = executor
@@ -84,11 +87,13 @@ class Coordinator:
         self._completed: CheckpointMetadata | None = None
         self._committing: Future[None] | None = None
         self._committed = 0
-        self._notify: tuple[int, list[object]] | None = None
+        self._notify: tuple[int, list[SourceState]] | None = None
         self._processing_time = 0
         self._next_timer: int | None = None
         self._attempt = 0
         self._last_record = ""
+        self._damaged = False
+        """Whether a task has found a file of the checkpoint damaged."""
 
     def cancel(self) -> None:
         """Stop after the epoch that is running."""
@@ -113,6 +118,8 @@ class Coordinator:
                 except _BUGS:
                     raise  # of Holdfast or a connector: no restart mends them
                 except Exception as error:
+                    if isinstance(error, CorruptFile) and not self._damaged:
+                        raise  # the log has looked for an intact checkpoint and says what to do
                     started = False
                     self._give_up_or_wait(error, "")
         finally:
@@ -123,7 +130,8 @@ class Coordinator:
     def _start(self) -> None:
         """Take the job over and go back to its latest completed checkpoint."""
         self._close_parts()
-        owned = self._log.take_over(self._verify, self._restore_from)
+        damaged, self._damaged = self._damaged, False
+        owned = self._log.take_over(lambda checkpoint: self._verify(checkpoint, damaged), self._restore_from)
         restored = owned.restored
         job = self._make_job(owned.generation)
         now = self._now()
@@ -211,6 +219,9 @@ class Coordinator:
             if self._cancelled.is_set():
                 return
             self._finish_commit()
+            if isinstance(failure, CorruptFile):
+                self._damaged = True
+                raise failure  # an older checkpoint is used, if that is safe
             self._give_up_or_wait(failure, task, traced=trace)
             if self._cancelled.is_set():
                 return
@@ -258,6 +269,8 @@ class Coordinator:
         )
         self._log.complete(checkpoint)
         self._completed = checkpoint
+        for source in self._sources:
+            source.epoch_completed()
         timers = [r.next_timer for r in reports if r.next_timer is not None]
         self._next_timer = min(timers, default=None)
         self._last_record = ""
@@ -291,7 +304,7 @@ class Coordinator:
         assert self._notify is not None
         self._committed, states = self._notify
         for source, state in zip(self._sources, states):
-            source.completed(self._committed, state)  # type: ignore[arg-type]
+            source.committed(self._committed, state)
 
     # time
 

@@ -25,7 +25,7 @@ from holdfast.common.job_execution_result import JobExecutionResult
 from holdfast.common.job_id import JobID
 from holdfast.common.job_status import JobStatus
 from holdfast.connectors.base import JobInfo
-from holdfast.errors import ConfigurationError
+from holdfast.errors import ConfigurationError, StorageError
 from holdfast.metrics.job import JobMetrics
 from holdfast.runtime.coordinator import Coordinator
 from holdfast.runtime.operators.stateless import SinkOperator
@@ -34,11 +34,13 @@ from holdfast.runtime.pacing import Pace
 from holdfast.runtime.plan import JobPlan
 from holdfast.runtime.restart import restart_strategy
 from holdfast.runtime.spark import SparkExecutor, spark_context
-from holdfast.runtime.state_io import StateBackendSettings
+from holdfast.runtime.state_io import StateBackendSettings, verify_contents
 
 __all__ = ["Job", "submit"]
 
 log = logging.getLogger("holdfast")
+
+_RETENTION = "execution.checkpointing.externalized-checkpoint-retention"
 
 
 def submit(plan: JobPlan, session: Any = None) -> Job:
@@ -104,6 +106,7 @@ class Job(JobClient):
         storage = Storage.open(uri, config)
         paths = JobPaths.of(plan.name)
         storage.check(paths)
+        self._storage, self._paths = storage, paths
         for vertex in plan.vertices:
             for chained in vertex.chain:
                 if isinstance(chained.factory, SinkOperator):
@@ -117,7 +120,7 @@ class Job(JobClient):
             self._executor,
             checkpoint_log,
             Retention(storage, paths, checkpoint_log),
-            lambda checkpoint: verify_files(storage, checkpoint),
+            lambda checkpoint, deep: (verify_contents if deep else verify_files)(storage, checkpoint),
             strategy,
             self._metrics,
             pace,
@@ -157,6 +160,8 @@ class Job(JobClient):
             status, outcome = JobStatus.FAILED, error
         with contextlib.suppress(Exception):
             self._close_executors()
+        if status is JobStatus.CANCELED and self._plan.config.get(_RETENTION, "").upper() == "DELETE_ON_CANCELLATION":
+            self._delete_checkpoints()
         if self._temporary is not None:
             shutil.rmtree(self._temporary, ignore_errors=True)
         self._status = status
@@ -167,6 +172,13 @@ class Job(JobClient):
             self._result.set_exception(outcome)
         else:
             self._result.set_result(outcome)
+
+    def _delete_checkpoints(self) -> None:
+        """The user wants nothing kept of a cancelled job."""
+        try:
+            self._storage.delete(self._storage.list(f"{self._paths.directory}/"))
+        except StorageError:
+            log.warning("the checkpoints of the cancelled job could not be deleted", exc_info=True)
 
     # what the client sees
 

@@ -30,6 +30,7 @@ class SourceDriver:
         self.finished = False
         self._planned = EpochInput()
         self._snapshot: Any = None
+        self._started = False
 
     def start(self, stored: SourceState | None, now: int) -> None:
         """Begin, from the restored checkpoint or afresh."""
@@ -41,6 +42,7 @@ class SourceDriver:
                 self._splits[name] = SplitTime(time["max_timestamp"], now)
                 self._own(name)
         if not self.finished:
+            self._started = True
             self.enumerator.start(None if stored is None else stored.enumerator)
 
     def _own(self, split: str) -> int:
@@ -92,11 +94,14 @@ class SourceDriver:
             times[_FINISHED] = {"finished": True}
         return SourceState(self._snapshot, times)
 
-    def completed(self, checkpoint_id: int, state: SourceState) -> None:
-        """The checkpoint with this state is complete."""
-        if not self.finished:
+    def epoch_completed(self) -> None:
+        """The epoch that was planned last is complete."""
+        self.finished = self._planned.finished
+
+    def committed(self, checkpoint_id: int, state: SourceState) -> None:
+        """The checkpoint with this state is complete, and its output committed."""
+        if self._started:
             self.enumerator.checkpoint_completed(checkpoint_id, state.enumerator)
-        self.finished = self.finished or _FINISHED in state.watermarks
 
     def next_idle(self, now: int) -> int | None:
         """When the next split will have been quiet for so long that it counts as idle (processing time in ms)."""

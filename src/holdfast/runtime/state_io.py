@@ -20,14 +20,14 @@ from typing import IO, Any
 import msgspec
 
 from holdfast.checkpoint.files import FileHandle, read_file, read_raw, write_file, write_raw
-from holdfast.checkpoint.metadata import SubtaskState
+from holdfast.checkpoint.metadata import CheckpointMetadata, SubtaskState
 from holdfast.checkpoint.paths import JobPaths, new_attempt
 from holdfast.checkpoint.storage import Storage
 from holdfast.common.configuration import parse_memory_size
 from holdfast.state.operator_state import OperatorState
 from holdfast.state.store import RocksDBStore, rocksdb_settings
 
-__all__ = ["StateBackendSettings", "StateFiles"]
+__all__ = ["StateBackendSettings", "StateFiles", "verify_contents"]
 
 log = logging.getLogger(__name__)
 
@@ -300,3 +300,14 @@ class StateFiles:
             state.store.close()
         if self._lock_file is not None:
             self._lock_file.close()
+
+
+def verify_contents(storage: Storage, checkpoint: CheckpointMetadata) -> None:
+    """Read every file of a checkpoint.
+
+    Raises:
+        CorruptFile: one is missing or altered.
+    """
+    for handle in {handle.path: handle for handle in checkpoint.files()}.values():
+        raw = handle.path.endswith((".sst", ".db"))
+        (read_raw if raw else read_file)(storage, handle)
