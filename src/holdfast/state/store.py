@@ -9,11 +9,14 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
 
 from rocksdict import (
     BlockBasedOptions,
     Cache,
     Checkpoint,
+    DBCompactionStyle,
     DBCompressionType,
     Options,
     Rdict,
@@ -22,89 +25,100 @@ from rocksdict import (
     WriteOptions,
 )
 
-from holdfast.common.configuration import parse_memory_size
+from holdfast.common.config_options import ConfigOption
+from holdfast.common.rocksdb_options import RocksDBOptions, predefined_settings
 
 __all__ = ["RocksDBStore", "rocksdb_settings"]
 
 _META = b"\x00meta"
 
 _PREFIX = "state.backend.rocksdb."
-_DEFAULTS = {
-    "block.cache-size": "8mb",
-    "block.blocksize": "4kb",
-    "use-bloom-filter": "true",
-    "bloom-filter.bits-per-key": "10",
-    "writebuffer.size": "64mb",
-    "writebuffer.count": "2",
-    "writebuffer.number-to-merge": "1",
-    "thread.num": "2",
-    "files.open": "-1",
-    "compaction.level.max-size-level-base": "256mb",
-    "compaction.level.target-file-size-base": "64mb",
-    "compaction.level.use-dynamic-size": "false",
-    "compaction.style": "LEVEL",
-    "compression": "LZ4_COMPRESSION",
-    "log.max-file-size": "25mb",
-    "log.file-num": "4",
+_O = RocksDBOptions
+_DEFAULTS: dict[ConfigOption[Any], str] = {
+    _O.BLOCK_CACHE_SIZE: "8mb",
+    _O.BLOCK_SIZE: "4kb",
+    _O.USE_BLOOM_FILTER: "true",
+    _O.BLOOM_FILTER_BITS_PER_KEY: "10",
+    _O.WRITE_BUFFER_SIZE: "64mb",
+    _O.MAX_WRITE_BUFFER_NUMBER: "2",
+    _O.MIN_WRITE_BUFFER_NUMBER_TO_MERGE: "1",
+    _O.MAX_BACKGROUND_THREADS: "2",
+    _O.MAX_OPEN_FILES: "-1",
+    _O.MAX_SIZE_LEVEL_BASE: "256mb",
+    _O.TARGET_FILE_SIZE_BASE: "64mb",
+    _O.USE_DYNAMIC_LEVEL_SIZE: "false",
+    _O.COMPACTION_STYLE: "LEVEL",
+    _O.COMPRESSION: "LZ4_COMPRESSION",
+    _O.LOG_MAX_FILE_SIZE: "25mb",
+    _O.LOG_FILE_NUM: "4",
 }
 """Flink's defaults, but for the bloom filter, which first sights of a key need."""
 
+_COMPRESSIONS = {"NO": "none", "SNAPPY": "snappy", "ZLIB": "zlib", "LZ4": "lz4", "LZ4HC": "lz4hc", "ZSTD": "zstd"}
+_STYLES = {"LEVEL": "level", "UNIVERSAL": "universal"}
+
 
 def rocksdb_settings(config: Mapping[str, str]) -> dict[str, str]:
-    """The ``state.backend.rocksdb.*`` options that reach RocksDB, by the part after that prefix.
+    """All ``state.backend.rocksdb.*`` options that reach RocksDB: the defaults, under the preset, under the given ones.
 
     Raises:
         ValueError: an option does not exist here or has a value that RocksDB does not take.
     """
-    elsewhere = {"localdir", "memory.managed", "checkpoint.transfer.thread.num", "predefined-options"}
-    settings = dict(_DEFAULTS)
+    settings = {option.key: text for option, text in _DEFAULTS.items()}
+    settings.update(predefined_settings(config))
+    elsewhere = {
+        _O.LOCAL_DIRECTORIES.key,
+        _O.PREDEFINED_OPTIONS.key,
+        _O.TRANSFER_THREADS.key,
+        f"{_PREFIX}memory.managed",
+    }
     for key, value in config.items():
-        if key.startswith(_PREFIX):
-            name = key[len(_PREFIX) :]
-            if name in elsewhere:
-                continue
-            if name not in settings:
+        if key.startswith(_PREFIX) and key not in elsewhere:
+            if key not in settings:
                 raise ValueError(f"{key} is not an option of this backend; there are {', '.join(sorted(settings))}")
-            settings[name] = value
+            settings[key] = value
     _options(settings)  # so that a bad value is refused before the job starts
     return settings
 
 
 def _options(settings: Mapping[str, str]) -> Options:
+    def value(option: ConfigOption[Any], least: float | None = None) -> Any:
+        text = settings[option.key]
+        try:
+            parsed = option.parse(text)
+        except ValueError as error:
+            raise ValueError(f"{option.key}: {error}") from None
+        if least is not None and parsed < least:
+            raise ValueError(f"{option.key} must be at least {least}, got {text!r}")
+        return parsed
+
+    def choice(option: ConfigOption[Any], choices: Mapping[str, str], suffix: str = "") -> str:
+        text = settings[option.key]
+        name = choices.get(text.strip().upper().removesuffix(suffix))
+        if name is None:
+            raise ValueError(f"{option.key}: {text!r}; there are " + ", ".join(each + suffix for each in choices))
+        return name
+
     options = Options(raw_mode=True)
     options.create_if_missing(True)
     table = BlockBasedOptions()
-    table.set_block_cache(Cache(parse_memory_size(settings["block.cache-size"])))
-    table.set_block_size(parse_memory_size(settings["block.blocksize"]))
-    if settings["use-bloom-filter"].lower() == "true":
-        table.set_bloom_filter(float(settings["bloom-filter.bits-per-key"]), False)
+    table.set_block_cache(Cache(value(_O.BLOCK_CACHE_SIZE, 0)))
+    table.set_block_size(value(_O.BLOCK_SIZE, 1))
+    if value(_O.USE_BLOOM_FILTER):
+        table.set_bloom_filter(value(_O.BLOOM_FILTER_BITS_PER_KEY, 1), False)
     options.set_block_based_table_factory(table)
-    options.set_write_buffer_size(parse_memory_size(settings["writebuffer.size"]))
-    options.set_max_write_buffer_number(int(settings["writebuffer.count"]))
-    options.set_min_write_buffer_number_to_merge(int(settings["writebuffer.number-to-merge"]))
-    options.set_max_background_jobs(int(settings["thread.num"]))
-    options.set_max_open_files(int(settings["files.open"]))
-    options.set_max_bytes_for_level_base(parse_memory_size(settings["compaction.level.max-size-level-base"]))
-    options.set_target_file_size_base(parse_memory_size(settings["compaction.level.target-file-size-base"]))
-    options.set_level_compaction_dynamic_level_bytes(
-        settings["compaction.level.use-dynamic-size"].lower() == "true"
-    )
-    compression = settings["compression"].upper().replace("_COMPRESSION", "")
-    factories = {"NO": "none", "SNAPPY": "snappy", "ZLIB": "zlib", "LZ4": "lz4", "LZ4HC": "lz4hc", "ZSTD": "zstd"}
-    if compression not in factories:
-        raise ValueError(
-            f"state.backend.rocksdb.compression: {settings['compression']!r}; there are "
-            + ", ".join(f"{name}_COMPRESSION" for name in factories)
-        )
-    options.set_compression_type(getattr(DBCompressionType, factories[compression])())
-    if settings["compaction.style"].upper() == "UNIVERSAL":
-        from rocksdict import DBCompactionStyle
-
-        options.set_compaction_style(DBCompactionStyle.universal())
-    elif settings["compaction.style"].upper() != "LEVEL":
-        raise ValueError("state.backend.rocksdb.compaction.style: LEVEL or UNIVERSAL")
-    options.set_max_log_file_size(parse_memory_size(settings["log.max-file-size"]))
-    options.set_keep_log_file_num(int(settings["log.file-num"]))
+    options.set_write_buffer_size(value(_O.WRITE_BUFFER_SIZE, 1 << 16))
+    options.set_max_write_buffer_number(value(_O.MAX_WRITE_BUFFER_NUMBER, 1))
+    options.set_min_write_buffer_number_to_merge(value(_O.MIN_WRITE_BUFFER_NUMBER_TO_MERGE, 1))
+    options.set_max_background_jobs(value(_O.MAX_BACKGROUND_THREADS, 1))
+    options.set_max_open_files(value(_O.MAX_OPEN_FILES, -1))
+    options.set_max_bytes_for_level_base(value(_O.MAX_SIZE_LEVEL_BASE, 1))
+    options.set_target_file_size_base(value(_O.TARGET_FILE_SIZE_BASE, 1))
+    options.set_level_compaction_dynamic_level_bytes(value(_O.USE_DYNAMIC_LEVEL_SIZE))
+    options.set_compression_type(getattr(DBCompressionType, choice(_O.COMPRESSION, _COMPRESSIONS, "_COMPRESSION"))())
+    options.set_compaction_style(getattr(DBCompactionStyle, choice(_O.COMPACTION_STYLE, _STYLES))())
+    options.set_max_log_file_size(value(_O.LOG_MAX_FILE_SIZE, 0))
+    options.set_keep_log_file_num(value(_O.LOG_FILE_NUM, 1))
     return options
 
 
@@ -120,23 +134,44 @@ class RocksDBStore:
         without_log.disable_wal = True
         self._db.set_write_options(without_log)
         self._unlogged = without_log
+        self.damaged = False
+        """Whether an access failed: its files cannot be trusted any more, or its disk is full."""
+
+    @contextmanager
+    def _watched(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:  # rocksdict raises plain exceptions for everything
+            self.damaged = True
+            raise OSError(f"the local store {self.path} failed: {error}") from error
 
     def get_many(self, keys: list[bytes]) -> list[bytes | None]:
-        """The rows of these keys (sorted: neighbours share blocks); None where there is none."""
-        return self._db[keys]  # type: ignore[no-any-return]
+        """The rows of these keys (sorted: neighbours share blocks); None where there is none.
+
+        Raises:
+            OSError: the store cannot be read; `damaged` is set then.
+        """
+        with self._watched():
+            return self._db[keys]  # type: ignore[no-any-return]
 
     def write(self, puts: Iterable[tuple[bytes, bytes]], deletes: Iterable[bytes] = ()) -> None:
-        """Put and delete rows, all or nothing."""
+        """Put and delete rows, all or nothing.
+
+        Raises:
+            OSError: the store cannot be written; `damaged` is set then.
+        """
         batch = WriteBatch(raw_mode=True)
         for key, value in puts:
             batch.put(key, value)
         for key in deletes:
             batch.delete(key)
-        self._db.write(batch, write_opt=self._unlogged)
+        with self._watched():
+            self._db.write(batch, write_opt=self._unlogged)
 
     def delete_prefix(self, prefix: bytes) -> None:
         """Delete every row whose key begins with ``prefix``."""
-        self._db.delete_range(prefix, _after(prefix))
+        with self._watched():
+            self._db.delete_range(prefix, _after(prefix), self._unlogged)
 
     def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
         """The rows whose keys begin with ``prefix``, in order."""
@@ -147,6 +182,8 @@ class RocksDBStore:
         while rows.valid():
             yield rows.key(), rows.value()
             rows.next()
+        with self._watched():
+            rows.status()  # an iterator that meets damage just ends
 
     @property
     def meta(self) -> bytes | None:
@@ -159,7 +196,8 @@ class RocksDBStore:
 
     def checkpoint(self, directory: str) -> None:
         """A consistent copy of the store by hard links, complete in itself."""
-        Checkpoint(self._db).create_checkpoint(directory)
+        with self._watched():
+            Checkpoint(self._db).create_checkpoint(directory)
 
     def size(self) -> int:
         """About how many bytes the rows take, on disk and in the write buffers."""

@@ -40,6 +40,12 @@ class TableDelta:
     """How many rows changed or went."""
 
 
+def filled(row: Row) -> bool:
+    """Whether any state of the row holds something."""
+    # By identity, not by list.count: values may have an equality of their own (NumPy's arrays).
+    return any(slot is not None for slot in row[1:])
+
+
 def store_key(prefix: bytes, key: Any) -> bytes:
     """A row's key in the local store."""
     kind = type(key)
@@ -103,7 +109,7 @@ class RowTable:
         for key in self.touched:
             row = rows[key]
             flags = row[0]
-            if row.count(None) != width:
+            if (width and row[1] is not None) or filled(row):
                 if flags & DIRTY:
                     changed.append(key)
                     kept.append(row)
@@ -159,8 +165,7 @@ class RowTable:
     def flush(self) -> None:
         """Bring the store up to date with the committed rows (between epochs), and forget rows that are gone."""
         self._flush(self.rows)
-        width = self.codec.width
-        for key in [key for key, row in self.rows.items() if row.count(None) == width]:
+        for key in [key for key, row in self.rows.items() if not filled(row)]:
             del self.rows[key]
 
     def _flush(self, keys: Iterable[Any]) -> None:
@@ -168,17 +173,16 @@ class RowTable:
         assert store is not None
         puts: list[tuple[bytes, bytes]] = []
         deletes: list[bytes] = []
-        width = self.codec.width
         prefix = self.prefix
         encode = self.codec.encode
         for key in keys:
             row = self.rows[key]
             if row[0] & UNFLUSHED:
                 row[0] &= ~UNFLUSHED
-                if row.count(None) == width:
-                    deletes.append(store_key(prefix, key))
-                else:
+                if filled(row):
                     puts.append((store_key(prefix, key), encode(row)))
+                else:
+                    deletes.append(store_key(prefix, key))
         if puts or deletes:
             store.write(puts, deletes)
             self.in_store = self.in_store or bool(puts)
