@@ -43,7 +43,13 @@ def new_topic(kafka: KafkaBroker) -> Callable[..., str]:
 
 
 def produce(
-    bootstrap_servers: str, topic: str, values: Any, *, partition: int = 0, timestamps: list[int] | None = None, **config: Any
+    bootstrap_servers: str,
+    topic: str,
+    values: Any,
+    *,
+    partition: int = 0,
+    timestamps: list[int] | None = None,
+    **config: Any,
 ) -> None:
     """Write values (and nothing else) to one partition, acknowledged by the broker."""
     producer = Producer({"bootstrap.servers": bootstrap_servers, "linger.ms": 1, **config})

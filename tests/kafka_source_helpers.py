@@ -13,7 +13,9 @@ from holdfast.connectors.kafka.source import KafkaSource
 INFO = JobInfo("job", "test", 1, None)
 
 
-def source(kafka: Any, *, topics: tuple[str, ...] = (), properties: dict[str, Any] | None = None, **options: Any) -> KafkaSource:
+def source(
+    kafka: Any, *, topics: tuple[str, ...] = (), properties: dict[str, Any] | None = None, **options: Any
+) -> KafkaSource:
     """A source; options with a dot in the name are client properties."""
     more = {k: v for k, v in options.items() if "." in k}
     fields = {k: v for k, v in options.items() if "." not in k}

@@ -34,13 +34,13 @@ def a_source_needs_no_more_than_servers_and_topics() -> None:
 
 
 def the_offsets_may_be_given_by_name() -> None:
-    assert builder().set_topics("a").set_starting_offsets("latest").build().starting_offsets == KafkaOffsetsInitializer.latest()
+    assert (
+        builder().set_topics("a").set_starting_offsets("latest").build().starting_offsets == KafkaOffsetsInitializer.latest()
+    )
     bounded = builder().set_topics("a").set_bounded("latest").build()
     assert (bounded.bounded, bounded.stopping_offsets) == (True, KafkaOffsetsInitializer.latest())
     with pytest.raises(ConfigurationError, match="unknown offsets 'oldest'"):
         builder().set_starting_offsets("oldest")
-
-
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,10 @@ def an_outbox_file_of_version_1_can_be_read() -> None:
     assert batch == Outgoing("alerts", [b"value-1", b"value-2"], [b"k1", None], [5, 6])
 
 
-GOLDEN_OUTBOX = "48464b4f0128b52ffd00484901000000002595a6616c6572747392c40776616c75652d31c40776616c75652d3292c4026b31c0920506c09573d97f910bdcd1"
+GOLDEN_OUTBOX = (
+    "48464b4f0128b52ffd00484901000000002595a6616c6572747392c40776616c75652d31c40776616c75652d3292c4026b31"
+    "c0920506c09573d97f910bdcd1"
+)
 
 
 def the_properties_of_java_programs_are_understood() -> None:
@@ -137,7 +140,7 @@ def the_properties_of_java_programs_are_understood() -> None:
         "bootstrap.servers": "a:1, b:2",
         "security.protocol": "SASL_SSL",
         "sasl.mechanism": "SCRAM-SHA-512",
-        "sasl.jaas.config": 'org.apache.kafka.common.security.scram.ScramLoginModule required username="me" password="it\'s";',
+        "sasl.jaas.config": 'org.apache.ScramLoginModule required username="me" password="it\'s";',
         "ssl.ca.location": "/ca.pem",
         "ssl.endpoint.identification.algorithm": "",
         "fetch.max.wait.ms": "100",

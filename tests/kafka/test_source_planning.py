@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kafka_fixtures import produce
-from kafka_source_helpers import Job, source
 
 from holdfast.connectors.kafka.offsets import KafkaOffsetResetStrategy, KafkaOffsetsInitializer, KafkaTopicPartition
 from holdfast.connectors.kafka.planning import share
 from holdfast.connectors.kafka.positions import Positions
 from holdfast.errors import ConfigurationError, InputLost
+from kafka_fixtures import produce
+from kafka_source_helpers import Job, source
 
 E, L, NONE = KafkaOffsetResetStrategy.EARLIEST, KafkaOffsetResetStrategy.LATEST, KafkaOffsetResetStrategy.NONE
 OFFSETS = KafkaOffsetsInitializer
@@ -91,7 +91,9 @@ class TestPlanning:
         at = {KafkaTopicPartition(topic, 0): 99, KafkaTopicPartition(topic, 1): 1}
         with Job(source(kafka, topics=(topic,), starting_offsets=OFFSETS.offsets(at, L))) as job:
             assert job.epoch() == ["e"]
-        with pytest.raises(InputLost, match=r"partition 0: reading was to start at offset 99, but Kafka holds the offsets 0 to 3"):
+        with pytest.raises(
+            InputLost, match=r"partition 0: reading was to start at offset 99, but Kafka holds the offsets 0 to 3"
+        ):
             Job(source(kafka, topics=(topic,), starting_offsets=OFFSETS.offsets(at, NONE)))
 
     def test_committed_offsets_need_a_reset_strategy_where_there_are_none(self, kafka: Any, new_topic: Any) -> None:
@@ -177,12 +179,12 @@ class TestPlanning:
     def test_what_cannot_be_read_is_refused_before_the_job_starts(self, kafka: Any, new_topic: Any) -> None:
         with pytest.raises(ConfigurationError, match="there is no topic nowhere"):
             Job(source(kafka, topics=("nowhere",)))
-        with pytest.raises(ConfigurationError, match="no topic at .* matches 'nothing-like-it'"):
+        with pytest.raises(ConfigurationError, match=r"no topic at .* matches 'nothing-like-it'"):
             Job(source(kafka, pattern=re.compile("nothing-like-it")))
+        topic = new_topic()
         with pytest.raises(ConfigurationError, match="there is no partition"):
-            topic = new_topic()
             Job(source(kafka, topics=(topic,), partitions=frozenset({KafkaTopicPartition(topic, 5)})))
-        with pytest.raises(ConfigurationError, match="fetch.sise"):
+        with pytest.raises(ConfigurationError, match=r"fetch\.sise"):
             source(kafka, topics=("t",), **{"fetch.sise": 5})
 
 

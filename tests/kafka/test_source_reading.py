@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-from kafka_fixtures import produce
-from kafka_source_helpers import INFO, Job, source
 
 from holdfast.connectors.base import ReaderContext, SplitRange
 from holdfast.errors import InputLost, UserCodeError
 from holdfast.testing.kafka import KafkaBroker
+from kafka_fixtures import produce
+from kafka_source_helpers import INFO, Job, source
 
 pytestmark = pytest.mark.kafka
 
@@ -52,7 +52,11 @@ def test_open_and_aborted_transactions_are_not_read_and_do_not_hold_a_range_up(k
 
 def test_gaps_that_compaction_left_are_passed_over(kafka: Any, new_topic: Any) -> None:
     topic = new_topic(
-        cleanup_policy="compact", segment_ms="200", min_cleanable_dirty_ratio="0.01", max_compaction_lag_ms="300", delete_retention_ms="0"
+        cleanup_policy="compact",
+        segment_ms="200",
+        min_cleanable_dirty_ratio="0.01",
+        max_compaction_lag_ms="300",
+        delete_retention_ms="0",
     )
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "linger.ms": 1})
     for i in range(100):
@@ -85,7 +89,9 @@ def test_ranges_read_again_in_any_order_give_the_same_records(kafka: Any, new_to
                 start = rng.randrange(19_000)
                 end = min(20_000, start + rng.choice([1, 10, 1000, 8000]))
                 ranges.append(SplitRange(f"{topic}-{p}", start, end, 1, (topic, p)))
-            got = job.read(ranges, rng.choice([1, 7, 1000, 100_000]) if sum(r.end - r.start for r in ranges) < 3000 else 1000)
+            got = job.read(
+                ranges, rng.choice([1, 7, 1000, 100_000]) if sum(r.end - r.start for r in ranges) < 3000 else 1000
+            )
             assert got == [f"{r.payload[1]}:{i}" for r in ranges for i in range(r.start, r.end)]
 
 

@@ -410,7 +410,9 @@ def main(arguments: list[str] | None = None) -> int:
             name, _, partitions = spec.partition(":")
             if name not in existing:
                 broker.create_topic(name, int(partitions or 1))
-        print(f"Kafka {broker.version} on {broker.bootstrap_servers}, log in {broker.log_file}. Ctrl-C stops it.", flush=True)
+        print(
+            f"Kafka {broker.version} on {broker.bootstrap_servers}, log in {broker.log_file}. Ctrl-C stops it.", flush=True
+        )
         while broker._process is not None and broker._process.poll() is None and not stopping:
             time.sleep(0.2)
         print(f"The broker ended:\n{broker._log_tail()}", file=sys.stderr)

@@ -186,9 +186,7 @@ class ClusterView:
         if not asked:
             return {}
         return self._complete(
-            PendingOffsets(
-                self._ask(lambda: self._admin.list_offsets(asked, request_timeout=ANSWER_TIMEOUT_S), "offsets")
-            )
+            PendingOffsets(self._ask(lambda: self._admin.list_offsets(asked, request_timeout=ANSWER_TIMEOUT_S), "offsets"))
         )
 
     def _complete(self, pending: PendingOffsets) -> dict[KafkaTopicPartition, int]:

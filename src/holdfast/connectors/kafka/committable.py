@@ -88,5 +88,10 @@ class KafkaCommittable:
                 f"{_VERSION}"
             )
         return cls(
-            Prepared(*data["transaction"]), data["generation"], data["epoch"], committable.subtask, data["token"], data["outbox"]
+            Prepared(*data["transaction"]),
+            data["generation"],
+            data["epoch"],
+            committable.subtask,
+            data["token"],
+            data["outbox"],
         )

@@ -67,7 +67,12 @@ class KafkaCommitter:
             for committable in sorted(lost, key=lambda c: (c.generation, c.epoch, c.subtask)):
                 self._restore(committable)
         self._empty_outbox(lambda generation, epoch: True)
-        _logger.info("%s: %d transactions committed again, %d written again or found committed", self._where, len(ours) - len(lost), len(lost))
+        _logger.info(
+            "%s: %d transactions committed again, %d written again or found committed",
+            self._where,
+            len(ours) - len(lost),
+            len(lost),
+        )
 
     def commit(self, committables: Sequence[Committable]) -> None:
         """Make them visible."""
@@ -95,7 +100,9 @@ class KafkaCommitter:
         self._known = set(ids)
         before = max((i.generation for i in ids.values() if i.generation < self._job.generation), default=None)
         wanted = [n for n, i in ids.items() if found[n] in _UNFINISHED or i.generation == before]
-        wanted += [n for n, state in found.items() if n not in ids and n.startswith(self._rewriter_prefix) and state in _UNFINISHED]
+        wanted += [
+            n for n, state in found.items() if n not in ids and n.startswith(self._rewriter_prefix) and state in _UNFINISHED
+        ]
         self._client.fence(wanted)
         if dangling := sum(found[n] in _UNFINISHED for n in wanted):
             _logger.warning("%s: %d unfinished transactions of earlier attempts aborted", self._where, dangling)
@@ -120,7 +127,8 @@ class KafkaCommitter:
                 return
             if committable.outbox is None or self._files is None:
                 raise HoldfastError(
-                    f"{self._where}: the transaction of {what} was lost before it was committed, and without checkpoint storage "
+                    f"{self._where}: the transaction of {what} was lost before it was committed, and without "
+                    "checkpoint storage "
                     "there is no copy of it"
                 )
             where = self._files.locate(committable.outbox)
@@ -130,16 +138,24 @@ class KafkaCommitter:
                 if token is not None and (token.generation, token.epoch) > (committable.generation, committable.epoch):
                     _logger.info("%s: %s had been committed; a later epoch was, too", self._where, what)
                     return
-                raise CorruptFile(where, f"missing; it holds {what} of the {self._where}, whose transaction was lost") from error
+                raise CorruptFile(
+                    where, f"missing; it holds {what} of the {self._where}, whose transaction was lost"
+                ) from error
             producer.open()
             records = 0
             for batch in read_outbox(data, where):
                 producer.send(batch)
                 records += len(batch.values)
-            producer.send(Token(committable.generation, committable.epoch, committable.token).record(topic, self._uid, committable.subtask))
+            producer.send(
+                Token(committable.generation, committable.epoch, committable.token).record(
+                    topic, self._uid, committable.subtask
+                )
+            )
             producer.flush()
             producer.commit()
-            _logger.warning("%s: %s (%d records) was written again; its transaction had been lost", self._where, what, records)
+            _logger.warning(
+                "%s: %s (%d records) was written again; its transaction had been lost", self._where, what, records
+            )
         finally:
             producer.discard()
 
@@ -149,12 +165,15 @@ class KafkaCommitter:
             parsed = TransactionalId.parse(name, self._prefix, self._uid)
             if parsed and parsed.generation > self._job.generation and name not in self._known:
                 raise Fenced(
-                    f"{self._where}: a later driver (generation {parsed.generation}, this one is {self._job.generation}) owns "
+                    f"{self._where}: a later driver (generation {parsed.generation}, this one is "
+                    f"{self._job.generation}) owns "
                     "the output"
                 )
         raise HoldfastError(
-            f"{self._where}: the transaction of epoch {lost.epoch}, subtask {lost.subtask} was lost before it could be committed "
-            f"(transaction.timeout.ms={self._sink.transaction_timeout_ms} passed, or Kafka lost it). Its records are safe: they "
+            f"{self._where}: the transaction of epoch {lost.epoch}, subtask {lost.subtask} was lost before it "
+            "could be committed "
+            f"(transaction.timeout.ms={self._sink.transaction_timeout_ms} passed, or Kafka lost it). Its records "
+            "are safe: they "
             "are written again when the job restarts from its checkpoint"
         )
 

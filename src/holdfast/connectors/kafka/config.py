@@ -44,7 +44,16 @@ _OUR_VALUES = {
 }
 
 _CONNECTION = ("bootstrap.servers", "metadata.broker.list", "client.id", "client.rack", "debug", "log_level")
-_CONNECTION_PREFIXES = ("security.", "sasl.", "ssl.", "enable.ssl.", "socket.", "broker.address.", "reconnect.", "client.dns.")
+_CONNECTION_PREFIXES = (
+    "security.",
+    "sasl.",
+    "ssl.",
+    "enable.ssl.",
+    "socket.",
+    "broker.address.",
+    "reconnect.",
+    "client.dns.",
+)
 
 _JAAS = re.compile(r"""\b(username|password)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)')""")
 
@@ -89,7 +98,8 @@ def _translate(properties: Mapping[str, Any]) -> dict[str, Any]:
             result["sasl.username"], result["sasl.password"] = found["username"], found["password"]
         elif key.startswith(("ssl.truststore.", "ssl.keystore.")) and not key.endswith((".pem", ".password")):
             raise ConfigurationError(
-                f"the Kafka property {key} names a Java key store, which Python cannot read; give PEM files: ssl.ca.location, "
+                f"the Kafka property {key} names a Java key store, which Python cannot read; give PEM files: "
+                "ssl.ca.location, "
                 "ssl.certificate.location, ssl.key.location, ssl.key.password"
             )
         elif key == "ssl.endpoint.identification.algorithm" and not value:
@@ -147,7 +157,8 @@ def protocol_properties(properties: Mapping[str, Any]) -> dict[str, Any]:
     mechanism = str(known.get("sasl.mechanism", known.get("sasl.mechanisms", ""))).upper()
     if mechanism and mechanism not in ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI"):
         raise ConfigurationError(
-            f"exactly-once to Kafka cannot log in by sasl.mechanism={mechanism} yet; use PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, "
+            f"exactly-once to Kafka cannot log in by sasl.mechanism={mechanism} yet; use PLAIN, SCRAM-SHA-256, "
+            "SCRAM-SHA-512, "
             "GSSAPI or TLS certificates, or DeliveryGuarantee.AT_LEAST_ONCE"
         )
     names = {
@@ -169,7 +180,10 @@ def protocol_properties(properties: Mapping[str, Any]) -> dict[str, Any]:
     checked = str(known.get("ssl.endpoint.identification.algorithm", "https")).lower() != "none"
     verified = str(known.get("enable.ssl.certificate.verification", "true")).lower() == "true"
     if not verified:
-        raise ConfigurationError("enable.ssl.certificate.verification=false does not work with exactly-once to Kafka; give the CA by ssl.ca.location")
+        raise ConfigurationError(
+            "enable.ssl.certificate.verification=false does not work with exactly-once to Kafka; give the CA by "
+            "ssl.ca.location"
+        )
     if not checked:
         result["ssl_check_hostname"] = False
     servers = known.get("bootstrap.servers", known.get("metadata.broker.list", ""))

@@ -61,7 +61,8 @@ class KafkaEnumerator:
             if state is not None:  # it was there once: a restart strategy may wait for it
                 raise
             raise ConfigurationError(
-                f"{self._name}: {error}. Check that the broker runs and that bootstrap.servers={self._view.servers!r} is its "
+                f"{self._name}: {error}. Check that the broker runs and that "
+                f"bootstrap.servers={self._view.servers!r} is its "
                 "address"
             ) from error
         self._discovered_at = time.monotonic()
@@ -124,7 +125,7 @@ class KafkaEnumerator:
     def close(self) -> None:
         """Let go of the brokers; a group commit that is under way is given a moment."""
         if self._group_commit is not None and not self._group_commit.done():
-            PendingOffsets({None: self._group_commit}).wait(2)  # type: ignore[dict-item]
+            PendingOffsets({None: self._group_commit}).wait(2)
         self._worker.shutdown(wait=False, cancel_futures=True)
 
     def _start_fresh(self, topics: dict[str, Topic | None]) -> None:
@@ -133,7 +134,9 @@ class KafkaEnumerator:
         self._positions = Positions(topics={t.name: t.id for t in found})
         self._positions.next = first_positions(self._source, self._view, partitions)
         if self._source.stopping_offsets is not None:
-            self._positions.stop = offsets_of(self._source.stopping_offsets, self._source, self._view, partitions, "stopping")
+            self._positions.stop = offsets_of(
+                self._source.stopping_offsets, self._source, self._view, partitions, "stopping"
+            )
 
     def _resume(self, positions: Positions, topics: dict[str, Topic | None]) -> None:
         for name in [n for n in positions.topics if n not in topics]:
@@ -164,10 +167,14 @@ class KafkaEnumerator:
         )
         if policy is KafkaOffsetResetStrategy.NONE:
             raise InputLost(
-                f"{self._name}: Kafka no longer holds records that were not read yet ({told}). To go on without them, set the "
-                "property auto.offset.reset to earliest or latest; else restore the records, or start the job without its state"
+                f"{self._name}: Kafka no longer holds records that were not read yet ({told}). To go on without "
+                "them, set the "
+                "property auto.offset.reset to earliest or latest; else restore the records, or start the job "
+                "without its state"
             )
-        _logger.error("%s: records are lost, reading on from %s as auto.offset.reset says: %s", self._name, policy.name, told)
+        _logger.error(
+            "%s: records are lost, reading on from %s as auto.offset.reset says: %s", self._name, policy.name, told
+        )
         return lost if policy is KafkaOffsetResetStrategy.EARLIEST else self._view.ends(lost)
 
     def _describe(self) -> dict[str, Topic | None]:
@@ -178,7 +185,8 @@ class KafkaEnumerator:
     def _existing(self, topics: dict[str, Topic | None]) -> list[Topic]:
         if missing := [name for name, topic in topics.items() if topic is None]:
             raise ConfigurationError(
-                f"{self._name}: there is no topic {', '.join(missing)} at {self._view.servers}. Create it, or correct the name"
+                f"{self._name}: there is no topic {', '.join(missing)} at {self._view.servers}. Create it, or "
+                "correct the name"
             )
         if not topics and self._source.pattern is not None:
             raise ConfigurationError(
@@ -195,9 +203,7 @@ class KafkaEnumerator:
             raise ConfigurationError(f"{self._name}: there is no partition {', '.join(map(str, missing))}")
         return sorted(chosen)
 
-    def _add(
-        self, topics: list[Topic], new: list[KafkaTopicPartition], beginnings: dict[KafkaTopicPartition, int]
-    ) -> None:
+    def _add(self, topics: list[Topic], new: list[KafkaTopicPartition], beginnings: dict[KafkaTopicPartition, int]) -> None:
         """Take partitions in that appeared after the job's start: all they hold is to be read."""
         if new and self._positions.next and self._source.stopping_offsets is not None:
             return  # where to stop was fixed at the start, for the partitions of then
@@ -235,9 +241,9 @@ class KafkaEnumerator:
             return self._note_silence(str(error))
         self._ends.update(ends)
         if errors:
-            partition, error = next(iter(errors.items()))
+            partition, problem = next(iter(errors.items()))
             self._discovered_at = min(self._discovered_at, time.monotonic() - self._interval + 1.0)
-            return self._note_silence(f"{partition}: {error.str()}")
+            return self._note_silence(f"{partition}: {problem.str()}")
         if any(end < self._positions.next[p] for p, end in ends.items() if p in self._positions.next):
             # A new leader may lag behind for a moment; a new topic of the same name has another id.
             self._discovered_at = min(self._discovered_at, time.monotonic() - self._interval + 0.5)
@@ -293,7 +299,8 @@ class KafkaEnumerator:
 
     def _deleted(self, name: str) -> str:
         return (
-            f"{self._name}: topic {name} was deleted at {self._view.servers}; what the job had not read yet is gone. Start the "
+            f"{self._name}: topic {name} was deleted at {self._view.servers}; what the job had not read yet is "
+            "gone. Start the "
             "job without its state if that is all right"
         )
 

@@ -53,7 +53,9 @@ class Positions:
     def decode(cls, state: Mapping[str, Any]) -> Positions:
         """The inverse of `encode`."""
         if state.get("version") != _VERSION:
-            raise IncompatibleState(f"Kafka positions of version {state.get('version')}; this program knows version {_VERSION}")
+            raise IncompatibleState(
+                f"Kafka positions of version {state.get('version')}; this program knows version {_VERSION}"
+            )
         positions = cls(topics=dict(state["topics"]))
         for topic, number, offset, stop, announced, closed in state["partitions"]:
             partition = KafkaTopicPartition(topic, number)
@@ -86,7 +88,8 @@ def check_topic(source: str, positions: Positions, topic: Topic) -> None:
     if topic.id != before:
         offsets = {p.partition: o for p, o in positions.next.items() if p.topic == topic.name}
         raise InputLost(
-            f"{source}: topic {topic.name} was deleted and created again (its id was {before}, now it is {topic.id}), so the "
+            f"{source}: topic {topic.name} was deleted and created again (its id was {before}, now it is "
+            f"{topic.id}), so the "
             f"positions by partition {offsets} mean nothing any more. Start the job without its state to read the new topic"
         )
 
@@ -109,8 +112,10 @@ def first_positions(
         if source.starting_offsets._kind in (OffsetKind.COMMITTED, OffsetKind.OFFSETS):
             if strategy is KafkaOffsetResetStrategy.NONE:
                 raise InputLost(
-                    f"topic {partition.topic}, partition {partition.partition}: reading was to start at offset {offset}, but "
-                    f"Kafka holds the offsets {beginnings[partition]} to {ends[partition]}. Give an offset reset strategy, or "
+                    f"topic {partition.topic}, partition {partition.partition}: reading was to start at offset "
+                    f"{offset}, but "
+                    f"Kafka holds the offsets {beginnings[partition]} to {ends[partition]}. Give an offset reset "
+                    "strategy, or "
                     "other starting offsets"
                 )
             found[partition] = (beginnings if strategy is KafkaOffsetResetStrategy.EARLIEST else ends)[partition]

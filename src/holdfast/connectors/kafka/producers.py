@@ -87,7 +87,9 @@ class RecordProducer:
             error = raised.args[0] if isinstance(raised, KafkaException) else raised
             if isinstance(error, KafkaError):
                 raise self._explain(error, "any topic") from None
-            raise HoldfastError(f"{self._where}: records were not delivered: fatal error of the Kafka client ({raised})") from None
+            raise HoldfastError(
+                f"{self._where}: records were not delivered: fatal error of the Kafka client ({raised})"
+            ) from None
 
     def flush(self) -> None:
         """Return when the brokers have everything.
@@ -135,9 +137,7 @@ class TransactionalProducer(RecordProducer):
     def __init__(
         self, properties: Mapping[str, Any], where: str, transactional_id: str, timeout_ms: int, client: TransactionClient
     ) -> None:
-        super().__init__(
-            properties, where, **{"transactional.id": transactional_id, "transaction.timeout.ms": timeout_ms}
-        )
+        super().__init__(properties, where, **{"transactional.id": transactional_id, "transaction.timeout.ms": timeout_ms})
         self.transactional_id = transactional_id
         self._client = client
         self._state = _State.FREE
@@ -211,5 +211,7 @@ class TransactionalProducer(RecordProducer):
                         f"{self._where}: Kafka refuses the transactional id {self.transactional_id}: {reason.str()}"
                     ) from error
                 if not reason.retriable() or time.monotonic() > deadline:
-                    raise HoldfastError(f"{self._where}: {what} of {self.transactional_id} failed: {reason.str()}") from error
+                    raise HoldfastError(
+                        f"{self._where}: {what} of {self.transactional_id} failed: {reason.str()}"
+                    ) from error
                 time.sleep(0.05)

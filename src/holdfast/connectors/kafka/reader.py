@@ -35,7 +35,12 @@ _BUFFER_BYTES = 64 << 20
 _COMPLAINT_S = 10.0
 
 _REFUSED = {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError._AUTHENTICATION}
-_GONE = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION, KafkaError.UNKNOWN_TOPIC_ID}
+_GONE = {
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError._UNKNOWN_TOPIC,
+    KafkaError._UNKNOWN_PARTITION,
+    KafkaError.UNKNOWN_TOPIC_ID,
+}
 _OUT_OF_RANGE = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}
 
 Key = tuple[str, int]
@@ -231,7 +236,8 @@ class KafkaReader:
         if now - since > _COMPLAINT_S and now - self._complained_at > 3 * _COMPLAINT_S:
             self._complained_at = now
             _logger.warning(
-                "Kafka source (uid %s): nothing from topic %s, partition %d for %.0f s (offsets %d to %d are to be read); waiting",
+                "Kafka source (uid %s): nothing from topic %s, partition %d for %.0f s (offsets %d to %d are to "
+                "be read); waiting",
                 self._uid, *key, now - since, partition.position, end,
             )  # fmt: skip
 
@@ -286,12 +292,14 @@ class KafkaReader:
             return
         low, high = self._consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=30)
         told = (
-            f"topic {topic}, partition {number}: the next record to read is at offset {partition.fetched}, but Kafka holds the "
+            f"topic {topic}, partition {number}: the next record to read is at offset {partition.fetched}, but "
+            "Kafka holds the "
             f"offsets {low} to {high}"
         )
         if self._source.reset_policy is KafkaOffsetResetStrategy.NONE or partition.fetched > high:
             raise InputLost(
-                f"Kafka source (uid {self._uid}): records are gone before they were read. {told}. To go on without them, set "
+                f"Kafka source (uid {self._uid}): records are gone before they were read. {told}. To go on "
+                "without them, set "
                 "the property auto.offset.reset to earliest or latest"
             )
         _logger.error("Kafka source (uid %s): records are lost, as auto.offset.reset allows. %s", self._uid, told)

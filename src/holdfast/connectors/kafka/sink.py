@@ -46,7 +46,8 @@ class KafkaSink:
         if self.guarantee is DeliveryGuarantee.EXACTLY_ONCE:
             if not self.transactional_id_prefix:
                 raise ConfigurationError(
-                    "an exactly-once Kafka sink needs set_transactional_id_prefix(...): a name that no other job or sink on the "
+                    "an exactly-once Kafka sink needs set_transactional_id_prefix(...): a name that no other job "
+                    "or sink on the "
                     "same Kafka cluster uses, and that stays the same from start to start"
                 )
             protocol_properties(self.properties)
@@ -71,7 +72,9 @@ class KafkaSink:
         probe = Producer({**admin_properties(self.properties), "log_level": 0})
         topic = self.serializer.topic if isinstance(self.serializer.topic, str) else None
         try:
-            listed = probe.list_topics(topic, timeout=ANSWER_TIMEOUT_S) if topic else probe.list_topics(timeout=ANSWER_TIMEOUT_S)
+            listed = (
+                probe.list_topics(topic, timeout=ANSWER_TIMEOUT_S) if topic else probe.list_topics(timeout=ANSWER_TIMEOUT_S)
+            )
             if topic and listed.topics[topic].error is not None:  # the first question may have created it
                 listed = probe.list_topics(topic, timeout=ANSWER_TIMEOUT_S)
         except KafkaException as error:
@@ -80,7 +83,9 @@ class KafkaSink:
                 "this is its address"
             ) from error
         if topic and (problem := listed.topics[topic].error) is not None:
-            raise ConfigurationError(f"Kafka sink: topic {topic} at {servers}: {problem.str()}. Create it, or correct the name")
+            raise ConfigurationError(
+                f"Kafka sink: topic {topic} at {servers}: {problem.str()}. Create it, or correct the name"
+            )
         if self.guarantee is DeliveryGuarantee.EXACTLY_ONCE:
             create_token_topic(self.properties, token_topic(self.transactional_id_prefix))
             client = TransactionClient(self.properties, budget=30.0)
@@ -88,7 +93,8 @@ class KafkaSink:
                 client.fence([f"{self.transactional_id_prefix}-check"], self.transaction_timeout_ms)
             except (BrokerUnavailable, ConfigurationError) as error:
                 raise ConfigurationError(
-                    f"Kafka sink: transactions do not work with transactional id prefix {self.transactional_id_prefix!r} and "
+                    "Kafka sink: transactions do not work with transactional id prefix "
+                    f"{self.transactional_id_prefix!r} and "
                     f"transaction.timeout.ms={self.transaction_timeout_ms}: {error}"
                 ) from error
             finally:

@@ -19,7 +19,14 @@ from holdfast.errors import ConfigurationError
 __all__ = ["KafkaSource"]
 
 _DISCOVERY_MS = 10_000
-_RESET = {"none": "NONE", "error": "NONE", "earliest": "EARLIEST", "smallest": "EARLIEST", "latest": "LATEST", "largest": "LATEST"}
+_RESET = {
+    "none": "NONE",
+    "error": "NONE",
+    "earliest": "EARLIEST",
+    "smallest": "EARLIEST",
+    "latest": "LATEST",
+    "largest": "LATEST",
+}
 
 
 @dataclass(frozen=True)

@@ -116,7 +116,9 @@ def read_tokens(properties: Mapping[str, Any], topic: str) -> dict[bytes, Token]
                 "another job use the same transactional id prefix? Each needs its own"
             )
         time.sleep(0.02)
-    consumer = Consumer({**consumer_properties(properties), "isolation.level": "read_committed", "auto.offset.reset": "earliest"})
+    consumer = Consumer(
+        {**consumer_properties(properties), "isolation.level": "read_committed", "auto.offset.reset": "earliest"}
+    )
     tokens: dict[bytes, Token] = {}
     try:
         consumer.assign([TopicPartition(topic, 0, 0)])

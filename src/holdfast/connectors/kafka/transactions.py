@@ -169,7 +169,10 @@ class TransactionClient:
         async def ask(admin: KafkaAdminClient) -> dict[str, TransactionState]:
             await admin._manager.cluster.refresh_metadata()
             brokers = [b.node_id for b in admin._manager.cluster.brokers()]
-            sent = [admin._manager.send(ListTransactionsRequest(state_filters=[], producer_id_filters=[]), node_id=b) for b in brokers]
+            sent = [
+                admin._manager.send(ListTransactionsRequest(state_filters=[], producer_id_filters=[]), node_id=b)
+                for b in brokers
+            ]
             found: dict[str, TransactionState] = {}
             for pending in sent:
                 response = await pending
@@ -239,7 +242,9 @@ class TransactionClient:
         for found in response.coordinators:
             if found.error_code == 0:
                 self._coordinators[found.key] = found.node_id
-        if any(admin._manager.cluster.broker_metadata(self._coordinators[i]) is None for i in ids if i in self._coordinators):
+        if any(
+            admin._manager.cluster.broker_metadata(self._coordinators[i]) is None for i in ids if i in self._coordinators
+        ):
             await admin._manager.cluster.refresh_metadata()
 
     @staticmethod
@@ -249,7 +254,7 @@ class TransactionClient:
         if code is None:
             (state,) = response.transaction_states
             code = state.error_code
-        name = errors.for_code(code).__name__
+        name: str = errors.for_code(code).__name__
         if code in _REFUSED:
             raise ConfigurationError(f"Kafka refuses the transaction: {name} ({errors.for_code(code).description})")
         if code not in _COORDINATOR_MOVED | _BUSY:
@@ -291,6 +296,8 @@ class TransactionClient:
                     ) from error
                 if now - complained > 10:
                     complained = now
-                    _logger.warning("Kafka at %s: cannot %s for %.0f s, trying on: %s", self._servers, what, now - began, error)
+                    _logger.warning(
+                        "Kafka at %s: cannot %s for %.0f s, trying on: %s", self._servers, what, now - began, error
+                    )
                 time.sleep(pause)
                 pause = min(pause * 2, 0.25)

@@ -117,9 +117,7 @@ class TransactionalWriter:
             transaction = producer.prepare(self._epoch)
         self._open = None
         self._prepare_next()
-        return [
-            KafkaCommittable(transaction, job.generation, self._epoch, context.subtask, token.id, name).encode()
-        ]
+        return [KafkaCommittable(transaction, job.generation, self._epoch, context.subtask, token.id, name).encode()]
 
     def abort_epoch(self) -> None:
         """Abort the transaction; a fresh producer takes the slot."""
@@ -170,7 +168,13 @@ class TransactionalWriter:
         self._lanes += 1
         context = self._context
         name = TransactionalId(
-            self._sink.transactional_id_prefix, context.uid, context.subtask, context.job.generation, self._writer, slot, self._lanes
+            self._sink.transactional_id_prefix,
+            context.uid,
+            context.subtask,
+            context.job.generation,
+            self._writer,
+            slot,
+            self._lanes,
         )
         return TransactionalProducer(
             self._sink.properties, self._where, str(name), self._sink.transaction_timeout_ms, self._client

@@ -148,9 +148,15 @@ class KafkaSourceBuilder:
                 "a KafkaSource needs one of set_topics(...), set_topic_pattern(...) and set_partitions(...)"
             )
         return KafkaSource(
-            dict(self._properties), self._topics, self._pattern, self._partitions, self._starting, self._stopping, self._bounded,
-            self._deserializer,
-        )  # fmt: skip
+            properties=dict(self._properties),
+            topics=self._topics,
+            pattern=self._pattern,
+            partitions=self._partitions,
+            starting_offsets=self._starting,
+            stopping_offsets=self._stopping,
+            is_bounded=self._bounded,
+            deserializer=self._deserializer,
+        )
 
     def _choose(self, what: str) -> None:
         if self._topics or self._pattern is not None:
@@ -307,5 +313,7 @@ class KafkaSinkBuilder:
 
 def _checked(schema: Any) -> Any:
     if not callable(schema) and not callable(getattr(schema, "serialize", None)):
-        raise ConfigurationError(f"a serialization schema is a SerializationSchema or a callable, not {type(schema).__name__}")
+        raise ConfigurationError(
+            f"a serialization schema is a SerializationSchema or a callable, not {type(schema).__name__}"
+        )
     return schema
