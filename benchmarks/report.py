@@ -1,0 +1,286 @@
+"""docs/benchmarks.md from the recorded results of a session: tables between markers, graphs beside it."""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from benchmarks import measure, svg
+
+PAGE = measure.ROOT / "docs" / "benchmarks.md"
+GRAPHS = measure.ROOT / "docs" / "benchmarks"
+BEGIN, END = "<!-- results: begin (written by make bench) -->", "<!-- results: end -->"
+Result = dict[str, Any]
+
+ENGINES = {
+    "holdfast-rocksdb": "Holdfast, RocksDB",
+    "flink-java-rocksdb": "Flink in Java, RocksDB",
+    "holdfast-hashmap": "Holdfast, heap",
+    "flink-java-hashmap": "Flink in Java, heap",
+    "bytewax": "Bytewax",
+    "pyflink-thread-rocksdb": "PyFlink, thread mode, RocksDB",
+    "pyflink-process-rocksdb": "PyFlink, process mode, RocksDB",
+}
+AGAINST = {"holdfast-rocksdb": "flink-java-rocksdb", "holdfast-hashmap": "bytewax"}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The sub-command's arguments."""
+    parser.add_argument("--session", help="which one; the latest by default")
+
+
+def run(options: argparse.Namespace) -> None:
+    """Write the page."""
+    write(options.session)
+
+
+def write(session: str | None = None) -> None:
+    """Write the session's tables and graphs."""
+    everything = list(measure.results())
+    if not everything:
+        raise SystemExit("There are no results yet: make bench")
+    session = session or everything[-1]["session"]
+    results = [result for result in everything if result["session"] == session]
+    text = "\n".join([BEGIN, "", *_page(session, results), END])
+    before = PAGE.read_text() if PAGE.exists() else f"# Benchmarks\n\n{BEGIN}\n{END}\n"
+    head, _, rest = before.partition(BEGIN)
+    _, _, tail = rest.partition(END)
+    PAGE.write_text(head + text + tail)
+
+
+def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> list[str]:
+    r"""A Markdown table; all columns but the first are set to the right.
+
+    >>> table(["engine", "events/s"], [["one", "1,000"]])
+    ['| engine | events/s |', '| --- | ---: |', '| one | 1,000 |', '']
+    """
+    header = list(header)
+    lines = [f"| {' | '.join(header)} |", f"| --- |{' ---: |' * (len(header) - 1)}"]
+    return [*lines, *(f"| {' | '.join(row)} |" for row in rows), ""]
+
+
+def _page(session: str, results: list[Result]) -> list[str]:
+    loads = [result["load_before"] for result in results]
+    page = [
+        f"Session of {session}: {measure.machine()}. Load average before the runs {min(loads)} to {max(loads)} "
+        f"(median {statistics.median(loads):.1f}), partly that of the run before. Parallelism 2; medians of the runs.",
+        "",
+    ]
+    sections: list[tuple[str, Callable[[list[Result]], list[str]]]] = [
+        ("stateful", _stateful), ("kafka", _kafka), ("latency", _latency), ("costs", _costs), ("checkpointing", _pairs),
+        ("memory", _pairs), ("zipf", _zipf), ("flat", _flat), ("restart", _restart), ("micro", _micro),
+    ]  # fmt: skip
+    for scenario, section in sections:
+        mine = [result for result in results if result["scenario"] == scenario]
+        good = [result for result in mine if result.get("ok", True) and "error" not in result]
+        if good:
+            page += [f"## {TITLES[scenario]}", "", TEXTS[scenario], "", *section(good)]
+        for failed in (result for result in mine if result not in good):
+            reason = "was stopped, too slow" if failed.get("capped") else "failed or gave a wrong result"
+            page += [f"`{' '.join(failed['arguments'])}` {reason}.", ""]
+        if mine:
+            commands = dict.fromkeys("python -m benchmarks " + " ".join(_quoted(result["arguments"])) for result in mine)
+            page += ["<details><summary>Commands</summary>", "", "```", *commands, "```", "", "</details>", ""]
+    return page
+
+
+def _quoted(arguments: Iterable[str]) -> list[str]:
+    return [f"'{argument}'" if " " in argument else argument for argument in arguments]
+
+
+TITLES = {
+    "stateful": "Stateful jobs beside other engines",
+    "kafka": "Kafka to Kafka, exactly once",
+    "latency": "Latency",
+    "costs": "Where a microsecond goes",
+    "checkpointing": "What checkpoints cost",
+    "memory": "State of ten times the memory bound",
+    "zipf": "Skewed keys",
+    "flat": "Many epochs",
+    "restart": "Restart after kill -9",
+    "micro": "Small parts",
+}
+TEXTS = {
+    "stateful": "Events per second from the first element to the last result, start-up apart. Every run's checksums are "
+    "right, or it is named below. In brackets: the ratio to the engine beside it. Holdfast completes a checkpoint in "
+    "every epoch (about one a second), the others one every 10 s. Bytewax has no timers in event time and keeps its state "
+    "in memory. PyFlink got 50,000 events, Bytewax 100,000 in windows of a million users; the others 2,000,000.",
+    "kafka": "JSON in and out, four partitions, the broker on the same cores. The output is read back with "
+    "`read_committed` and held against the input.",
+    "latency": "From the input record's Kafka timestamp to a `read_committed` reader of the output. A lone epoch is one with a "
+    "single record through both stages, with its checkpoint and its transaction.",
+    "costs": "CPU time per event of each kind of process; and of the slots, where the user's code runs, by what they were "
+    "doing (stacks sampled with py-spy).",
+    "checkpointing": "The same job with a checkpoint about every second, and with the whole input in two epochs.",
+    "memory": "The same job with all of its state in memory, and with a bound (`state.backend.cache.size`) of about a tenth "
+    "of it; the rest is in RocksDB.",
+    "zipf": "A million users by a zipf law with exponent 1.2, against the same number of users equally likely.",
+    "flat": "Small epochs of the fraud job, by tenths of the run.",
+    "restart": "Every key holds a kilobyte that does not compress. Seconds from the start of the new driver process to its first "
+    "completed epoch; starting Python, the JVM and Spark is in it.",
+    "micro": "Nanoseconds per operation of one thread, and the ratio to `benchmarks/baseline.json`, scaled by the speed of plain "
+    "Python on this machine.",
+}
+
+
+def _median(results: Iterable[Result], name: str) -> float:
+    return statistics.median(result[name] for result in results)
+
+
+def _spread(results: list[Result]) -> str:
+    rates = [result["events_per_s"] for result in results]
+    return f"{min(rates) / 1000:,.0f}k..{max(rates) / 1000:,.0f}k" if len(rates) > 1 else ""
+
+
+def _k(rate: float) -> str:
+    return f"{rate / 1000:,.0f}k" if rate >= 20_000 else f"{rate / 1000:,.1f}k"
+
+
+def _stateful(results: list[Result]) -> list[str]:
+    cells: dict[tuple[str, str], dict[str, list[Result]]] = {}
+    for result in results:
+        cell = (result["workload"], result["data"].split("-")[0])
+        cells.setdefault(cell, {}).setdefault(result["label"], []).append(result)
+    columns = sorted(cells)
+    rows = []
+    for label, name in ENGINES.items():
+        row = [name]
+        for cell in columns:
+            runs = cells[cell].get(label)
+            if not runs:
+                row.append("-")
+                continue
+            rate = _median(runs, "events_per_s")
+            text = _k(rate)
+            other = cells[cell].get(AGAINST.get(label, ""))
+            if other:
+                text += f" ({rate / _median(other, 'events_per_s'):.2f})"
+            row.append(text)
+        if any(text != "-" for text in row[1:]):
+            rows.append(row)
+    graph = {
+        _cell_name(cell): {name: _median(cells[cell][label], "events_per_s") for label, name in ENGINES.items() if label in cells[cell]}
+        for cell in columns
+    }
+    detail = [
+        [f"{_cell_name(cell)}: {ENGINES[label]}", str(len(runs)), _spread(runs), f"{_median(runs, 'cpu_s'):.0f}",
+         f"{_median(runs, 'startup_s'):.1f}", f"{_median(runs, 'peak_rss_mb'):.0f}",
+         f"{min(r['load_before'] for r in runs)}..{max(r['load_before'] for r in runs)}"]
+        for cell in columns for label in ENGINES if (runs := cells[cell].get(label))
+    ]  # fmt: skip
+    return [
+        *table(["events/s (ratio)", *map(_cell_name, columns)], rows),
+        *_graph("stateful", svg.bars("Stateful jobs", graph, "events/s")),
+        "<details><summary>Runs, spread, CPU, memory</summary>",
+        "",
+        *table(["", "runs", "events/s", "CPU s", "start-up s", "peak RSS MiB", "load before"], detail),
+        "</details>",
+        "",
+    ]
+
+
+def _cell_name(cell: tuple[str, str]) -> str:
+    law, users = cell[1][0], cell[1][1:].upper() if cell[1].endswith("m") else cell[1][1:]
+    return f"{cell[0]}, {users} keys{' (zipf)' if law == 'z' else ''}"
+
+
+def _graph(name: str, content: str) -> list[str]:
+    GRAPHS.mkdir(exist_ok=True)
+    (GRAPHS / f"{name}.svg").write_text(content)
+    return [f"![{name}](benchmarks/{name}.svg)", ""]
+
+
+def _grouped(results: list[Result], *names: str) -> dict[tuple[str, ...], list[Result]]:
+    groups: dict[tuple[str, ...], list[Result]] = {}
+    for result in results:
+        groups.setdefault(tuple(str(result[name]) for name in names), []).append(result)
+    return groups
+
+
+def _rate_rows(groups: dict[tuple[str, ...], list[Result]]) -> list[list[str]]:
+    return [
+        [", ".join(key), _k(_median(runs, "events_per_s")), _spread(runs), str(len(runs)), f"{_median(runs, 'epochs'):.0f}",
+         f"{_median(runs, 'cpu_s'):.0f}", f"{_median(runs, 'load_before'):.1f}"]
+        for key, runs in groups.items()
+    ]  # fmt: skip
+
+
+_RATE_HEADER = ["events/s", "spread", "runs", "epochs", "CPU s", "load before"]
+
+
+def _kafka(results: list[Result]) -> list[str]:
+    return table(["job", *_RATE_HEADER], _rate_rows(_grouped(results, "workload")))
+
+
+def _latency(results: list[Result]) -> list[str]:
+    header = ["records/s", "p50 ms", "p90 ms", "p99 ms", "max ms", "samples", "epoch ms", "lone epoch ms", "load before"]
+    names = ["p50_ms", "p90_ms", "p99_ms", "max_ms", "samples", "epoch_ms", "lone_epoch_ms", "load_before"]
+    return table(header, [[f"{r['rate']:,}", *(f"{r[name]}" for name in names)] for r in results])
+
+
+def _pairs(results: list[Result]) -> list[str]:
+    """The first kind of run is the measure of the others."""
+    groups: dict[tuple[str, ...], list[Result]] = {}
+    for result in results:
+        sets = [a for before, a in zip(result["arguments"], result["arguments"][1:]) if before == "--set"]
+        groups.setdefault((", ".join(f"`{s}`" for s in sets) or "as it is",), []).append(result)
+    first = _median(next(iter(groups.values())), "events_per_s")
+    rows = _rate_rows(groups)
+    for row, runs in zip(rows, groups.values()):
+        row.append(f"{_median(runs, 'events_per_s') / first:.2f}")
+    return table(["settings", *_RATE_HEADER, "ratio"], rows)
+
+
+def _zipf(results: list[Result]) -> list[str]:
+    groups = _grouped(results, "workload", "label")
+    rows = [
+        [f"{w}, {ENGINES[label]}", _k(_median(runs, "events_per_s")), _spread(runs), str(len(runs)), f"{_median(runs, 'load_before'):.1f}"]
+        for (w, label), runs in groups.items()
+    ]
+    return table(["", "events/s", "spread", "runs", "load before"], rows)
+
+
+def _flat(results: list[Result]) -> list[str]:
+    result = results[-1]
+    tenths = result["tenths"]
+    header = ["epochs", "epoch ms", "us/event", "CPU us/event", "RSS MiB", "threads", "open files", "local disk MiB"]
+    names = ["epochs", "epoch_ms", "us_per_event", "cpu_us_per_event", "rss_mb", "threads", "files", "disk_mb"]
+    rows = [[f"{point[name]}" for name in names] for point in tenths]
+    series = {
+        "elapsed": [(point["epochs"], point["us_per_event"]) for point in tenths[1:]],
+        "CPU": [(point["epochs"], point["cpu_us_per_event"]) for point in tenths[1:]],
+    }
+    return [
+        f"{result['records_per_epoch']:,} records an epoch.",
+        "",
+        *table(header, rows),
+        *_graph("flat", svg.lines("Cost per event", series, "epochs", "us/event")),
+    ]
+
+
+def _restart(results: list[Result]) -> list[str]:
+    header = ["backend", "state MiB", "local store kept, s", "deleted, s", "filling, keys/s", "load before"]
+    return table(
+        header,
+        [
+            [r["label"], f"{r['state_mb']:,}", f"{r['local_kept_s']}", f"{r['local_deleted_s']}", f"{r['fill_events_per_s']:,}", f"{r['load_before']}"]
+            for r in results
+        ],
+    )
+
+
+def _costs(results: list[Result]) -> list[str]:
+    page = []
+    for result in results:
+        page += [f"`{' '.join(result['what'])}`: {_k(result['events_per_s'])} events/s under the sampler.", ""]
+        processes = result["cpu_us_by_process"]
+        page += table(["process", "CPU us/event"], [[role, f"{us:.2f}"] for role, us in processes.items()])
+        page += table(["in the slots", "CPU us/event"], [[part, f"{us:.2f}"] for part, us in result["slot_parts_us"].items()])
+    return page
+
+
+def _micro(results: list[Result]) -> list[str]:
+    parts = results[-1]["parts"]
+    return table(["part", "ns", "ratio"], [[name.replace("_", " "), f"{f['ns']:,.0f}", f"{f.get('ratio', '')}"] for name, f in parts.items()])

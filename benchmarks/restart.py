@@ -1,0 +1,143 @@
+"""kill -9 with a large state: how long until the first new result, with the local store intact and without it.
+
+Every key has a count and a kilobyte that does not compress. When all keys are stored, driver, JVM and slots are killed and
+the job is started again; then once more after the local stores were deleted, as on another machine. Each event checks its
+key's count, so a restart that lost or doubled an event would fail the job.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from benchmarks import jobs, measure
+from holdfast.common import Types, WatermarkStrategy
+from holdfast.datastream import KeyedProcessFunction, RuntimeContext, StreamExecutionEnvironment
+from holdfast.datastream.connectors.number_seq import NumberSequenceSource
+from holdfast.datastream.state import ValueStateDescriptor
+
+VALUE_BYTES = 1024
+PASSES = 1000
+SPLITS = 8
+"""The source reads a long sequence as eight stretches side by side; each stretch has keys of its own, taken in turn."""
+
+
+class Remember(KeyedProcessFunction):
+    """Counts a key's events and keeps a kilobyte for it."""
+
+    def __init__(self, keys: int) -> None:
+        self.keys = keys
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.count = runtime_context.get_state(ValueStateDescriptor("count", Types.LONG()))
+        self.value = runtime_context.get_state(ValueStateDescriptor("value", Types.PRIMITIVE_ARRAY(Types.BYTE())))
+
+    def process_element(self, value: int, ctx: Any) -> Iterator[int]:
+        count = self.count.value() or 0
+        before = value % (self.keys * PASSES // SPLITS) // (self.keys // SPLITS)
+        if count != before:
+            raise ValueError(f"event {value} finds a count of {count} instead of {before}")
+        if count == 0:
+            self.value.update(hashlib.shake_128(str(value).encode()).digest(VALUE_BYTES))
+        self.count.update(count + 1)
+        yield count
+
+
+def job(work: Path, keys: int, backend: str, extra: list[str]) -> None:
+    """The job's process: prints a line of JSON after every epoch."""
+    events = 0
+
+    def tell(stats: Any) -> None:
+        nonlocal events
+        events += stats.records_in
+        state = client.metrics.snapshot().completed[-1].full_bytes if client.metrics.snapshot().completed else 0
+        print(json.dumps({"at": time.time(), "events": events, "state_bytes": state}), flush=True)
+
+    env = StreamExecutionEnvironment.get_execution_environment(jobs.settings(work, backend, extra))
+    env.set_parallelism(2)
+    numbers = env.from_source(NumberSequenceSource(0, PASSES * keys - 1), WatermarkStrategy.no_watermarks(), "numbers")
+    stretch, own = keys * PASSES // SPLITS, keys // SPLITS
+    numbers.key_by(lambda n: n // stretch * own + n % stretch % own).process(Remember(keys)).sink_to(jobs.Discard())
+    client, _ = jobs.start(env, "restart", tell)
+    client.get_job_execution_result().result()
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The sub-command's arguments."""
+    parser.add_argument("--keys", type=int, default=1_000_000, help="keys of 1 KiB each; a multiple of 8")
+    parser.add_argument("--backend", default="rocksdb", choices=("rocksdb", "hashmap"))
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
+
+
+def run(options: argparse.Namespace) -> dict[str, Any]:
+    """Fill, kill, restart, kill, delete the local state, restart; the seconds to each first result."""
+    if options.keys % SPLITS:
+        raise SystemExit(f"--keys {options.keys}: must be a multiple of {SPLITS}")
+    work = jobs.scratch()
+    figures: dict[str, Any] = {"label": f"holdfast-{options.backend}", "workload": "restart", "data": f"{options.keys} keys"}
+    try:
+        with _Job(work, options) as filling:
+            told = filling.until(options.keys + options.keys // 10)
+            figures["fill_events_per_s"] = round(told["events"] / (told["at"] - filling.first))
+            figures["state_mb"] = round(told["state_bytes"] / 2**20)
+        with _Job(work, options) as kept:
+            kept.until(1)
+            figures["local_kept_s"] = round(kept.first - kept.started, 1)
+        shutil.rmtree(work / "local", ignore_errors=True)
+        with _Job(work, options) as deleted:
+            deleted.until(1)
+            figures["local_deleted_s"] = round(deleted.first - deleted.started, 1)
+    finally:
+        jobs.tidy(work)
+    return {**figures, "ok": True}
+
+
+class _Job:
+    """The job in a process of its own, killed with everything it started when the block ends."""
+
+    def __init__(self, work: Path, options: argparse.Namespace) -> None:
+        self._command = [sys.executable, "-m", "benchmarks.restart", str(work), str(options.keys), options.backend, *options.set]
+
+    def __enter__(self) -> _Job:
+        self.started = time.time()
+        self.first = 0.0
+        environment = {**os.environ, "PYTHONPATH": measure.python_path()}
+        self._process = subprocess.Popen(
+            self._command, stdout=subprocess.PIPE, text=True, env=environment, cwd=measure.ROOT
+        )
+        return self
+
+    def until(self, events: int) -> dict[str, Any]:
+        """Wait until so many events were processed since the start; what the job said then."""
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.startswith("{"):
+                told: dict[str, Any] = json.loads(line)
+                self.first = self.first or told["at"]
+                if told["events"] >= events:
+                    return told
+        raise RuntimeError(f"the job ended early, with exit code {self._process.wait()}")
+
+    def __exit__(self, *exception: object) -> None:
+        root = psutil.Process(self._process.pid)
+        for process in [root, *root.children(recursive=True)]:
+            try:
+                process.kill()
+            except psutil.Error:
+                continue
+        self._process.wait()
+
+
+if __name__ == "__main__":
+    job(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4:])

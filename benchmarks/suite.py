@@ -1,0 +1,95 @@
+"""A session: every measurement in a process of its own, engines side by side in interleaved rounds, all recorded.
+
+Without ``--peers`` only Holdfast is measured. The report is written at the end (`benchmarks.report`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterator
+
+from benchmarks import measure, report
+
+ROCKSDB, HASHMAP = "rocksdb", "hashmap"
+ONE_EPOCH = ["--set", "holdfast.epoch.target-duration=1 h", "--set", "holdfast.epoch.max-records=100000000",
+             "--set", "execution.checkpointing.interval=1 h"]  # fmt: skip
+SMALL_CACHE = ["--set", "state.backend.cache.size=20mb"]
+SCENARIOS = ("stateful", "kafka", "latency", "checkpointing", "memory", "zipf", "flat", "restart", "costs", "micro")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The sub-command's arguments."""
+    parser.add_argument("--peers", action="store_true", help="also run Flink, PyFlink and Bytewax")
+    parser.add_argument("--rounds", type=int, default=3, help="how often each throughput measurement is repeated")
+    parser.add_argument("--events", default="2m", help="events of the stateful workloads, e.g. 200k for a quick look")
+    parser.add_argument("--only", nargs="*", choices=SCENARIOS, default=None, help="leave out the other measurements")
+    parser.add_argument("--session", default=time.strftime("%Y-%m-%d %H:%M"), help="its name; the same name adds to it")
+    parser.add_argument("--cap", type=float, default=300, help="seconds after which a run is stopped")
+
+
+def run(options: argparse.Namespace) -> None:
+    """Run a session and write the report."""
+    chosen = options.only or SCENARIOS
+    for scenario in chosen:
+        rounds = options.rounds if scenario in ("stateful", "kafka", "checkpointing", "memory", "zipf") else 1
+        for turn in range(rounds):
+            for arguments in _runs(scenario, options):
+                _say(f"[{scenario} {turn + 1}/{rounds}] {' '.join(arguments)}")
+                figures = measure.holdfast(arguments, options.cap * (4 if scenario in ("flat", "restart") else 1))
+                measure.record({"scenario": scenario, **figures}, options.session)
+                _say("    " + json.dumps(_brief(figures)))
+    report.write(options.session)
+
+
+def _runs(scenario: str, options: argparse.Namespace) -> Iterator[list[str]]:
+    """The commands of one round."""
+    n = options.events
+    if scenario == "stateful":
+        for workload in ("fraud", "window"):
+            for users in ("u10k", "u1m"):
+                data = f"{users}-{n}"
+                yield ["stateful", workload, data, "--backend", ROCKSDB]
+                if options.peers:
+                    yield ["peer", "flink-java-rocksdb", workload, data]
+                yield ["stateful", workload, data, "--backend", HASHMAP]
+                if options.peers:
+                    yield ["peer", "flink-java-hashmap", workload, data]
+                    # Bytewax's windows do not end in minutes with a million users, nor does PyFlink with 2,000,000 events.
+                    yield ["peer", "bytewax", workload, f"{users}-100k" if (workload, users) == ("window", "u1m") else data]
+                    yield ["peer", "pyflink-thread-rocksdb", workload, f"{users}-50k"]
+    elif scenario == "kafka":
+        yield ["kafka", "fraud"]
+        yield ["kafka", "upi"]
+    elif scenario == "latency":
+        yield ["latency"]
+    elif scenario == "checkpointing":
+        yield ["stateful", "fraud", f"u10k-{n}"]
+        yield ["stateful", "fraud", f"u10k-{n}", *ONE_EPOCH]
+    elif scenario == "memory":
+        yield ["stateful", "fraud", f"u1m-{n}"]
+        yield ["stateful", "fraud", f"u1m-{n}", *SMALL_CACHE]
+    elif scenario == "zipf":
+        for workload in ("fraud", "window"):
+            yield ["stateful", workload, f"z1m-{n}"]
+            if options.peers:
+                yield ["peer", "flink-java-rocksdb", workload, f"z1m-{n}"]
+    elif scenario == "flat":
+        yield ["flat", f"u10k-{n}", "--epochs", "1000"]
+    elif scenario == "costs":
+        yield ["costs", "stateful", "fraud", f"u10k-{n}"]
+        yield ["costs", "kafka", "fraud"]
+    else:
+        yield [scenario]
+
+
+def _brief(figures: dict[str, object]) -> dict[str, object]:
+    names = ("events_per_s", "ok", "busy_s", "p50_ms", "p99_ms", "lone_epoch_ms", "local_kept_s", "local_deleted_s",
+             "cpu_s", "load_before", "error")  # fmt: skip
+    return {name: figures[name] for name in names if name in figures}
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
