@@ -23,7 +23,7 @@ COMMANDS = {
 
 def main(arguments: list[str]) -> int:
     """Run a sub-command; without one, the suite."""
-    if not arguments or arguments[0].startswith("--") and arguments[0] != "--help":
+    if not arguments or (arguments[0].startswith("--") and arguments[0] != "--help"):
         arguments = ["suite", *arguments]
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)

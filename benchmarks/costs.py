@@ -92,7 +92,19 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
 
 def _attach(pid: int, path: Path) -> tuple[subprocess.Popen[bytes], Path]:
     spy = Path(sys.executable).with_name("py-spy")
-    command = [str(spy), "record", "--pid", str(pid), "--rate", str(RATE), "--format", "raw", "--nonblocking", "--output", str(path)]
+    command = [
+        str(spy),
+        "record",
+        "--pid",
+        str(pid),
+        "--rate",
+        str(RATE),
+        "--format",
+        "raw",
+        "--nonblocking",
+        "--output",
+        str(path),
+    ]
     return subprocess.Popen([*command, "--duration", "3600"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL), path
 
 

@@ -1,4 +1,4 @@
-"""Whether an epoch costs the same after many others: time and CPU per event, memory, threads, files, disk by tenths of a run."""
+"""Whether an epoch costs the same after many others: time and CPU per event, memory, threads, files, by tenths of a run."""
 
 from __future__ import annotations
 

@@ -139,7 +139,9 @@ def scratch() -> Path:
     return Path(tempfile.mkdtemp(prefix="holdfast-bench-"))
 
 
-def start(env: StreamExecutionEnvironment, name: str, each: Callable[[EpochStats], None] | None = None) -> tuple[Any, Outcome]:
+def start(
+    env: StreamExecutionEnvironment, name: str, each: Callable[[EpochStats], None] | None = None
+) -> tuple[Any, Outcome]:
     """Submit the job; its client, and its outcome so far. ``each`` is called after every epoch."""
     outcome = Outcome(time.time())
     client: Any = env.execute_async(name)

@@ -241,9 +241,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
             servers = broker.bootstrap_servers
             fill(broker, "payments", options.events)
             broker.create_topic("results", partitions=PARTITIONS)
-            env = StreamExecutionEnvironment.get_execution_environment(
-                jobs.settings(work, options.backend, options.set)
-            )
+            env = StreamExecutionEnvironment.get_execution_environment(jobs.settings(work, options.backend, options.set))
             env.set_parallelism(2)
             env.enable_checkpointing(30_000, CheckpointingMode.EXACTLY_ONCE)
             build = {"fraud": fraud, "upi": upi}[options.job]

@@ -22,7 +22,13 @@ from confluent_kafka import Consumer, KafkaException, Producer
 
 from benchmarks import jobs, kafka_jobs, measure
 from holdfast.common import Types, WatermarkStrategy
-from holdfast.datastream import CheckpointingMode, KeyedProcessFunction, MapFunction, RuntimeContext, StreamExecutionEnvironment
+from holdfast.datastream import (
+    CheckpointingMode,
+    KeyedProcessFunction,
+    MapFunction,
+    RuntimeContext,
+    StreamExecutionEnvironment,
+)
 from holdfast.datastream.state import ValueStateDescriptor
 from holdfast.testing.kafka import KafkaBroker
 
@@ -138,7 +144,12 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
             child.kill()
         jobs.tidy(work)
     latencies = sorted(json.loads(said))
-    return {**_figures(outcome, latencies, begins + options.warm_up, loaded), "rate": options.rate, "label": f"holdfast-{options.backend}", "workload": "latency"}
+    return {
+        **_figures(outcome, latencies, begins + options.warm_up, loaded),
+        "rate": options.rate,
+        "label": f"holdfast-{options.backend}",
+        "workload": "latency",
+    }
 
 
 def _start(servers: str, work: Any, options: argparse.Namespace) -> tuple[Any, jobs.Outcome]:

@@ -107,7 +107,9 @@ def run(command: Sequence[str], cap_s: float, env: Mapping[str, str] | None = No
     usage = Usage()
     began = time.time()
     with tempfile.TemporaryFile("w+") as said:
-        child = subprocess.Popen(command, stdout=said, stderr=subprocess.STDOUT, env=None if env is None else dict(env), cwd=cwd)
+        child = subprocess.Popen(
+            command, stdout=said, stderr=subprocess.STDOUT, env=None if env is None else dict(env), cwd=cwd
+        )
         root = psutil.Process(child.pid)
         capped = False
         while child.poll() is None:
@@ -201,4 +203,5 @@ def machine() -> str:
         pass
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     memory = psutil.virtual_memory().total / 2**30
-    return f"{cores} cores of {model}, {memory:.0f} GiB of memory, {platform.system()} {platform.release()}, Python {platform.python_version()}"
+    system = f"{platform.system()} {platform.release()}, Python {platform.python_version()}"
+    return f"{cores} cores of {model}, {memory:.0f} GiB of memory, {system}"

@@ -1,7 +1,8 @@
 """Small parts of the hot path by themselves, against ``benchmarks/baseline.json``. Prints ratios; never fails on time.
 
-A part is run until its thread has had the processor for a tenth of a second, seven times; the median counts. Times are scaled by a loop of plain
-Python that is measured in between, so that a baseline from another machine says something: 1.00 is "as in the baseline".
+A part is run until its thread has had the processor for a tenth of a second, seven times; the median counts. Times are
+scaled by a loop of plain Python that is measured in between, so that a baseline from another machine says something:
+1.00 is "as in the baseline".
 """
 
 from __future__ import annotations

@@ -109,8 +109,8 @@ TEXTS = {
     "in memory. PyFlink got 50,000 events, Bytewax 100,000 in windows of a million users; the others 2,000,000.",
     "kafka": "JSON in and out, four partitions, the broker on the same cores. The output is read back with "
     "`read_committed` and held against the input.",
-    "latency": "From the input record's Kafka timestamp to a `read_committed` reader of the output. A lone epoch is one with a "
-    "single record through both stages, with its checkpoint and its transaction.",
+    "latency": "From the input record's Kafka timestamp to a `read_committed` reader of the output. A lone epoch "
+    "is one with a single record through both stages, with its checkpoint and its transaction.",
     "costs": "CPU time per event of each kind of process; and of the slots, where the user's code runs, by what they were "
     "doing (stacks sampled with py-spy).",
     "checkpointing": "The same job with a checkpoint about every second, and with the whole input in two epochs.",
@@ -118,10 +118,10 @@ TEXTS = {
     "of it; the rest is in RocksDB.",
     "zipf": "A million users by a zipf law with exponent 1.2, against the same number of users equally likely.",
     "flat": "Small epochs of the fraud job, by tenths of the run.",
-    "restart": "Every key holds a kilobyte that does not compress. Seconds from the start of the new driver process to its first "
-    "completed epoch; starting Python, the JVM and Spark is in it.",
-    "micro": "Nanoseconds per operation of one thread, and the ratio to `benchmarks/baseline.json`, scaled by the speed of plain "
-    "Python on this machine.",
+    "restart": "Every key holds a kilobyte that does not compress. Seconds from the start of the new driver process to "
+    "its first completed epoch; starting Python, the JVM and Spark is in it.",
+    "micro": "Nanoseconds per operation of one thread, and the ratio to `benchmarks/baseline.json`, scaled by the speed of "
+    "plain Python on this machine.",
 }
 
 
@@ -161,7 +161,9 @@ def _stateful(results: list[Result]) -> list[str]:
         if any(text != "-" for text in row[1:]):
             rows.append(row)
     graph = {
-        _cell_name(cell): {name: _median(cells[cell][label], "events_per_s") for label, name in ENGINES.items() if label in cells[cell]}
+        _cell_name(cell): {
+            name: _median(cells[cell][label], "events_per_s") for label, name in ENGINES.items() if label in cells[cell]
+        }
         for cell in columns
     }
     detail = [
@@ -236,7 +238,13 @@ def _pairs(results: list[Result]) -> list[str]:
 def _zipf(results: list[Result]) -> list[str]:
     groups = _grouped(results, "workload", "label")
     rows = [
-        [f"{w}, {ENGINES[label]}", _k(_median(runs, "events_per_s")), _spread(runs), str(len(runs)), f"{_median(runs, 'load_before'):.1f}"]
+        [
+            f"{w}, {ENGINES[label]}",
+            _k(_median(runs, "events_per_s")),
+            _spread(runs),
+            str(len(runs)),
+            f"{_median(runs, 'load_before'):.1f}",
+        ]
         for (w, label), runs in groups.items()
     ]
     return table(["", "events/s", "spread", "runs", "load before"], rows)
@@ -265,7 +273,14 @@ def _restart(results: list[Result]) -> list[str]:
     return table(
         header,
         [
-            [r["label"], f"{r['state_mb']:,}", f"{r['local_kept_s']}", f"{r['local_deleted_s']}", f"{r['fill_events_per_s']:,}", f"{r['load_before']}"]
+            [
+                r["label"],
+                f"{r['state_mb']:,}",
+                f"{r['local_kept_s']}",
+                f"{r['local_deleted_s']}",
+                f"{r['fill_events_per_s']:,}",
+                f"{r['load_before']}",
+            ]
             for r in results
         ],
     )
@@ -277,10 +292,15 @@ def _costs(results: list[Result]) -> list[str]:
         page += [f"`{' '.join(result['what'])}`: {_k(result['events_per_s'])} events/s under the sampler.", ""]
         processes = result["cpu_us_by_process"]
         page += table(["process", "CPU us/event"], [[role, f"{us:.2f}"] for role, us in processes.items()])
-        page += table(["in the slots", "CPU us/event"], [[part, f"{us:.2f}"] for part, us in result["slot_parts_us"].items()])
+        page += table(
+            ["in the slots", "CPU us/event"], [[part, f"{us:.2f}"] for part, us in result["slot_parts_us"].items()]
+        )
     return page
 
 
 def _micro(results: list[Result]) -> list[str]:
     parts = results[-1]["parts"]
-    return table(["part", "ns", "ratio"], [[name.replace("_", " "), f"{f['ns']:,.0f}", f"{f.get('ratio', '')}"] for name, f in parts.items()])
+    return table(
+        ["part", "ns", "ratio"],
+        [[name.replace("_", " "), f"{f['ns']:,.0f}", f"{f.get('ratio', '')}"] for name, f in parts.items()],
+    )

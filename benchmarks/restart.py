@@ -107,15 +107,21 @@ class _Job:
     """The job in a process of its own, killed with everything it started when the block ends."""
 
     def __init__(self, work: Path, options: argparse.Namespace) -> None:
-        self._command = [sys.executable, "-m", "benchmarks.restart", str(work), str(options.keys), options.backend, *options.set]
+        self._command = [
+            sys.executable,
+            "-m",
+            "benchmarks.restart",
+            str(work),
+            str(options.keys),
+            options.backend,
+            *options.set,
+        ]
 
     def __enter__(self) -> _Job:
         self.started = time.time()
         self.first = 0.0
         environment = {**os.environ, "PYTHONPATH": measure.python_path()}
-        self._process = subprocess.Popen(
-            self._command, stdout=subprocess.PIPE, text=True, env=environment, cwd=measure.ROOT
-        )
+        self._process = subprocess.Popen(self._command, stdout=subprocess.PIPE, text=True, env=environment, cwd=measure.ROOT)
         return self
 
     def until(self, events: int) -> dict[str, Any]:

@@ -122,7 +122,9 @@ class Emit(ProcessWindowFunction):
         self.quarters = metrics.counter("total_quarters")
         self.n = metrics.counter("n")
 
-    def process(self, key: int, context: Any, elements: Iterable[tuple[float, int]]) -> Iterator[tuple[int, int, float, int]]:
+    def process(
+        self, key: int, context: Any, elements: Iterable[tuple[float, int]]
+    ) -> Iterator[tuple[int, int, float, int]]:
         for total, count in elements:
             self.windows.inc()
             self.quarters.inc(int(total * 4))

@@ -75,7 +75,10 @@ def lines(title: str, series: Mapping[str, Sequence[tuple[float, float]]], x_nam
     parts = [_text(10, 20, f"{title} ({y_name})")]
     for i in range(5):
         y = y_top * i / 4
-        parts += [_line(left, ground - y * y_scale, width - 20, ground - y * y_scale), _text(left - 6, ground - y * y_scale + 4, short(y), "end")]
+        parts += [
+            _line(left, ground - y * y_scale, width - 20, ground - y * y_scale),
+            _text(left - 6, ground - y * y_scale + 4, short(y), "end"),
+        ]
     for i in range(6):
         x = x_most * i / 5
         parts.append(_text(left + x * x_scale, ground + 18, short(x) if x else "0", "middle"))

@@ -35,9 +35,7 @@ class Fraud(KeyedProcessFunction):
         self.tallies = tallies
 
     def open(self, runtime_context):
-        self.period = runtime_context.get_state(
-            ValueStateDescriptor("period", Types.TUPLE([Types.LONG(), Types.LONG()]))
-        )
+        self.period = runtime_context.get_state(ValueStateDescriptor("period", Types.TUPLE([Types.LONG(), Types.LONG()])))
         self.last = runtime_context.get_list_state(ListStateDescriptor("last", Types.DOUBLE()))
         self.tally = new_tally(self.tallies)
 

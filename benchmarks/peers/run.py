@@ -82,7 +82,20 @@ def _bytewax(workload: str, backend: str, data: str, tallies: str, checkpoints: 
     python = str(environment("bytewax") / "bin" / "python")
     subprocess.run([python, "-m", "bytewax.recovery", checkpoints, "2"], check=True, capture_output=True)
     settings = {"BENCH_WORKLOAD": workload, "BENCH_DATA": data, "BENCH_TALLIES": tallies, "PYTHONPATH": str(HERE)}
-    return [python, "-m", "bytewax.testing", "bytewax_job:flow", "-p", "2", "-r", checkpoints, "-s", "10", "-b", "0"], settings
+    return [
+        python,
+        "-m",
+        "bytewax.testing",
+        "bytewax_job:flow",
+        "-p",
+        "2",
+        "-r",
+        checkpoints,
+        "-s",
+        "10",
+        "-b",
+        "0",
+    ], settings
 
 
 PEERS: dict[str, tuple[Callable[..., Command], str]] = {
