@@ -25,6 +25,7 @@ from typing import Any
 
 from holdfast.checkpoint.paths import safe_name
 from holdfast.errors import ConfigurationError
+from holdfast.runtime.shipping import REMEDY, install_files
 from holdfast.runtime.wire import DONE, END, ERROR, FRAME, NEED_SETUP, RETIRE, RUN, SETUP, Wire, WireClosed
 
 __all__ = ["SlotCannotLoad", "SlotClient", "SlotServer", "TaskHost", "slot_directory", "state_directory"]
@@ -93,8 +94,7 @@ class SlotClient:
                 kind, _, payload = wire.receive()
             if kind == ERROR:
                 raise SlotCannotLoad(
-                    f"the job cannot be loaded on host {host_name()} by {sys.executable}: {payload.decode()}. "
-                    "The program's modules and packages must be there, too, in the same versions"
+                    f"the job cannot be loaded on host {host_name()} by {sys.executable}: {payload.decode()}. {REMEDY}"
                 )
             for frame in frames:
                 wire.send(FRAME, frame)
@@ -244,7 +244,7 @@ class SlotServer:
                 wire.flush()
                 _, _, setup = wire.receive()
                 self._forget()
-                self._host = TaskHost(setup)
+                self._host = TaskHost(setup, os.path.dirname(self._path))
                 self._started = started
             wire.send(END)
             wire.flush()
@@ -281,15 +281,17 @@ def _frames(wire: Wire) -> Iterator[bytes]:
 class TaskHost:
     """The subtasks that a slot runs for one start of a job."""
 
-    def __init__(self, setup: bytes) -> None:
+    def __init__(self, setup: bytes, slots: str) -> None:
+        """``setup`` is what the executor broadcasts; ``slots`` the job's directory of sockets on this host."""
+        python_path, files, self._setup = pickle.loads(setup)
+        sys.path.extend(path for path in python_path if path not in sys.path)
+        install_files(files, slots)
         # Imported here: a Spark worker that only talks to slots does without.
         import cloudpickle
 
         from holdfast.checkpoint.storage import Storage
         from holdfast.runtime.task import Subtask
 
-        python_path, self._setup = pickle.loads(setup)
-        sys.path.extend(path for path in python_path if path not in sys.path)
         first = cloudpickle.loads(self._setup)
         config = first.plan.config
         self._directory = state_directory(config.get("io.tmp.dirs", ""), first.job.job_name)

@@ -6,6 +6,7 @@ the frames between the stages, retries tasks that die, and prefers the host wher
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import pickle
@@ -15,11 +16,13 @@ from dataclasses import replace
 from typing import Any
 
 import cloudpickle
-from pyspark import RDD, SparkConf, SparkContext
+from pyspark import Broadcast, SparkConf, SparkContext
 
 from holdfast.runtime.frames import HEADER_SIZE, REPORT, pack_frame, unpack_header
 from holdfast.runtime.order import EpochOrder, JobSetup, TaskReport
+from holdfast.runtime.placement import Placement
 from holdfast.runtime.plan import JobPlan
+from holdfast.runtime.shipping import configuration_error, is_local, pack_files, portable, ship_package
 from holdfast.runtime.slot import SlotCannotLoad, SlotClient, slot_directory
 
 __all__ = ["SparkExecutor", "spark_context"]
@@ -49,16 +52,12 @@ def spark_context(name: str, config: dict[str, str]) -> SparkContext:
         "spark.ui.retainedTasks": "2000",
         "spark.shuffle.compress": "false",
     }
-    if master.startswith("local"):
+    if is_local(master):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         settings["spark.locality.wait"] = "0s"
         settings["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile=file:{_LOG_SETTINGS}"
     settings.update({key: value for key, value in config.items() if key.startswith("spark.")})
     return SparkContext.getOrCreate(SparkConf().setAll(list(settings.items())).setAppName(name).setMaster(master))
-
-
-def _identity(partition: int) -> int:
-    return partition
 
 
 class _LevelTask:
@@ -70,9 +69,8 @@ class _LevelTask:
         self._root = executor.root
         self._job_id = executor.job_id
         self._started = executor.started
-        self._setup = executor.setup_broadcast
 
-    def __call__(self, partition: int, items: Iterable[Any]) -> Iterator[tuple[int, bytes]]:
+    def __call__(self, partition: int, items: Iterable[Any], setup: Broadcast[bytes]) -> Iterator[tuple[int, bytes]]:
         """Run the task of ``partition``: its frames for the next stage, by partition; at last its report."""
         client = SlotClient(slot_directory(self._root, self._job_id), partition)
         passing: list[tuple[int, bytes]] = []
@@ -89,7 +87,7 @@ class _LevelTask:
 
         call = self._calls[partition]
         try:
-            for target, payload in client.run(self._started, lambda: self._setup.value, call, mine()):
+            for target, payload in client.run(self._started, lambda: setup.value, call, mine()):
                 yield (target, payload) if target >= 0 else _report_frame(payload)
         except SlotCannotLoad as error:
             # Told as the task's report: Spark would only try again, and show the error below its own.
@@ -112,25 +110,22 @@ class SparkExecutor:
         self.job_id = setup.job.job_id
         self.started = setup.started
         # The program's own modules are found where the driver finds them, if the task is on the same machine.
-        stored = pickle.dumps((sys.path, cloudpickle.dumps(setup)), 5)
-        self.setup_broadcast = self._context.broadcast(stored)
+        python_path = sys.path if is_local(context.master) else []
+        stored = pickle.dumps((python_path, pack_files(setup.plan.config), cloudpickle.dumps(setup)), 5)
+        self._setup = self._context.broadcast(stored)
         self._name = setup.job.job_name
         self._widths = [sum(v.parallelism for v in setup.plan.at(level)) for level in range(setup.plan.levels)]
-        # One anchor a level: a cached RDD whose partitions stay where they are. United with the shuffled frames by the
-        # same partitioner it keeps each partition's task on the host that has its slot.
-        self._anchors = [self._anchor(width) for width in self._widths]
         self._group = f"holdfast-{setup.job.job_id}"
-
-    def _anchor(self, width: int) -> RDD[Any]:
-        anchor = self._context.parallelize([(p, b"") for p in range(width)], width).partitionBy(width, _identity)
-        anchor.setName(f"{self._name}: placement").cache()
-        anchor.count()
-        return anchor
+        with _clear_errors():
+            ship_package(context)
+            self._placement = Placement(context, self._widths, self._name)
 
     def run(self, order: EpochOrder) -> list[TaskReport]:
         """Run an epoch; returns the reports of all its tasks that got through."""
         self._context.setJobGroup(self._group, self._describe(order), interruptOnCancel=True)
         self._context.setLocalProperty("callSite.short", f"{self._name}: epoch {order.epoch}")
+        with _clear_errors():
+            self._placement.follow_executors()
         frames = None
         for level, width in enumerate(self._widths):
             calls = [
@@ -138,13 +133,13 @@ class SparkExecutor:
                 for v in self._plan.at(level)
                 for n in range(v.parallelism)
             ]
-            anchor = self._anchors[level]
-            if frames is not None:
-                anchor = self._context.union([anchor, frames.partitionBy(width, _identity)])
+            source = self._placement.anchor(width) if frames is None else self._placement.stage(width, frames)
             names = ", ".join(v.name for v in self._plan.at(level))
-            frames = anchor.mapPartitionsWithIndex(_LevelTask(self, level, calls)).setName(names[:200])
+            task = portable(_LevelTask(self, level, calls), self._setup)
+            frames = source.mapPartitionsWithIndex(task).setName(names[:200])
         assert frames is not None
-        collected = frames.collect()
+        with _clear_errors():
+            collected = frames.collect()
         reports = []
         for _, frame in collected:
             if unpack_header(frame).kind == REPORT:
@@ -180,10 +175,20 @@ class SparkExecutor:
 
         try:
             self._context.setJobGroup(self._group, f"{self._name}: end of the job")
-            widest = max(self._widths)
-            self._anchors[self._widths.index(widest)].mapPartitionsWithIndex(retire).collect()
+            self._placement.anchor(max(self._widths)).mapPartitionsWithIndex(portable(retire)).collect()
         except Exception:
             log.warning("the task slots could not be told that the job is over; they end by themselves", exc_info=True)
-        for anchor in self._anchors:
-            anchor.unpersist()
-        self.setup_broadcast.destroy()
+        self._placement.close()
+        self._setup.destroy()
+
+
+@contextlib.contextmanager
+def _clear_errors() -> Iterator[None]:
+    """Say what is wrong with the executors, where that is why a Spark job fails."""
+    try:
+        yield
+    except Exception as error:
+        clear = configuration_error(error)
+        if clear is None:
+            raise
+        raise clear from error

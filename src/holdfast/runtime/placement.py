@@ -1,0 +1,146 @@
+"""Where the tasks of a partition run: always on the same host, so that they find their state there.
+
+An anchor is a cached RDD with one small block a partition. Spark prefers to run a task where its cached input is; united
+with the shuffled frames by the same partitioner, the anchor keeps each partition's tasks on the host that has the
+block, epoch after epoch. Which host that is, is decided here: every host has its fair share of the partitions, and when
+executors come or go, as few partitions as possible move.
+"""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from pyspark import RDD, SparkContext
+from pyspark.serializers import CPickleSerializer
+
+from holdfast.runtime.shipping import is_local
+
+__all__ = ["Placement", "place"]
+
+log = logging.getLogger(__name__)
+
+_LOOK_EVERY = 5.0
+"""Seconds between two looks at the executors. A change counts when it is seen twice: a lost executor is often replaced."""
+
+
+def place(width: int, cores: Mapping[str, int], before: Sequence[str] = ()) -> list[str]:
+    """A host for each partition: shares in proportion to the hosts' cores, and few moves.
+
+    >>> place(4, {"a": 1, "b": 1})
+    ['a', 'b', 'a', 'b']
+    >>> place(4, {"a": 1, "b": 1, "c": 2}, ["a", "b", "a", "b"])
+    ['a', 'b', 'c', 'c']
+
+    Args:
+        width: How many partitions.
+        cores: How many cores of executors there are on each host.
+        before: Where the partitions were until now; empty if nowhere.
+    """
+    total = sum(cores.values())
+    if not total:
+        return []
+    held = Counter(host for host in before if host in cores)
+    shares = {host: width * count // total for host, count in cores.items()}
+    # What division leaves over goes first to hosts that have more than their share already, so that less moves.
+    order = sorted(cores, key=lambda host: (-(held[host] > shares[host]), -(width * cores[host] % total), host))
+    for host in order[: width - sum(shares.values())]:
+        shares[host] += 1
+    result: list[str] = []
+    for host in before:
+        keep = shares.get(host, 0) > 0
+        shares[host] = shares.get(host, 0) - keep
+        result.append(host if keep else "")
+    result += [""] * (width - len(result))
+    free = [host for turn in range(width) for host in sorted(cores) if shares[host] > turn]
+    return [host or free.pop(0) for host in result]
+
+
+class Placement:
+    """The anchors of a job.
+
+    Args:
+        context: The Spark that the job runs on.
+        widths: The numbers of partitions that stages have.
+        name: Of the job, for Spark's user interface.
+    """
+
+    def __init__(self, context: SparkContext, widths: Iterable[int], name: str) -> None:
+        self._context = context
+        self._widths = sorted(set(widths))
+        self._name = name
+        self._local = is_local(context.master)
+        self._hosts: dict[int, list[str]] = {width: [] for width in self._widths}
+        self._anchors: dict[int, RDD[Any]] = {}
+        self._cores = self._seen = self._look()
+        self._looked = time.monotonic()
+        self._arrange()
+
+    def anchor(self, width: int) -> RDD[Any]:
+        """The anchor for stages of this many partitions."""
+        return self._anchors[width]
+
+    def stage(self, width: int, frames: RDD[Any]) -> RDD[Any]:
+        """The input of a stage: the frames, partitioned by their number, where the partitions are."""
+        anchor = self._anchors[width]
+        # Twice, for Spark takes the host that most of the united want, and a shuffle may want any one host.
+        return self._context.union([anchor, anchor, frames.partitionBy(width, int)])
+
+    def follow_executors(self) -> None:
+        """Move partitions if executors have come or gone for good."""
+        if self._local or time.monotonic() - self._looked < _LOOK_EVERY:
+            return
+        self._looked = time.monotonic()
+        seen, self._seen = self._seen, self._look()
+        if seen == self._seen and seen != self._cores:
+            log.info("cores of executors by host are now %s; partitions of %r are placed anew", dict(seen), self._name)
+            self._cores = seen
+            old = list(self._anchors.values())
+            self._arrange()
+            for anchor in old:
+                anchor.unpersist()
+
+    def close(self) -> None:
+        """Free what Spark keeps."""
+        for anchor in self._anchors.values():
+            anchor.unpersist()
+
+    def _arrange(self) -> None:
+        for width in self._widths:
+            self._hosts[width] = place(width, self._cores, self._hosts[width])
+            rows = [pickle.dumps((partition, b"")) for partition in range(width)]
+            # The one map output for a partition is on its host, so Spark runs (and caches) its reduce task there.
+            anchor = self._located(rows, self._hosts[width]).partitionBy(width, int)
+            anchor.setName(f"{self._name}: placement").cache()
+            anchor.count()
+            self._anchors[width] = anchor
+
+    def _located(self, rows: Sequence[bytes], hosts: Sequence[str]) -> RDD[Any]:
+        """An RDD of pickled rows, a partition each, computed on these hosts if they have executors."""
+        jvm = self._context._jvm
+        assert jvm is not None
+        located = jvm.java.util.ArrayList()
+        for number, row in enumerate(rows):
+            wanted = jvm.java.util.ArrayList()
+            if hosts:
+                wanted.add(hosts[number])
+            located.add(jvm.scala.Tuple2(row, jvm.PythonUtils.toSeq(wanted)))
+        kind = jvm.scala.reflect.ClassTag.apply(jvm.java.lang.Class.forName("[B"))
+        java = self._context._jsc.sc().makeRDD(jvm.PythonUtils.toSeq(located), kind).toJavaRDD()
+        return RDD(java, self._context, CPickleSerializer())
+
+    def _look(self) -> Mapping[str, int]:
+        """How many cores of executors there are on each host."""
+        if self._local:
+            return {}
+        cores: Counter[str] = Counter()
+        members = self._context._jsc.sc().statusStore().executorList(True)
+        for number in range(members.size()):
+            member = members.apply(number)
+            if member.id() != "driver":
+                cores[member.hostPort().rsplit(":", 1)[0]] += member.totalCores()
+        return cores

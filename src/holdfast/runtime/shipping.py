@@ -1,0 +1,177 @@
+"""How a program reaches the executors: Holdfast itself, the user's files, and clear words if something is not there.
+
+Holdfast travels with every job, so executors run the driver's version whatever is installed there; the packages that it
+is built on do not, as some of them are binary. The user's files (``python.files``) travel with the job's setup to its
+task slots and nowhere else, so that two jobs of one session can have different versions of a module.
+"""
+
+from __future__ import annotations
+
+import atexit
+import importlib.util
+import io
+import os
+import py_compile
+import re
+import shutil
+import sys
+import tempfile
+import uuid
+import weakref
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import cloudpickle
+import xxhash
+
+import holdfast
+from holdfast.errors import ConfigurationError
+
+if TYPE_CHECKING:  # task slots use this module without Spark
+    from pyspark import SparkContext
+
+__all__ = ["REMEDY", "configuration_error", "install_files", "is_local", "pack_files", "portable", "ship_package"]
+
+REMEDY = (
+    "Executors need the packages that Holdfast and the program import: install them there (pip install holdfast), or ship "
+    "an environment by spark.archives with PYSPARK_PYTHON pointing into it. Modules of your own travel by "
+    "env.add_python_file() or spark-submit --py-files"
+)
+
+PYTHON_FILES = "python.files"
+_ARCHIVES = (".zip", ".whl", ".egg")
+_shipped: weakref.WeakSet[SparkContext] = weakref.WeakSet()
+
+
+def is_local(master: str) -> bool:
+    """Whether the tasks of such a Spark run on the driver's machine, with its Python and its files."""
+    return master.startswith("local")
+
+
+# Holdfast
+
+
+def ship_package(context: SparkContext) -> None:
+    """Make Holdfast importable on all executors, present and future, once for each Spark."""
+    if is_local(context.master) or context in _shipped:
+        return
+    directory = tempfile.mkdtemp(prefix="holdfast-package-")
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)  # executors may join and fetch it as long as we run
+    package = _package()
+    path = os.path.join(directory, f"holdfast-{xxhash.xxh3_64_hexdigest(package)}.zip")
+    Path(path).write_bytes(package)
+    context.addPyFile(path)
+    _shipped.add(context)
+
+
+def _package() -> bytes:
+    """The package as a zip archive that Python can import from, with sources and byte code."""
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive, tempfile.TemporaryDirectory() as scratch:
+        compiled = os.path.join(scratch, "compiled")
+        for root in holdfast.__path__:
+            for path in sorted(Path(root).rglob("*.py")):
+                name = f"holdfast/{path.relative_to(root).as_posix()}"
+                archive.write(path, name)
+                # Not checked against the source: an archive's times are too coarse for that, and both come from here.
+                py_compile.compile(
+                    str(path), compiled, name, True, invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH
+                )
+                archive.write(compiled, f"{name}c")
+    return content.getvalue()
+
+
+# the user's files
+
+
+def pack_files(config: Mapping[str, str]) -> list[bytes]:
+    """The entries of ``python.files``, each as a zip archive whose root belongs on the Python path.
+
+    Raises:
+        ConfigurationError: an entry does not exist or is of no use to Python.
+    """
+    entries = [entry.strip() for entry in config.get(PYTHON_FILES, "").split(",")]
+    return [_pack(Path(entry.removeprefix("file://"))) for entry in entries if entry]
+
+
+def _pack(path: Path) -> bytes:
+    if path.suffix in _ARCHIVES and zipfile.is_zipfile(path):
+        return path.read_bytes()
+    if path.is_dir():
+        files: Iterable[Path] = (p for p in sorted(path.rglob("*")) if p.is_file() and "__pycache__" not in p.parts)
+        root = path
+    elif path.suffix == ".py" and path.is_file():
+        files, root = [path], path.parent
+    else:
+        what = "does not exist" if not path.exists() else "is neither a directory, a .py file nor a .zip or .whl archive"
+        raise ConfigurationError(f"{PYTHON_FILES} names {path}, which {what}")
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False) as archive:
+        for file in files:
+            archive.write(file, file.relative_to(root))
+    return content.getvalue()
+
+
+def install_files(archives: Iterable[bytes], directory: str) -> None:
+    """Unpack what `pack_files` packed under a directory of this host, and put it first on this process's Python path."""
+    found = []
+    for archive in archives:
+        target = os.path.join(directory, f"python-{xxhash.xxh3_64_hexdigest(archive)}")
+        if not os.path.exists(target):
+            fresh = f"{target}.{uuid.uuid4().hex}"
+            with zipfile.ZipFile(io.BytesIO(archive)) as content:
+                content.extractall(fresh)
+            try:
+                os.rename(fresh, target)
+            except OSError:  # another slot of this host was quicker
+                shutil.rmtree(fresh, ignore_errors=True)
+        found.append(target)
+    sys.path[:0] = [path for path in found if path not in sys.path]
+    importlib.invalidate_caches()
+
+
+# tasks, and what to say if they cannot run
+
+
+def portable(task: Callable[..., Iterator[Any]], *broadcasts: Any) -> Callable[[int, Iterable[Any]], Iterator[Any]]:
+    """The task in a form that any Python can unpickle, so that it can say itself what is missing where it runs.
+
+    Args:
+        task: Called with the partition, its items and the broadcasts.
+        broadcasts: Spark's, which must not be in the task itself: Spark would not notice them there.
+    """
+    pickled = cloudpickle.dumps(task)
+
+    def run(partition: int, items: Iterable[Any]) -> Iterator[Any]:  # pickled by value: refers to nothing outside
+        import os
+        import pickle
+        import socket
+        import sys
+
+        try:
+            loaded = pickle.loads(pickled)
+        except ImportError as error:
+            host = os.environ.get("SPARK_LOCAL_IP") or socket.gethostname()
+            raise ImportError(f"cannot be loaded on host {host} by {sys.executable}: {error}") from error
+        result: Iterator[Any] = loaded(partition, items, *broadcasts)
+        return result
+
+    return run
+
+
+def configuration_error(error: BaseException) -> ConfigurationError | None:
+    """What is wrong with the executors, if that is why a Spark job failed; None for any other failure."""
+    text = str(error)
+    if found := re.search(r"cannot be loaded on host \S+ by \S+: .*", text):
+        return ConfigurationError(f"the job {found.group().rstrip('.')}. {REMEDY}")
+    if found := re.search(r'\((\S+) executor \S+\): java\.io\.IOException: Cannot run program "([^"]+)"', text):
+        host, python = found.groups()
+        return ConfigurationError(
+            f"There is no {python} on host {host}: set PYSPARK_PYTHON (or python.executable) to a Python that is at the same "
+            f"path on all executors"
+        )
+    if found := re.search(r"\[PYTHON_VERSION_MISMATCH\] (.*)", text):
+        return ConfigurationError(f"The executors' Python does not fit: {found.group(1)}")
+    return None
