@@ -1,0 +1,131 @@
+"""The drivers of the job under test and the processes that belong to each: JVM, Python workers, task slots."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from holdfast.errors import ConfigurationError
+
+__all__ = ["DriverProcess", "KINDS"]
+
+KINDS = ("driver", "jvm", "daemon", "worker", "slot")
+"""What a driver's processes are: itself, Spark's JVM, the daemon that forks Python workers, those, and task slots."""
+_MARK = "HOLDFAST_CHAOS"
+
+
+class DriverProcess:
+    """A driver in a process of its own, with everything that it starts.
+
+    Args:
+        number: Counts the drivers of the campaign.
+        directory: Where its settings and its log go.
+        settings: What the driver's main function reads.
+    """
+
+    def __init__(self, number: int, directory: Path, settings: dict[str, Any]) -> None:
+        if not sys.platform.startswith("linux"):
+            raise ConfigurationError("the fault campaign needs Linux: it finds a driver's processes in /proc")
+        self.number = number
+        self.log_file = directory / f"driver-{number}.log"
+        self._mark = f"{uuid.uuid4().hex}"
+        path = directory / f"driver-{number}.json"
+        path.write_text(json.dumps(settings, indent=1))
+        setpriv = shutil.which("setpriv")
+        die_with_us = [setpriv, "--pdeathsig", "KILL"] if setpriv else []
+        with self.log_file.open("wb") as log:
+            self.process = subprocess.Popen(
+                [*die_with_us, sys.executable, "-m", "holdfast.testing.chaos.driver", str(path)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, _MARK: self._mark, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
+                start_new_session=True,
+            )
+        self.stopped: list[int] = []
+        """Processes that were paused."""
+
+    def members(self, kind: str) -> list[int]:
+        """The process ids of one kind."""
+        return [pid for pid, found in self._all() if found == kind]
+
+    def _all(self) -> Iterator[tuple[int, str]]:
+        mark = f"\0{_MARK}={self._mark}\0".encode()
+        for entry in os.listdir("/proc"):
+            if not entry.isdigit():
+                continue
+            with contextlib.suppress(OSError):
+                if mark not in b"\0" + Path(f"/proc/{entry}/environ").read_bytes() + b"\0":
+                    continue
+                command = _command(int(entry))
+                if int(entry) == self.process.pid:
+                    yield int(entry), "driver"
+                elif b"holdfast.runtime.slot_main" in command:
+                    yield int(entry), "slot"
+                elif b"pyspark.daemon" in command:
+                    yield int(entry), "worker" if b"pyspark.daemon" in _command(_parent(int(entry))) else "daemon"
+                elif b"SparkSubmit" in command:
+                    yield int(entry), "jvm"
+
+    def kill(self, *pids: int) -> None:
+        """``kill -9``."""
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def pause(self, *pids: int) -> None:
+        """SIGSTOP."""
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGSTOP)
+                self.stopped.append(pid)
+
+    def resume(self) -> None:
+        """SIGCONT for all that was paused."""
+        while self.stopped:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.stopped.pop(), signal.SIGCONT)
+
+    @property
+    def exit_code(self) -> int | None:
+        """How the driver ended; None while it runs."""
+        return self.process.poll()
+
+    def log(self) -> str:
+        """What it has said so far."""
+        return self.log_file.read_text(errors="replace")
+
+    def last_error(self) -> str:
+        """The last line of its log that looks like an error."""
+        lines = [line.strip() for line in self.log().splitlines() if "rror" in line or "Fenced" in line or "failed" in line]
+        return lines[-1][:300] if lines else "nothing in its log"
+
+    def end(self, patience: float = 20.0) -> None:
+        """Kill everything of it that is left; returns when it is gone."""
+        deadline = time.monotonic() + patience
+        while True:
+            left = [pid for pid, _ in self._all()]
+            self.kill(*left)
+            if self.process.poll() is not None and not left:
+                return
+            if time.monotonic() > deadline:
+                raise ConfigurationError(f"processes {left} of driver {self.number} cannot be killed")
+            time.sleep(0.05)
+
+
+def _command(pid: int) -> bytes:
+    return Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
+def _parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
