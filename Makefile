@@ -47,12 +47,16 @@ lint: $(VENV)/.ready ## ruff, mypy --strict, and the contract on who may import 
 	$(BIN)/lint-imports
 
 .PHONY: bench
-bench: $(VENV)/.ready ## measure Holdfast's throughput and latency on this machine
+bench: $(VENV)/.ready ## measure Holdfast on this machine (about an hour; ARGS='--rounds 1 --events 200k' for a quick look)
 	$(BIN)/python -m benchmarks $(ARGS)
 
 .PHONY: bench-peers
-bench-peers: $(VENV)/.ready ## the same workloads on Flink, PyFlink, Bytewax and Pathway, beside Holdfast in one run
+bench-peers: $(VENV)/.ready ## the same workloads on Flink, PyFlink and Bytewax, beside Holdfast in one run
 	$(BIN)/python -m benchmarks --peers $(ARGS)
+
+.PHONY: bench-micro
+bench-micro: $(VENV)/.ready ## small parts of the hot path, as ratios to the stored baseline
+	$(BIN)/python -m benchmarks micro $(ARGS)
 
 .PHONY: chaos
 chaos: $(VENV)/.ready ## kill workers, drivers and brokers at random, and compare the results with a model

@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
+from zlib import crc32
 
 import orjson
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
@@ -152,9 +153,14 @@ def upi(env: StreamExecutionEnvironment, source: KafkaSource) -> DataStream:
     )
 
 
+def user_of(i: int) -> str:
+    """The user of the i-th payment: any, in no order, so that some pay more often than ten times in a minute."""
+    return f"u{crc32(b'u%d' % i) % USERS:05d}"
+
+
 def merchant_of(i: int) -> str:
     """The merchant of the i-th payment."""
-    return f"M{i * 7919 % MERCHANTS:04d}"
+    return f"M{crc32(b'm%d' % i) % MERCHANTS:04d}"
 
 
 def timestamp_of(i: int) -> int:
@@ -170,7 +176,7 @@ def fill(broker: KafkaBroker, topic: str, n: int) -> None:
     )
     for i in range(n):
         payment = (
-            f'{{"payment_id":"p{i:09d}","user_id":"u{i * 7919 % USERS:05d}","merchant_id":"{merchant_of(i)}",'
+            f'{{"payment_id":"p{i:09d}","user_id":"{user_of(i)}","merchant_id":"{merchant_of(i)}",'
             f'"amount":{i % 4000 / 4},"currency":"INR","ts_ms":{timestamp_of(i)}}}'
         )
         while True:

@@ -1,0 +1,109 @@
+"""The benchmarks measure right: their data, the checks of their results, and what the report makes of them."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from benchmarks import costs, data, report, svg
+
+
+@pytest.fixture
+def bench(tmp_path, monkeypatch):
+    monkeypatch.setattr(data, "BENCH", tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", ["u50-5k", "z50-5k"])
+def a_data_set_is_the_same_every_time(bench, name):
+    first = [part.read_text() for part in sorted(data.data_set(name).glob("*.csv"))]
+    again = data.Events(name)
+    lines = [f"{u},{a},{t}\n" for u, a, t in again.rows()]
+    assert sorted("".join(first).splitlines(keepends=True)) == sorted(lines)
+    assert data.expected(name) == again.expected()
+
+
+def test_users_are_divided_by_parity_and_their_events_keep_their_order(bench):
+    directory = data.data_set("u50-5k")
+    for parity in (0, 1):
+        rows = [line.split(",") for line in (directory / f"part-{parity}.csv").read_text().splitlines()]
+        assert {int(row[0]) % 2 for row in rows} == {parity}
+
+
+def test_no_event_is_later_than_the_disorder_allowed():
+    events = data.Events("u50-5k")
+    latest = list(itertools.accumulate(events.timestamp.tolist(), max))
+    assert all(most - at <= data.DISORDER_MS for most, at in zip(latest, events.timestamp.tolist()))
+
+
+def test_the_windows_hold_every_amount():
+    events = data.Events("z50-5k")
+    cells = {(user, (at - data.START_MS) // 60_000) for user, _, at in events.rows()}
+    assert events.expected()["window"] == {"windows": len(cells), "total": sum(a for _, a, _ in events.rows())}
+
+
+def a_name_that_is_no_data_set_is_refused():
+    with pytest.raises(SystemExit, match="u10k-2m"):
+        data.Events("10k")
+
+
+def a_run_with_a_wrong_checksum_is_not_right(bench):
+    from benchmarks import stateful
+
+    want = data.expected("u50-5k")
+    got = {"n": 5000, "total_quarters": int(want["window"]["total"] * 4), "windows": want["window"]["windows"]}
+    assert stateful.check("window", "u50-5k", dict(got))
+    assert not stateful.check("window", "u50-5k", {**got, "windows": got["windows"] - 1})
+    assert not stateful.check("window", "u50-5k", {**got, "n": 4999})
+
+
+def a_stack_counts_for_its_innermost_known_frame():
+    stack = "run (runtime/slot.py:1);process (runtime/operators/keyed.py:120);"
+    assert costs.part_of(stack + "process_element (benchmarks/stateful.py:80)") == "function"
+    assert costs.part_of(stack + "load (holdfast/state/table.py:80)") == "state read"
+    assert costs.part_of(stack + "process_element (benchmarks/stateful.py:80);update (holdfast/state/handles.py:9)") == (
+        "state handles"
+    )
+
+
+@pytest.mark.parametrize(
+    "graph",
+    [
+        svg.bars("Jobs <&>", {"fraud": {"one": 10.0, "two": 2_000_000.0}, "window": {"one": 3}}, "events/s"),
+        svg.lines("Cost", {"elapsed": [(1, 2.5), (1000, 2.4)]}, "epochs", "us"),
+        svg.bars("Nothing", {}, "events/s"),
+    ],
+)
+def the_graphs_are_well_formed(graph):
+    assert ElementTree.fromstring(graph).tag == "{http://www.w3.org/2000/svg}svg"
+
+
+def _result(label, rate, **more):
+    figures = {"events_per_s": rate, "load_before": 1.0, "cpu_s": 9.0, "startup_s": 3.0, "peak_rss_mb": 700}
+    named = {"session": "now", "scenario": "stateful", "label": label, "workload": "fraud", "data": "u10k-2m"}
+    return {**named, **figures, "ok": True, "arguments": ["stateful"], **more}
+
+
+def the_page_gives_medians_and_ratios_and_keeps_what_is_around_them(tmp_path, monkeypatch):
+    page = tmp_path / "benchmarks.md"
+    page.write_text(f"# Before\n\n{report.BEGIN}\noutdated\n{report.END}\n\nafter\n")
+    monkeypatch.setattr(report, "PAGE", page)
+    monkeypatch.setattr(report, "GRAPHS", tmp_path / "benchmarks")
+    runs = [_result("holdfast-rocksdb", rate) for rate in (290_000, 300_000, 500_000)]
+    runs.append(_result("flink-java-rocksdb", 200_000))
+    runs.append(_result("bytewax", 1, ok=False, capped=True, arguments=["peer", "bytewax"]))
+    monkeypatch.setattr(report.measure, "results", lambda: iter(runs))
+    report.write("now")
+    text = page.read_text()
+    assert text.startswith("# Before")
+    assert text.endswith("after\n")
+    assert "outdated" not in text
+    assert "| Holdfast, RocksDB | 300k (1.50) |" in text
+    assert "`peer bytewax` was stopped, too slow." in text
+    assert (tmp_path / "benchmarks" / "stateful.svg").exists()
