@@ -9,21 +9,24 @@ from __future__ import annotations
 
 import fcntl
 import logging
+import math
 import os
 import shutil
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import IO, Any
 
 import msgspec
+import xxhash
 
 from holdfast.checkpoint.files import FileHandle, read_file, read_raw, write_file, write_raw
 from holdfast.checkpoint.metadata import CheckpointMetadata, SubtaskState
 from holdfast.checkpoint.paths import JobPaths, new_attempt
 from holdfast.checkpoint.storage import Storage
 from holdfast.common.configuration import parse_memory_size
+from holdfast.errors import IncompatibleState
 from holdfast.state.operator_state import OperatorState
 from holdfast.state.store import RocksDBStore, rocksdb_settings
 
@@ -34,9 +37,13 @@ log = logging.getLogger(__name__)
 HEAP = "heap"
 ROCKSDB = "rocksdb"
 _MOST_DELTAS = 64
+_TOO_MANY_DELTAS = 4 * _MOST_DELTAS
+"""When so many have gathered because no base could be stored, the job fails rather than let recovery take ever longer."""
 _INDEX = "index"
 _LOCK_PATIENCE = 3.0
 """How long (seconds) to wait for a slot that is ending."""
+_UPLOAD_PATIENCE = 10.0
+"""How long (seconds) to let an upload end before its result is given up."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +66,10 @@ class StateBackendSettings:
         kind = {"hashmap": HEAP, "rocksdb": ROCKSDB, "filesystem": HEAP, "jobmanager": HEAP}.get(kind, kind)
         if kind not in (HEAP, ROCKSDB):
             raise ValueError(f"state.backend.type is {kind!r}; there are hashmap and rocksdb")
-        cache = parse_memory_size(config.get("state.backend.cache.size", "256mb"))
+        try:
+            cache = parse_memory_size(config.get("state.backend.cache.size", "256mb"))
+        except ValueError as error:
+            raise ValueError(f"state.backend.cache.size: {error}") from None
         return cls(kind, rocksdb_settings(config), cache)
 
 
@@ -87,8 +97,11 @@ class StateFiles:
         self._sst: dict[str, FileHandle] = {}
         """The store's files that the storage has, by their name here."""
         self._pending: Future[tuple[int, int, str, list[FileHandle]]] | None = None
-        self._row_bytes = 400.0
+        self._all_touched = False
+        """Whether no more rows can leave memory in this epoch."""
         self._lock_file: IO[str] | None = None
+        self._private = False
+        """Whether the store is this object's own, because another process has this host's."""
         self.written = 0
         """Bytes of the last delta."""
         self._names_of_base: list[str] = []
@@ -104,26 +117,35 @@ class StateFiles:
 
         Raises:
             CorruptFile: a file of the checkpoint is missing or altered.
+            IncompatibleState: it was written by another state backend.
         """
         self._stored = stored or SubtaskState(0, 0)
         if self._settings.kind == HEAP:
             state = OperatorState(where, schema, None)
             if self._stored.base_kind == ROCKSDB:
-                raise ValueError(
+                raise IncompatibleState(
                     f"the checkpoint's state of {where} was written by the rocksdb backend; "
                     "set state.backend.type to rocksdb to resume from it"
                 )
             return state
-        return self._open_rocksdb(where, schema, epoch)
+        try:
+            return self._open_rocksdb(where, schema)
+        except BaseException:
+            self._unlock()
+            raise
 
-    def _open_rocksdb(self, where: str, schema: Mapping[str, list[dict[str, Any]]], epoch: int) -> OperatorState:
+    def _open_rocksdb(self, where: str, schema: Mapping[str, list[dict[str, Any]]]) -> OperatorState:
         stored = self._stored
-        store, self.reused = self._open_store(epoch)
-        state = OperatorState(where, schema, store)
-        if stored.base_kind == ROCKSDB:
-            index = next(handle for name, handle in self._names() if name == _INDEX)
-            state.opened(read_file(self._storage, index), self.reused)
-        self._mark(store, epoch)
+        store, self.reused = self._open_store()
+        try:
+            state = OperatorState(where, schema, store)
+            if stored.base_kind == ROCKSDB:
+                index = next(handle for name, handle in self._names() if name == _INDEX)
+                state.opened(read_file(self._storage, index), self.reused)
+            self._mark(store)
+        except BaseException:
+            store.close()
+            raise
         return state
 
     def replay(self, state: OperatorState) -> None:
@@ -137,30 +159,43 @@ class StateFiles:
             state.apply(read_file(self._storage, handle))
             self.bound(state)
 
-    def _open_store(self, epoch: int) -> tuple[RocksDBStore, bool]:
+    def _open_store(self) -> tuple[RocksDBStore, bool]:
         """This host's store if it fits the checkpoint, else one made from the checkpoint's files."""
         path = os.path.join(self._directory, "db")
         os.makedirs(self._directory, exist_ok=True)
-        if not self._lock():
+        if self._lock():
+            self._clean()
+        else:
             # A slot of an older driver still has it open, and would write into whatever has its name.
+            self._private = True
             path = f"{path}-{new_attempt()}"
+            log.warning("another process has the local store in %s; this one uses %s", self._directory, path)
         if os.path.exists(os.path.join(path, "CURRENT")):
             try:
                 store = RocksDBStore(path, self._settings.rocksdb)
             except Exception as error:  # rocksdict raises plain exceptions for any damage
                 log.warning("the local store %s cannot be opened and is made anew: %s", path, error)
             else:
-                if self._reusable(store, epoch):
-                    for name, handle in self._names():
-                        if name.endswith(".sst"):
-                            self._sst[name] = handle
+                if self._reusable(store):
+                    self._know_files()
                     return store, True
                 store.close()
         RocksDBStore.remove(path)
         os.makedirs(path)
         if self._stored.base_kind == ROCKSDB:
             self._fetch(path)
+            self._know_files()
         return RocksDBStore(path, self._settings.rocksdb), False
+
+    def _clean(self) -> None:
+        """Remove what processes that died left in this directory."""
+        for name in os.listdir(self._directory):
+            path = os.path.join(self._directory, name)
+            if name.startswith("materialisation-") or (name.startswith("db-") and _abandoned(path)):
+                shutil.rmtree(path, ignore_errors=True)
+
+    def _know_files(self) -> None:
+        self._sst = {name: handle for name, handle in self._names() if name.endswith(".sst")}
 
     def _names(self) -> list[tuple[str, FileHandle]]:
         names = self._stored.extra.get("files", [])
@@ -179,20 +214,31 @@ class StateFiles:
                     return False
                 time.sleep(0.05)  # a lock's release cannot be awaited with a time-out
 
-    def _mark(self, store: RocksDBStore, epoch: int) -> None:
-        """Note in the local store which base it continues, and up to which epoch it may hold rows."""
-        store.set_meta(msgspec.msgpack.encode((epoch, [h.path for h in self._stored.base])))
+    def _unlock(self) -> None:
+        if self._lock_file is not None:
+            self._lock_file.close()
+            self._lock_file = None
 
-    def _reusable(self, store: RocksDBStore, epoch: int) -> bool:
-        """Whether the local store continues the checkpoint's base, and holds nothing newer than the checkpoint.
+    def _mark(self, store: RocksDBStore) -> None:
+        """Note in the local store which base it continues, and up to which delta it may hold rows."""
+        deltas = self._stored.deltas
+        store.set_meta(msgspec.msgpack.encode((self._base_id(), deltas[-1].path if deltas else "")))
 
-        Rows enter the store when they are committed, so what it has beyond the base is in the deltas, which are
-        applied again. Completed epochs form one line (the checkpoint log), so an epoch's number says enough.
+    def _base_id(self) -> bytes:
+        return xxhash.xxh3_128_digest("\n".join(handle.path for handle in self._stored.base).encode())
+
+    def _reusable(self, store: RocksDBStore) -> bool:
+        """Whether the local store continues the checkpoint's base, and holds nothing that the checkpoint does not.
+
+        Rows enter the store when they are committed, so what it has beyond the base is in deltas, which are applied
+        again. A delta's path is unique and stays in the list until a base covers it: if the checkpoint has the last
+        one that the store has seen, it has all of them.
         """
-        if store.meta is None:
+        meta = store.meta
+        if meta is None:
             return False
-        newest, base = msgspec.msgpack.decode(store.meta)
-        return bool(newest <= epoch and base == [h.path for h in self._stored.base])
+        base, last = msgspec.msgpack.decode(meta)
+        return bool(base == self._base_id() and (not last or any(last == h.path for h in self._stored.deltas)))
 
     def _fetch(self, path: str) -> None:
         for name, handle in self._names():
@@ -200,8 +246,6 @@ class StateFiles:
                 data = read_raw(self._storage, handle)
                 with open(os.path.join(path, name), "wb") as file:
                     file.write(data)
-                if name.endswith(".sst"):
-                    self._sst[name] = handle
 
     # writing
 
@@ -221,8 +265,9 @@ class StateFiles:
     def committed(self, state: OperatorState, stored: SubtaskState, generation: int, epoch: int) -> None:
         """The epoch whose snapshot was ``stored`` is complete: the store may follow, a new base may begin."""
         self._stored = stored
+        self._all_touched = False
         if state.store is not None:
-            self._mark(state.store, epoch)
+            self._mark(state.store)
         state.committed()
         self.bound(state)
         if self._pending is None and self._base_due():
@@ -258,8 +303,9 @@ class StateFiles:
         files: dict[str, FileHandle] = {}
         for file in sorted(os.listdir(copy)):
             known = self._sst.get(file)
-            if known is None:
-                with open(os.path.join(copy, file), "rb") as source:
+            at = os.path.join(copy, file)
+            if known is None or known.size != os.path.getsize(at):
+                with open(at, "rb") as source:
                     known = write_raw(self._storage, name("sst" if file.endswith(".sst") else "db"), source.read())
             files[file] = known
         files[_INDEX] = write_file(self._storage, name("index"), index)
@@ -272,8 +318,14 @@ class StateFiles:
         """If a materialisation has been stored meanwhile, let the state refer to it instead of the deltas it covers."""
         if self._pending is None or not self._pending.done():
             return
-        epoch, count, kind, files = self._pending.result()
-        self._pending = None
+        pending, self._pending = self._pending, None
+        try:
+            epoch, count, kind, files = pending.result()
+        except Exception as error:
+            if len(self._stored.deltas) >= _TOO_MANY_DELTAS:
+                raise
+            log.warning("no new base of the state of %s could be stored, will try again: %s", self._uid, error)
+            return
         extra = {**self._stored.extra, "files": self._names_of_base} if kind == ROCKSDB else {}
         self._stored = msgspec.structs.replace(
             self._stored, base_epoch=epoch, base=files, base_kind=kind, deltas=self._stored.deltas[count:], extra=extra
@@ -281,25 +333,36 @@ class StateFiles:
 
     def bound(self, state: OperatorState) -> None:
         """Keep the rows in memory within the bound; what leaves is committed, or would not leave."""
-        if state.store is None:
+        if state.store is None or self._all_touched:
             return
-        most = int(self._settings.cache_bytes / self._row_bytes)
-        rows = state.rows()
-        if rows > most:
-            state.evict(rows - most + most // 10)
+        used, bound = state.memory(), self._settings.cache_bytes
+        if used > bound:
+            wanted = math.ceil(state.rows() * (1 - 0.9 * bound / used))
+            self._all_touched = state.evict(wanted) < wanted
 
     def close(self, state: OperatorState) -> None:
         """Close the local store; its files stay for the next slot on this host."""
         if self._pending is not None:
             self._pending.cancel()
-            started = time.monotonic()
-            while self._pending.running() and time.monotonic() - started < 10:
-                time.sleep(0.01)
+            wait([self._pending], _UPLOAD_PATIENCE)
             self._pending = None
         if state.store is not None:
             state.store.close()
-        if self._lock_file is not None:
-            self._lock_file.close()
+            if self._private or state.store.damaged:
+                RocksDBStore.remove(state.store.path)
+        self._unlock()
+
+
+def _abandoned(path: str) -> bool:
+    """Whether no process has the RocksDB in this directory open."""
+    try:
+        with open(os.path.join(path, "LOCK"), "r+") as file:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return True
 
 
 def verify_contents(storage: Storage, checkpoint: CheckpointMetadata) -> None:

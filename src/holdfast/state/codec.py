@@ -18,6 +18,7 @@ import msgspec
 
 from holdfast.common.pickling import dumps, loads
 from holdfast.errors import IncompatibleState, UserCodeError
+from holdfast.state.footprint import Footprint
 
 __all__ = ["Column", "Row", "RowCodec"]
 
@@ -128,6 +129,7 @@ class RowCodec:
         """``stored``: the column snapshots of the checkpoint that the rows come from."""
         self._stored = list(stored)
         self.columns: list[Column | None] = [None] * len(self._stored)
+        self.footprint = Footprint()
         self._compile()
 
     @property
@@ -205,6 +207,7 @@ class RowCodec:
             _conform(rows, self._converted)
             data = self._encode_many(rows)
             self._many(data)
+            self._measure(rows, data)
             return data
         except Exception:  # pickle and users' classes may raise anything
             self._conform_each(keys, rows, where)
@@ -214,7 +217,12 @@ class RowCodec:
         except Exception:
             self._blame(keys, rows, where)
             raise
+        self._measure(rows, data)
         return data
+
+    def _measure(self, rows: Sequence[Row], data: bytes) -> None:
+        self.footprint.sample(rows, self.encode)
+        self.footprint.count(len(rows), len(data))
 
     def _conform_each(self, keys: Sequence[Any], rows: Sequence[Row], where: str) -> None:
         """Convert what is not of its declared type, numbers of NumPy for instance."""
@@ -243,6 +251,7 @@ class RowCodec:
             for row in rows:
                 if row[position] is not None:
                     row[position] = decode(row[position])
+        self._measure(rows, data)
         return rows
 
     def _padded(self, slots: list[Any]) -> list[Any]:

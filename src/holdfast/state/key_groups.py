@@ -202,9 +202,7 @@ def group_assigner(max_parallelism: int, parallelism: int, memo_size: int = 200_
     def assign(keys: list[Any]) -> list[int]:
         kinds = set(map(type, keys))
         if kinds == {int}:
-            return [
-                ((((key * _GOLDEN) & _MASK) >> 32) % max_parallelism) * parallelism // max_parallelism for key in keys
-            ]
+            return [((((key * _GOLDEN) & _MASK) >> 32) % max_parallelism) * parallelism // max_parallelism for key in keys]
         if len(memo) > memo_size:
             memo.clear()
         try:

@@ -100,8 +100,14 @@ class OperatorState:
         """How many rows are in memory."""
         return sum(space.rows() for space in self.spaces.values())
 
-    def evict(self, most: int) -> None:
-        """Move rows out to the store."""
+    def memory(self) -> float:
+        """About how many bytes these rows take."""
+        return sum(space.memory() for space in self.spaces.values())
+
+    def evict(self, most: int) -> int:
+        """Move up to ``most`` rows that this epoch has not touched out to the store; returns how many left."""
+        left = most
         for space in self.spaces.values():
-            if most > 0:
-                most -= space.evict(most)
+            if left > 0:
+                left -= space.evict(left)
+        return most - left

@@ -180,6 +180,10 @@ class StateSpace:
         """How many rows are in memory."""
         return sum(len(table.rows) for table in self.tables.values())
 
+    def memory(self) -> float:
+        """About how many bytes these rows take."""
+        return self.rows() * self.codec.footprint.row_bytes
+
     def evict(self, most: int) -> int:
         """Move up to ``most`` rows that this epoch has not touched out to the store."""
         left = most

@@ -220,4 +220,3 @@ def _after(prefix: bytes) -> bytes:
     """The smallest key behind all keys with this prefix."""
     stem = prefix.rstrip(b"\xff")
     return stem[:-1] + bytes([stem[-1] + 1])
-

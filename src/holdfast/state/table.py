@@ -26,6 +26,10 @@ DIRTY = 2
 UNFLUSHED = 4
 """Newer than what the local store holds."""
 
+_BATCH = 8 << 20
+"""Bytes of rows written to the store at once."""
+_MOST_DELETES = 100_000
+
 _plain_key = msgspec.msgpack.Encoder().encode
 
 
@@ -94,8 +98,10 @@ class RowTable:
         prefix = self.prefix
         wanted = sorted((store_key(prefix, key), i, key) for i, key in enumerate(fresh))
         decode = self.codec.decode
-        for (_, _, key), data in zip(wanted, self.store.get_many([w[0] for w in wanted])):
+        found = self.store.get_many([w[0] for w in wanted])
+        for (_, _, key), data in zip(wanted, found):
             rows[key] = empty.copy() if data is None else decode(data, PERSISTED)
+        self.codec.footprint.count(len(found), sum(len(data) for data in found if data is not None))
 
     def collect(self, where: str) -> TableDelta | None:
         """The barrier: what changed in this epoch, in stored form; None if nothing did."""
@@ -175,17 +181,23 @@ class RowTable:
         deletes: list[bytes] = []
         prefix = self.prefix
         encode = self.codec.encode
+        held = 0
         for key in keys:
             row = self.rows[key]
             if row[0] & UNFLUSHED:
                 row[0] &= ~UNFLUSHED
                 if filled(row):
-                    puts.append((store_key(prefix, key), encode(row)))
+                    data = encode(row)
+                    held += len(data)
+                    puts.append((store_key(prefix, key), data))
+                    self.in_store = True
                 else:
                     deletes.append(store_key(prefix, key))
+                if held > _BATCH or len(deletes) > _MOST_DELETES:
+                    store.write(puts, deletes)
+                    puts, deletes, held = [], [], 0
         if puts or deletes:
             store.write(puts, deletes)
-            self.in_store = self.in_store or bool(puts)
 
     def stored_rows(self) -> Iterator[tuple[Any, Row]]:
         """The rows of this table that the store holds (they may have newer versions in memory)."""
