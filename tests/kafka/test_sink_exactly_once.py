@@ -10,65 +10,18 @@ from typing import Any
 
 import pytest
 
-from holdfast.connectors.base import Committable, JobInfo, WriterContext
+from holdfast.connectors.base import Committable
 from holdfast.connectors.delivery import DeliveryGuarantee
 from holdfast.connectors.kafka.committable import KafkaCommittable, TransactionalId
-from holdfast.connectors.kafka.committer import KafkaCommitter
 from holdfast.connectors.kafka.serializer import RecordSerializer
 from holdfast.connectors.kafka.sink import KafkaSink
 from holdfast.connectors.kafka.tokens import read_tokens, token_topic
 from holdfast.connectors.kafka.transactions import Outcome, TransactionClient, TransactionState
-from holdfast.connectors.kafka.writer import TransactionalWriter
 from holdfast.errors import ConfigurationError, CorruptFile, Fenced, HoldfastError
 from kafka_fixtures import committed_values, read_all
+from kafka_sink_helpers import Driver
 
 pytestmark = pytest.mark.kafka
-
-
-class Driver:
-    """What the runtime does with a sink: writers in two subtasks, and a committer."""
-
-    def __init__(self, servers: str, topic: str, storage: Path, generation: int = 1, **properties: Any) -> None:
-        self.servers, self.topic = servers, topic
-        self.sink = KafkaSink(
-            {"bootstrap.servers": servers, **properties}, RecordSerializer(topic), DeliveryGuarantee.EXACTLY_ONCE, topic
-        )
-        self.job = JobInfo("job", "job", generation, str(storage))
-        self.committer = KafkaCommitter(self.sink, self.job, "sink")
-        self.others: list[TransactionalWriter] = []
-        self.writers = [self.new_writer(s) for s in range(2)]
-        self.completed = -1
-
-    def new_writer(self, subtask: int) -> TransactionalWriter:
-        return TransactionalWriter(self.sink, WriterContext(self.job, "sink", subtask, 2))
-
-    def more_writers(self) -> list[TransactionalWriter]:
-        more = [self.new_writer(s) for s in range(2)]
-        self.others += more
-        return more
-
-    def prepare(self, epoch: int, values: list[str], writers: list[TransactionalWriter] | None = None) -> list[Committable]:
-        prepared = []
-        for subtask, writer in enumerate(writers or self.writers):
-            writer.begin_epoch(epoch, f"attempt-{time.time_ns()}", self.completed)
-            writer.write([f"{v}/{subtask}" for v in values], None)
-            prepared += [Committable("sink", subtask, data) for data in writer.prepare_commit()]
-        return prepared
-
-    def commit(self, epoch: int, prepared: list[Committable]) -> None:
-        self.committer.commit(prepared)
-        self.completed = epoch
-
-    def outbox(self) -> list[str]:
-        return [str(p) for p in Path(self.job.storage_uri or "").rglob("*") if p.is_file()]
-
-    def transactions(self) -> dict[str, TransactionState]:
-        return self.committer._client.list(f"{self.topic}-sink-")
-
-    def close(self) -> None:
-        for writer in self.writers + self.others:
-            writer.close()
-        self.committer.close()
 
 
 Start = Callable[..., Driver]
@@ -193,7 +146,6 @@ def test_what_a_dead_attempt_left_open_is_aborted_with_the_epochs_commit(start: 
     loser = driver.prepare(1, ["loser"], dead)
     prepared = driver.prepare(1, ["winner"])
     driver.commit(1, prepared)
-    driver.committer._cleaning.result()  # type: ignore[union-attr]
     assert visible(driver) == both("winner")
     assert set(driver.transactions().values()) == {TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT} or (
         TransactionState.ONGOING not in driver.transactions().values()

@@ -21,6 +21,7 @@ from holdfast.errors import ConfigurationError
 
 with warnings.catch_warnings():  # it reads its message schemas by a call that Python 3.11 calls deprecated
     warnings.simplefilter("ignore", DeprecationWarning)
+    from kafka.net.inet import KafkaNetSocket
     from kafka.protocol.admin.transactions import DescribeTransactionsRequest, ListTransactionsRequest
     from kafka.protocol.metadata import CoordinatorType, FindCoordinatorRequest
     from kafka.protocol.producer import EndTxnRequest, InitProducerIdRequest
@@ -44,6 +45,23 @@ _REFUSED = {29, 31, 53, 50}
 _ATTEMPT_S = 10.0
 _OLD_ENDTXN = 4
 """Later versions of EndTxn make the broker change the producer's epoch, of which its client would not know."""
+
+
+class _ClosedWhenRefused(KafkaNetSocket):  # type: ignore[misc]
+    """Closes the socket of a failed attempt to connect, which kafka-python leaves to the garbage collector.
+
+    Through an outage of minutes, with an attempt or more a second, those would be many.
+    """
+
+    SCHEMES = ("holdfast-direct",)
+    """By which ``proxy_url`` chooses this class; there is no proxy."""
+
+    async def sock_connect(self, net: Any, sock: Any, sockaddr: Any, timeout_at: float | None = None) -> Any:
+        try:
+            return await super().sock_connect(net, sock, sockaddr, timeout_at=timeout_at)
+        except BaseException:
+            sock.close()
+            raise
 
 
 class Outcome(Enum):
@@ -266,6 +284,7 @@ class TransactionClient:
             self._admin = KafkaAdminClient(
                 **self._config,
                 client_id="holdfast-transactions",
+                proxy_url=f"{_ClosedWhenRefused.SCHEMES[0]}://",
                 bootstrap_timeout_ms=int(_ATTEMPT_S * 1000),
                 request_timeout_ms=int(_ATTEMPT_S * 1000),
                 reconnect_backoff_max_ms=500,

@@ -1,0 +1,111 @@
+"""The sink while brokers come and go, and its weaker guarantees."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.connectors.base import JobInfo, WriterContext
+from holdfast.connectors.delivery import DeliveryGuarantee
+from holdfast.connectors.kafka.serializer import RecordSerializer
+from holdfast.connectors.kafka.sink import KafkaSink
+from holdfast.errors import HoldfastError
+from holdfast.testing.kafka import KafkaBroker, KafkaCluster
+from kafka_fixtures import committed_values, read_all
+from kafka_sink_helpers import Driver
+
+pytestmark = pytest.mark.kafka
+
+
+def write_all(sink: KafkaSink, values: list[Any], timestamps: list[int] | None = None) -> None:
+    writer = sink.create_writer(WriterContext(JobInfo("j", "j", 1, None), "sink", 0, 1))
+    writer.begin_epoch(1, "a", 0)
+    writer.write(values, timestamps)
+    assert writer.prepare_commit() == []
+    writer.close()
+
+
+@pytest.mark.parametrize("guarantee", [DeliveryGuarantee.NONE, DeliveryGuarantee.AT_LEAST_ONCE])
+def test_weaker_guarantees_write_at_once(kafka: Any, new_topic: Any, guarantee: DeliveryGuarantee) -> None:
+    topic = new_topic()
+    sink = KafkaSink(
+        {"bootstrap.servers": kafka.bootstrap_servers},
+        RecordSerializer(topic, str, lambda v: f"k{v}", lambda v: {"n": str(v)}),
+        guarantee,
+    )
+    assert sink.create_committer(JobInfo("j", "j", 1, None), "sink") is None
+    write_all(sink, [1, 2, 3], [1000, 2000, -(2**63)])
+    found = read_all(kafka.bootstrap_servers, topic)
+    assert [(m.key(), m.value(), m.headers()) for m in found] == [
+        (f"k{i}".encode(), str(i).encode(), [("n", str(i).encode())]) for i in (1, 2, 3)
+    ]
+    assert [m.timestamp()[1] for m in found[:2]] == [1000, 2000]
+    assert found[2].timestamp()[1] > 1_600_000_000_000  # no event time: the clock's
+
+
+def test_records_that_cannot_be_delivered_fail_the_epoch(kafka: Any, new_topic: Any) -> None:
+    topic = new_topic(max_message_bytes="2000")
+    sink = KafkaSink(
+        {"bootstrap.servers": kafka.bootstrap_servers}, RecordSerializer(topic), DeliveryGuarantee.AT_LEAST_ONCE
+    )
+    with pytest.raises(HoldfastError, match=rf"topic {topic}, partition 0: records were not delivered: .*too large"):
+        write_all(sink, ["fine", "x" * 10_000])
+
+
+@pytest.mark.fault
+def test_a_broker_restarted_between_prepare_and_commit_keeps_what_was_prepared(tmp_path: Path) -> None:
+    with KafkaBroker() as kafka:
+        kafka.create_topic("t", 2)
+        driver = Driver(kafka.bootstrap_servers, "t", tmp_path)
+        driver.sink.validate()
+        prepared = driver.prepare(1, ["a"])
+        kafka.kill()
+        back = threading.Thread(target=kafka.start)
+        back.start()
+        driver.commit(1, prepared)  # waits for it
+        back.join()
+        assert sorted(committed_values(driver.servers, "t")) == ["a/0", "a/1"]
+        driver.commit(2, driver.prepare(2, ["b"]))
+        assert sorted(committed_values(driver.servers, "t")) == ["a/0", "a/1", "b/0", "b/1"]
+        driver.close()
+
+
+@pytest.mark.fault
+@pytest.mark.timeout(600)
+def test_brokers_of_a_cluster_die_and_return_while_epochs_are_written_and_committed(tmp_path: Path) -> None:
+    with KafkaCluster(3) as cluster:
+        cluster.create_topic("t", 3)
+        generation, driver = 1, Driver(cluster.bootstrap_servers, "t", tmp_path)
+        driver.sink.validate()
+        driver.committer.recover([])
+        epoch, completed, reruns = 1, 0, 0
+        while epoch <= 24:
+            victim = cluster.brokers[epoch // 8 % 3]
+            if epoch % 8 == 3:
+                victim.kill() if epoch < 16 else victim.stop()
+            if epoch % 8 == 7:
+                victim.start()
+            try:
+                driver.completed = completed
+                prepared = driver.prepare(epoch, [f"{epoch}"])
+            except HoldfastError:  # the attempt failed: run the epoch again, as the runtime would
+                reruns += 1
+                for writer in driver.writers:
+                    writer.abort_epoch()
+                continue
+            try:
+                driver.commit(epoch, prepared)
+            except HoldfastError:  # the job restarts from its checkpoint
+                driver.close()
+                generation += 1
+                driver = Driver(cluster.bootstrap_servers, "t", tmp_path, generation)
+                driver.committer.recover(prepared)
+            completed = epoch
+            epoch += 1
+        assert reruns < 20
+        expected = sorted(f"{e}/{s}" for e in range(1, 25) for s in range(2))
+        assert sorted(committed_values(driver.servers, "t")) == expected
+        driver.close()
