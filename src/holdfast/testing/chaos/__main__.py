@@ -12,7 +12,7 @@ from holdfast.testing.chaos.campaign import Campaign
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run a job on real Spark and real Kafka under random faults; exit with 1 if anything was lost, doubled or disordered."""
+    """Run a job on real Spark and real Kafka under random faults; exit with 1 if the output is not exact."""
     parser = argparse.ArgumentParser(prog="python -m holdfast.testing.chaos", description=main.__doc__)
     parser.add_argument("--minutes", type=float, default=10.0, help="how long faults are injected (default: 10)")
     parser.add_argument("--seed", type=int, default=None, help="decides on faults and input (default: at random)")

@@ -21,8 +21,8 @@ from holdfast.testing.kafka import KafkaBroker, KafkaCluster
 
 __all__ = ["Campaign", "Injection", "Verdict"]
 
-_RECOVERY_S = 150.0
-_DRAIN_S = 180.0
+_RECOVERY_S = 240.0
+_DRAIN_S = 240.0
 _DISK = "192m"
 _BROKER = {
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
@@ -71,7 +71,9 @@ class Verdict:
             f"seed {self.seed}, {self.seconds:.0f} s, {self.events} events in, {self.outputs} records out, "
             f"{self.drivers} drivers, {self.restarts_in_place} restarts in place",
             *(f"VIOLATION: {violation}" for violation in self.violations),
-            f"verdict: {'FAILED, everything is kept in ' + str(self.directory) if self.violations else 'nothing lost, nothing twice, in order'}",
+            f"FAILED: all is kept in {self.directory}"
+            if self.violations
+            else "verdict: nothing lost, nothing twice, in order",
         ]
         return "\n".join(rows)
 
@@ -185,7 +187,9 @@ class Campaign:
         while self.watcher.newest <= since:
             self._tend()
             if time.monotonic() - began > patience:
-                raise HoldfastError(f"no new output for {patience:.0f} s; driver {self.driver.number}: {self.driver.last_error()}")
+                raise HoldfastError(
+                    f"no new output for {patience:.0f} s; driver {self.driver.number}: {self.driver.last_error()}"
+                )
             self.watcher.wait(0.2)
         return time.monotonic() - began
 
@@ -277,7 +281,9 @@ class Campaign:
         try:
             code = self.driver.process.wait(60)
             if code != 0:
-                self.violation(f"stopped in order, driver {self.driver.number} ends with exit code {code}: {self.driver.last_error()}")
+                self.violation(
+                    f"stopped in order, driver {self.driver.number} ends with exit code {code}: {self.driver.last_error()}"
+                )
         except subprocess.TimeoutExpired:
             self.violation(f"driver {self.driver.number} does not stop within 60 s")
         for topic, content in ((ELEMENTS, expected.elements), (TOTALS, expected.totals)):
@@ -301,7 +307,9 @@ class Campaign:
 
     def _mount(self) -> None:
         mounted = subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", f"size={_DISK}", "holdfast-chaos", str(self.disk)], capture_output=True, check=False
+            ["mount", "-t", "tmpfs", "-o", f"size={_DISK}", "holdfast-chaos", str(self.disk)],
+            capture_output=True,
+            check=False,
         )
         self._mounted = mounted.returncode == 0
 
@@ -324,4 +332,3 @@ class Campaign:
             subprocess.run(["umount", "-l", str(self.disk)], check=True)
         if not kept:
             shutil.rmtree(self.directory, ignore_errors=True)
-

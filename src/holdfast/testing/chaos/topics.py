@@ -194,7 +194,7 @@ def read_topic(bootstrap_servers: str, topic: str, patience: float = 30.0) -> li
                     open_ends.discard(message.partition())
             if time.monotonic() > deadline:
                 raise HoldfastError(
-                    f"{topic}: readers do not reach the end of partitions {sorted(open_ends)}: a transaction stays open there"
+                    f"{topic}: readers do not reach the end of partitions {sorted(open_ends)}: a transaction is open there"
                 )
     finally:
         consumer.close()
