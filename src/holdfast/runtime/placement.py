@@ -86,6 +86,8 @@ class Placement:
 
     def stage(self, width: int, frames: RDD[Any]) -> RDD[Any]:
         """The input of a stage: the frames, partitioned by their number, where the partitions are."""
+        if self._local:
+            return frames.partitionBy(width, int)
         anchor = self._anchors[width]
         # Twice, for Spark takes the host that most of the united want, and a shuffle may want any one host.
         return self._context.union([anchor, anchor, frames.partitionBy(width, int)])
