@@ -1,0 +1,101 @@
+"""One subtask's keyed state with its files, as a task drives it: epochs, checkpoints, restarts on this host or another."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from holdfast.checkpoint.metadata import SubtaskState
+from holdfast.checkpoint.paths import JobPaths, new_attempt
+from holdfast.checkpoint.storage import Storage
+from holdfast.runtime.state_io import StateBackendSettings, StateFiles
+from holdfast.state.operator_state import OperatorState
+from holdfast.testing.memory_store import MemoryStore
+
+SMALL = {
+    "state.backend.rocksdb.writebuffer.size": "64kb",
+    "state.backend.rocksdb.block.cache-size": "64kb",
+    "state.backend.rocksdb.log.max-file-size": "64kb",
+}
+
+
+class Inline:
+    """Uploads at once; an executor as far as `StateFiles` needs one."""
+
+    def submit(self, function: Any, *args: Any) -> Future[Any]:
+        result: Future[Any] = Future()
+        try:
+            result.set_result(function(*args))
+        except Exception as error:
+            result.set_exception(error)
+        return result
+
+
+class Backend:
+    """The state of one operator, and the checkpoints made of it."""
+
+    def __init__(self, kind: str, states: Sequence[Any], directory: Path | str | None = None, **config: str) -> None:
+        self.objects = MemoryStore()
+        self.storage = Storage(self.objects)
+        self.settings = StateBackendSettings.of({"state.backend.type": kind, **SMALL, **config})
+        self.states = states
+        self.root = Path(directory or tempfile.mkdtemp())
+        self.directory = self.root / "host-0"
+        self.hosts = 1
+        self.epoch = 0
+        self.checkpoints: list[tuple[SubtaskState, dict[str, Any]] | None] = [None]
+        self.current: SubtaskState | None = None
+        self.open(0)
+
+    def open(self, number: int) -> None:
+        """Start from the checkpoint with this number; 0: from nothing."""
+        stored, schema = self.checkpoints[number] or (None, {})
+        self.files = StateFiles(
+            self.storage,
+            JobPaths.of("job"),
+            "op",
+            0,
+            self.settings,
+            str(self.directory),
+            Inline(),  # type: ignore[arg-type]
+        )
+        self.state: OperatorState = self.files.open("'op' (uid 'op')", stored, schema, self.epoch)
+        self.space = self.state.space("keyed")
+        self.handles = {each.name: self.space._handle(each, each.kind) for each in self.states}
+        self.files.replay(self.state)
+        self.current = stored
+
+    def close(self) -> None:
+        self.files.close(self.state)
+
+    def restart(self, number: int | None = None, *, elsewhere: bool = False) -> None:
+        """Forget what was not committed, go on from a checkpoint: the last, or an earlier one for good."""
+        self.close()
+        if number is not None:
+            del self.checkpoints[number + 1 :]
+        if elsewhere:
+            self.hosts += 1
+            self.directory = self.root / f"host-{self.hosts - 1}"
+        self.open(len(self.checkpoints) - 1)
+
+    def use(self, key: Any, namespace: int | None = None) -> None:
+        """Make a key current."""
+        table = self.space.table(namespace)
+        table.load([key])
+        self.space.key, self.space.row = key, table.rows[key]
+
+    def checkpoint(self, *, commit: bool = True) -> SubtaskState:
+        """End the epoch; ``commit``: and let the next one begin."""
+        self.epoch += 1
+        stored = self.files.snapshot(self.state, 1, self.epoch, new_attempt())
+        schema = self.state.schema()
+        stored = msgspec.structs.replace(stored, extra={**stored.extra, "schema": schema})
+        self.checkpoints.append((stored, schema))
+        if commit:
+            self.files.committed(self.state, stored, 1, self.epoch)
+        return stored

@@ -1,0 +1,216 @@
+"""Keyed state, with and without RocksDB, against plain dictionaries: any order of writes, checkpoints and restarts."""
+
+from __future__ import annotations
+
+import copy
+import shutil
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from holdfast.common.typeinfo import Types
+from holdfast.datastream.state import ListStateDescriptor, MapStateDescriptor, ReducingStateDescriptor
+from holdfast.datastream.state import ValueStateDescriptor as Value
+from holdfast.runtime import state_io
+from .backend import Backend
+
+STATES = (
+    Value("n", Types.LONG()),
+    ListStateDescriptor("l", Types.STRING()),
+    MapStateDescriptor("m", Types.INT(), Types.ROW([Types.INT()])),
+    ReducingStateDescriptor("sum", lambda a, b: a + b),
+)
+keys = st.sampled_from([0, 1, 2, "a", "b", ("c", 1), None, 2.5])
+windows = st.sampled_from([0, 60_000, -60_000])
+
+Model = dict[str, Any]
+"""Per state name, of the current key; the whole model: by namespace and key."""
+
+
+class StateMachine(RuleBasedStateMachine):
+    kind = "rocksdb"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.backend: Backend | None = None
+
+    @initialize()
+    def begin(self) -> None:
+        # A bound so small that rows move to the store all the time.
+        self.backend = Backend(self.kind, STATES, **{"state.backend.cache.size": "1kb"})
+        self.model: dict[Any, dict[Any, Model]] = {None: {}}
+        self.timers: set[tuple[int, Any]] = set()
+        self.committed: list[Any] = [self._image()]
+
+    def teardown(self) -> None:
+        if self.backend is not None:
+            self.backend.close()
+            shutil.rmtree(self.backend.root)
+
+    def _image(self) -> Any:
+        return copy.deepcopy((self.model, self.timers))
+
+    def _use(self, key: Any, namespace: int | None) -> Model:
+        assert self.backend is not None
+        self.backend.use(key, namespace)
+        return self.model.setdefault(namespace, {}).setdefault(key, {})
+
+    @rule(key=keys, namespace=st.none() | windows, n=st.none() | st.integers(-(2**63), 2**63 - 1))
+    def update_a_value(self, key: Any, namespace: int | None, n: int | None) -> None:
+        row = self._use(key, namespace)
+        self.backend.handles["n"].update(n)
+        row["n"] = n
+
+    @rule(key=keys, namespace=st.none() | windows, text=st.text(max_size=3), many=st.booleans())
+    def add_to_a_list(self, key: Any, namespace: int | None, text: str, many: bool) -> None:
+        row = self._use(key, namespace)
+        handle = self.backend.handles["l"]
+        added = [text, text + "!"] if many else [text]
+        handle.add_all(added) if many else handle.add(text)
+        row["l"] = [*(row.get("l") or []), *added]
+
+    @rule(key=keys, namespace=st.none() | windows, entry=st.integers(0, 3), value=st.integers(0, 9))
+    def put_an_entry(self, key: Any, namespace: int | None, entry: int, value: int) -> None:
+        row = self._use(key, namespace)
+        self.backend.handles["m"].put(entry, (value,))
+        row["m"] = {**(row.get("m") or {}), entry: (value,)}
+
+    @rule(key=keys, namespace=st.none() | windows, entry=st.integers(0, 3))
+    def remove_an_entry(self, key: Any, namespace: int | None, entry: int) -> None:
+        row = self._use(key, namespace)
+        self.backend.handles["m"].remove(entry)
+        (row.get("m") or {}).pop(entry, None)
+
+    @rule(key=keys, namespace=st.none() | windows, value=st.integers())
+    def add_to_a_reduced_value(self, key: Any, namespace: int | None, value: int) -> None:
+        row = self._use(key, namespace)
+        self.backend.handles["sum"].add(value)
+        row["sum"] = row["sum"] + value if row.get("sum") is not None else value
+
+    @rule(key=keys, namespace=st.none() | windows, name=st.sampled_from([s.name for s in STATES]))
+    def clear_a_state(self, key: Any, namespace: int | None, name: str) -> None:
+        row = self._use(key, namespace)
+        self.backend.handles[name].clear()
+        row[name] = None
+
+    @rule(key=keys, namespace=st.none() | windows)
+    def clear_all_states_of_a_key(self, key: Any, namespace: int | None) -> None:
+        for state in STATES:
+            self.clear_a_state(key, namespace, state.name)
+
+    @rule(namespace=windows)
+    def drop_a_window(self, namespace: int) -> None:
+        if namespace in self.backend.space.tables:
+            self.backend.space.drop(namespace)
+        self.model.pop(namespace, None)
+
+    @rule(time=st.integers(0, 200_000), key=keys, delete=st.booleans())
+    def set_or_delete_a_timer(self, time: int, key: Any, delete: bool) -> None:
+        queue = self.backend.state.timer_queue("event")
+        (queue.delete if delete else queue.register)(time, key)
+        (self.timers.discard if delete else self.timers.add)((time, key))
+
+    @rule(key=keys, namespace=st.none() | windows)
+    def read_a_key(self, key: Any, namespace: int | None) -> None:
+        self._check(key, namespace)
+
+    @rule()
+    def free_memory(self) -> None:
+        self.backend.files.bound(self.backend.state)
+
+    @rule()
+    def complete_a_checkpoint(self) -> None:
+        stored = self.backend.checkpoint()
+        assert len(stored.deltas) <= 5
+        self.committed.append(self._image())
+
+    @rule(elsewhere=st.booleans())
+    def fail_and_restart(self, elsewhere: bool) -> None:
+        self.backend.restart(elsewhere=elsewhere)
+        self.model, self.timers = copy.deepcopy(self.committed[-1])
+
+    @rule(elsewhere=st.booleans())
+    def fail_right_after_a_checkpoint(self, elsewhere: bool) -> None:
+        self.backend.checkpoint(commit=False)
+        self.committed.append(self._image())
+        self.fail_and_restart(elsewhere)
+
+    @precondition(lambda self: len(self.committed) > 1)
+    @rule(data=st.data(), back=st.integers(1, 4))
+    def go_back_to_an_older_checkpoint(self, data: st.DataObject, back: int) -> None:
+        number = max(0, len(self.committed) - 1 - back)
+        del self.committed[number + 1 :]
+        self.backend.restart(number)
+        self.model, self.timers = copy.deepcopy(self.committed[-1])
+
+    @rule(host=st.integers(0, 3))
+    def move_to_a_host_that_has_an_old_store(self, host: int) -> None:
+        self.backend.close()
+        self.backend.directory = self.backend.root / f"host-{host}"
+        self.backend.open(len(self.committed) - 1)
+        self.model, self.timers = copy.deepcopy(self.committed[-1])
+
+    def _check(self, key: Any, namespace: int | None) -> None:
+        self.backend.use(key, namespace)
+        row = self.model.get(namespace, {}).get(key, {})
+        handles = self.backend.handles
+        assert handles["n"].value() == row.get("n")
+        assert list(handles["l"].get()) == (row.get("l") or [])
+        found = {k: tuple(v) for k, v in handles["m"].items()}
+        assert found == (row.get("m") or {})
+        assert handles["m"].is_empty() == (not row.get("m"))
+        assert handles["sum"].get() == row.get("sum")
+
+    @rule()
+    def check_everything(self) -> None:
+        for namespace in (None, 0, 60_000, -60_000):
+            for key in (0, 1, 2, "a", "b", ("c", 1), None, 2.5):
+                self._check(key, namespace)
+        self.backend.space.row = []
+
+    @rule()
+    def all_rows_of_a_window_are_found_in_memory_or_store(self) -> None:
+        for namespace, rows in self.model.items():
+            table = self.backend.space.table(namespace)
+            stored = dict(table.stored_rows()) if table.in_store else {}
+            found = {**stored, **table.rows}
+            held = {key for key, row in found.items() if any(slot is not None for slot in row[1:])}
+            assert held == {key for key, row in rows.items() if any(row.get(s.name) for s in STATES) or _some(row)}
+
+    @invariant()
+    def the_timers_are_those_of_the_model(self) -> None:
+        if self.backend is not None:
+            queue = self.backend.state.timer_queue("event")
+            assert len(queue) == len(self.timers)
+            assert queue.next_time() == min((time for time, _ in self.timers), default=None)
+
+
+def _some(row: Model) -> bool:
+    return row.get("n") is not None or row.get("sum") is not None
+
+
+class HeapMachine(StateMachine):
+    kind = "hashmap"
+
+
+LIMITS = settings(
+    deadline=None, max_examples=20, stateful_step_count=40, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+)
+StateMachine.TestCase.settings = LIMITS
+HeapMachine.TestCase.settings = LIMITS
+
+
+@pytest.fixture(autouse=True)
+def a_base_every_few_deltas(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(state_io, "_MOST_DELTAS", 4)
+
+
+class TestRocksDB(StateMachine.TestCase):
+    pass
+
+
+class TestHeap(HeapMachine.TestCase):
+    pass
