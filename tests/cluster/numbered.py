@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.common import Types, WatermarkStrategy
+from holdfast.connectors.file.sink import JsonLinesEncoder
 from holdfast.datastream import KeyedProcessFunction, StreamExecutionEnvironment
 from holdfast.datastream.connectors.file_system import FileSink
 from holdfast.datastream.connectors.number_seq import NumberSequenceSource
 from holdfast.datastream.state import MapStateDescriptor, ValueStateDescriptor
-from holdfast.connectors.file.sink import JsonLinesEncoder
 
 KEYS = 7
 SPAN = 500

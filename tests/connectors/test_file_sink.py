@@ -101,9 +101,7 @@ def a_second_job_in_the_directory_is_left_alone(tmp_path: Path) -> None:
     assert sorted(visible(tmp_path / "out")) == ["first", "second"]
 
 
-def a_finished_file_that_was_moved_away_does_not_hold_up_a_restart(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def a_finished_file_that_was_moved_away_does_not_hold_up_a_restart(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     run = SinkRun(file_sink(tmp_path), parallelism=1)
     run.epoch([["x"]])
     for file in tmp_path.iterdir():

@@ -44,9 +44,7 @@ def test_any_epochs_and_crashes_yield_every_line_of_every_file_once_in_order(
                 read.setdefault(os.path.basename(split), []).extend(values)
             epochs += 1
         assert read == {
-            f"f{i:02d}.txt": [f"{i}-{n}-{line}" for n, line in enumerate(lines)]
-            for i, lines in enumerate(files)
-            if lines
+            f"f{i:02d}.txt": [f"{i}-{n}-{line}" for n, line in enumerate(lines)] for i, lines in enumerate(files) if lines
         }
         assert run.finished_splits == {str(directory / name) for name in read}
 

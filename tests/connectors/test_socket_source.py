@@ -150,9 +150,7 @@ def test_many_crashes_lose_and_repeat_nothing(server: Server, runs: list[SourceR
     assert read == [str(i) for i in range(sent)]
 
 
-def a_driver_restarted_after_the_end_does_not_connect_again(
-    server: Server, runs: list[SourceRun], tmp_path: Path
-) -> None:
+def a_driver_restarted_after_the_end_does_not_connect_again(server: Server, runs: list[SourceRun], tmp_path: Path) -> None:
     run = start(server, runs, tmp_path)
     connection = server.accept()
     connection.sendall(b"1\n2\n3\n")
@@ -191,9 +189,7 @@ def a_dropped_connection_is_made_again_when_retries_are_asked_for(
     assert not run.finished
 
 
-def a_connection_that_cannot_be_made_again_in_time_is_the_end(
-    server: Server, runs: list[SourceRun], tmp_path: Path
-) -> None:
+def a_connection_that_cannot_be_made_again_in_time_is_the_end(server: Server, runs: list[SourceRun], tmp_path: Path) -> None:
     run = start(server, runs, tmp_path, max_retry=1)
     server.accept().sendall(b"1\n")
     server.close()
@@ -235,9 +231,7 @@ def a_storage_that_fails_fails_the_job(
         run.epoch()
 
 
-def an_older_checkpoint_than_the_consumed_lines_is_input_lost(
-    server: Server, runs: list[SourceRun], tmp_path: Path
-) -> None:
+def an_older_checkpoint_than_the_consumed_lines_is_input_lost(server: Server, runs: list[SourceRun], tmp_path: Path) -> None:
     run = start(server, runs, tmp_path)
     connection = server.accept()
     for n in range(3):

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 
 import pytest
-from holdfast.datastream.connectors.kafka import KafkaRecordSerializationSchema, KafkaSink, KafkaSource
 
 from holdfast.common import Duration, SimpleStringSchema, Time, Types
 from holdfast.common.watermark_strategy import WatermarkStrategy
 from holdfast.connectors.delivery import DeliveryGuarantee
 from holdfast.datastream import CheckpointingMode, StreamExecutionEnvironment
+from holdfast.datastream.connectors.kafka import KafkaRecordSerializationSchema, KafkaSink, KafkaSource
 from holdfast.datastream.functions import KeyedProcessFunction
 from holdfast.datastream.state import ValueStateDescriptor
 from holdfast.datastream.window import TumblingEventTimeWindows

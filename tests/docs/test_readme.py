@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -14,20 +15,20 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.spark
-def test_the_readmes_program_prints_what_the_readme_says(tmp_path: Path) -> None:
+def test_the_readmes_program_prints_what_the_readme_says() -> None:
     readme = (ROOT / "README.md").read_text()
     found = re.search(r"^```python\n(.*?)^```.*?^```text\n(.*?)^```", readme, re.MULTILINE | re.DOTALL)
     assert found is not None
-    program = tmp_path / "totals.py"
-    program.write_text(found[1])
-    done = subprocess.run(
-        [sys.executable, str(program)],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "TMPDIR": str(tmp_path)},
-        check=False,
-    )
+    with tempfile.TemporaryDirectory(prefix="docs-") as directory:
+        Path(directory, "totals.py").write_text(found[1])
+        done = subprocess.run(
+            [sys.executable, "totals.py"],
+            capture_output=True,
+            text=True,
+            cwd=directory,
+            env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "TMPDIR": directory},
+            check=False,
+        )
     assert done.returncode == 0, done.stderr
     assert done.stdout == found[2]
 

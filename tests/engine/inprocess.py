@@ -39,6 +39,7 @@ from holdfast.runtime.frames import unpack_header
 from holdfast.runtime.order import EpochOrder, JobSetup, TaskReport
 from holdfast.runtime.plan import JobPlan
 from holdfast.runtime.restart import FixedDelay
+from holdfast.runtime.state_io import verify_contents
 from holdfast.testing.executor import InProcessExecutor
 
 CRASH_POINTS = ("run", "before complete", "after complete", "before commit", "within commit", "after commit")
@@ -319,8 +320,8 @@ class Lab:
             executor,
             checkpoint_log,
             Retention(storage, paths, checkpoint_log),
-            lambda checkpoint: verify_files(storage, checkpoint),
-            FixedDelay(10_000, 0),
+            lambda checkpoint, deep: (verify_contents if deep else verify_files)(storage, checkpoint),
+            FixedDelay(10_000 if self.failures or self.repeats else 5, 0),
             self.metrics,
             FixedPace(budget or self.budget),  # type: ignore[arg-type]
         )

@@ -85,9 +85,7 @@ def test_windows_of_out_of_order_input(seed, backend, parallelism, budget, frame
     cache=st.sampled_from(["256mb", "2kb"]),
     keep_disk=st.booleans(),
 )
-def test_all_kinds_of_state_with_timers(
-    seed, backend, parallelism, budget, frame, crashes, function, cache, keep_disk
-):
+def test_all_kinds_of_state_with_timers(seed, backend, parallelism, budget, frame, crashes, function, cache, keep_disk):
     data = records(seed, 300, keys=20)
     options = {
         "parallelism": parallelism,

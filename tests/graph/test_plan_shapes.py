@@ -79,9 +79,7 @@ def check_well_formed(plan: JobPlan) -> None:
 
 def test_operators_that_need_no_shuffle_run_in_one_task(env):
     numbers = env.from_collection([1, 2, 3])
-    numbers.map(lambda x: x + 1).set_parallelism(1).filter(lambda x: x > 2).set_parallelism(1).print().set_parallelism(
-        1
-    )
+    numbers.map(lambda x: x + 1).set_parallelism(1).filter(lambda x: x > 2).set_parallelism(1).print().set_parallelism(1)
     plan = plan_of(env)
     check_well_formed(plan)
     assert shape(plan) == ["Source: Collection Source -> Map -> Filter -> Sink: Print to Std. Out"]

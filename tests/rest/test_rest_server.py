@@ -106,9 +106,7 @@ def a_vertex_has_metrics_of_its_own(client: httpx.Client, metrics: JobMetrics) -
 
 def the_jobs_are_listed(client: httpx.Client, jobs: Jobs, metrics: JobMetrics) -> None:
     jobs.add(OTHER, "second").status("FINISHED")
-    assert client.get("/jobs").json() == {
-        "jobs": [{"id": ID, "status": "RUNNING"}, {"id": OTHER, "status": "FINISHED"}]
-    }
+    assert client.get("/jobs").json() == {"jobs": [{"id": ID, "status": "RUNNING"}, {"id": OTHER, "status": "FINISHED"}]}
     first, second = client.get("/jobs/overview").json()["jobs"]
     assert (first["jid"], first["name"], first["state"], first["end-time"]) == (ID, "payments", "RUNNING", -1)
     assert (first["tasks"]["total"], first["tasks"]["running"]) == (4, 4)

@@ -27,7 +27,6 @@ from holdfast.state.key_groups import (
     key_group_range,
 )
 
-
 QUICK = settings(deadline=None, max_examples=50)
 
 
@@ -152,7 +151,7 @@ def a_key_has_the_same_group_whatever_the_hash_seed():
 
 @pytest.mark.parametrize("key", [[1], ("a", [1]), {"a": 1}])
 def a_key_that_cannot_be_hashed_is_refused_with_the_remedy(key: Any):
-    with pytest.raises(TypeError, match="must be hashable.*make it a tuple or a string"):
+    with pytest.raises(TypeError, match=r"must be hashable.*make it a tuple or a string"):
         key_group(key, 128)
     with pytest.raises(TypeError, match="make it a tuple or a string"):
         group_assigner(128, 2)([key])

@@ -15,6 +15,7 @@ from holdfast.common.typeinfo import Types
 from holdfast.datastream.state import ListStateDescriptor, MapStateDescriptor, ReducingStateDescriptor
 from holdfast.datastream.state import ValueStateDescriptor as Value
 from holdfast.runtime import state_io
+
 from .backend import Backend
 
 STATES = (

@@ -428,9 +428,7 @@ class CheckpointLog:
             listing = self._storage.list(self._paths.log_prefix)
         except StorageError:
             return 0  # slower without
-        return max(
-            (self._paths.parse_log_entry(path) or 0 for path in listing if not self._paths.is_part(path)), default=0
-        )
+        return max((self._paths.parse_log_entry(path) or 0 for path in listing if not self._paths.is_part(path)), default=0)
 
 
 _MENDING = (

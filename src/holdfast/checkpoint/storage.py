@@ -117,9 +117,7 @@ class Storage:
 
         parts = urlsplit(uri)
         if not uri:
-            raise ConfigurationError(
-                "the checkpoint storage's URI is empty; give file:///a/directory or s3://bucket/prefix"
-            )
+            raise ConfigurationError("the checkpoint storage's URI is empty; give file:///a/directory or s3://bucket/prefix")
         if "://" not in uri and not uri.startswith("file:"):
             return cls(LocalStore(uri))
         if parts.scheme == "file":

@@ -123,9 +123,7 @@ class CheckpointingOptions:
     """Options of checkpoints and of where they are kept; durations in ms."""
 
     INTERVAL = _key("execution.checkpointing.interval").duration_type().no_default_value()
-    MODE = (
-        _key("execution.checkpointing.mode").enum_type(CheckpointingMode).default_value(CheckpointingMode.EXACTLY_ONCE)
-    )
+    MODE = _key("execution.checkpointing.mode").enum_type(CheckpointingMode).default_value(CheckpointingMode.EXACTLY_ONCE)
     TIMEOUT = _key("execution.checkpointing.timeout").duration_type().default_value(600_000)
     MIN_PAUSE = _key("execution.checkpointing.min-pause").duration_type().default_value(0)
     MAX_CONCURRENT = _key("execution.checkpointing.max-concurrent-checkpoints").int_type().default_value(1)
@@ -166,15 +164,11 @@ class RestartOptions:
     FIXED_DELAY_ATTEMPTS = _key("restart-strategy.fixed-delay.attempts").int_type().default_value(1)
     FIXED_DELAY_DELAY = _key("restart-strategy.fixed-delay.delay").duration_type().default_value(1000)
     FAILURE_RATE_MAX = _key("restart-strategy.failure-rate.max-failures-per-interval").int_type().default_value(1)
-    FAILURE_RATE_INTERVAL = (
-        _key("restart-strategy.failure-rate.failure-rate-interval").duration_type().default_value(60_000)
-    )
+    FAILURE_RATE_INTERVAL = _key("restart-strategy.failure-rate.failure-rate-interval").duration_type().default_value(60_000)
     FAILURE_RATE_DELAY = _key("restart-strategy.failure-rate.delay").duration_type().default_value(1000)
     EXPONENTIAL_INITIAL = _key("restart-strategy.exponential-delay.initial-backoff").duration_type().default_value(1000)
     EXPONENTIAL_MAX = _key("restart-strategy.exponential-delay.max-backoff").duration_type().default_value(60_000)
-    EXPONENTIAL_MULTIPLIER = (
-        _key("restart-strategy.exponential-delay.backoff-multiplier").double_type().default_value(1.5)
-    )
+    EXPONENTIAL_MULTIPLIER = _key("restart-strategy.exponential-delay.backoff-multiplier").double_type().default_value(1.5)
     EXPONENTIAL_RESET = (
         _key("restart-strategy.exponential-delay.reset-backoff-threshold").duration_type().default_value(3_600_000)
     )

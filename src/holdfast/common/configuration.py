@@ -326,9 +326,7 @@ def parse_map(text: str) -> dict[str, str]:
         match = _ITEM.match(text, at)
         if match is None:
             raise ValueError(f"expected key:value,key:value, got {text!r}")
-        key, value = (
-            part[1:-1].replace("''", "'") if part.startswith("'") else part.strip() for part in match.groups()[:2]
-        )
+        key, value = (part[1:-1].replace("''", "'") if part.startswith("'") else part.strip() for part in match.groups()[:2])
         entries[key] = value
         at = match.end()
     return entries

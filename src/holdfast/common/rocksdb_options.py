@@ -28,9 +28,7 @@ class RocksDBOptions:
     """RocksDB's options; sizes in bytes. What is not set, nor by a preset, has Flink's default."""
 
     LOCAL_DIRECTORIES = _key("localdir").string_type().no_default_value()
-    PREDEFINED_OPTIONS = (
-        _key("predefined-options").enum_type(PredefinedOptions).default_value(PredefinedOptions.DEFAULT)
-    )
+    PREDEFINED_OPTIONS = _key("predefined-options").enum_type(PredefinedOptions).default_value(PredefinedOptions.DEFAULT)
     TRANSFER_THREADS = _key("checkpoint.transfer.thread.num").int_type().default_value(4)
     BLOCK_CACHE_SIZE = _key("block.cache-size").memory_type().no_default_value()
     BLOCK_SIZE = _key("block.blocksize").memory_type().no_default_value()

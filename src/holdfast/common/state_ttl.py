@@ -156,9 +156,7 @@ class StateTtlConfig:
             self._strategies[strategies.Strategies.FULL_STATE_SCAN_SNAPSHOT] = strategies.EMPTY_STRATEGY
             return self
 
-        def cleanup_incrementally(
-            self, cleanup_size: int, run_cleanup_for_every_record: bool
-        ) -> StateTtlConfig.Builder:
+        def cleanup_incrementally(self, cleanup_size: int, run_cleanup_for_every_record: bool) -> StateTtlConfig.Builder:
             """Hint: look for some expired values at each access."""
             strategies = StateTtlConfig.CleanupStrategies
             self._strategies[strategies.Strategies.INCREMENTAL_CLEANUP] = strategies.IncrementalCleanupStrategy(

@@ -106,9 +106,7 @@ class FileSource(source.FileSource):
         Raises:
             NotImplementedError: always.
         """
-        raise NotImplementedError(
-            "bulk formats are Java classes; use for_record_stream_format(StreamFormat.parquet(), ...)"
-        )
+        raise NotImplementedError("bulk formats are Java classes; use for_record_stream_format(StreamFormat.parquet(), ...)")
 
 
 class FileSourceBuilder:
@@ -157,9 +155,7 @@ class BucketAssigner:
         return BasePathBucketAssigner()
 
     @staticmethod
-    def date_time_bucket_assigner(
-        format_str: str = "yyyy-MM-dd--HH", timezone_id: str | None = None
-    ) -> _BucketAssigner:
+    def date_time_bucket_assigner(format_str: str = "yyyy-MM-dd--HH", timezone_id: str | None = None) -> _BucketAssigner:
         """To one named after the time of writing.
 
         Args:

@@ -123,9 +123,7 @@ class CheckpointConfig:
         self._configuration.set(CheckpointingOptions.TOLERABLE_FAILURES, tolerable_checkpoint_failure_number)
         return self
 
-    def set_externalized_checkpoint_retention(
-        self, retention_mode: ExternalizedCheckpointRetention
-    ) -> CheckpointConfig:
+    def set_externalized_checkpoint_retention(self, retention_mode: ExternalizedCheckpointRetention) -> CheckpointConfig:
         """Set what becomes of the checkpoints of a job that is cancelled."""
         if not isinstance(retention_mode, ExternalizedCheckpointRetention):
             raise ConfigurationError(f"the retention is an ExternalizedCheckpointRetention, got {retention_mode!r}")

@@ -195,9 +195,7 @@ class DataStream(OperatorSettings):
                 f"{what} has no side outputs. Call get_side_output(...) on the very stream that process(...), "
                 "flat_map(...) or a window operation returned."
             )
-        return DataStream(
-            self._env, SideOutput(inputs=(operator,), tag=output_tag.tag_id, output_type=output_tag.type_info)
-        )
+        return DataStream(self._env, SideOutput(inputs=(operator,), tag=output_tag.tag_id, output_type=output_tag.type_info))
 
     # ---- where elements go ------------------------------------------------------------------------------------------
 
@@ -293,9 +291,7 @@ class DataStream(OperatorSettings):
         Args:
             sink_identifier: Put before each line. With more than one subtask the subtask's number goes there, too.
         """
-        return self._sink_to(
-            PrintSink(sink_identifier, self._transformation.output_type), "Print to Std. Out", "print()"
-        )
+        return self._sink_to(PrintSink(sink_identifier, self._transformation.output_type), "Print to Std. Out", "print()")
 
     def execute_and_collect(self, job_execution_name: str | None = None, limit: int | None = None) -> Any:
         """Run the program as far as it is built, and read this stream's elements.
@@ -314,9 +310,7 @@ class DataStream(OperatorSettings):
             check_count(limit, "limit")
         sink = CollectSink()
         end = self._sink_to(sink, "Data stream collect sink", "execute_and_collect()")
-        before = (
-            self._transformation.inputs[0] if isinstance(self._transformation, SideOutput) else self._transformation
-        )
+        before = self._transformation.inputs[0] if isinstance(self._transformation, SideOutput) else self._transformation
         if isinstance(before, Physical):
             end.set_parallelism(before.parallelism)  # so that it is chained: no shuffle only to collect
         try:

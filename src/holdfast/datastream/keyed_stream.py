@@ -86,9 +86,7 @@ class KeyedStream(DataStream):
             TypeError: ``func`` is of another class.
         """
         calls = {"process_element": ("value", "ctx"), "on_timer": ("timestamp", "ctx")}
-        check_object(
-            func, KeyedProcessFunction, calls, "process() on a KeyedStream", "Derive it from KeyedProcessFunction."
-        )
+        check_object(func, KeyedProcessFunction, calls, "process() on a KeyedStream", "Derive it from KeyedProcessFunction.")
         return self._then("KeyedProcess", KeyedProcessOperator(func), func, output_type, keyed=True, side_outputs=True)
 
     def reduce(self, func: Callable[[Any, Any], Any] | Any) -> DataStream:

@@ -206,9 +206,7 @@ class WindowAssigner(ABC, Generic[T, W]):
             """The context of the window operator."""
 
     @abstractmethod
-    def assign_windows(
-        self, element: T, timestamp: int, context: WindowAssigner.WindowAssignerContext
-    ) -> Collection[W]:
+    def assign_windows(self, element: T, timestamp: int, context: WindowAssigner.WindowAssignerContext) -> Collection[W]:
         """The windows of an element.
 
         Args:

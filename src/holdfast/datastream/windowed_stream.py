@@ -77,9 +77,7 @@ class WindowedStream:
         if isinstance(time_ms, bool) or not isinstance(time_ms, int) or time_ms < 0:
             raise ConfigurationError(f"The allowed lateness must be a number of ms from 0, not {time_ms!r}.")
         if time_ms and not self._assigner.is_event_time():
-            raise ConfigurationError(
-                "allowed_lateness() is for event-time windows; nothing is late in processing time."
-            )
+            raise ConfigurationError("allowed_lateness() is for event-time windows; nothing is late in processing time.")
         self._allowed_lateness_ms = time_ms
         return self
 
@@ -106,9 +104,7 @@ class WindowedStream:
         check_function(reduce_function, "reduce", ("value1", "value2"), "reduce()")
         if window_function is None and output_type is None:
             output_type = self._keyed_stream._transformation.output_type
-        return self._windows(
-            ("reduce", reduce_function), window_function, output_type, ("reduce function", reduce_function)
-        )
+        return self._windows(("reduce", reduce_function), window_function, output_type, ("reduce function", reduce_function))
 
     def aggregate(
         self,

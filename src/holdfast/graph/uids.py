@@ -22,9 +22,7 @@ from holdfast.graph.transformations import OperatorTransformation, Physical, Sou
 __all__ = ["assign_uids"]
 
 
-def assign_uids(
-    operators: Sequence[Physical], producers: Mapping[int, Sequence[tuple[int, str | None]]]
-) -> dict[int, str]:
+def assign_uids(operators: Sequence[Physical], producers: Mapping[int, Sequence[tuple[int, str | None]]]) -> dict[int, str]:
     """The uid of each operator, by operator id.
 
     Args:

@@ -105,14 +105,15 @@ class Router:
         kind = self._channel.partitioning
         if kind is Partitioning.HASH:
             keys = self._keys(values)
-            if self._parallelism == 1:
-                self._add(0, values, timestamps, keys)
-                return
+            alone = self._parallelism == 1
             try:
-                targets = self._assign(keys)
+                targets = self._assign(keys[:1] if alone else keys)
             except TypeError as error:
                 raise user_error(error, *self._where, values[0]) from error
-            self._spread(targets, values, timestamps, keys)
+            if alone:
+                self._add(0, values, timestamps, keys)
+            else:
+                self._spread(targets, values, timestamps, keys)
         elif kind is Partitioning.BROADCAST:
             for target in self._targets:
                 self._add(target, values, timestamps, None)
@@ -152,9 +153,7 @@ class Router:
                     raise user_error(error, *self._where, value) from error
             raise
 
-    def _spread(
-        self, targets: list[int], values: list[Any], timestamps: list[int] | None, keys: list[Any] | None
-    ) -> None:
+    def _spread(self, targets: list[int], values: list[Any], timestamps: list[int] | None, keys: list[Any] | None) -> None:
         members: dict[int, list[int]] = {}
         for position, target in enumerate(targets):
             group = members.get(target)
@@ -168,9 +167,7 @@ class Router:
         for target, positions in members.items():
             if len(positions) == 1:
                 at = positions[0]
-                self._add(
-                    target, [values[at]], timestamps and [timestamps[at]], None if keys is None else [keys[at]]
-                )
+                self._add(target, [values[at]], timestamps and [timestamps[at]], None if keys is None else [keys[at]])
                 continue
             pick = itemgetter(*positions)
             self._add(
@@ -224,9 +221,7 @@ class Router:
 
     def _dispatch(self, kind: int, target: int, payload: bytes) -> None:
         partition = self._first + target
-        frame = pack_frame(
-            kind, self._level, partition, self._channel.id, self._sender, self._frames[target], payload
-        )
+        frame = pack_frame(kind, self._level, partition, self._channel.id, self._sender, self._frames[target], payload)
         self._send(partition % self._next_level_width if self._relayed else partition, frame)
 
     def end(self, epoch: int, attempt: str) -> None:

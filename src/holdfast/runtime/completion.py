@@ -19,9 +19,7 @@ def failure_of(plan: JobPlan, reports: Sequence[TaskReport]) -> tuple[BaseExcept
     The cause comes before its consequences: a user's error before anything else, a lost channel last.
     """
     by_task: dict[TaskId, TaskReport] = {report.task: report for report in reports}
-    names = {
-        (v.id, n): task_name(v.name, n, v.parallelism) for v in plan.vertices for n in range(v.parallelism)
-    }
+    names = {(v.id, n): task_name(v.name, n, v.parallelism) for v in plan.vertices for n in range(v.parallelism)}
 
     def rank(report: TaskReport) -> int:
         if isinstance(report.error, UserCodeError):
@@ -94,6 +92,9 @@ def check_resumable(plan: JobPlan, checkpoint: CheckpointMetadata, config: Mappi
         if uid not in heads and any(next(subtask.files(), None) for subtask in operator.subtasks)
     ]
     unclaimed += [f"source {uid!r}" for uid in checkpoint.sources if uid not in sources]
+    operators = {chained.uid for vertex in plan.vertices for chained in vertex.chain}
+    outputs = {uid for uid, _, _ in checkpoint.committables}
+    unclaimed += [f"sink {uid!r} (prepared output)" for uid in sorted(outputs - operators)]
     if unclaimed and config.get("execution.state-recovery.ignore-unclaimed-state", "false").lower() != "true":
         raise IncompatibleState(
             f"{where} has state of {', '.join(unclaimed)}, which the program does not have (any more). Uids that are not "

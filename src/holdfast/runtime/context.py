@@ -67,6 +67,16 @@ class UserRuntimeContext:
         self._context = context
         self._space = space
 
+    @property
+    def operator_name(self) -> str:
+        """The operator's name, for messages."""
+        return self._context.name
+
+    @property
+    def operator_uid(self) -> str:
+        """The operator's uid, for messages."""
+        return self._context.uid
+
     def get_task_name(self) -> str:
         """The operator's name."""
         return self._context.name

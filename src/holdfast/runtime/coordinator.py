@@ -15,7 +15,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Protocol
 
 from holdfast.checkpoint.log import CheckpointLog
@@ -40,6 +40,14 @@ log = logging.getLogger("holdfast")
 _BUGS = (AttributeError, NameError, ImportError, AssertionError, TypeError, KeyError, IndexError)
 _SWEEP_EVERY = 1000
 """Epochs between two searches for what dead attempts left behind."""
+
+
+class _GivenUp(Exception):
+    """Carries the failure that ends the job out of all loops."""
+
+    def __init__(self, failure: BaseException) -> None:
+        super().__init__(str(failure))
+        self.failure = failure
 
 
 class EpochExecutor(Protocol):
@@ -106,24 +114,29 @@ class Coordinator:
             HoldfastError: the job cannot go on; the error says why.
         """
         try:
-            started = False
-            while not self._cancelled.is_set():
-                try:
-                    if not started:
-                        self._start()
-                        started = True
-                        self._metrics.status("RUNNING")
-                    if self._loop():
-                        return
-                except _BUGS:
-                    raise  # of Holdfast or a connector: no restart mends them
-                except Exception as error:
-                    if isinstance(error, CorruptFile) and not self._damaged:
-                        raise  # the log has looked for an intact checkpoint and says what to do
-                    started = False
-                    self._give_up_or_wait(error, "")
+            self._run()
+        except _GivenUp as end:
+            raise end.failure from end.failure.__cause__
         finally:
             self._close()
+
+    def _run(self) -> None:
+        started = False
+        while not self._cancelled.is_set():
+            try:
+                if not started:
+                    self._start()
+                    started = True
+                    self._metrics.status("RUNNING")
+                if self._loop():
+                    return
+            except (*_BUGS, _GivenUp):
+                raise  # bugs of Holdfast or a connector: no restart mends them
+            except Exception as error:
+                if isinstance(error, CorruptFile) and not self._damaged:
+                    raise  # the log has looked for an intact checkpoint and says what to do
+                started = False
+                self._give_up_or_wait(error, "", traced=True)
 
     # from the log to a running job
 
@@ -244,9 +257,7 @@ class Coordinator:
         self._begin_commit(checkpoint)
         self._account(epoch, trigger_ms, started, reports, phases, backlog, checkpoint)
 
-    def _complete(
-        self, epoch: int, trigger_ms: int, started: float, reports: Sequence[TaskReport]
-    ) -> CheckpointMetadata:
+    def _complete(self, epoch: int, trigger_ms: int, started: float, reports: Sequence[TaskReport]) -> CheckpointMetadata:
         """Complete the epoch's checkpoint: from here on nothing of it is ever computed again."""
         for source in self._sources:
             for report in reports:
@@ -347,22 +358,31 @@ class Coordinator:
 
     # failures
 
-    def _give_up_or_wait(self, failure: BaseException, task: str, traced: bool = False) -> None:
-        """Ask the restart strategy; wait as it says, or raise what ends the job."""
+    def _give_up_or_wait(self, failure: BaseException, task: str, traced: bool) -> None:
+        """Ask the restart strategy; wait as it says, or raise what ends the job.
+
+        Args:
+            failure: What happened.
+            task: Where.
+            traced: Whether another run could not tell more about it.
+
+        Raises:
+            _GivenUp: the job ends.
+        """
         now = round(time.monotonic() * 1000)
         text = str(failure) or repr(failure)
         self._metrics.failure(time.time_ns() // 1_000_000, text, task)
-        if isinstance(failure, Fenced):
-            raise failure
-        if self._repeats(failure, traced):
-            raise failure
+        if isinstance(failure, Fenced) or self._repeats(failure, traced):
+            raise _GivenUp(failure)
         decision, self._restarts = decide(self._strategy, self._restarts, now, failure)
         if isinstance(decision, GiveUp):
             if isinstance(failure, UserCodeError) and not traced and not failure.record:
                 return  # one more run tells which record it is
             if isinstance(failure, HoldfastError):
-                raise failure
-            raise JobFailed(f"{decision.reason}. The last failure: {text}") from failure
+                raise _GivenUp(failure)
+            end = JobFailed(f"{decision.reason}. The last failure: {text}")
+            end.__cause__ = failure
+            raise _GivenUp(end)
         self._attempt += 1
         self._metrics.status("RESTARTING")
         log.warning("%s fails and starts again in %.1f s: %s", task or "the job", decision.delay_ms / 1000, text)
@@ -413,6 +433,8 @@ class Coordinator:
     # the end
 
     def _close_parts(self) -> None:
+        if self._committing is not None:
+            wait([self._committing])  # whatever comes of it, recovery repeats it; but not beside it
         for source in self._sources:
             source.close()
         self._sources = []
@@ -428,5 +450,3 @@ class Coordinator:
 
 def _committables(checkpoint: CheckpointMetadata, uid: str) -> list[Committable]:
     return [Committable(*entry) for entry in checkpoint.committables if entry[0] == uid]
-
-

@@ -49,9 +49,7 @@ class Header:
     sequence: int
 
 
-def pack_frame(
-    kind: int, level: int, partition: int, channel: int, sender: int, sequence: int, payload: bytes
-) -> bytes:
+def pack_frame(kind: int, level: int, partition: int, channel: int, sender: int, sequence: int, payload: bytes) -> bytes:
     """A frame's bytes."""
     return _HEADER.pack(kind, level, partition, channel, sender, sequence) + payload
 

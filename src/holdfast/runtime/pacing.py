@@ -40,6 +40,4 @@ class Pace:
             return replace(self, seconds_per_record=per_record, measured=True)
         # Never more than double at once: one lucky epoch must not make a huge one.
         per_record = max(per_record, self.seconds_per_record / 2)
-        return replace(
-            self, seconds_per_record=self.seconds_per_record + weight * (per_record - self.seconds_per_record)
-        )
+        return replace(self, seconds_per_record=self.seconds_per_record + weight * (per_record - self.seconds_per_record))

@@ -32,7 +32,7 @@ __all__ = [
 N = TypeVar("N", int, float)
 _ENDLESS = 2**31 - 1
 """Flink's Integer.MAX_VALUE: the number of attempts that means no limit."""
-_HOPELESS = (Fenced, IncompatibleState, InputLost)
+_HOPELESS = (ConfigurationError, Fenced, IncompatibleState, InputLost)
 """Failures that a restart must not survive (another driver has the job), or that only a person can mend."""
 
 

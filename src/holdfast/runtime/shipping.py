@@ -169,8 +169,8 @@ def configuration_error(error: BaseException) -> ConfigurationError | None:
     if found := re.search(r'\((\S+) executor \S+\): java\.io\.IOException: Cannot run program "([^"]+)"', text):
         host, python = found.groups()
         return ConfigurationError(
-            f"There is no {python} on host {host}: set PYSPARK_PYTHON (or python.executable) to a Python that is at the same "
-            f"path on all executors"
+            f"There is no {python} on host {host}: set PYSPARK_PYTHON (or python.executable) to a Python that is at the "
+            f"same path on all executors"
         )
     if found := re.search(r"\[PYTHON_VERSION_MISMATCH\] (.*)", text):
         return ConfigurationError(f"The executors' Python does not fit: {found.group(1)}")

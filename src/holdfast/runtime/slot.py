@@ -14,13 +14,16 @@ import gc
 import logging
 import os
 import pickle
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.connection import wait
 from typing import Any
 
 from holdfast.checkpoint.paths import safe_name
@@ -33,6 +36,10 @@ __all__ = ["SlotCannotLoad", "SlotClient", "SlotServer", "TaskHost", "slot_direc
 log = logging.getLogger("holdfast.slot")
 
 _START_TIMEOUT = 60.0
+_ANSWER_TIMEOUT = 20.0
+"""A slot that does not take a call for so long (seconds) is stopped or hangs: one that is well waits for calls."""
+_ORPHAN_PATIENCE = 10.0
+"""How long (seconds) a slot whose executor has ended may take to end in order."""
 _COLLECT_EVERY = 32
 """Calls between two runs of Python's cycle collector (it also runs when there is nothing to do)."""
 _IDLE_LIMIT = 900.0
@@ -83,10 +90,8 @@ class SlotClient:
         Raises:
             WireClosed: the slot died; what it did in this epoch does not count.
         """
-        wire = self._connect()
+        wire = self._call(pickle.dumps((started, call), 5))
         try:
-            wire.send(RUN, pickle.dumps((started, call), 5))
-            wire.flush()
             kind, _, payload = wire.receive()
             if kind == NEED_SETUP:
                 wire.send(SETUP, setup())
@@ -120,6 +125,30 @@ class SlotClient:
                 wire.flush()
                 wire.receive()
             wire.close()
+
+    def _call(self, request: bytes) -> Wire:
+        """Ask the slot to run a task; the connection, on which it answers.
+
+        A slot that is stopped, or hangs in a task that Spark has given up, does not answer and is replaced: it is killed,
+        so that it cannot do anything later, either.
+        """
+        while True:
+            wire = self._connect()
+            try:
+                wire.send(RUN, request)
+                wire.flush()
+                if wire.answers(_ANSWER_TIMEOUT):
+                    return wire
+                process = wire.peer()
+            except BaseException:
+                wire.close()
+                raise
+            log.warning("the task slot %s (process %d) does not answer and is replaced", self._path, process)
+            wire.close()
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self._path)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
 
     def _connect(self) -> Wire:
         connection = self._try()
@@ -166,8 +195,26 @@ class SlotClient:
 
 def _executor() -> int:
     """The process whose end is the slot's end: Spark's JVM, the parent of the daemon that forked this worker."""
-    with open(f"/proc/{os.getppid()}/stat") as stat:
-        return int(stat.read().rsplit(")", 1)[1].split()[1])
+    daemon = os.getppid()
+    if os.path.exists("/proc/self/stat"):
+        with open(f"/proc/{daemon}/stat") as stat:
+            return int(stat.read().rsplit(")", 1)[1].split()[1])
+    return int(subprocess.run(["ps", "-o", "ppid=", "-p", str(daemon)], capture_output=True, check=True).stdout)
+
+
+def _await_end(process: int) -> None:
+    """Return when the process has ended."""
+    try:
+        watch = os.pidfd_open(process)  # type: ignore[attr-defined, unused-ignore]  # Linux only
+    except ProcessLookupError:
+        return
+    except (AttributeError, OSError):  # no such thing here: look every second
+        with contextlib.suppress(ProcessLookupError):
+            while True:
+                os.kill(process, 0)
+                time.sleep(1)
+        return
+    wait([watch])
 
 
 class SlotServer:
@@ -176,6 +223,7 @@ class SlotServer:
     def __init__(self, path: str, executor: int) -> None:
         self._path = path
         self._executor = executor
+        self._orphaned = False
         self._started = ""
         self._host: TaskHost | None = None
         self._last_call = time.monotonic()
@@ -195,6 +243,7 @@ class SlotServer:
         os.rename(f"{self._path}.new", self._path)
         listener.settimeout(1.0)
         inode = os.stat(self._path).st_ino
+        threading.Thread(target=self._watch_executor, name="executor-watch", daemon=True).start()
         while self._wanted(inode):
             try:
                 connection, _ = listener.accept()
@@ -218,16 +267,21 @@ class SlotServer:
                 os.unlink(self._path)
 
     def _wanted(self, inode: int) -> bool:
-        if self._retired:
+        if self._retired or self._orphaned:
             return False
         try:
             if os.stat(self._path).st_ino != inode:
                 return False  # another slot has taken this one's place
         except FileNotFoundError:
             return False  # the job has ended and cleaned up
-        if not os.path.exists(f"/proc/{self._executor}"):
-            return False
         return time.monotonic() - self._last_call < _IDLE_LIMIT
+
+    def _watch_executor(self) -> None:
+        """End with the executor, also out of a call that hangs: its locks and connections must go."""
+        _await_end(self._executor)
+        self._orphaned = True
+        time.sleep(_ORPHAN_PATIENCE)
+        os._exit(1)
 
     def _call(self, wire: Wire) -> None:
         kind, _, payload = wire.receive()
@@ -330,5 +384,3 @@ class TaskHost:
         for subtask in self._subtasks.values():
             subtask.close()
         self._uploads.shutdown(wait=True, cancel_futures=True)
-
-

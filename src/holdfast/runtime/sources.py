@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
 from holdfast.checkpoint.metadata import SourceState
@@ -40,7 +39,9 @@ class SourceDriver:
             for name, time in times.items():
                 # A split that was quiet while the job was down has not been idle: nobody could know.
                 self._splits[name] = SplitTime(time["max_timestamp"], now)
-                self._own(name)
+                # Its records go on under the watermark that its subtask has had: another's may be far ahead.
+                self._owners[name] = time["owner"] % self.vertex.parallelism
+            self._next_owner = len(self._owners)
         if not self.finished:
             self._started = True
             self.enumerator.start(None if stored is None else stored.enumerator)
@@ -73,9 +74,7 @@ class SourceDriver:
         for name, time in self._splits.items():
             splits[self._own(name)][name] = time
         return {
-            (self.vertex.id, n): SourceOrder(
-                tuple(ranges[n]), splits[n], self._watermarks[n], self._planned.finished
-            )
+            (self.vertex.id, n): SourceOrder(tuple(ranges[n]), splits[n], self._watermarks[n], self._planned.finished)
             for n in range(self.vertex.parallelism)
         }
 
@@ -89,7 +88,9 @@ class SourceDriver:
 
     def state(self) -> SourceState:
         """For the checkpoint of the epoch that was planned last."""
-        times = {name: asdict(time) for name, time in self._splits.items()}
+        times: dict[str, dict[str, Any]] = {
+            name: {"max_timestamp": time.max_timestamp, "owner": self._own(name)} for name, time in self._splits.items()
+        }
         if self._planned.finished:
             times[_FINISHED] = {"finished": True}
         return SourceState(self._snapshot, times)
@@ -108,9 +109,7 @@ class SourceDriver:
         timeout = self._strategy.idle_timeout_ms
         if timeout is None:
             return None
-        return min(
-            (s.last_active + timeout for s in self._splits.values() if s.last_active + timeout > now), default=None
-        )
+        return min((s.last_active + timeout for s in self._splits.values() if s.last_active + timeout > now), default=None)
 
     @property
     def watermark(self) -> int:

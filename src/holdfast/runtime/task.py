@@ -246,9 +246,7 @@ class Subtask:
             )
             where = f"{head.name!r} (uid {head.uid!r})"
             self._state = self._files.open(where, stored, schema, order.base)
-        chain = Chain(
-            setup, vertex, self._subtask, self._state, lambda part, frame: self._send(part, frame), order.restarts
-        )
+        chain = Chain(setup, vertex, self._subtask, self._state, lambda part, frame: self._send(part, frame), order.restarts)
         self._chain = chain
         self._watermark = MIN_TIMESTAMP if stored is None else stored.watermark
         for router in chain.routers:

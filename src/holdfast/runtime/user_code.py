@@ -7,10 +7,11 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-from holdfast.errors import UserCodeError
+from holdfast.errors import HoldfastError, UserCodeError
 
 __all__ = ["close_function", "method_of", "open_function", "user_error"]
 
+_NOTHING = object()
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
@@ -25,10 +26,19 @@ def method_of(function: Any, name: str) -> Callable[..., Any]:
 
 
 def open_function(function: Any, runtime_context: Any) -> None:
-    """Call the function's ``open`` if it has one."""
+    """Call the function's ``open`` if it has one.
+
+    Raises:
+        UserCodeError: it failed.
+    """
     method = getattr(function, "open", None)
     if callable(method):
-        method(runtime_context)
+        try:
+            method(runtime_context)
+        except HoldfastError:
+            raise
+        except Exception as error:
+            raise user_error(error, runtime_context.operator_name, runtime_context.operator_uid) from error
 
 
 def close_function(function: Any) -> None:
@@ -52,12 +62,13 @@ def _traceback(error: BaseException) -> str:
     ).rstrip()
 
 
-def user_error(error: BaseException, operator: str, uid: str, value: Any = None, key: Any = None) -> UserCodeError:
+def user_error(error: BaseException, operator: str, uid: str, value: Any = _NOTHING, key: Any = None) -> UserCodeError:
     """The error as the user sees it: the own traceback first, then the place."""
     if isinstance(error, UserCodeError):
         return error
     lines = [_traceback(error), f"  in operator {operator!r} (uid {uid!r})"]
     if key is not None:
         lines.append(f"  key: {key!r:.500}")
-    lines.append(f"  element: {value!r:.1000}")
+    if value is not _NOTHING:
+        lines.append(f"  element: {value!r:.1000}")
     return UserCodeError("\n".join(lines), operator=operator, uid=uid, key="" if key is None else repr(key))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import socket
 import struct
+import sys
+from multiprocessing.connection import wait
 
 __all__ = ["DONE", "END", "ERROR", "FRAME", "NEED_SETUP", "RETIRE", "RUN", "SETUP", "Wire", "WireClosed"]
 
@@ -57,6 +59,17 @@ class Wire:
         if len(payload) < size:
             raise WireClosed("the connection was closed within a message")
         return kind, number, payload
+
+    def answers(self, seconds: float) -> bool:
+        """Whether something comes (or the connection ends) within so many seconds; nothing may have come yet."""
+        return bool(wait([self._connection], seconds))
+
+    def peer(self) -> int:
+        """The id of the process that listens on the other side."""
+        if sys.platform == "darwin":
+            return self._connection.getsockopt(0, 2)  # SOL_LOCAL, LOCAL_PEERPID
+        credentials = self._connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+        return int(struct.unpack("3i", credentials)[0])
 
     def close(self) -> None:
         """Close the connection."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,12 @@ __all__ = [
     "KeyedProcessOperator",
     "KeyedReduceOperator",
 ]
+
+
+log = logging.getLogger(__name__)
+
+_LAST_ROUNDS = 1000
+"""How often timers that set timers may do so again when the input has ended."""
 
 
 class TimerService:
@@ -155,16 +162,31 @@ class _KeyedProcess(KeyedOperator):
         self._fire(self.processing_timers, now, TimeDomain.PROCESSING_TIME)
 
     def _fire(self, timers: TimerQueue, time: int, domain: TimeDomain) -> None:
+        if time < MAX_TIMESTAMP:
+            self._fire_until(timers, time, domain)
+            return
+        # The input has ended: timers that timers set are due, too, however late. They may never cease to be set.
+        for _ in range(_LAST_ROUNDS):
+            if not timers:
+                return
+            self._fire_until(timers, timers.last_time(), domain)
+        if timers:
+            log.warning(
+                "%s: the input has ended, and on_timer keeps setting timers: %d are dropped. It can tell the end by "
+                "current_watermark() == 2**63 - 1",
+                self.context.where,
+                len(timers),
+            )
+
+    def _fire_until(self, timers: TimerQueue, time: int, domain: TimeDomain) -> None:
         on_timer = self._on_timer
         table, space, context = self.table, self.space, self._timer_context
         rows = table.rows
         context.domain = domain
         out = Collector()
         when, key = 0, None
-        # At the end of the input a function that sets its timer anew each time would never end.
-        last = timers.last_time() if time == MAX_TIMESTAMP else time
         try:
-            for when, key in timers.due(last, table.load):
+            for when, key in timers.due(time, table.load):
                 if on_timer is None:
                     continue
                 space.row = rows[key]
@@ -297,4 +319,3 @@ class KeyedReduceOperator(_KeyedFactory):
     def create(self) -> Operator:
         """A fresh instance."""
         return _KeyedReduce(self.func)
-

@@ -67,13 +67,14 @@ class _Filter(FunctionOperator):
         function = self._filter
         try:
             if timestamps is None:
-                self.context.emit([value for value in rest if function(value)], None)
-                return
-            kept = [(value, stamp) for value, stamp in zip(rest, timestamps) if function(value)]
+                passed = [value for value in rest if function(value)]
+            else:
+                kept = [(value, stamp) for value, stamp in zip(rest, timestamps) if function(value)]
+                passed = [value for value, _ in kept]
         except Exception as error:
             raise self.failed_at(error, values, rest) from error
-        if kept:
-            self.context.emit([value for value, _ in kept], [stamp for _, stamp in kept])
+        if passed:
+            self.context.emit(passed, None if timestamps is None else [stamp for _, stamp in kept])
 
 
 class Collector:
@@ -205,13 +206,15 @@ class _Timestamps(Operator):
     def __init__(self, strategy: Any) -> None:
         self._assign = strategy.timestamp_assigner
         self._delay = strategy.max_out_of_orderness_ms
-        self._idle_timeout = strategy.idle_timeout_ms
+        self._idle_timeout: int | None = strategy.idle_timeout_ms
         self.max_timestamp = MIN_TIMESTAMP
-        self._last_record = 0
+        self._last_record: int | None = None
+        self._idle = False
         self._emitted = MIN_TIMESTAMP
 
-    def open(self) -> None:
-        self._last_record = self.context.clock.processing_time
+    def advance_processing_time(self, now: int) -> None:
+        if self._last_record is None:
+            self._last_record = now
 
     def process(self, values: list[Any], timestamps: list[int] | None, keys: list[Any] | None, input_index: int) -> None:
         if self._assign is not None:
@@ -238,8 +241,16 @@ class _Timestamps(Operator):
 
     def end_epoch(self) -> None:
         if self._idle_timeout is not None:
+            assert self._last_record is not None
             quiet = self.context.clock.processing_time - self._last_record
-            self.context.forward_idle(quiet >= self._idle_timeout)
+            self._idle = quiet >= self._idle_timeout
+            self.context.forward_idle(self._idle)
+
+    def next_processing_time(self) -> int | None:
+        """When the stream will have been quiet for so long that it counts as idle."""
+        if self._idle_timeout is None or self._idle or self._last_record is None:
+            return None
+        return self._last_record + self._idle_timeout
 
     def snapshot(self) -> dict[str, Any]:
         """Plain data for the checkpoint."""
@@ -264,9 +275,7 @@ class SinkRunner(Operator):
 
     def open(self) -> None:
         context = self.context
-        self.writer = self._sink.create_writer(
-            WriterContext(context.job, context.uid, context.subtask, context.parallelism)
-        )
+        self.writer = self._sink.create_writer(WriterContext(context.job, context.uid, context.subtask, context.parallelism))
 
     def process(self, values: list[Any], timestamps: list[int] | None, keys: list[Any] | None, input_index: int) -> None:
         assert self.writer is not None

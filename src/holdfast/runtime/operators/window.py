@@ -142,9 +142,7 @@ class _TumblingWindow(Operator):
                 group.append(position)
         for start in sorted(groups):
             members = groups[start]
-            self._add_to(
-                start, [keys[i] for i in members], [values[i] for i in members], [times[i] for i in members]
-            )
+            self._add_to(start, [keys[i] for i in members], [values[i] for i in members], [times[i] for i in members])
 
     def _add_to(self, start: int, keys: list[Any], values: list[Any], times: list[int]) -> None:
         last = start + self._size - 1

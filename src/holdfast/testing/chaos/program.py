@@ -77,7 +77,7 @@ class _Track(KeyedProcessFunction):
         self.minutes.remove(minute)
 
 
-class _Named(ProcessWindowFunction):
+class _Named(ProcessWindowFunction[Any, Any, Any, Any]):
     def process(self, key: str, context: Any, elements: Iterable[Record]) -> Iterator[Any]:
         numbers = [record[1] for record in elements]
         yield "window", key, context.window().start, len(numbers), sum(numbers)
@@ -153,7 +153,7 @@ class Expected:
 def compare(topic: str, expected: Counter[Output], written: Iterable[Sequence[Any]]) -> list[str]:
     """What is wrong with a topic's committed records (in the order of their offsets, partition by partition)."""
     seen: Counter[Output] = Counter()
-    places: dict[tuple[str, str], int] = {}
+    places: dict[tuple[Any, Any], Any] = {}
     problems: list[str] = []
     disordered = 0
     for values in written:
