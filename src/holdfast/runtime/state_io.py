@@ -346,11 +346,13 @@ class StateFiles:
             self._pending.cancel()
             wait([self._pending], _UPLOAD_PATIENCE)
             self._pending = None
-        if state.store is not None:
-            state.store.close()
-            if self._private or state.store.damaged:
-                RocksDBStore.remove(state.store.path)
-        self._unlock()
+        try:
+            if state.store is not None:
+                state.store.close()
+                if self._private or state.store.damaged:
+                    RocksDBStore.remove(state.store.path)
+        finally:
+            self._unlock()
 
 
 def _abandoned(path: str) -> bool:

@@ -317,7 +317,7 @@ class Subtask:
         if reader is not None:
             _quietly("close the reader", reader.close)
         if files is not None and state is not None:
-            files.close(state)
+            _quietly("close the local store", lambda: files.close(state))
 
 
 def _quietly(what: str, action: Callable[[], None]) -> None:
