@@ -67,6 +67,17 @@ def a_state_comes_back_from_materialisations_and_deltas(job, monkeypatch, backen
     assert any("/base" in path or "sst" in path or "base" in path for path in lab.storage.list("")), "no materialisation"
 
 
+@pytest.mark.parametrize(("backend", "disk", "fetched"), [("rocksdb", True, 0), ("rocksdb", False, 2), ("hashmap", True, 2)])
+def the_metrics_tell_how_often_a_state_was_found_where_it_had_been_left(job, backend, disk, fetched):
+    data = records(5, 200, keys=30)
+    lab = job(sessions(data, cut=8), config={"state.backend.type": backend}, budget=30, keep_disk=disk)
+    lab.run([("after complete", 7)])
+    values = lab.metrics.snapshot().values  # the second driver's: its two subtasks start once
+    needed = 2 * values["numEpochs"]
+    assert values["numStateFetches"] == fetched
+    assert values["localStateShare"] == (needed - fetched) / needed
+
+
 class FireOnce(KeyedProcessFunction):
     def process_element(self, value, ctx):
         ctx.timer_service().register_event_time_timer(value[1] + 10)

@@ -145,11 +145,19 @@ def the_backlog_is_shown_by_source_and_in_sum(metrics: JobMetrics, clock: Clock)
 
 
 def the_phases_of_an_epoch_are_shown_in_milliseconds(metrics: JobMetrics, clock: Clock) -> None:
-    run_epoch(metrics, clock, 1.0, 1, phases={"plan": 0.002, "job": 0.25}, state_hit_share=0.5)
+    run_epoch(metrics, clock, 1.0, 1, phases={"plan": 0.002, "job": 0.25})
     values = metrics.snapshot().values
     assert (values["epochDuration"], values["epochDuration.plan"], values["epochDuration.job"]) == (1000, 2, 250)
-    assert values["stateCacheHitShare"] == 0.5
-    assert "localStateShare" not in values
+
+
+def the_share_of_states_found_where_they_were_left_is_over_all_epochs(metrics: JobMetrics, clock: Clock) -> None:
+    run_epoch(metrics, clock, 1.0, 1)  # no task has a state yet
+    assert "localStateShare" not in metrics.snapshot().values
+    for n in range(24):
+        run_epoch(metrics, clock, 1.0, 1, n, states_needed=4, states_found=2 if n == 7 else 4)
+    values = metrics.snapshot().values
+    assert values["localStateShare"] == 94 / 96
+    assert values["numStateFetches"] == 2
 
 
 def a_vertex_sums_its_epochs_and_shows_its_busy_share(metrics: JobMetrics, clock: Clock) -> None:

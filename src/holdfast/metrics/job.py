@@ -108,6 +108,8 @@ class _Sums:
     records_in: int = 0
     records_out: int = 0
     late: int = 0
+    states_needed: int = 0
+    states_found: int = 0
     restarts: int = 0
     epochs: int = 0
     completed: int = 0
@@ -187,6 +189,8 @@ class JobMetrics:
             sums.epochs += 1
             sums.records_in += stats.records_in
             sums.records_out += stats.records_out
+            sums.states_needed += stats.states_needed
+            sums.states_found += stats.states_found
             self._in_rate.add(stats.records_in, start, end)
             self._out_rate.add(stats.records_out, start, end)
             for vertex in stats.vertices:
@@ -304,7 +308,10 @@ class JobMetrics:
             "numberOfCompletedCheckpoints": sums.completed,
             "numberOfFailedCheckpoints": sums.failed,
             "totalNumberOfCheckpoints": sums.completed + sums.failed,
+            "numStateFetches": sums.states_needed - sums.states_found,
         }
+        if sums.states_needed:
+            values["localStateShare"] = sums.states_found / sums.states_needed
         if last.epoch is not None:
             values |= _epoch_values(last.epoch)
         if last.checkpoint is not None:
@@ -333,10 +340,6 @@ def _epoch_values(epoch: EpochStats) -> dict[str, float]:
     values: dict[str, float] = {"currentEpoch": epoch.epoch, "epochDuration": epoch.duration_ms}
     values |= {f"epochDuration.{phase}": seconds * 1000 for phase, seconds in epoch.phases.items()}
     values |= {f"{uid}.pendingRecords": pending for uid, pending in epoch.backlog.items()}
-    if epoch.state_hit_share is not None:
-        values["stateCacheHitShare"] = epoch.state_hit_share
-    if epoch.local_state_share is not None:
-        values["localStateShare"] = epoch.local_state_share
     return values
 
 

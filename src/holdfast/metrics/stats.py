@@ -54,10 +54,10 @@ class EpochStats:
     backlog: Mapping[str, int] = field(default_factory=dict)
     """Source uid -> about how many records were ready beyond this epoch."""
     vertices: tuple[VertexStats, ...] = ()
-    state_hit_share: float | None = None
-    """Share of state accesses answered from the write-back cache; None: there were none."""
-    local_state_share: float | None = None
-    """Share of keyed tasks that found their state on their host; None: there were none."""
+    states_needed: int = 0
+    """Keyed tasks that continued the state of a checkpoint."""
+    states_found: int = 0
+    """Those of them that found it in their slot's memory or in the local store of their host."""
     user_metrics: Mapping[str, Sample] = field(default_factory=dict)
     """The merged snapshots of the tasks' metric groups (`holdfast.metrics.user.merge`)."""
 

@@ -96,8 +96,8 @@ class TaskReport:
     late_dropped: int = 0
     state_rows: int = 0
     delta_bytes: int = 0
-    restored: bool | None = None
-    """Whether the slot had the state at hand (True) or had to fetch it (False); None for a stateless task."""
+    found_state: bool | None = None
+    """Whether the state was in the slot or on its host's disk (True) or had to be fetched (False); None: there was none."""
     phases: dict[str, float] = field(default_factory=dict)
     user_metrics: dict[str, Any] = field(default_factory=dict)
 

@@ -37,7 +37,7 @@ def epoch_stats(
             )
         )
     sources = {v.id for v in plan.vertices if v.source is not None}
-    stateful = [r.restored for r in reports if r.restored is not None]
+    found = [r.found_state for r in reports if r.found_state is not None]
     longest: dict[str, float] = dict(phases)
     for report in reports:
         for name, spent in report.phases.items():
@@ -52,6 +52,7 @@ def epoch_stats(
         watermark=min((r.watermark for r in reports), default=-(2**63)),
         backlog=backlog,
         vertices=tuple(vertices),
-        local_state_share=sum(stateful) / len(stateful) if stateful else None,
+        states_needed=len(found),
+        states_found=sum(found),
         user_metrics=merge(r.user_metrics for r in reports),
     )

@@ -68,7 +68,7 @@ class Subtask:
         """The snapshot of the last epoch run here, its generation and epoch: not known to be complete yet."""
         self._send: Callable[[int, bytes], None] = lambda partition, frame: None
         self._watermark = MIN_TIMESTAMP
-        self._restored = True
+        self._found_state: bool | None = None
 
     def _find(self, vertex_id: int) -> Vertex:
         return next(vertex for vertex in self._setup.plan.vertices if vertex.id == vertex_id)
@@ -96,7 +96,7 @@ class Subtask:
         at = clock()
         chain = self._prepare(order)
         chain.metrics.snapshot()  # what an abandoned attempt counted does not count
-        report.restored = self._restored if self._state is not None else None
+        report.found_state = self._found_state
         report.phases["prepare"] = clock() - at
         late_before = chain.late_dropped
         for router in chain.routers:
@@ -215,14 +215,13 @@ class Subtask:
         """Bring operators and state to the checkpoint that the epoch continues."""
         expected = order.tokens.get((self._vertex.id, self._subtask), "")
         if self._chain is not None and self._token == expected:
-            self._restored = True
+            self._found_state = None if self._state is None or not expected else True
             if self._written is not None and self._state is not None and self._files is not None:
                 stored, generation, epoch = self._written
                 self._files.committed(self._state, stored, generation, epoch)
             self._written = None
             return self._chain
         self.close()
-        self._restored = False
         return self._start(order, expected)
 
     def _start(self, order: EpochOrder, expected: str) -> Chain:
@@ -246,6 +245,7 @@ class Subtask:
             )
             where = f"{head.name!r} (uid {head.uid!r})"
             self._state = self._files.open(where, stored, schema, order.base)
+        self._found_state = self._files.reused if self._files is not None and expected else None
         chain = Chain(setup, vertex, self._subtask, self._state, lambda part, frame: self._send(part, frame), order.restarts)
         self._chain = chain
         self._watermark = MIN_TIMESTAMP if stored is None else stored.watermark
