@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +31,16 @@ class DriverProcess:
         number: Counts the drivers of the campaign.
         directory: Where its settings and its log go.
         settings: What the driver's main function reads.
+        program: What Python runs; its last argument is the file with the settings.
     """
 
-    def __init__(self, number: int, directory: Path, settings: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        number: int,
+        directory: Path,
+        settings: dict[str, Any],
+        program: Sequence[str] = ("-m", "holdfast.testing.chaos.driver"),
+    ) -> None:
         if not sys.platform.startswith("linux"):
             raise ConfigurationError("the fault campaign needs Linux: it finds a driver's processes in /proc")
         self.number = number
@@ -45,7 +52,7 @@ class DriverProcess:
         die_with_us = [setpriv, "--pdeathsig", "KILL"] if setpriv else []
         with self.log_file.open("wb") as log:
             self.process = subprocess.Popen(
-                [*die_with_us, sys.executable, "-m", "holdfast.testing.chaos.driver", str(path)],
+                [*die_with_us, sys.executable, *program, str(path)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

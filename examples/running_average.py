@@ -1,0 +1,34 @@
+"""The running average of the numbers that someone types into ``nc -lk 9000``."""
+
+import os
+
+from holdfast.common import Types
+from holdfast.datastream import KeyedProcessFunction, StreamExecutionEnvironment
+from holdfast.datastream.state import ValueStateDescriptor
+
+HOST, PORT = os.environ.get("SOCKET", "localhost:9000").rsplit(":", 1)
+CHECKPOINTS = os.environ.get("CHECKPOINTS", "file:///tmp/holdfast-checkpoints")
+
+
+class RunningAverage(KeyedProcessFunction):
+    """Keeps how many numbers there were and their sum; emits the average after each."""
+
+    def open(self, ctx):
+        self.count = ctx.get_state(ValueStateDescriptor("count", Types.LONG()))
+        self.sum = ctx.get_state(ValueStateDescriptor("sum", Types.DOUBLE()))
+
+    def process_element(self, number, ctx):
+        count = (self.count.value() or 0) + 1
+        total = (self.sum.value() or 0.0) + number
+        self.count.update(count)
+        self.sum.update(total)
+        yield f"{total / count:g} is the average of {count} numbers"
+
+
+env = StreamExecutionEnvironment.get_execution_environment()
+env.enable_checkpointing(1_000)
+env.get_checkpoint_config().set_checkpoint_storage_dir(CHECKPOINTS)
+
+(env.socket_text_stream(HOST, int(PORT)).map(float).key_by(lambda number: "all").process(RunningAverage()).print())
+
+env.execute("running-average")
