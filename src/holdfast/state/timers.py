@@ -7,6 +7,7 @@ a set insertion whatever their number. What was added and removed in an epoch go
 from __future__ import annotations
 
 import operator
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
 from typing import Any
@@ -24,8 +25,14 @@ _SHIFT = 16
 _END = 1 << (63 - _SHIFT)
 """The bucket after the last."""
 
+_time_of = operator.itemgetter(0)
+
 _pack = msgspec.msgpack.Encoder().encode
 _unpack = msgspec.msgpack.Decoder().decode
+
+
+def _earliest_last(timer: Timer) -> int:
+    return -timer[0]
 
 
 def _whole(time: Any) -> int:
@@ -48,8 +55,8 @@ class TimerQueue:
         self._buckets: dict[int, set[Timer]] = {}
         self._active = -(1 << 62)
         """Buckets up to this one are in the run and the heap."""
-        self._run: list[tuple[int, int, Any]] = []
-        """Timers of these buckets, sorted once, the earliest last."""
+        self._run: list[Timer] = []
+        """Timers of these buckets, sorted once by time, the earliest last."""
         self._heap: list[tuple[int, int, Any]] = []
         """Timers that were registered in these buckets later."""
         self._live: set[Timer] = set()
@@ -115,23 +122,19 @@ class TimerQueue:
         self._activate(time >> _SHIFT)
         run, heap, live = self._run, self._heap, self._live
         known = [entry[2] for entry in heap if entry[0] <= time]
-        first = len(run)
-        while first and run[first - 1][0] <= time:
-            first -= 1
-        known.extend(entry[2] for entry in run[first:])
+        first = bisect_left(run, -time, key=_earliest_last)
+        known.extend([key for _, key in run[first:]])
         if not known:
             return
         prefetch(known)
         while True:
-            if run and (not heap or run[-1] < heap[0]):
-                if run[-1][0] > time:
-                    return
-                when, _, key = run.pop()
+            if run and run[-1][0] <= time and not (heap and heap[0][0] < run[-1][0]):
+                timer = run.pop()
             elif heap and heap[0][0] <= time:
                 when, _, key = heappop(heap)
+                timer = (when, key)
             else:
                 return
-            timer = (when, key)
             if timer in live:
                 live.discard(timer)
                 self._forget(timer)
@@ -147,21 +150,22 @@ class TimerQueue:
         run = self._run
         for b in ready:
             timers = self._buckets.pop(b)
-            self._live |= timers
-            start = self._count
-            self._count += len(timers)
-            run.extend((when, n, key) for n, (when, key) in enumerate(timers, start))
-        run.sort(reverse=True)
+            run.extend(timers)
+            if self._live:
+                self._live |= timers
+            else:
+                self._live = timers
+        run.sort(key=_time_of, reverse=True)
 
     def next_time(self) -> int | None:
         """The time of the earliest timer, None without timers."""
         run, heap, live = self._run, self._heap, self._live
         while heap and (heap[0][0], heap[0][2]) not in live:
             heappop(heap)
-        while run and (run[-1][0], run[-1][2]) not in live:
+        while run and run[-1] not in live:
             run.pop()
         if heap or run:
-            return min(entry[0] for entry in (*heap[:1], *run[-1:]))
+            return min([entry[0] for entry in heap[:1]] + [entry[0] for entry in run[-1:]])
         if not self._buckets:
             return None
         for bucket in sorted(self._buckets):
