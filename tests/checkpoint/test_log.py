@@ -60,6 +60,19 @@ def test_a_driver_that_was_taken_over_completes_nothing_more(storage, paths):
     assert second.still_mine()
 
 
+def test_a_driver_that_was_taken_over_does_not_take_the_job_back(storage, paths):
+    first, _ = new_driver(storage, paths)
+    complete(first)
+    assert first.take_over().generation == 2  # it restarts in place: the job is still its own
+    second, _ = new_driver(storage, paths)
+    complete(second)
+    with pytest.raises(Fenced, match=r"another driver \(generation 3\) took over"):
+        first.take_over()
+    assert not first.still_mine()
+    complete(second)
+    assert second.still_mine()
+
+
 def test_a_driver_that_slept_through_any_number_of_checkpoints_is_still_fenced(memory, paths):
     storage = quick(memory)
     sleeper, _ = new_driver(storage, paths)
@@ -136,6 +149,20 @@ def test_a_takeover_whose_answer_was_lost_is_a_takeover(faulty, paths):
     faulty.on_call(1, "put_new", Fault.LOST_ANSWER)
     log, taken = new_driver(quick(faulty), paths)
     assert taken.generation == 1
+    complete(log)
+
+
+def test_a_restart_whose_takeover_had_an_unknown_outcome_is_not_fenced_by_itself(memory, paths):
+    answering = [True]
+    faulty = FaultyStorage(memory, lambda method, _: None if answering[0] or method != "put_new" else Fault.LOST_ANSWER)
+    log, _ = new_driver(quick(faulty), paths)
+    answering[0] = False
+    memory_get, memory.get = memory.get, lambda path: (_ for _ in ()).throw(StorageError("away"))
+    with pytest.raises(StorageError):
+        log.take_over()
+    memory.get = memory_get
+    answering[0] = True
+    log.take_over()
     complete(log)
 
 

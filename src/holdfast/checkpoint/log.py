@@ -58,6 +58,8 @@ class LogFacts:
     """The last position; 0 if the log is empty."""
     generation: int
     """Of the driver that wrote the last entry; 0 if there is none."""
+    owner: str
+    """The driver that took over last; empty if there is none."""
     completed: tuple[CheckpointMetadata, ...]
     """The retained checkpoints that a driver may go on from, the newest first."""
     takeovers: tuple[int, ...]
@@ -110,7 +112,9 @@ def next_takeover(facts: LogFacts, driver: str, now_ms: int) -> Takeover:
 def after_takeover(facts: LogFacts, record: Takeover) -> LogFacts:
     """The log's state once the record stands at its end."""
     position = facts.tail + 1
-    return replace(facts, tail=position, generation=record.generation, takeovers=(*record.takeovers, position))
+    return replace(
+        facts, tail=position, generation=record.generation, owner=record.driver, takeovers=(*record.takeovers, position)
+    )
 
 
 def newest_intact(completed: Sequence[CheckpointMetadata], verify: Verify, locate: Callable[[int], str]) -> int:
@@ -184,6 +188,7 @@ class CheckpointLog:
         self._paths = paths
         self._num_retained = num_retained
         self._now_ms = now_ms
+        self._driver = new_attempt()
         self._lock = threading.RLock()
         self._owned: Ownership | None = None
         self._displaced: deque[CheckpointMetadata] = deque()
@@ -210,7 +215,7 @@ class CheckpointLog:
         """Become the job's driver; whoever was it before is fenced from now on.
 
         To be called again by the same driver after `complete` raised StorageError, and whenever it wants to go back
-        to what the log says.
+        to what the log says. A driver that has lost the job meanwhile does not get it back.
 
         Args:
             verify: Raises CorruptFile if a checkpoint cannot be restored (`holdfast.checkpoint.retention.verify_files`
@@ -221,7 +226,7 @@ class CheckpointLog:
         Raises:
             CorruptFile: no checkpoint can be used; the message tells what to do.
             ConfigurationError: there is no checkpoint ``restore_from``.
-            Fenced: another driver took over at the same time.
+            Fenced: another driver took over at the same time, or since this one did.
             StorageError: the storage does not answer; nobody is harmed, try again.
         """
         with self._lock:
@@ -297,7 +302,10 @@ class CheckpointLog:
         hint = self._listed_tail()
         while True:
             facts = self._at_the_end(hint, lambda tail: self._read(tail, restore_from))
-            record = next_takeover(facts, new_attempt(), self._now_ms())
+            if self._owned is not None and facts.owner != self._driver:
+                self._settled = False
+                raise self._fenced(f"another driver (generation {facts.generation}) took over")
+            record = next_takeover(facts, self._driver, self._now_ms())
             hint = position = facts.tail + 1
             try:
                 self._storage.put_new(self._paths.log_entry(position), encode_entry(record))
@@ -328,8 +336,8 @@ class CheckpointLog:
     def _fall_back(self, intact: tuple[CheckpointMetadata, ...]) -> None:
         """Record that an older checkpoint than the newest is used, so that every later driver knows."""
         owned = self.owned
-        facts = LogFacts(owned.next_id - 1, owned.generation, intact, owned.takeovers, owned.requested)
-        record = next_takeover(facts, new_attempt(), self._now_ms())
+        facts = LogFacts(owned.next_id - 1, owned.generation, self._driver, intact, owned.takeovers, owned.requested)
+        record = next_takeover(facts, self._driver, self._now_ms())
         self._append(record)
         self._settle(after_takeover(facts, record))
 
@@ -360,7 +368,7 @@ class CheckpointLog:
         if tail == 0:
             if restore_from:
                 raise ConfigurationError(f"there is no checkpoint {restore_from}: {self._locate(1)} does not exist")
-            return LogFacts(0, 0, (), (), 0)
+            return LogFacts(0, 0, "", (), (), 0)
         last = self._get(tail)
         since = tail if isinstance(last, Takeover) else last.takeover
         takeover = last if since == tail else self._get(since)
@@ -372,7 +380,8 @@ class CheckpointLog:
             completed = [self._requested(restore_from)]
         else:
             completed = self._walk(last, tail)
-        return LogFacts(tail, last.generation, tuple(completed), (*takeover.takeovers, since), requested)
+        takeovers = (*takeover.takeovers, since)
+        return LogFacts(tail, last.generation, takeover.driver, tuple(completed), takeovers, requested)
 
     def _walk(self, entry: LogEntry, position: int) -> list[CheckpointMetadata]:
         """The retained checkpoints from an entry on, the newest first."""
