@@ -73,7 +73,8 @@ class RowTable:
         self.prefix = prefix
         self.in_store = in_store
         self.rows: dict[Any, Row] = {}
-        self.touched: set[Any] = set()
+        self.touched: dict[Any, Row] = {}
+        """The rows that this epoch has asked for, in the order of the first time: so new rows are met as memory has them."""
         self.resize()
 
     def resize(self) -> None:
@@ -83,14 +84,19 @@ class RowTable:
         for row in self.rows.values():
             row.extend([None] * (width - len(row)))
 
-    def load(self, keys: Iterable[Any]) -> None:
-        """Bring the rows of these keys into memory; a key without state gets an empty row."""
-        rows = self.rows
-        self.touched.update(keys)
-        fresh = set(keys).difference(rows)
-        if not fresh:
-            return
-        empty = self._fresh_row
+    def load(self, keys: Sequence[Any]) -> list[Row]:
+        """The rows of these keys, brought into memory; a key without state gets an empty row."""
+        row_of = self.rows.__getitem__
+        try:
+            loaded = list(map(row_of, keys))
+        except KeyError:
+            self._load_fresh(set(keys).difference(self.rows))
+            loaded = list(map(row_of, keys))
+        self.touched.update(zip(keys, loaded))
+        return loaded
+
+    def _load_fresh(self, fresh: set[Any]) -> None:
+        rows, empty = self.rows, self._fresh_row
         if self.store is None or not self.in_store:
             for key in fresh:
                 rows[key] = empty.copy()
@@ -109,25 +115,25 @@ class RowTable:
         changed: list[Any] = []
         kept: list[Row] = []
         deleted: list[Any] = []
-        width = self.codec.width
         clean = PERSISTED | UNFLUSHED if self.store is not None else PERSISTED
         idle: list[Any] = []
-        for key in self.touched:
-            row = rows[key]
+        more = self.codec.width > 2
+        for key, row in self.touched.items():
             flags = row[0]
-            if (width and row[1] is not None) or filled(row):
+            # The first and the last slot tell most; the first is the flags where there is no slot.
+            if len(row) > 1 and (row[1] is not None or row[-1] is not None or (more and filled(row))):
                 if flags & DIRTY:
                     changed.append(key)
                     kept.append(row)
                     row[0] = clean
+            elif not flags & (PERSISTED | UNFLUSHED):
+                idle.append(key)
             elif flags & PERSISTED and flags & DIRTY:
                 deleted.append(key)
                 row[0] = UNFLUSHED
-            elif not flags & (PERSISTED | UNFLUSHED) or flags == DIRTY:
-                idle.append(key)
             else:
                 row[0] = flags & ~DIRTY
-        self.touched = set()
+        self.touched = {}
         for key in idle:
             del rows[key]
         if self.store is None:

@@ -114,7 +114,7 @@ class TimerQueue:
         else:
             self._removed.add(timer)
 
-    def due(self, time: int, prefetch: Callable[[list[Any]], None] = lambda keys: None) -> Iterator[Timer]:
+    def due(self, time: int, prefetch: Callable[[list[Any]], object] = lambda keys: None) -> Iterator[Timer]:
         """Take the timers up to and including ``time``, in order of time; also those registered meanwhile.
 
         ``prefetch`` is called once with the keys of those known at the start, so that their rows come in one read.

@@ -119,7 +119,7 @@ class KeyedOperator(Operator):
     def close(self) -> None:
         close_function(self.function)
 
-    def fail(self, error: Exception, value: Any, key: Any) -> Exception:
+    def fail(self, error: BaseException, value: Any, key: Any) -> Exception:
         """The user's error with its element and key."""
         return user_error(error, self.context.name, self.context.uid, value, key)
 
@@ -135,23 +135,22 @@ class _KeyedProcess(KeyedOperator):
 
     def process(self, values: list[Any], timestamps: list[int] | None, keys: list[Any] | None, input_index: int) -> None:
         assert keys is not None
-        table, space, context, function = self.table, self.space, self._element_context, self._process
-        table.load(keys)
-        rows = table.rows
+        space, context, function = self.space, self._element_context, self._process
+        rows = self.table.load(keys)
         out = Collector()
         take = out.take_one
         key = value = None
         stamps = [MIN_TIMESTAMP] * len(values) if timestamps is None else timestamps
         try:
-            for key, value, stamp in zip(keys, values, stamps):
-                space.row = rows[key]
+            for key, value, stamp, row in zip(keys, values, stamps, rows):
+                space.row = row
                 context.key = key
                 context.stamp = stamp
                 results = function(value, context)
                 if results is not None:
                     for result in results:
                         take(result, stamp)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise self.fail(error, value, key) from error
         out.emit(self.context)
 
@@ -195,7 +194,7 @@ class _KeyedProcess(KeyedOperator):
                 results = on_timer(when, context)
                 if results is not None:
                     out.take(results, when)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise self.fail(error, f"timer {when}", key) from error
         out.emit(self.context)
 
@@ -210,19 +209,18 @@ class _KeyedEach(KeyedOperator):
 
     def process(self, values: list[Any], timestamps: list[int] | None, keys: list[Any] | None, input_index: int) -> None:
         assert keys is not None
-        table, space = self.table, self.space
+        space = self.space
         function = method_of(self.function, self._method)
-        table.load(keys)
-        rows = table.rows
+        rows = self.table.load(keys)
         out = Collector()
         take = self._take
         key = value = None
         stamps = [MIN_TIMESTAMP] * len(values) if timestamps is None else timestamps
         try:
-            for key, value, stamp in zip(keys, values, stamps):
-                space.row = rows[key]
+            for key, value, stamp, row in zip(keys, values, stamps, rows):  # noqa: B007  (the error tells the key)
+                space.row = row
                 take(out, function(value), value, stamp)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise self.fail(error, value, key) from error
         out.emit(self.context)
 
@@ -253,13 +251,11 @@ class _KeyedReduce(KeyedOperator):
 
     def process(self, values: list[Any], timestamps: list[int] | None, keys: list[Any] | None, input_index: int) -> None:
         assert keys is not None
-        self.table.load(keys)
-        rows, reduce, slot = self.table.rows, self._reduce, self._slot
+        rows, reduce, slot = self.table.load(keys), self._reduce, self._slot
         reduced: list[Any] = []
         key = value = None
         try:
-            for key, value in zip(keys, values):
-                row = rows[key]
+            for key, value, row in zip(keys, values, rows):  # noqa: B007
                 current = row[slot]
                 if current is not None:
                     self.space.row = row
@@ -267,7 +263,7 @@ class _KeyedReduce(KeyedOperator):
                 row[slot] = value
                 row[0] |= 2
                 reduced.append(value)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise self.fail(error, value, key) from error
         self.context.emit(reduced, timestamps)
 

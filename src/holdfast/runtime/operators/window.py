@@ -115,9 +115,9 @@ class _TumblingWindow(Operator):
             if timestamps is None or min(timestamps) == MIN_TIMESTAMP:
                 raise user_error(
                     ValueError(
-                        "Record has Java Long.MIN_VALUE timestamp (= no timestamp marker). Is the time characteristic "
-                        "set, or did you forget to assign timestamps: a WatermarkStrategy with a timestamp assigner in "
-                        "from_source() or assign_timestamps_and_watermarks()?"
+                        "the element has no timestamp (Java Long.MIN_VALUE stands for that), which a window of event time "
+                        "needs: give from_source() or assign_timestamps_and_watermarks() a WatermarkStrategy with a "
+                        "timestamp assigner, or take a window of processing time"
                     ),
                     self.context.name,
                     self.context.uid,
@@ -149,19 +149,16 @@ class _TumblingWindow(Operator):
         if self._event_time and last + self._lateness <= self._time:
             self._late(values, times)
             return
-        table = self.window_space.table(start)
-        table.load(keys)
-        rows = table.rows
-        kept = [rows[key] for key in keys]
+        kept = self.window_space.table(start).load(keys)
         try:
             self._add(kept, values)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             at = next((i for i, row in enumerate(kept) if not row[0] & 2), len(kept) - 1)
             raise user_error(error, self.context.name, self.context.uid, values[at], keys[at]) from error
         if last <= self._time:  # fired already: every element within the allowed lateness fires it again
-            for key in keys:
+            for key, row in zip(keys, kept):
                 out = Collector()
-                self._fire_key(out, key, rows[key], start)
+                self._fire_key(out, key, row, start)
                 out.emit(self.context)
 
     def _late(self, values: list[Any], times: list[int]) -> None:
@@ -247,7 +244,7 @@ class _TumblingWindow(Operator):
             rows = [row[slot] for _, row in self._rows(start)]
             try:
                 results = rows if result is None else [result(accumulator) for accumulator in rows]
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 raise user_error(error, self.context.name, self.context.uid, f"window {start}") from error
             for at in range(0, len(results), _CHUNK):
                 part = results[at : at + _CHUNK]
@@ -283,16 +280,14 @@ class _TumblingWindow(Operator):
                 results = self._process(key, self._window_context, elements)
             if results is not None:
                 out.take(results, last)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise user_error(error, self.context.name, self.context.uid, f"window {start}", key) from error
 
     def _make_current(self, key: Any, row: Row, window: TimeWindow) -> None:
         self._window_context._window = window
         self.window_space.row = row
         if self._global is not None:
-            table = self._global.table()
-            table.load((key,))
-            self._global.row = table.rows[key]
+            (self._global.row,) = self._global.table().load((key,))
 
     def _purge(self, start: int) -> None:
         if self._clear is not None:
