@@ -249,8 +249,10 @@ def a_column_that_is_added_later_is_empty_in_older_rows():
 def a_state_declared_with_another_type_or_kind_is_refused_with_the_remedy(other: Any):
     stored = codec_of(ValueStateDescriptor("n", Types.LONG())).snapshot()
     codec = RowCodec(msgspec.json.decode(msgspec.json.encode(stored)))
-    codec.register(Column.of(ValueStateDescriptor("n", Types.LONG())), WHERE)
     with pytest.raises(IncompatibleState, match=r"state 'n' of 'count'.*was stored as a value state of LONG.*declared as"):
+        codec.register(Column.of(other), WHERE)
+    codec.register(Column.of(ValueStateDescriptor("n", Types.LONG())), WHERE)
+    with pytest.raises(IncompatibleState, match=r"state 'n' of 'count'.*is declared twice, as a value state of LONG and as"):
         codec.register(Column.of(other), WHERE)
 
 

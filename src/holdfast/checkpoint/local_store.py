@@ -120,6 +120,10 @@ class LocalStore:
         try:
             yield
         except FileNotFoundError as error:
+            if what == "put":  # a directory that cannot be made, as in /proc
+                raise StorageError(
+                    f"cannot make {error.filename}: {os.strerror(errno.ENOENT)}; choose another directory"
+                ) from error
             raise NotFound(f"{where}: no such file") from error
         except FileExistsError as error:
             raise AlreadyExists(f"{where}: exists already") from error

@@ -242,7 +242,9 @@ class Storage:
             self.list(paths.probe_prefix)
             self.delete([probe])
         except StorageError as error:
-            raise ConfigurationError(f"the checkpoint storage {self.uri} cannot be used: {error}") from error
+            raise ConfigurationError(
+                f"the checkpoint storage {self.uri} (execution.checkpointing.dir) cannot be used: {error}"
+            ) from error
 
     def _repeat(self, what: str, call: Callable[[], T]) -> T:
         deadline = self._clock() + self._retry.budget

@@ -6,6 +6,8 @@ from collections.abc import Generator
 from concurrent.futures import Future
 from typing import Any, Generic, TypeVar
 
+from holdfast.errors import HoldfastError
+
 __all__ = ["CompletableFuture"]
 
 T = TypeVar("T")
@@ -47,7 +49,11 @@ class CompletableFuture(Generic[T]):
             TimeoutError: it did not come in time.
             Exception: the error that came in its place.
         """
-        return self._future.result(timeout)
+        error = self._future.exception(timeout)
+        if error is not None:
+            # From here on: a second call must not tell of the first one's way as well.
+            raise error.with_traceback(None) if isinstance(error, HoldfastError) else error
+        return self._future.result()
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Wait for the end, and return the error that came in the value's place, or None."""

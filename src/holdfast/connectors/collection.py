@@ -28,6 +28,9 @@ class CollectionSource:
         ConfigurationError: a value cannot be pickled.
     """
 
+    timestamped = False
+    """Records have no timestamps of their own."""
+
     def __init__(self, values: Iterable[Any]) -> None:
         kept = list(values)
         self.size = len(kept)

@@ -30,6 +30,9 @@ class NumberSequenceSource:
         True
     """
 
+    timestamped = False
+    """Records have no timestamps of their own."""
+
     def __init__(self, start: int, end: int) -> None:
         if start > end:
             raise ConfigurationError(f"NumberSequenceSource({start}, {end}): start must not be greater than end")

@@ -51,6 +51,9 @@ class SocketTextSource:
         ConfigurationError: an argument makes no sense.
     """
 
+    timestamped = False
+    """Records have no timestamps of their own."""
+
     def __init__(self, host: str, port: int, delimiter: str = "\n", max_retry: int = 0) -> None:
         if not delimiter:
             raise ConfigurationError("the delimiter of a socket source must not be empty")

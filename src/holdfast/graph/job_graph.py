@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from holdfast.errors import ConfigurationError
+from holdfast.graph.event_time import check_timestamps
 from holdfast.graph.pickling import check_picklable, own_copy
 from holdfast.graph.stream_graph import Edge, StreamGraph
 from holdfast.graph.transformations import OperatorTransformation, Physical, SourceTransformation
@@ -50,6 +51,7 @@ def job_plan(
         ConfigurationError: the program cannot run as written.
     """
     graph = StreamGraph.of(roots)
+    check_timestamps(graph)
     for operator in graph.operators:
         check_picklable(operator)
     if config.get("pipeline.auto-generate-uids", "true").strip().lower() == "false":

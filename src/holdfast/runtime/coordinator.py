@@ -385,7 +385,8 @@ class Coordinator:
             raise _GivenUp(end)
         self._attempt += 1
         self._metrics.status("RESTARTING")
-        log.warning("%s fails and starts again in %.1f s: %s", task or "the job", decision.delay_ms / 1000, text)
+        text = f"\n{text}" if "\n" in text else f" {text}"
+        log.warning("%s has failed and starts again in %.1f s:%s", task or "the job", decision.delay_ms / 1000, text)
         self._cancelled.wait(decision.delay_ms / 1000)
 
     def _repeats(self, failure: BaseException, traced: bool) -> bool:

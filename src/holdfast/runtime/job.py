@@ -12,7 +12,7 @@ import time
 import uuid
 from collections.abc import Mapping
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, TypeVar
 
 from holdfast.checkpoint.log import CheckpointLog
 from holdfast.checkpoint.paths import JobPaths
@@ -25,7 +25,7 @@ from holdfast.common.job_execution_result import JobExecutionResult
 from holdfast.common.job_id import JobID
 from holdfast.common.job_status import JobStatus
 from holdfast.connectors.base import JobInfo
-from holdfast.errors import ConfigurationError, StorageError
+from holdfast.errors import ConfigurationError, HoldfastError, JobFailed, StorageError
 from holdfast.metrics.job import JobMetrics
 from holdfast.runtime.coordinator import Coordinator
 from holdfast.runtime.operators.stateless import SinkOperator
@@ -33,12 +33,15 @@ from holdfast.runtime.order import JobSetup
 from holdfast.runtime.pacing import Pace
 from holdfast.runtime.plan import JobPlan
 from holdfast.runtime.restart import restart_strategy
+from holdfast.runtime.shipping import SparkJobFailed
 from holdfast.runtime.spark import SparkExecutor, spark_context
 from holdfast.runtime.state_io import StateBackendSettings, verify_contents
 
 __all__ = ["Job", "submit"]
 
 log = logging.getLogger("holdfast")
+
+E = TypeVar("E", bound=BaseException)
 
 _RETENTION = "execution.checkpointing.externalized-checkpoint-retention"
 
@@ -53,9 +56,27 @@ def submit(plan: JobPlan, session: Any = None) -> Job:
     Raises:
         ConfigurationError: the job cannot run as configured; nothing was read.
     """
-    job = Job(plan, session)
+    try:
+        job = Job(plan, session)
+    except ConfigurationError as error:
+        log.debug("job %r cannot run", plan.name, exc_info=True)
+        raise in_short(error) from None
     job.start()
     return job
+
+
+def in_short(error: E) -> E:
+    """The error without the way it took through Holdfast: its message says what its user can do.
+
+    Other errors than Holdfast's own keep theirs, which may be needed to understand them.
+    """
+    if not isinstance(error, HoldfastError):
+        return error
+    if not isinstance(error, JobFailed):
+        error.__cause__, error.__suppress_context__ = None, True
+    elif isinstance(error.__cause__, SparkJobFailed):
+        error.__cause__.__traceback__ = None
+    return error.with_traceback(None)
 
 
 def _storage_uri(config: Mapping[str, str]) -> str | None:
@@ -157,7 +178,8 @@ class Job(JobClient):
             status = JobStatus.CANCELED if self._status is JobStatus.CANCELLING else JobStatus.FINISHED
             outcome = JobExecutionResult(self._id, round((time.monotonic() - began) * 1000))
         except BaseException as error:
-            status, outcome = JobStatus.FAILED, error
+            log.debug("job %r failed", self._plan.name, exc_info=True)
+            status, outcome = JobStatus.FAILED, in_short(error)
         with contextlib.suppress(Exception):
             self._close_executors()
         if status is JobStatus.CANCELED and self._plan.config.get(_RETENTION, "").upper() == "DELETE_ON_CANCELLATION":

@@ -32,7 +32,17 @@ from holdfast.errors import ConfigurationError
 if TYPE_CHECKING:  # task slots use this module without Spark
     from pyspark import SparkContext
 
-__all__ = ["REMEDY", "configuration_error", "install_files", "is_local", "pack_files", "portable", "ship_package"]
+__all__ = [
+    "REMEDY",
+    "SparkJobFailed",
+    "configuration_error",
+    "install_files",
+    "is_local",
+    "pack_files",
+    "portable",
+    "ship_package",
+    "spark_failure",
+]
 
 REMEDY = (
     "Executors need the packages that Holdfast and the program import: install them there (pip install holdfast), or ship "
@@ -40,6 +50,8 @@ REMEDY = (
     "env.add_python_file() or spark-submit --py-files"
 )
 
+_EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(: |$)")
+"""The line of a Python traceback that names the exception."""
 PYTHON_FILES = "python.files"
 _ARCHIVES = (".zip", ".whl", ".egg")
 _shipped: weakref.WeakSet[SparkContext] = weakref.WeakSet()
@@ -152,7 +164,7 @@ def portable(task: Callable[..., Iterator[Any]], *broadcasts: Any) -> Callable[[
 
         try:
             loaded = pickle.loads(pickled)
-        except ImportError as error:
+        except (ImportError, AttributeError) as error:  # a package is missing, or is another version
             host = os.environ.get("SPARK_LOCAL_IP") or socket.gethostname()
             raise ImportError(f"cannot be loaded on host {host} by {sys.executable}: {error}") from error
         result: Iterator[Any] = loaded(partition, items, *broadcasts)
@@ -161,11 +173,45 @@ def portable(task: Callable[..., Iterator[Any]], *broadcasts: Any) -> Callable[[
     return run
 
 
-def configuration_error(error: BaseException) -> ConfigurationError | None:
+class SparkJobFailed(RuntimeError):
+    """Spark gave an epoch's job up, after its own retries."""
+
+
+def spark_failure(error: BaseException, local: bool) -> Exception:
+    """Why a Spark job failed, without the stacks of Java; a ConfigurationError if something is wrong with the executors.
+
+    Args:
+        error: What Spark raised.
+        local: Whether the tasks run on the driver's machine.
+    """
+    return configuration_error(error, local) or SparkJobFailed(_last_words(str(error)))
+
+
+def _last_words(text: str) -> str:
+    r"""The exception at the end of a Python traceback in Spark's text, else the first line that says something.
+
+    >>> _last_words("An error occurred while calling o1.f.\n: java.lang.Exception: gone\n\tat A.b(A.scala:1)")
+    'java.lang.Exception: gone'
+    """
+    lines = text.splitlines() or [""]
+    if "Traceback (most recent call last):" in text:
+        stack = next((i for i, line in enumerate(lines) if line.startswith("\tat ")), len(lines))
+        ends = [line for line in lines[:stack] if _EXCEPTION.match(line)]
+        if ends:
+            return ends[-1].removeprefix("holdfast.runtime.wire.WireClosed: ")
+    said = lines[1] if len(lines) > 1 and lines[0].startswith("An error occurred while calling") else lines[0]
+    return said.removeprefix(": ")
+
+
+def configuration_error(error: BaseException, local: bool = False) -> ConfigurationError | None:
     """What is wrong with the executors, if that is why a Spark job failed; None for any other failure."""
     text = str(error)
-    if found := re.search(r"cannot be loaded on host \S+ by \S+: .*", text):
-        return ConfigurationError(f"the job {found.group().rstrip('.')}. {REMEDY}")
+    if found := re.search(r"^ImportError: (cannot be loaded on host \S+ by (\S+): .*)", text, re.MULTILINE):
+        said, python = found.groups()
+        remedy = REMEDY
+        if local and python != sys.executable:
+            remedy = f"This program runs on {sys.executable}: set PYSPARK_PYTHON to that before the Spark session is made"
+        return ConfigurationError(f"the job {said.rstrip('.')}. {remedy}")
     if found := re.search(r'\((\S+) executor \S+\): java\.io\.IOException: Cannot run program "([^"]+)"', text):
         host, python = found.groups()
         return ConfigurationError(

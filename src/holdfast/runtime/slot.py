@@ -90,6 +90,15 @@ class SlotClient:
         Raises:
             WireClosed: the slot died; what it did in this epoch does not count.
         """
+        try:
+            yield from self._run(started, setup, call, frames)
+        except WireClosed as error:
+            raise WireClosed(
+                f"the process of task slot {self._slot} on host {host_name()} has ended in the middle of its task: it was "
+                f"killed (for lack of memory?), or the program's own code ended or crashed it; its log was {self._path}.log"
+            ) from error
+
+    def _run(self, started: str, setup: Any, call: bytes, frames: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:
         wire = self._call(pickle.dumps((started, call), 5))
         try:
             kind, _, payload = wire.receive()
@@ -175,8 +184,7 @@ class SlotClient:
             process = subprocess.Popen(
                 [sys.executable, "-m", "holdfast.runtime.slot_main", self._path, str(_executor())],
                 stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
+                stderr=output,  # and what the user's functions print goes where Spark's workers' output goes
                 env=environment,
                 start_new_session=True,
             )

@@ -13,7 +13,15 @@ from holdfast.runtime.slot import SlotServer
 def main() -> None:
     """Serve as a slot until nobody needs it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's; the slot ends when the job does
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    # The slot's own log is its standard error, a file; what the program writes is for whoever runs it.
+    own = logging.StreamHandler(sys.stderr)
+    own.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logger = logging.getLogger("holdfast")
+    logger.setLevel(logging.INFO)
+    logger.addHandler(own)
+    logger.propagate = False
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    sys.stderr = sys.stdout
     path, executor = sys.argv[1], int(sys.argv[2])
     try:
         SlotServer(path, executor).serve()

@@ -11,18 +11,20 @@ import logging
 import os
 import pickle
 import sys
+import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
 import cloudpickle
 from pyspark import Broadcast, SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
 
 from holdfast.runtime.frames import HEADER_SIZE, REPORT, pack_frame, unpack_header
 from holdfast.runtime.order import EpochOrder, JobSetup, TaskReport
 from holdfast.runtime.placement import Placement
 from holdfast.runtime.plan import JobPlan
-from holdfast.runtime.shipping import configuration_error, is_local, pack_files, portable, ship_package
+from holdfast.runtime.shipping import is_local, pack_files, portable, ship_package, spark_failure
 from holdfast.runtime.slot import SlotCannotLoad, SlotClient, slot_directory
 
 __all__ = ["SparkExecutor", "spark_context"]
@@ -57,7 +59,31 @@ def spark_context(name: str, config: dict[str, str]) -> SparkContext:
         settings["spark.locality.wait"] = "0s"
         settings["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile=file:{_LOG_SETTINGS}"
     settings.update({key: value for key, value in config.items() if key.startswith("spark.")})
-    return SparkContext.getOrCreate(SparkConf().setAll(list(settings.items())).setAppName(name).setMaster(master))
+    conf = SparkConf().setAll(list(settings.items())).setAppName(name).setMaster(master)
+    _start_java(conf)
+    return SparkContext.getOrCreate(conf)
+
+
+def _start_java(conf: SparkConf) -> None:
+    """Start Spark's JVM, unless there is one. What it says about its own modules, at every start, is left out."""
+    if SparkContext._gateway is not None:
+        return
+    reading, writing = os.pipe()
+    threading.Thread(target=_pass_on, args=(reading,), name="holdfast-java-output", daemon=True).start()
+    try:
+        gateway = launch_gateway(conf, {"stderr": writing})
+    finally:
+        os.close(writing)
+    SparkContext._ensure_initialized(gateway=gateway)
+
+
+def _pass_on(reading: int) -> None:
+    """Copy what the JVM writes to standard error, line by line, for as long as it lives."""
+    with open(reading, "rb") as lines:
+        for line in lines:
+            if not line.startswith(b"WARNING: Using incubator modules"):
+                with contextlib.suppress(OSError):  # this process has none
+                    os.write(2, line)  # not by sys.stderr, which a thread must not hold when the interpreter ends
 
 
 class _LevelTask:
@@ -116,7 +142,7 @@ class SparkExecutor:
         self._name = setup.job.job_name
         self._widths = [sum(v.parallelism for v in setup.plan.at(level)) for level in range(setup.plan.levels)]
         self._group = f"holdfast-{setup.job.job_id}"
-        with _clear_errors():
+        with self._clear_errors():
             ship_package(context)
             self._placement = Placement(context, self._widths, self._name)
 
@@ -124,7 +150,7 @@ class SparkExecutor:
         """Run an epoch; returns the reports of all its tasks that got through."""
         self._context.setJobGroup(self._group, self._describe(order), interruptOnCancel=True)
         self._context.setLocalProperty("callSite.short", f"{self._name}: epoch {order.epoch}")
-        with _clear_errors():
+        with self._clear_errors():
             self._placement.follow_executors()
         frames = None
         for level, width in enumerate(self._widths):
@@ -138,7 +164,7 @@ class SparkExecutor:
             task = portable(_LevelTask(self, level, calls), self._setup)
             frames = source.mapPartitionsWithIndex(task).setName(names[:200])
         assert frames is not None
-        with _clear_errors():
+        with self._clear_errors():
             collected = frames.collect()
         reports = []
         for _, frame in collected:
@@ -176,19 +202,20 @@ class SparkExecutor:
         try:
             self._context.setJobGroup(self._group, f"{self._name}: end of the job")
             self._placement.anchor(max(self._widths)).mapPartitionsWithIndex(portable(retire)).collect()
-        except Exception:
-            log.warning("the task slots could not be told that the job is over; they end by themselves", exc_info=True)
+        except Exception as error:
+            log.warning(
+                "the task slots could not be told that the job is over, and end by themselves: %s",
+                spark_failure(error, is_local(self._context.master)),
+            )
+            log.debug("closing the slots failed", exc_info=True)
         self._placement.close()
         self._setup.destroy()
 
-
-@contextlib.contextmanager
-def _clear_errors() -> Iterator[None]:
-    """Say what is wrong with the executors, where that is why a Spark job fails."""
-    try:
-        yield
-    except Exception as error:
-        clear = configuration_error(error)
-        if clear is None:
-            raise
-        raise clear from error
+    @contextlib.contextmanager
+    def _clear_errors(self) -> Iterator[None]:
+        """Say why a Spark job fails, without the pages that Java says about it."""
+        try:
+            yield
+        except Exception as error:
+            log.debug("a Spark job failed", exc_info=True)
+            raise spark_failure(error, is_local(self._context.master)) from None

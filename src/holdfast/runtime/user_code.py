@@ -37,7 +37,7 @@ def open_function(function: Any, runtime_context: Any) -> None:
             method(runtime_context)
         except HoldfastError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise user_error(error, runtime_context.operator_name, runtime_context.operator_uid) from error
 
 

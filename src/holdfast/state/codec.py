@@ -146,6 +146,11 @@ class RowCodec:
         new = column.snapshot()
         for position, old in enumerate(self._stored):
             if old["name"] == column.name:
+                if old != new and self.columns[position] is not None:
+                    raise IncompatibleState(
+                        f"state {column.name!r} of {where} is declared twice, as {_describe(old)} and as {_describe(new)}; "
+                        "give each state a name of its own"
+                    )
                 if old != new:
                     raise IncompatibleState(
                         f"state {column.name!r} of {where} was stored as {_describe(old)} and is now declared as "

@@ -44,6 +44,9 @@ class FileSource:
         ConfigurationError: no path is given, or one is not on the local file system.
     """
 
+    timestamped = False
+    """Records have no timestamps of their own."""
+
     def __init__(self, format: FileFormat, paths: Sequence[str], discovery_interval: int | None = None) -> None:
         if not paths:
             raise ConfigurationError("a file source needs at least one path")

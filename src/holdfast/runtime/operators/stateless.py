@@ -36,7 +36,7 @@ class FunctionOperator(Operator):
     def close(self) -> None:
         close_function(self.function)
 
-    def failed_at(self, error: Exception, values: list[Any], rest: Iterator[Any]) -> Exception:
+    def failed_at(self, error: BaseException, values: list[Any], rest: Iterator[Any]) -> Exception:
         """The user's error with the element at which ``rest``, an iterator over ``values``, stopped."""
         position = len(values) - length_hint(rest) - 1
         return user_error(error, self.context.name, self.context.uid, values[max(position, 0)])
@@ -52,7 +52,7 @@ class _Map(FunctionOperator):
         function = self._map
         try:
             mapped = [function(value) for value in rest]
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise self.failed_at(error, values, rest) from error
         self.context.emit(mapped, timestamps)
 
@@ -71,7 +71,7 @@ class _Filter(FunctionOperator):
             else:
                 kept = [(value, stamp) for value, stamp in zip(rest, timestamps) if function(value)]
                 passed = [value for value, _ in kept]
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise self.failed_at(error, values, rest) from error
         if passed:
             self.context.emit(passed, None if timestamps is None else [stamp for _, stamp in kept])
@@ -126,7 +126,7 @@ class _FlatMap(FunctionOperator):
                 if results is None:
                     raise TypeError("flat_map returned None; it must return an iterable (an empty one for nothing)")
                 take(results, stamp)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise self.failed_at(error, values, rest) from error
         out.emit(self.context)
 
@@ -190,7 +190,7 @@ class _Process(FunctionOperator):
                 results = function(value, context)
                 if results is not None:
                     take(results, stamp)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise self.failed_at(error, values, rest) from error
         out.emit(self.context)
 
@@ -223,7 +223,7 @@ class _Timestamps(Operator):
             before = [MIN_TIMESTAMP] * len(values) if timestamps is None else timestamps
             try:
                 timestamps = [assign(value, stamp) for value, stamp in zip(rest, before)]
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 position = max(len(values) - length_hint(rest) - 1, 0)
                 raise user_error(error, self.context.name, self.context.uid, values[position]) from error
         self._last_record = self.context.clock.processing_time
