@@ -266,8 +266,13 @@ def test_an_operator_that_nobody_reads_runs_all_the_same(env):
     assert any("unread" in name for name in shape(plan_of(env)))
 
 
-def test_a_program_without_a_sink_is_an_error_that_says_what_to_do(env):
-    env.from_collection([1]).map(lambda x: x)
+def test_a_program_without_a_sink_runs_for_what_its_functions_do(env):
+    env.from_collection([1]).map(lambda x: x).name("unread")
+    assert shape(plan_of(env)) == ["Source: Collection Source -> unread"]
+
+
+def test_a_program_without_operators_is_an_error_that_says_what_to_do(env):
+    env.from_collection([1])
     with pytest.raises(ConfigurationError, match=r"No operators defined in streaming topology.*sink_to.*print"):
         env.execute()
     with pytest.raises(ConfigurationError, match="No operators defined"):

@@ -57,11 +57,10 @@ class StreamGraph:
                 found[node.id] = node
                 waiting.extend(node.inputs)
         operators = tuple(n for _, n in sorted(found.items()) if isinstance(n, Physical))
-        if not any(isinstance(n, OperatorTransformation) and n.is_sink for n in operators):
+        if not any(isinstance(n, OperatorTransformation) for n in operators):
             raise ConfigurationError(
-                "No operators defined in streaming topology: the program has no sink, so nothing would be computed. "
-                "End a stream with sink_to(...), add_sink(...) or print() before execute(), or read its results with "
-                "execute_and_collect()."
+                "No operators defined in streaming topology: nothing would be computed. End a stream with sink_to(...), "
+                "add_sink(...) or print() before execute(), or read its results with execute_and_collect()."
             )
         edges = tuple(e for n in operators if isinstance(n, OperatorTransformation) for e in _edges_into(n))
         return cls(operators, edges, assign_uids(operators, _producers(edges)))
