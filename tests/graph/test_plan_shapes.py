@@ -268,7 +268,7 @@ def test_an_operator_that_nobody_reads_runs_all_the_same(env):
 
 def test_a_program_without_a_sink_runs_for_what_its_functions_do(env):
     env.from_collection([1]).map(lambda x: x).name("unread")
-    assert shape(plan_of(env)) == ["Source: Collection Source -> unread"]
+    assert shape(plan_of(env)) == ["Source: Collection Source", "unread"]
 
 
 def test_a_program_without_operators_is_an_error_that_says_what_to_do(env):
