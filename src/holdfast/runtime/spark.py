@@ -37,12 +37,14 @@ _LOG_SETTINGS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "log4j2
 def spark_context(name: str, config: dict[str, str]) -> SparkContext:
     """The active Spark, or a new one: local, with as many cores as the machine has, unless ``spark.master`` is set.
 
-    All ``spark.*`` keys of the configuration reach a new one. It has no SQL session, which takes seconds to start.
+    All ``spark.*`` keys of the configuration reach a new one, before those of spark-submit. It has no SQL session, which
+    takes seconds to start.
     """
     active = SparkContext._active_spark_context
     if active is not None:
         return active
-    master = config.get("spark.master", "local[*,4]")
+    given = _submitted() | {key: value for key, value in config.items() if key.startswith("spark.")}
+    master = given.get("spark.master", "local[*,4]")
     # The workers are this Python, with its packages, unless the user says otherwise.
     os.environ.setdefault("PYSPARK_PYTHON", config.get("python.executable", sys.executable))
     settings = {
@@ -58,10 +60,18 @@ def spark_context(name: str, config: dict[str, str]) -> SparkContext:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         settings["spark.locality.wait"] = "0s"
         settings["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile=file:{_LOG_SETTINGS}"
-    settings.update({key: value for key, value in config.items() if key.startswith("spark.")})
+    settings.update(given)
     conf = SparkConf().setAll(list(settings.items())).setAppName(name).setMaster(master)
     _start_java(conf)
     return SparkContext.getOrCreate(conf)
+
+
+def _submitted() -> dict[str, str]:
+    """What spark-submit was told, by options and files; nothing if it did not start this program."""
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        return {}
+    SparkContext._ensure_initialized()
+    return dict(SparkConf().getAll())
 
 
 def _start_java(conf: SparkConf) -> None:
