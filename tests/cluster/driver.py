@@ -1,6 +1,6 @@
 """A driver of the cluster's tests, started by a plain Python or by spark-submit: runs the numbered job, prints its metrics.
 
-driver.py <settings as JSON> <records> <directory of the output> [<what happens to records>]
+driver.py <settings as JSON> <records> <directory of the output> [plain | submitted | slow | mishaps]
 """
 
 from __future__ import annotations
@@ -15,54 +15,70 @@ import numbered
 
 import holdfast
 
+DEADLY = 700
+SLOW = 2200
 
-def nothing(output):
-    """Only see to it that Holdfast came with the job: the executors' own one, if any, must not be used."""
+
+def came_with_the_job(value):
+    """Holdfast is the driver's, which was sent; not what may be installed where the task runs."""
+    assert ".zip" in holdfast.__file__, f"Holdfast was loaded from {holdfast.__file__}"
+    return value
+
+
+def slows_down(output):
+    """Records come slowly as long as a file is there."""
 
     def before(value):
-        assert ".zip" in holdfast.__file__, f"Holdfast was loaded from {holdfast.__file__}"
+        if os.path.exists(f"{output}.slow"):
+            time.sleep(0.0003)
         return value
 
     return before
 
 
-def task_dies(output):
-    """The process that sees record 700 is killed, once."""
+def dies(output):
+    """The process that reads a certain record is killed, once."""
 
     def before(value):
-        if value == 700 and first_time(output, "death"):
+        if value == DEADLY and first_time(f"{output}.death"):
             os.kill(os.getpid(), 9)
         return value
 
     return before
 
 
-def task_lags(output):
-    """The first task that sees record 700 hangs until its epoch is over, done by another one; then it goes on."""
+def lags(output):
+    """The task that emits a certain result hangs until another one did its work and its result shows; then goes on."""
 
-    def before(value):
-        if value == 700 and first_time(output, "lag"):
-            print(f"task lags on {os.environ['SPARK_LOCAL_IP']}", file=sys.stderr, flush=True)
+    def visible():
+        return any(f",{SLOW}," in path.read_text() for path in Path(output).glob("part-*"))
+
+    def after(entry):
+        if entry[0] == "record" and entry[2] == SLOW and first_time(f"{output}.lag"):
             until = time.monotonic() + 60
-            while not any("700" in path.read_text() for path in Path(output).glob("part-*")):
-                assert time.monotonic() < until, "no other task was started"
+            while not visible():
+                assert time.monotonic() < until, "no other task did the work"
                 time.sleep(0.02)
-        return value
+            Path(f"{output}.zombie").touch()
+        return entry
 
-    return before
+    return after
 
 
-def first_time(output, what):
+def first_time(path):
     try:
-        Path(f"{output}.{what}").touch(exist_ok=False)
+        Path(path).touch(exist_ok=False)
     except FileExistsError:
         return False
     return True
 
 
-def main(settings, records, output, happening="nothing"):
+def main(settings, records, output, kind="plain"):
     env = numbered.environment(json.loads(settings))
-    numbered.build(env, int(records), output, globals()[happening](output))
+    if kind != "submitted":
+        env.add_python_file(numbered.__file__)
+    hooks = {"mishaps": (dies(output), lags(output)), "slow": (slows_down(output),)}.get(kind, (came_with_the_job,))
+    numbered.build(env, int(records), output, *hooks)
     client = env.execute_async("numbered")
     client.get_job_execution_result().result()
     print(json.dumps(client.metrics.snapshot().values))

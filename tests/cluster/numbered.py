@@ -42,13 +42,17 @@ class Counting(KeyedProcessFunction):
 
 
 def build(
-    env: StreamExecutionEnvironment, records: int, output: str, before: Callable[[int], int] = lambda value: value
+    env: StreamExecutionEnvironment,
+    records: int,
+    output: str,
+    before: Callable[[int], int] = lambda value: value,
+    after: Callable[[list[Any]], list[Any]] = lambda entry: entry,
 ) -> None:
-    """Add the job to the environment; ``before`` sees every record ahead of the state."""
+    """Add the job: ``before`` sees every record in the source's task, ``after`` every result in the sink's."""
     strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda value, _: value)
     numbers = env.from_source(NumberSequenceSource(0, records - 1), strategy, "numbers").uid("numbers")
     counted = numbers.map(before).key_by(lambda value: value % KEYS).process(Counting()).uid("counting")
-    counted.sink_to(FileSink(output, JsonLinesEncoder())).uid("output")
+    counted.map(after).sink_to(FileSink(output, JsonLinesEncoder())).uid("output")
 
 
 def judge(records: int, output: str | os.PathLike[str]) -> None:

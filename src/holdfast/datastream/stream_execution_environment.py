@@ -136,6 +136,23 @@ class StreamExecutionEnvironment:
         self._configuration.set(PipelineOptions.RUNTIME_MODE, execution_mode)
         return self
 
+    def add_python_file(self, file_path: str) -> None:
+        """Send a module, a package's parent directory or an archive (.zip, .whl) to the workers, where it can be imported.
+
+        The same as adding it to ``python.files``.
+
+        Raises:
+            ConfigurationError: the path has a comma, which separates the entries of ``python.files``.
+        """
+        if "," in file_path:
+            raise ConfigurationError(f"add_python_file({file_path!r}): a path must not have a comma; rename the file")
+        given = self._configuration.get_string("python.files", "")
+        self._configuration.set_string("python.files", f"{given},{file_path}" if given else file_path)
+
+    def set_python_executable(self, python_exec: str) -> None:
+        """Set the Python that the workers of a Spark that the job starts run on; as ``python.executable``."""
+        self._configuration.set_string("python.executable", python_exec)
+
     def enable_checkpointing(self, interval: int, mode: CheckpointingMode | None = None) -> StreamExecutionEnvironment:
         """Take checkpoints.
 
