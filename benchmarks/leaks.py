@@ -73,16 +73,19 @@ def sums(processes: Sequence[psutil.Process]) -> tuple[float, int, int]:
     """Memory in MB, threads and open files of the processes together."""
     rss = threads = fds = 0
     for process in processes:
-        with process.oneshot():
-            rss += process.memory_info().rss
-            threads += process.num_threads()
-            fds += process.num_fds()
+        try:
+            with process.oneshot():
+                rss += process.memory_info().rss
+                threads += process.num_threads()
+                fds += process.num_fds()
+        except (psutil.NoSuchProcess, psutil.ZombieProcess):
+            continue
     return rss / 2**20, threads, fds
 
 
 def measure(context: Any, directory: Path) -> dict[str, float]:
     """One sample of everything."""
-    from py4j.finalizer import ThreadSafeFinalizerCollection
+    from py4j.finalizer import ThreadSafeFinalizer
 
     jvm = context._jvm
     gc.collect()
@@ -111,7 +114,7 @@ def measure(context: Any, directory: Path) -> dict[str, float]:
         "driver_rss_mb": rss,
         "driver_threads": threads,
         "driver_files": fds,
-        "driver_java_objects": len(ThreadSafeFinalizerCollection.finalizers),
+        "driver_java_objects": len(ThreadSafeFinalizer.finalizers),
         "jvm_heap_mb": heap,
         "jvm_threads": java_threads,
         "jvm_files": java_fds,

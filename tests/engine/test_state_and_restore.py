@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -9,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.common import Types, WatermarkStrategy
-from holdfast.datastream import KeyedProcessFunction, StreamExecutionEnvironment, ValueStateDescriptor
+from holdfast.common import Time, Types, WatermarkStrategy
+from holdfast.datastream import KeyedProcessFunction, StateTtlConfig, StreamExecutionEnvironment, ValueStateDescriptor
 from holdfast.errors import ConfigurationError, HoldfastError, IncompatibleState, UserCodeError
-from holdfast.runtime import state_io
+from holdfast.runtime import coordinator, state_io
 
 from .inprocess import LEDGERS, Crash, Lab, LedgerSink, SplitSource
 from .programs import everything, records, sessions, sessions_model, stream
@@ -140,6 +141,27 @@ def an_array_can_be_kept_in_state(job):
         None,
         *(list(range(n + 2)) for n in range(5)),
     ]
+
+
+class RememberForAWhile(Remember):
+    """Keeps it only for an hour, or for no time."""
+
+    def __init__(self, hours: float) -> None:
+        super().__init__(Types.LONG())
+        self.ttl = StateTtlConfig.new_builder(Time.milliseconds(round(hours * 3_600_000) or 1)).build()
+
+    def open(self, runtime_context):
+        descriptor = ValueStateDescriptor("kept", Types.LONG())
+        descriptor.enable_time_to_live(self.ttl)
+        self.kept = runtime_context.get_state(descriptor)
+
+
+@pytest.mark.parametrize(("hours", "expected"), [(1, [None, 0, 1, 2, 3, 4]), (0, [None] * 6)])
+def a_state_with_a_time_to_live_is_forgotten_in_time(job, monkeypatch, hours, expected):
+    seconds = itertools.count(1_700_000_000)
+    monkeypatch.setattr(coordinator.time, "time_ns", lambda: next(seconds) * 10**9)
+    job(program(RememberForAWhile(hours), [("a", n, n) for n in range(6)])).run([("after complete", 2)])
+    assert [v for _, v in LEDGERS["out"].values] == expected
 
 
 def a_local_store_of_other_checkpoints_is_not_used(job):

@@ -13,6 +13,7 @@ import msgspec
 from holdfast.checkpoint.metadata import SubtaskState
 from holdfast.checkpoint.paths import JobPaths, new_attempt
 from holdfast.checkpoint.storage import Storage
+from holdfast.runtime.context import Clock
 from holdfast.runtime.state_io import StateBackendSettings, StateFiles
 from holdfast.state.operator_state import OperatorState
 from holdfast.testing.memory_store import MemoryStore
@@ -48,6 +49,7 @@ class Backend:
         self.directory = self.root / "host-0"
         self.hosts = 1
         self.epoch = 0
+        self.clock = Clock()
         self.checkpoints: list[tuple[SubtaskState, dict[str, Any]] | None] = [None]
         self.current: SubtaskState | None = None
         self.open(0)
@@ -66,6 +68,7 @@ class Backend:
         )
         self.state: OperatorState = self.files.open("'op' (uid 'op')", stored, schema, self.epoch)
         self.space = self.state.space("keyed")
+        self.space.expire_by(self.clock, self.state.timer_queue("ttl"))
         self.handles = {each.name: self.space._handle(each, each.kind) for each in self.states}
         self.files.replay(self.state)
         self.current = stored
@@ -87,7 +90,7 @@ class Backend:
         """Make a key current."""
         table = self.space.table(namespace)
         table.load([key])
-        self.space.key, self.space.row = key, table.rows[key]
+        self.space.row = table.rows[key]
 
     def checkpoint(self, *, commit: bool = True) -> SubtaskState:
         """End the epoch; ``commit``: and let the next one begin."""

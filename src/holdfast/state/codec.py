@@ -53,9 +53,12 @@ class Column:
             parts = [descriptor.element_type_info]
         else:
             parts = [descriptor.type_info]
+        ttl = {"ttl": True} if expires(descriptor) else {}
         if any(part is None or part.is_pickled for part in parts):
-            return Column(descriptor.name, kind, {})
-        types = {"types": [part.to_dict() for part in parts]}
+            return Column(descriptor.name, kind, ttl)
+        types = {"types": [part.to_dict() for part in parts], **ttl}
+        if ttl:
+            parts[-1] = Stamped(parts[-1])
         if kind == "map":
             return Column(descriptor.name, kind, types, *_map_of(*parts))
         (part,) = parts
@@ -289,8 +292,32 @@ def _conform(rows: Sequence[Row], conformers: Sequence[tuple[int, Callable[[Any]
                 row[position] = conform(row[position])
 
 
+def expires(descriptor: Any) -> bool:
+    """Whether a state has a time-to-live."""
+    return descriptor.ttl_config is not None and bool(descriptor.ttl_config.is_enabled())
+
+
+class Stamped:
+    """The stored form of a part of a state that expires: the time of its last write, and the part."""
+
+    is_pickled = False
+
+    def __init__(self, part: Any) -> None:
+        self._part = part
+        self.is_plain: bool = part.is_plain
+        self.annotation: Any = GenericAlias(tuple, (int, Optional[part.annotation]))  # noqa: UP045
+        self.encode = self._each(part.encode)
+        self.decode = self._each(part.decode)
+        self.conform = self._each(part.conform)
+
+    @staticmethod
+    def _each(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        return lambda stamped: (stamped[0], None if stamped[1] is None else convert(stamped[1]))
+
+
 def _describe(column: dict[str, Any]) -> str:
     types = column.get("types")
+    kind = f"a {column['kind']} state" + (" with time-to-live" if column.get("ttl") else "")
     if not types:
-        return f"a {column['kind']} state without declared type"
-    return f"a {column['kind']} state of " + ", ".join(str(t.get("type", t)) for t in types)
+        return f"{kind} without declared type"
+    return f"{kind} of " + ", ".join(str(t.get("type", t)) for t in types)

@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from holdfast.state.space import StateSpace
 
-__all__ = ["HANDLES", "AggregatingHandle", "ListHandle", "MapHandle", "ReducingHandle", "ValueHandle"]
+__all__ = ["HANDLES", "AggregatingHandle", "Handle", "ListHandle", "MapHandle", "ReducingHandle", "ValueHandle"]
 
 _DIRTY = 2
 """`holdfast.state.table.DIRTY`, spelled here so that a write costs no look-up."""
 
 
-class _Handle:
+class Handle:
+    """One state, of whichever key is current."""
+
     __slots__ = ("_i", "_space")
 
     def __init__(self, space: StateSpace, position: int, descriptor: Any) -> None:
@@ -33,7 +35,7 @@ class _Handle:
             row[0] |= _DIRTY
 
 
-class ValueHandle(_Handle):
+class ValueHandle(Handle):
     """One value per key."""
 
     __slots__ = ()
@@ -49,7 +51,7 @@ class ValueHandle(_Handle):
         row[0] |= _DIRTY
 
 
-class ListHandle(_Handle):
+class ListHandle(Handle):
     """A list per key."""
 
     __slots__ = ()
@@ -83,7 +85,7 @@ class ListHandle(_Handle):
         row[0] |= _DIRTY
 
 
-class MapHandle(_Handle):
+class MapHandle(Handle):
     """A map per key."""
 
     __slots__ = ()
@@ -154,7 +156,7 @@ class MapHandle(_Handle):
         return self._space.row[self._i] is None
 
 
-class ReducingHandle(_Handle):
+class ReducingHandle(Handle):
     """One value per key, to which each added value is reduced."""
 
     __slots__ = ("_reduce",)
@@ -176,7 +178,7 @@ class ReducingHandle(_Handle):
         row[0] |= _DIRTY
 
 
-class AggregatingHandle(_Handle):
+class AggregatingHandle(Handle):
     """An accumulator per key; reading gives the aggregate's result."""
 
     __slots__ = ("_aggregate",)
@@ -200,7 +202,7 @@ class AggregatingHandle(_Handle):
         row[0] |= _DIRTY
 
 
-HANDLES: dict[str, type[_Handle]] = {
+HANDLES: dict[str, type[Handle]] = {
     "value": ValueHandle,
     "list": ListHandle,
     "map": MapHandle,

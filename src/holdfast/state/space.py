@@ -5,10 +5,12 @@ from __future__ import annotations
 import struct
 from typing import Any, NoReturn
 
-from holdfast.state.codec import Column, RowCodec
+from holdfast.state.codec import Column, RowCodec, expires
 from holdfast.state.handles import HANDLES
 from holdfast.state.store import RocksDBStore
 from holdfast.state.table import RowTable, TableDelta
+from holdfast.state.timers import TimerQueue
+from holdfast.state.ttl import TTL_HANDLES, Expiry, HasProcessingTime
 
 __all__ = ["StateSpace"]
 
@@ -45,8 +47,8 @@ class StateSpace:
         self._dropped: list[int] = []
         self._dropped_from_store: list[int] = []
         self._handles: dict[str, Any] = {}
-        self.key: Any = None
         self.row: list[Any] = NO_KEY
+        self.expiry: Expiry | None = None
 
     # what user functions call
 
@@ -76,15 +78,11 @@ class StateSpace:
                 f"state {getattr(descriptor, 'name', descriptor)!r} of {self.where}: a {kind} state needs a "
                 f"{kind.capitalize()}StateDescriptor, not {type(descriptor).__name__}"
             )
-        if descriptor.ttl_config is not None and descriptor.ttl_config.is_enabled():
-            raise NotImplementedError(
-                f"state {descriptor.name!r} of {self.where}: time-to-live is not available yet; "
-                "clear the state by a timer instead"
-            )
         position = self.register(Column.of(descriptor))
         known = self._handles.get(descriptor.name)
         if known is None:
-            known = self._handles[descriptor.name] = HANDLES[kind](self, position, descriptor)
+            kinds = TTL_HANDLES if expires(descriptor) else HANDLES
+            known = self._handles[descriptor.name] = kinds[kind](self, position, descriptor)
         return known
 
     def register(self, column: Column) -> int:
@@ -103,6 +101,15 @@ class StateSpace:
         return position
 
     # what operators call
+
+    def expire_by(self, clock: HasProcessingTime, due: TimerQueue | None) -> None:
+        """States with a time-to-live expire by this clock; ``due`` keeps when to look for keys that nobody reads."""
+        self.expiry = Expiry(clock, due)
+
+    def sweep(self) -> None:
+        """Remove what has expired of keys that nobody reads."""
+        if self.expiry is not None:
+            self.expiry.sweep(self.table())
 
     def table(self, namespace: int | None = None) -> RowTable:
         """The table of a namespace (a window's start), made when first asked for."""
@@ -123,7 +130,9 @@ class StateSpace:
 
     def collect(self) -> dict[str, Any] | None:
         """The barrier: what changed, in stored form."""
-        self.row, self.key = NO_KEY, None
+        self.row = NO_KEY
+        if self.expiry is not None and None in self.tables:
+            self.expiry.note(self.tables[None])
         changes = []
         for namespace, table in self.tables.items():
             delta = table.collect(self.where)

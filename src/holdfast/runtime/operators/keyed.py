@@ -111,6 +111,7 @@ class KeyedOperator(Operator):
         context = self.context
         assert context.state is not None
         self.space = context.state.space("keyed")
+        self.space.expire_by(context.clock, context.state.timer_queue("ttl"))
         self.table = self.space.table()
         self.event_timers = context.state.timer_queue("event")
         self.processing_timers = context.state.timer_queue("processing")
@@ -118,6 +119,9 @@ class KeyedOperator(Operator):
 
     def close(self) -> None:
         close_function(self.function)
+
+    def advance_processing_time(self, now: int) -> None:
+        self.space.sweep()
 
     def fail(self, error: BaseException, value: Any, key: Any) -> Exception:
         """The user's error with its element and key."""
@@ -158,6 +162,7 @@ class _KeyedProcess(KeyedOperator):
         self._fire(self.event_timers, watermark, TimeDomain.EVENT_TIME)
 
     def advance_processing_time(self, now: int) -> None:
+        super().advance_processing_time(now)
         self._fire(self.processing_timers, now, TimeDomain.PROCESSING_TIME)
 
     def _fire(self, timers: TimerQueue, time: int, domain: TimeDomain) -> None:

@@ -68,6 +68,7 @@ class _TumblingWindow(Operator):
     def open(self) -> None:
         assert self.context.state is not None
         self.window_space = self.context.state.space("window")
+        self.window_space.expire_by(self.context.clock, None)
         self._slot = 1 + self.window_space.register(Column("_op_state", "value", {}))
         self._time = self.context.clock.watermark if self._event_time else MIN_TIMESTAMP
         function: Any
@@ -105,6 +106,7 @@ class _TumblingWindow(Operator):
         if self._global is None:
             assert self.context.state is not None
             self._global = self.context.state.space("global")
+            self._global.expire_by(self.context.clock, self.context.state.timer_queue("ttl"))
         return self._global
 
     # adding elements
@@ -205,6 +207,8 @@ class _TumblingWindow(Operator):
             self._advance(watermark)
 
     def advance_processing_time(self, now: int) -> None:
+        if self._global is not None:
+            self._global.sweep()
         if not self._event_time:
             self._advance(now)
 

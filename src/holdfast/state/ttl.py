@@ -1,0 +1,332 @@
+"""Time-to-live: state that expires, each value, list element and map entry by itself (Flink's StateTtlConfig).
+
+What expires is kept with the time of its last write, in ms of processing time. Reading never gives what has expired
+(unless the configuration allows it) and removes it; keys that nobody reads any more are cleaned up in the background,
+at most a quarter of the time-to-live later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Protocol
+
+from holdfast.state.handles import Handle
+from holdfast.state.table import DIRTY, RowTable, filled
+from holdfast.state.timers import TimerQueue
+
+if TYPE_CHECKING:
+    from holdfast.state.space import StateSpace
+
+__all__ = ["TTL_HANDLES", "Expiry", "HasProcessingTime"]
+
+_SWEEP = 20_000
+"""How many keys are cleaned up in an epoch at most."""
+_GRID = 4
+"""Clean-ups are due at multiples of this part of the time-to-live, so that a hot key has few of them."""
+
+
+class HasProcessingTime(Protocol):
+    """Tells the time by which state expires."""
+
+    processing_time: int
+
+
+class Expiry:
+    """The clock of a space's expiring states, and the clean-up of keys that are not read any more."""
+
+    def __init__(self, clock: HasProcessingTime, due: TimerQueue | None) -> None:
+        """``due``: when which key may have expired; None if the space's rows go by themselves, as those of windows do."""
+        self.clock = clock
+        self._due = due
+        self._longest = 0
+        self._handles: list[_Expiring] = []
+
+    def watch(self, handle: _Expiring) -> None:
+        """Clean up this state, too."""
+        self._handles.append(handle)
+        self._longest = max(self._longest, handle.ttl)
+
+    def note(self, table: RowTable) -> None:
+        """The epoch ends: what it wrote will expire."""
+        if self._due is None or not self._handles:
+            return
+        grid = max(self._longest // _GRID, 1)
+        due = ((self.clock.processing_time + self._longest) // grid + 1) * grid
+        register = self._due.register
+        for key, row in table.touched.items():
+            if row[0] & DIRTY and filled(row):
+                register(due, key)
+
+    def sweep(self, table: RowTable) -> None:
+        """Remove what has expired of the keys that are due."""
+        now = self.clock.processing_time
+        if not self._due or not self._handles:
+            return
+        keys = list({key: None for _, key in islice(self._due.due(now), _SWEEP)})
+        for row in table.load(keys):
+            for handle in self._handles:
+                handle.expire(row)
+
+
+class _Expiring(Handle):
+    """A state whose content expires."""
+
+    __slots__ = ("_clock", "_on_read", "_show_expired", "ttl")
+
+    def __init__(self, space: StateSpace, position: int, descriptor: Any) -> None:
+        super().__init__(space, position, descriptor)
+        config = descriptor.ttl_config
+        self.ttl: int = config.ttl_ms
+        self._on_read: bool = config.refresh_on_read
+        self._show_expired: bool = config.return_expired
+        assert space.expiry is not None
+        self._clock = space.expiry.clock
+        space.expiry.watch(self)
+
+    def _expired(self, stamp: int) -> bool:
+        return stamp + self.ttl <= self._clock.processing_time
+
+    def expire(self, row: list[Any]) -> None:
+        """Remove what has expired from a row."""
+        raise NotImplementedError
+
+
+class _ExpiringOne(_Expiring):
+    """A slot that expires as a whole."""
+
+    __slots__ = ()
+
+    def expire(self, row: list[Any]) -> None:
+        slot = row[self._i]
+        if slot is not None and self._expired(slot[0]):
+            row[self._i] = None
+            row[0] |= DIRTY
+
+    def _read(self) -> Any:
+        row = self._space.row
+        slot = row[self._i]
+        if slot is None:
+            return None
+        if self._expired(slot[0]):
+            self.clear()
+            return slot[1] if self._show_expired else None
+        if self._on_read:
+            self._write(slot[1])
+        return slot[1]
+
+    def _unexpired(self) -> Any:
+        slot = self._space.row[self._i]
+        return None if slot is None or self._expired(slot[0]) else slot[1]
+
+    def _write(self, value: Any) -> None:
+        row = self._space.row
+        row[self._i] = None if value is None else (self._clock.processing_time, value)
+        row[0] |= DIRTY
+
+
+class ExpiringValue(_ExpiringOne):
+    """One value per key."""
+
+    __slots__ = ()
+
+    def value(self) -> Any:
+        """The value; None when empty or expired."""
+        return self._read()
+
+    def update(self, value: Any) -> None:
+        """Replace the value; None empties it."""
+        self._write(value)
+
+
+class ExpiringReducing(_ExpiringOne):
+    """One value per key, to which each added value is reduced."""
+
+    __slots__ = ("_reduce",)
+
+    def __init__(self, space: StateSpace, position: int, descriptor: Any) -> None:
+        super().__init__(space, position, descriptor)
+        self._reduce: Callable[[Any, Any], Any] = descriptor.reduce_function
+
+    def get(self) -> Any:
+        """The reduced value; None when empty or expired."""
+        return self._read()
+
+    def add(self, value: Any) -> None:
+        """Reduce a value into the state, which begins anew when it has expired."""
+        current = self._unexpired()
+        self._write(value if current is None else self._reduce(current, value))
+
+
+class ExpiringAggregating(_ExpiringOne):
+    """An accumulator per key; reading gives the aggregate's result."""
+
+    __slots__ = ("_aggregate",)
+
+    def __init__(self, space: StateSpace, position: int, descriptor: Any) -> None:
+        super().__init__(space, position, descriptor)
+        self._aggregate = descriptor.agg_function
+
+    def get(self) -> Any:
+        """The aggregate's result; None when empty or expired."""
+        accumulator = self._read()
+        return None if accumulator is None else self._aggregate.get_result(accumulator)
+
+    def add(self, value: Any) -> None:
+        """Add a value to the accumulator, which begins anew when it has expired."""
+        current = self._unexpired()
+        self._write(self._aggregate.add(value, self._aggregate.create_accumulator() if current is None else current))
+
+
+class ExpiringList(_Expiring):
+    """A list per key, whose elements expire one by one."""
+
+    __slots__ = ()
+
+    def expire(self, row: list[Any]) -> None:
+        elements = row[self._i]
+        if elements is not None:
+            live = [each for each in elements if not self._expired(each[0])]
+            if len(live) < len(elements):
+                row[self._i] = live or None
+                row[0] |= DIRTY
+
+    def get(self) -> Iterator[Any]:
+        """The elements in order; nothing when empty."""
+        row = self._space.row
+        before = row[self._i]
+        if before is None:
+            return iter(())
+        self.expire(row)
+        live = row[self._i]
+        if self._on_read and live is not None:
+            now = self._clock.processing_time
+            row[self._i] = [(now, value) for _, value in live]
+            row[0] |= DIRTY
+        return iter([value for _, value in (before if self._show_expired else live or ())])
+
+    __iter__ = get
+
+    def add(self, value: Any) -> None:
+        """Append an element."""
+        self.add_all((value,))
+
+    def add_all(self, values: Iterable[Any]) -> None:
+        """Append several elements."""
+        self._append(self._space.row[self._i] or [], values)
+
+    def update(self, values: Iterable[Any]) -> None:
+        """Replace the list; an empty one empties the state."""
+        self._append([], values)
+
+    def _append(self, elements: list[Any], values: Iterable[Any]) -> None:
+        now = self._clock.processing_time
+        row = self._space.row
+        elements.extend([(now, value) for value in values])
+        row[self._i] = elements or None
+        row[0] |= DIRTY
+
+
+class ExpiringMap(_Expiring):
+    """A map per key, whose entries expire one by one."""
+
+    __slots__ = ()
+
+    def expire(self, row: list[Any]) -> None:
+        entries = row[self._i]
+        if entries is not None:
+            gone = [key for key, (stamp, _) in entries.items() if self._expired(stamp)]
+            for key in gone:
+                del entries[key]
+            if gone:
+                row[self._i] = entries or None
+                row[0] |= DIRTY
+
+    def _read(self, key: Any) -> Any:
+        """The entry as it may be seen, with its stamp; None if there is none."""
+        entries = self._space.row[self._i]
+        entry = None if entries is None else entries.get(key)
+        if entry is None:
+            return None
+        if self._expired(entry[0]):
+            self.remove(key)
+            return entry if self._show_expired else None
+        if self._on_read:
+            self.put(key, entry[1])
+        return entry
+
+    def get(self, key: Any) -> Any:
+        """The entry's value; None when missing or expired."""
+        entry = self._read(key)
+        return None if entry is None else entry[1]
+
+    __getitem__ = get
+
+    def put(self, key: Any, value: Any) -> None:
+        """Set an entry."""
+        self.put_all(((key, value),))
+
+    __setitem__ = put
+
+    def put_all(self, entries: Any) -> None:
+        """Set several entries, from a mapping or pairs."""
+        now = self._clock.processing_time
+        row = self._space.row
+        held = row[self._i] or {}
+        held.update((key, (now, value)) for key, value in dict(entries).items())
+        row[self._i] = held or None
+        row[0] |= DIRTY
+
+    def remove(self, key: Any) -> None:
+        """Remove an entry; no error when it is missing."""
+        row = self._space.row
+        entries = row[self._i]
+        if entries is not None and key in entries:
+            del entries[key]
+            row[self._i] = entries or None
+            row[0] |= DIRTY
+
+    __delitem__ = remove
+
+    def contains(self, key: Any) -> bool:
+        """Whether the map has the entry."""
+        return self._read(key) is not None
+
+    __contains__ = contains
+
+    def _entries(self) -> dict[Any, Any]:
+        row = self._space.row
+        before = dict(row[self._i] or ())
+        self.expire(row)
+        live = row[self._i]
+        if self._on_read and live is not None:
+            self.put_all({key: value for key, (_, value) in live.items()})
+        return before if self._show_expired else dict(live or ())
+
+    def items(self) -> Iterator[tuple[Any, Any]]:
+        """The entries as pairs."""
+        return iter([(key, value) for key, (_, value) in self._entries().items()])
+
+    def keys(self) -> Iterator[Any]:
+        """The keys."""
+        return iter(self._entries())
+
+    __iter__ = keys
+
+    def values(self) -> Iterator[Any]:
+        """The values."""
+        return iter([value for _, value in self._entries().values()])
+
+    def is_empty(self) -> bool:
+        """Whether there is no entry."""
+        return not self._entries()
+
+
+TTL_HANDLES: dict[str, type[_Expiring]] = {
+    "value": ExpiringValue,
+    "list": ExpiringList,
+    "map": ExpiringMap,
+    "reducing": ExpiringReducing,
+    "aggregating": ExpiringAggregating,
+}
+"""Handle class by the descriptor's kind."""
