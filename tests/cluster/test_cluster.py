@@ -116,6 +116,8 @@ def settings(cluster: LocalCluster, tmp_path: Path) -> dict[str, str]:
     return {
         **cluster.settings(executors=2),
         "execution.checkpointing.dir": f"file://{tmp_path}/checkpoints",
+        # So long that no socket can have a name in it, as on hosts whose names are long.
+        "io.tmp.dirs": str(cluster.local_disks / ("a-long-name-" * 9)),
         "holdfast.epoch.max-records": "250",
         "rest.port": "0",
     }

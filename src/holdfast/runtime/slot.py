@@ -29,7 +29,7 @@ from typing import Any
 from holdfast.checkpoint.paths import safe_name
 from holdfast.errors import ConfigurationError
 from holdfast.runtime.shipping import REMEDY, install_files
-from holdfast.runtime.wire import DONE, END, ERROR, FRAME, NEED_SETUP, RETIRE, RUN, SETUP, Wire, WireClosed
+from holdfast.runtime.wire import DONE, END, ERROR, FRAME, NEED_SETUP, RETIRE, RUN, SETUP, Wire, WireClosed, socket_address
 
 __all__ = ["SlotCannotLoad", "SlotClient", "SlotServer", "TaskHost", "slot_directory", "state_directory"]
 
@@ -57,7 +57,7 @@ def local_root(configured: str) -> str:
 
 
 def slot_directory(root: str, job_id: str) -> str:
-    """Where the slots of a job on this host have their sockets; short, as a socket's path has at most 107 bytes."""
+    """Where the slots of a job on this host have their sockets, locks and logs."""
     return os.path.join(local_root(root), job_id[:16], host_name())
 
 
@@ -171,7 +171,8 @@ class SlotClient:
     def _try(self) -> socket.socket | None:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            connection.connect(self._path)
+            with socket_address(self._path) as address:
+                connection.connect(address)
         except OSError:
             connection.close()
             return None
@@ -246,7 +247,8 @@ class SlotServer:
             os.unlink(self._path)
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         # Bound under another name first: whoever can connect finds a slot that listens.
-        listener.bind(f"{self._path}.new")
+        with socket_address(f"{self._path}.new") as address:
+            listener.bind(address)
         listener.listen(16)
         os.rename(f"{self._path}.new", self._path)
         listener.settimeout(1.0)

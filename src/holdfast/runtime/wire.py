@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import socket
 import struct
 import sys
+from collections.abc import Iterator
 from multiprocessing.connection import wait
 
-__all__ = ["DONE", "END", "ERROR", "FRAME", "NEED_SETUP", "RETIRE", "RUN", "SETUP", "Wire", "WireClosed"]
+__all__ = ["DONE", "END", "ERROR", "FRAME", "NEED_SETUP", "RETIRE", "RUN", "SETUP", "Wire", "WireClosed", "socket_address"]
 
 RUN, SETUP, FRAME, END, NEED_SETUP, DONE, ERROR, RETIRE = range(8)
 
@@ -15,8 +18,29 @@ _HEAD = struct.Struct("<BII")
 _BUFFER = 1 << 20
 
 
+_LONGEST_ADDRESS = 107
+"""Bytes that the kernel takes of a Unix socket's address."""
+
+
 class WireClosed(ConnectionError):
     """The other side has gone."""
+
+
+@contextlib.contextmanager
+def socket_address(path: str) -> Iterator[str]:
+    """What to bind or connect to for a Unix socket at this path, however long that is.
+
+    Raises:
+        OSError: the path is too long and its directory cannot be opened.
+    """
+    if len(os.fsencode(path)) <= _LONGEST_ADDRESS:
+        yield path
+        return
+    directory = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{directory}/{os.path.basename(path)}"
+    finally:
+        os.close(directory)
 
 
 class Wire:
