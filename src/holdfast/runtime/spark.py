@@ -10,6 +10,7 @@ import contextlib
 import logging
 import os
 import pickle
+import signal
 import sys
 import threading
 from collections.abc import Iterable, Iterator
@@ -62,8 +63,9 @@ def spark_context(name: str, config: dict[str, str]) -> SparkContext:
         settings["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile=file:{_LOG_SETTINGS}"
     settings.update(given)
     conf = SparkConf().setAll(list(settings.items())).setAppName(name).setMaster(master)
-    _start_java(conf)
-    return SparkContext.getOrCreate(conf)
+    with _interrupts_later():
+        _start_java(conf)
+        return SparkContext.getOrCreate(conf)
 
 
 def _submitted() -> dict[str, str]:
@@ -85,6 +87,27 @@ def _start_java(conf: SparkConf) -> None:
     finally:
         os.close(writing)
     SparkContext._ensure_initialized(gateway=gateway)
+
+
+@contextlib.contextmanager
+def _interrupts_later() -> Iterator[None]:
+    """Let Ctrl-C wait for the end of the block: a JVM left alone in its start would live on by itself."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+
+    def later(number: int, frame: Any) -> None:
+        came.append(number)
+
+    before = signal.signal(signal.SIGINT, later)
+    try:
+        yield
+    finally:
+        if signal.getsignal(signal.SIGINT) is later:  # a new SparkContext has a handler of its own, which stays
+            signal.signal(signal.SIGINT, before)
+        if came:
+            signal.raise_signal(signal.SIGINT)
 
 
 def _pass_on(reading: int) -> None:

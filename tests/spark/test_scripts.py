@@ -1,0 +1,165 @@
+"""Programs as their users run them: a script, what it prints, how it ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+SOURCES = Path(__file__).resolve().parents[2] / "src"
+NOISE = ("WARNING: Using incubator", "log4j", "log level", "\tat ", "Py4J", " WARN ", " ERROR ", "py4j.")
+START = """
+from holdfast.common import *
+from holdfast.datastream import *
+from holdfast.datastream.connectors.file_system import FileSink
+env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(1)
+"""
+
+
+def start(directory: Path, program: str, **environment: str) -> subprocess.Popen[str]:
+    (directory / "program.py").write_text(START + textwrap.dedent(program))
+    return subprocess.Popen(
+        [sys.executable, "program.py"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=directory,
+        env={**os.environ, "PYTHONPATH": str(SOURCES), "TMPDIR": str(directory), **environment},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+
+
+def wait_until(condition: Callable[[], bool], process: subprocess.Popen[str], seconds: float = 120) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert process.poll() is None, process.communicate()[1]
+        assert time.monotonic() < deadline, "it takes too long"
+        time.sleep(0.05)
+
+
+@pytest.mark.spark
+def a_program_prints_its_results_its_functions_prints_and_a_port_that_is_taken_and_nothing_else(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        running = start(
+            tmp_path,
+            f"""
+            def look(value):
+                print("looking at", value)
+                return value + 1
+
+            env.configure(Configuration().set_string("rest.port", "{port}"))
+            env.from_collection([1, 2]).map(look).print()
+            env.execute("look")
+            """,
+        )
+        out, err = running.communicate(timeout=120)
+    assert running.returncode == 0, err
+    assert out == "2\n3\n"
+    said, *rest = err.splitlines()
+    assert said.startswith(f"port {port} of 127.0.0.1 is busy; the REST API is on http://localhost:")
+    assert rest == ["looking at 1", "looking at 2"]
+
+
+@pytest.mark.spark
+def an_error_of_the_program_is_told_in_python_with_its_own_traceback_first(tmp_path: Path) -> None:
+    running = start(
+        tmp_path,
+        """
+        def ratio(value):
+            return value[1] / value[2]
+
+        payments = env.from_collection([("a", 1, 2), ("b", 3, 0)])
+        payments.key_by(lambda value: value[0]).map(ratio).name("ratio").uid("ratio-1").print()
+        env.execute("ratios")
+        """,
+    )
+    out, err = running.communicate(timeout=120)
+    assert running.returncode == 1
+    assert [word for word in NOISE if word in err] == []
+    lines = err.splitlines()
+    first = lines.index("Traceback (most recent call last):")
+    assert first <= 1, "before it there is only that the job starts again"
+    assert "in ratio" in lines[first + 1]
+    last = err[err.index("holdfast.errors.UserCodeError: Traceback (most recent call last):\n") :].splitlines()
+    assert "program.py" in last[1]
+    assert last[-5:] == [
+        "ZeroDivisionError: division by zero",
+        "  in operator 'ratio' (uid 'ratio-1')",
+        "  key: 'b'",
+        "  element: ('b', 3, 0)",
+        "  record: collection, value 1",
+    ]
+    assert "runtime" not in err, "the way through Holdfast tells nobody anything"
+
+
+@pytest.mark.spark
+def a_function_that_ends_its_process_is_told_without_a_page_of_java(tmp_path: Path) -> None:
+    running = start(
+        tmp_path,
+        """
+        import os
+
+        env.set_restart_strategy(RestartStrategies.no_restart())
+        env.from_collection([1, 2]).map(lambda value: os._exit(3)).print()
+        env.execute("exit")
+        """,
+    )
+    out, err = running.communicate(timeout=120)
+    assert running.returncode == 1
+    assert [word for word in NOISE if word in err] == []
+    assert "the process of task slot 0 on host" in err
+    assert "killed (for lack of memory?)" in err
+    assert len(err.splitlines()) < 20
+
+
+@pytest.mark.spark
+@pytest.mark.fault
+def the_epoch_is_completed_on_control_c_and_the_next_start_goes_on(tmp_path: Path) -> None:
+    program = f"""
+        from holdfast.datastream.connectors.datagen import PaymentsSource
+
+        env.get_checkpoint_config().set_checkpoint_storage_dir("file://{tmp_path}/checkpoints")
+        payments = env.from_source(PaymentsSource(seed=1, rate_per_second=200), WatermarkStrategy.no_watermarks(), "payments")
+        lines = payments.map(lambda payment: payment["payment_id"])
+        lines.sink_to(FileSink.for_row_format("{tmp_path}/out", Encoder.simple_string_encoder()).build())
+        env.execute("interrupted")
+        """
+
+    def written() -> list[str]:
+        parts = [path for path in (tmp_path / "out").rglob("part-*") if not path.name.startswith(".")]
+        return [line for path in parts for line in path.read_text().splitlines()]
+
+    for _ in range(2):
+        before = len(written())
+        running = start(tmp_path, program)
+        wait_until(lambda: len(written()) > before, running)  # noqa: B023
+        running.send_signal(signal.SIGINT)
+        _, err = running.communicate(timeout=120)
+        assert err.splitlines()[-1] == "KeyboardInterrupt"
+        assert [word for word in NOISE if word in err] == []
+        assert "has failed" not in err
+    found = sorted(written())
+    assert len(found) == len(set(found))
+    numbers = sorted(int(payment[1:]) for payment in found)
+    for split in range(4):
+        of_split = [n for n in numbers if n % 4 == split]
+        assert of_split == list(range(of_split[0], of_split[-1] + 1, 4)), "nothing is lost where it was interrupted"
+
+
+def a_machine_without_java_is_told_the_command_that_installs_it(tmp_path: Path) -> None:
+    running = start(tmp_path, "", PATH="/nonexistent", JAVA_HOME="")
+    _, err = running.communicate(timeout=60)
+    said = err.splitlines()[-1]
+    assert said.startswith("holdfast.errors.ConfigurationError: Spark needs Java 17 or 21, but there is no java in PATH")
+    assert "Install it with: " in said
