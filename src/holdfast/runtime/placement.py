@@ -115,6 +115,9 @@ class Placement:
         for width in self._widths:
             self._hosts[width] = place(width, self._cores, self._hosts[width])
             rows = [pickle.dumps((partition, b"")) for partition in range(width)]
+            if self._local:  # one host: nothing to place, and no Spark job to wait for
+                self._anchors[width] = self._located(rows, [])
+                continue
             # The one map output for a partition is on its host, so Spark runs (and caches) its reduce task there.
             anchor = self._located(rows, self._hosts[width]).partitionBy(width, int)
             anchor.setName(f"{self._name}: placement").cache()
