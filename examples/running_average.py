@@ -17,9 +17,9 @@ class RunningAverage(KeyedProcessFunction):
         self.count = ctx.get_state(ValueStateDescriptor("count", Types.LONG()))
         self.sum = ctx.get_state(ValueStateDescriptor("sum", Types.DOUBLE()))
 
-    def process_element(self, number, ctx):
+    def process_element(self, line, ctx):
         count = (self.count.value() or 0) + 1
-        total = (self.sum.value() or 0.0) + number
+        total = (self.sum.value() or 0.0) + float(line)
         self.count.update(count)
         self.sum.update(total)
         yield f"{total / count:g} is the average of {count} numbers"
@@ -29,6 +29,7 @@ env = StreamExecutionEnvironment.get_execution_environment()
 env.enable_checkpointing(1_000)
 env.get_checkpoint_config().set_checkpoint_storage_dir(CHECKPOINTS)
 
-(env.socket_text_stream(HOST, int(PORT)).map(float).key_by(lambda number: "all").process(RunningAverage()).print())
+numbers = env.socket_text_stream(HOST, int(PORT))
+numbers.key_by(lambda line: "all").process(RunningAverage()).print()
 
 env.execute("running-average")

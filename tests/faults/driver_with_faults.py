@@ -96,6 +96,7 @@ POINTS: dict[str, Callable[[Point], None]] = {
 def main(path: str) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("kafka").setLevel(logging.WARNING)
+    logging.getLogger("holdfast").setLevel(logging.DEBUG)  # a line for each epoch
     settings = json.loads(Path(path).read_text())
     if settings["fault"]:
         name, nth, sign = settings["fault"]

@@ -1,0 +1,54 @@
+"""Python workers and task slots that die, or stand still, cost a repetition of the epoch and nothing else."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from seed_programs import Feed, Program, Reader, bursts_of_payments, judge, new_seed, rate_limit_trips
+
+pytestmark = [pytest.mark.fault, pytest.mark.kafka, pytest.mark.spark]
+
+
+def test_alerts_are_written_once_when_workers_and_slots_are_killed_or_paused(
+    kafka: Any, new_topic: Callable[..., str]
+) -> None:
+    draw = random.Random(seed := new_seed())
+    payments, alerts = new_topic(1), new_topic(2)
+    feed = Feed(kafka.bootstrap_servers, payments, bursts_of_payments(seed))
+    reader = Reader(kafka.bootstrap_servers, alerts)
+    environment = {"KAFKA": kafka.bootstrap_servers, "PAYMENTS_TOPIC": payments, "ALERTS_TOPIC": alerts}
+    impatient = {"spark.python.daemon.module": "impatient_pyspark.daemon"}
+    with Program("fraud_counter.py", "fraud-counter", environment, feed, **impatient) as program:
+        driver = program.start()
+        program.wait_for_checkpoints(2)
+
+        for kind in ("worker", "slot") * 3:
+            program.let_pass(draw.uniform(0, 0.5))
+            driver.kill(draw.choice(driver.members(kind)))
+            program.wait_for_checkpoints(1)
+        driver.kill(*driver.members("slot"), *driver.members("worker"))
+        program.wait_for_checkpoints(2)
+
+        # A slot stands still, maybe in the midst of a task, which Spark then gives to another worker.
+        paused = draw.choice(driver.members("slot"))
+        driver.pause(paused)
+        driver.kill(*driver.members("worker"))
+        program.wait(lambda: not runs(paused), f"slot {paused} replaced", driver)
+        driver.resume()
+        program.wait_for_checkpoints(2)
+        judge(program, feed, 1, reader, rate_limit_trips)
+    reader.close()
+
+
+def runs(process: int) -> bool:
+    """Whether a process is there and not only waiting to be buried."""
+    try:
+        os.kill(process, 0)
+        return Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except (ProcessLookupError, FileNotFoundError):
+        return False
