@@ -60,6 +60,8 @@ _SMALL = {
     "num.network.threads": "2",
     "num.io.threads": "4",
     "log.cleaner.dedupe.buffer.size": "16777216",
+    # Retention goes by the records' timestamps: a program's old data would vanish while it is worked with.
+    "log.retention.ms": "-1",
     "broker.session.timeout.ms": "3000",
     "broker.heartbeat.interval.ms": "500",
 }
