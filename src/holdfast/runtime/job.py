@@ -133,7 +133,9 @@ class Job(JobClient):
                 if isinstance(chained.factory, SinkOperator):
                     chained.factory.sink.validate()
         self._spark = session.sparkContext if session is not None else spark_context(plan.name, config)
-        checkpoint_log = CheckpointLog(storage, paths, int(config.get("execution.checkpointing.num-retained", "3")))
+        self._log = checkpoint_log = CheckpointLog(
+            storage, paths, int(config.get("execution.checkpointing.num-retained", "3"))
+        )
         self._executors: list[SparkExecutor] = []
         self._coordinator = Coordinator(
             plan,
@@ -152,7 +154,8 @@ class Job(JobClient):
     def _executor(self, job: JobInfo) -> SparkExecutor:
         """The executor for a generation; that of an earlier one ends."""
         self._close_executors()
-        executor = SparkExecutor(self._spark, JobSetup(self._plan, job, uuid.uuid4().hex))
+        setup = JobSetup(self._plan, job, uuid.uuid4().hex, self._log.owned.takeovers[-1])
+        executor = SparkExecutor(self._spark, setup)
         self._executors.append(executor)
         return executor
 

@@ -24,6 +24,8 @@ class JobSetup:
     job: JobInfo
     started: str
     """Unique to this start of the job in this driver: a slot serves one start at a time."""
+    takeover: int = 0
+    """The position in the checkpoint log of the driver's take-over, which tasks must see; 0: they do not look."""
 
 
 @dataclass

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 import time
 import traceback
 from collections.abc import Callable, Iterable
@@ -14,9 +15,9 @@ import msgspec
 
 from holdfast.checkpoint.metadata import Completed, SubtaskState, decode_entry
 from holdfast.checkpoint.paths import JobPaths, new_attempt, safe_name
-from holdfast.checkpoint.storage import Storage
+from holdfast.checkpoint.storage import NotFound, Storage
 from holdfast.connectors.base import Committable, ReaderContext, SourceReader
-from holdfast.errors import HoldfastError, UserCodeError
+from holdfast.errors import ConfigurationError, HoldfastError, UserCodeError
 from holdfast.runtime.chain import Chain
 from holdfast.runtime.channels import InputMerge
 from holdfast.runtime.operators.base import MIN_TIMESTAMP
@@ -231,6 +232,7 @@ class Subtask:
             self._vertex = self._find(self._vertex.id)
         self._fresh = False
         setup, vertex = self._setup, self._vertex
+        self._check_storage(setup.takeover)
         stored, schema = self._stored(order, expected)
         head = vertex.chain[0]
         if vertex.keyed:
@@ -262,6 +264,20 @@ class Subtask:
             self._reader = vertex.source.source.create_reader(context)
         self._token = expected
         return chain
+
+    def _check_storage(self, takeover: int) -> None:
+        """Make sure that this is the driver's storage before anything is written: each host has a disk of the same name."""
+        if not takeover:
+            return
+        path = self._paths.log_entry(takeover)
+        try:
+            self._storage.get(path)
+        except NotFound:
+            raise ConfigurationError(
+                f"{self._storage.locate(path)}, which the driver has written, is not there on host {socket.gethostname()}: "
+                "execution.checkpointing.dir must be storage that the driver and all executors share, such as s3:// or the "
+                "same mounted file system"
+            ) from None
 
     def _stored(self, order: EpochOrder, expected: str) -> tuple[SubtaskState | None, dict[str, Any]]:
         if not expected:
