@@ -24,9 +24,9 @@ pytestmark = [pytest.mark.spark, pytest.mark.fault]
 class Demo:
     """A running demo and what it prints."""
 
-    def __init__(self, state_dir: Path) -> None:
+    def __init__(self, state_dir: Path, *options: str) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "holdfast.demo", "--rate", "4000", "--state-dir", str(state_dir)],
+            [sys.executable, "-m", "holdfast.demo", "--rate", "4000", "--state-dir", str(state_dir), *options],
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
@@ -53,8 +53,8 @@ class Demo:
 def start(tmp_path: Path) -> Iterator[Any]:
     started: list[Demo] = []
 
-    def run() -> Demo:
-        started.append(Demo(tmp_path))
+    def run(*options: str) -> Demo:
+        started.append(Demo(tmp_path, *options))
         return started[-1]
 
     yield run
@@ -103,3 +103,18 @@ def the_demo_resumes_after_kill_9_and_reports_every_planted_fraud_once(start: An
     single = {p["payment_id"] for p in planted if p["fraud_kind"] != "velocity"}
     assert single - by_payment.keys() == set()
     assert {alert["payment"] for alert in alerts if not alert["planted"]} & single == set()
+
+
+@pytest.mark.kafka
+def the_demo_runs_from_kafka_to_kafka_and_resumes(start: Any, tmp_path: Path) -> None:
+    """On a broker that it starts; its view reads the output topics as anyone would, and its metrics are the REST API's."""
+    first = start("--kafka", "--rate", "1000")
+    first.wait_for(r"^Kafka is on \S+: demo-payments -> demo-alerts, demo-totals")
+    first.wait_for(r"^ALERT ")
+    checkpoint = int(first.wait_for(r"checkpoint (\d+) in .*recall 100\.0%")[1])
+    assert first.stop(signal.SIGINT) == 0
+    assert re.search(r"precision (100|9\d)\.\d%, recall (100|9\d)\.\d%", first.lines[-1]), first.lines[-1]
+    second = start("--kafka", "--rate", "1000")
+    assert int(second.wait_for(r"checkpoint (\d+) in")[1]) > checkpoint
+    second.wait_for(r"^ALERT ")
+    assert second.stop(signal.SIGINT) == 0

@@ -84,7 +84,7 @@ def an_error_of_the_program_is_told_in_python_with_its_own_traceback_first(tmp_p
         env.execute("ratios")
         """,
     )
-    out, err = running.communicate(timeout=120)
+    _, err = running.communicate(timeout=120)
     assert running.returncode == 1
     assert [word for word in NOISE if word in err] == []
     lines = err.splitlines()
@@ -115,7 +115,7 @@ def a_function_that_ends_its_process_is_told_without_a_page_of_java(tmp_path: Pa
         env.execute("exit")
         """,
     )
-    out, err = running.communicate(timeout=120)
+    _, err = running.communicate(timeout=120)
     assert running.returncode == 1
     assert [word for word in NOISE if word in err] == []
     assert "the process of task slot 0 on host" in err
@@ -130,7 +130,8 @@ def the_epoch_is_completed_on_control_c_and_the_next_start_goes_on(tmp_path: Pat
         from holdfast.datastream.connectors.datagen import PaymentsSource
 
         env.get_checkpoint_config().set_checkpoint_storage_dir("file://{tmp_path}/checkpoints")
-        payments = env.from_source(PaymentsSource(seed=1, rate_per_second=200), WatermarkStrategy.no_watermarks(), "payments")
+        source = PaymentsSource(seed=1, rate_per_second=200)
+        payments = env.from_source(source, WatermarkStrategy.no_watermarks(), "payments")
         lines = payments.map(lambda payment: payment["payment_id"])
         lines.sink_to(FileSink.for_row_format("{tmp_path}/out", Encoder.simple_string_encoder()).build())
         env.execute("interrupted")

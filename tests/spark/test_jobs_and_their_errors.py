@@ -1,0 +1,342 @@
+"""Jobs on one shared Spark: what their clients and Spark's UI show, and what bad input and bad programs get."""
+
+from __future__ import annotations
+
+import json
+import sys
+import traceback
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import pytest
+from pyspark import SparkContext
+
+from holdfast.common import (
+    Configuration,
+    Encoder,
+    JobStatus,
+    SimpleStringSchema,
+    Types,
+    WatermarkStrategy,
+)
+from holdfast.datastream import KeyedProcessFunction, ProcessFunction, StreamExecutionEnvironment, ValueStateDescriptor
+from holdfast.datastream.connectors.file_system import FileSink, FileSource, StreamFormat
+from holdfast.datastream.connectors.kafka import KafkaSource
+from holdfast.datastream.connectors.number_seq import NumberSequenceSource
+from holdfast.errors import ConfigurationError, HoldfastError, IncompatibleState, UserCodeError
+from kafka_fixtures import produce
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(autouse=True)
+def functions_of_this_module_travel_by_value():
+    """The workers' path does not hold the tests."""
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    yield
+    cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
+
+
+def environment(directory: Path | None = None, **settings: str) -> StreamExecutionEnvironment:
+    config = Configuration()
+    for key, value in {"rest.port": "0", "restart-strategy.type": "none", **settings}.items():
+        config.set_string(key.replace("_", "."), value)
+    env = StreamExecutionEnvironment.get_execution_environment(config).set_parallelism(1)
+    if directory is not None:
+        env.get_checkpoint_config().set_checkpoint_storage_dir((directory / "checkpoints").as_uri())
+    return env
+
+
+def written(directory: Path) -> list[str]:
+    parts = [path for path in directory.rglob("part-*") if not path.name.startswith(".")]
+    return [line for path in sorted(parts) for line in path.read_text().splitlines()]
+
+
+def file_sink(directory: Path) -> FileSink:
+    return FileSink.for_row_format(str(directory), Encoder.simple_string_encoder()).build()
+
+
+def told(error: HoldfastError) -> str:
+    """What the user sees of an error that nobody catches; it is short, and nothing of it is Java."""
+    text = "".join(traceback.format_exception(error))
+    assert "\tat " not in text
+    assert "py4j" not in text.lower()
+    assert "During handling" not in text
+    assert "direct cause" not in text
+    return str(error)
+
+
+# bad input
+
+
+class Judge(KeyedProcessFunction):
+    """Counts a key's records; fails on what it does not like until it is mended."""
+
+    def __init__(self, mended: bool) -> None:
+        self.mended = mended
+
+    def open(self, runtime_context: Any) -> None:
+        self.count = runtime_context.get_state(ValueStateDescriptor("count", Types.LONG()))
+
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        if value["n"] < 0 and not self.mended:
+            raise ValueError("a negative payment")
+        count = (self.count.value() or 0) + 1
+        self.count.update(count)
+        yield f"{value['key']} {count}"
+
+
+def parse(mended: bool) -> Callable[[str], list[Any]]:
+    def function(line: str) -> list[Any]:
+        try:
+            return [json.loads(line)]
+        except ValueError:
+            if mended:
+                return [{"key": "broken", "n": 0}]
+            raise
+
+    return function
+
+
+LINES = [json.dumps({"key": "ab"[n % 2], "n": n}) for n in range(60)]
+EXPECTED = sorted([f"a {n}" for n in range(1, 31)] + [f"b {n}" for n in range(1, 31)])
+
+
+def with_line(line: str) -> list[str]:
+    return [*LINES[:40], line, *LINES[40:]]
+
+
+NEGATIVE = json.dumps({"key": "a", "n": -1})
+
+
+def run(env: StreamExecutionEnvironment, source: Any, mended: bool, out: Path) -> None:
+    lines = env.from_source(source, WatermarkStrategy.no_watermarks(), "lines").uid("lines")
+    parsed = lines.flat_map(parse(mended)).name("parse").uid("parse")
+    judged = parsed.key_by(lambda value: value["key"]).process(Judge(mended)).name("judge").uid("judge")
+    judged.sink_to(file_sink(out)).uid("out")
+    env.execute("bad-input")
+
+
+BAD = pytest.mark.parametrize(
+    ("bad", "operator", "key", "extra"),
+    [("{broken", "parse", "", "broken 1"), (NEGATIVE, "judge", "'a'", "a 31")],
+    ids=["does not parse", "a function raises"],
+)
+
+
+def check(error: UserCodeError, operator: str, key: str, record: str) -> None:
+    text = told(error)
+    assert text.startswith("Traceback (most recent call last):\n")
+    assert __file__ in text.splitlines()[1], "the user's own frames come first"
+    assert f"in operator {operator!r} (uid {operator!r})" in text
+    assert text.splitlines()[-1] == f"  record: {record}"
+    assert (error.operator, error.uid, error.key, error.record) == (operator, operator, key, record)
+
+
+@BAD
+def a_bad_line_of_a_file_is_named_and_the_mended_program_goes_on_from_it(
+    tmp_path: Path, bad: str, operator: str, key: str, extra: str
+) -> None:
+    path = tmp_path / "in.jsonl"
+    path.write_text("\n".join(with_line(bad)) + "\n")
+    source = FileSource.for_record_stream_format(StreamFormat.text_line_format(), str(path)).build()
+    settings = {"holdfast.epoch.max-records": "10"}
+    with pytest.raises(UserCodeError) as failure:
+        run(environment(tmp_path, **settings), source, False, tmp_path / "out")
+    check(failure.value, operator, key, f"{path}, line 41")
+    before = written(tmp_path / "out")
+    assert before, "what came before is there"
+    assert set(before) <= set(EXPECTED)
+    run(environment(tmp_path, **settings), source, True, tmp_path / "out")
+    assert sorted(written(tmp_path / "out")) == sorted([*EXPECTED, extra])
+
+
+@pytest.mark.kafka
+@BAD
+def a_bad_record_of_a_topic_is_named_and_the_mended_program_goes_on_from_it(
+    tmp_path: Path, kafka: Any, new_topic: Callable[..., str], bad: str, operator: str, key: str, extra: str
+) -> None:
+    topic = new_topic()
+    produce(kafka.bootstrap_servers, topic, [line.encode() for line in with_line(bad)])
+    builder = KafkaSource.builder().set_bootstrap_servers(kafka.bootstrap_servers).set_topics(topic).set_group_id("bad")
+    builder = builder.set_value_only_deserializer(SimpleStringSchema())
+    from holdfast.datastream.connectors.kafka import KafkaOffsetsInitializer
+
+    source = builder.set_starting_offsets("earliest").set_bounded(KafkaOffsetsInitializer.latest()).build()
+    settings = {"holdfast.epoch.max-records": "10"}
+    with pytest.raises(UserCodeError) as failure:
+        run(environment(tmp_path, **settings), source, False, tmp_path / "out")
+    check(failure.value, operator, key, f"topic {topic}, partition 0, offset 40")
+    run(environment(tmp_path, **settings), source, True, tmp_path / "out")
+    assert sorted(written(tmp_path / "out")) == sorted([*EXPECTED, extra])
+
+
+# bad programs and surroundings
+
+
+@pytest.mark.kafka
+def a_topic_that_does_not_exist_is_told(kafka: Any) -> None:
+    env = environment()
+    builder = KafkaSource.builder().set_bootstrap_servers(kafka.bootstrap_servers).set_topics("no-such-topic")
+    source = builder.set_value_only_deserializer(SimpleStringSchema()).set_starting_offsets("earliest").build()
+    env.from_source(source, WatermarkStrategy.no_watermarks(), "missing").print()
+    with pytest.raises(ConfigurationError) as failure:
+        env.execute()
+    assert "no-such-topic" in told(failure.value)
+    assert "Create it, or correct the name" in told(failure.value)
+
+
+def a_broker_that_is_down_is_told() -> None:
+    env = environment()
+    builder = KafkaSource.builder().set_bootstrap_servers("127.0.0.1:1").set_topics("payments")
+    source = builder.set_value_only_deserializer(SimpleStringSchema()).set_starting_offsets("earliest").build()
+    env.from_source(source, WatermarkStrategy.no_watermarks(), "down").print()
+    with pytest.raises(ConfigurationError, match="Check that the broker runs") as failure:
+        env.execute()
+    assert "127.0.0.1:1" in told(failure.value)
+
+
+@pytest.mark.parametrize("where", ["/proc/checkpoints", "a file"])
+def a_checkpoint_directory_that_cannot_be_written_is_told_with_the_setting(tmp_path: Path, where: str) -> None:
+    path = tmp_path / "file"
+    path.write_text("")
+    env = environment()
+    env.get_checkpoint_config().set_checkpoint_storage_dir(path.as_uri() if where == "a file" else f"file://{where}")
+    env.from_collection([1]).print()
+    with pytest.raises(ConfigurationError, match=r"execution\.checkpointing\.dir.*choose another") as failure:
+        env.execute()
+    assert "\n" not in told(failure.value)
+
+
+class Timer(ProcessFunction):
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        ctx.timer_service().register_event_time_timer(5)
+
+
+def a_timer_on_a_stream_without_keys_is_told() -> None:
+    env = environment()
+    env.from_collection([1]).process(Timer()).name("timers").print()
+    with pytest.raises(
+        UserCodeError, match=r"timers are only supported on a keyed stream; put key_by\(\) before"
+    ) as failure:
+        env.execute()
+    assert "'timers'" in told(failure.value)
+
+
+class Keep(KeyedProcessFunction):
+    def __init__(self, type_info: Any, stops: bool = False) -> None:
+        self.type_info = type_info
+        self.stops = stops
+
+    def open(self, runtime_context: Any) -> None:
+        self.kept = runtime_context.get_state(ValueStateDescriptor("kept", self.type_info))
+
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        if self.stops and value == 3:
+            raise ValueError("that is enough")
+        self.kept.update(value)
+        yield str(value)
+
+
+class Other(Keep):
+    """The same by another name: another operator, for a program without uids."""
+
+
+def keep(directory: Path, function: Keep, uid: str | None = "keep", **settings: str) -> None:
+    env = environment(directory, **{"holdfast.epoch.max-records": "1", **settings})
+    source = env.from_source(NumberSequenceSource(1, 3), WatermarkStrategy.no_watermarks(), "numbers").uid("numbers")
+    kept = source.key_by(lambda n: n % 2).process(function)
+    if uid is not None:
+        kept = kept.uid(uid)
+    kept.sink_to(file_sink(directory / "out")).uid("out")
+    env.execute("keep")
+
+
+def a_program_that_does_not_fit_its_checkpoint_is_told_why_and_touches_nothing(tmp_path: Path) -> None:
+    with_uid, without = tmp_path / "with", tmp_path / "without"
+    for directory, uid in ((with_uid, "keep"), (without, None)):
+        with pytest.raises(UserCodeError, match="that is enough"):
+            keep(directory, Keep(Types.LONG(), stops=True), uid)
+    for directory, function, uid, settings, remedy in (
+        (with_uid, Keep(Types.STRING()), "keep", {}, r"state 'kept' .*stored as a value state of LONG.*another name"),
+        (with_uid, Keep(Types.LONG()), "keep", {"pipeline.max-parallelism": "64"}, "max parallelism 128"),
+        (without, Other(Types.LONG()), None, {}, "uid"),
+    ):
+        with pytest.raises(IncompatibleState, match=remedy) as failure:
+            keep(directory, function, uid, **settings)
+        assert "\n" not in told(failure.value)
+        assert sorted(written(directory / "out")) == ["1", "2"]
+    keep(with_uid, Keep(Types.LONG()))
+    assert sorted(written(with_uid / "out")) == ["1", "2", "3"]
+
+
+# what the client sees, and Spark's UI
+
+
+def an_asynchronous_job_has_an_id_a_status_and_a_result() -> None:
+    env = environment()
+    env.from_collection([1]).print()
+    client = env.execute_async("short")
+    result = client.get_job_execution_result().result(120)
+    assert str(result.get_job_id()) == str(client.get_job_id())
+    assert client.get_job_status().result() is JobStatus.FINISHED
+    assert result.get_net_runtime() > 0
+
+
+def a_failed_job_has_its_error_as_result() -> None:
+    env = environment()
+    env.from_collection([0]).map(lambda n: 1 // n).print()
+    client = env.execute_async("failing")
+    assert isinstance(client.get_job_execution_result().exception(120), UserCodeError)
+    assert client.get_job_status().result() is JobStatus.FAILED
+
+
+def a_cancelled_job_has_stopped_when_cancel_is_done_and_goes_on_with_the_next_start(tmp_path: Path) -> None:
+    env = environment(tmp_path, **{"holdfast.epoch.max-records": "5"})
+    numbers = env.from_source(NumberSequenceSource(1, 100), WatermarkStrategy.no_watermarks(), "numbers").uid("numbers")
+    numbers.map(str).uid("text").sink_to(file_sink(tmp_path / "out")).uid("out")
+    client = env.execute_async("cancelled")
+    client.cancel().result(120)
+    assert client.get_job_status().result() is JobStatus.CANCELED
+    env.from_source(NumberSequenceSource(1, 100), WatermarkStrategy.no_watermarks(), "numbers").uid("numbers").map(str).uid(
+        "text"
+    ).sink_to(file_sink(tmp_path / "out")).uid("out")
+    env.execute("cancelled")
+    assert sorted(map(int, written(tmp_path / "out"))) == list(range(1, 101))
+
+
+def test_sparks_ui_shows_jobs_by_job_epoch_and_operators() -> None:
+    env = environment()
+    env.from_collection([1, 2]).map(str).name("to-text").key_by(lambda text: text).reduce(max).name("latest").print()
+    client = env.execute_async("shown")
+    client.get_job_execution_result().result(120)
+    context = SparkContext._active_spark_context
+    assert context is not None
+    numbers = context.statusTracker().getJobIdsForGroup(f"holdfast-{client.get_job_id()}")
+    assert len(numbers) >= 2
+    url = f"{context.uiWebUrl.replace(context.getConf().get('spark.driver.host'), '127.0.0.1')}"
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with opener.open(f"{url}/api/v1/applications/{context.applicationId}/jobs", timeout=60) as answer:
+        jobs = {job["jobId"]: job for job in json.load(answer)}
+    names = [jobs[n]["description"] for n in sorted(numbers)]
+    assert any(
+        name.startswith("shown: epoch ") and "Source: Collection Source -> to-text => latest -> Sink: Print" in name
+        for name in names
+    ), names
+    assert names[-1] == "shown: end of the job"
+
+
+def a_given_session_is_used_and_left_running() -> None:
+    from pyspark.sql import SparkSession
+
+    environment().from_collection([1]).execute_and_collect(limit=1)  # Spark is running
+    session = SparkSession.builder.getOrCreate()
+    env = StreamExecutionEnvironment.get_execution_environment(Configuration().set_string("rest.port", "0"), spark=session)
+    client_of: list[str] = []
+    with env.from_collection([1, 2]).map(lambda n: n + 1).execute_and_collect("in a session") as results:
+        client_of += map(str, results)
+    assert sorted(client_of) == ["2", "3"]
+    assert session.range(3).count() == 3
