@@ -83,7 +83,7 @@ class Driver:
 
     def lines(self) -> list[str]:
         """What the driver has printed when it has ended."""
-        said, _ = self._process.communicate(timeout=150)
+        said, _ = self._process.communicate(timeout=200)
         assert self._process.returncode == 0, self.log
         return said.decode().splitlines()
 
