@@ -171,19 +171,21 @@ def _rows(figures: Figures) -> list[tuple[str, str]]:
         value = figures.metrics.get(name)
         return "-" if value is None else shape.format(value * factor)
 
-    state = number("stateSizeBytes", "{:,.1f} MB", 1e-6), number("lastCheckpointSize", "{:,.2f} MB", 1e-6)
+    completed = "lastCompletedCheckpointId" in figures.metrics
+    checkpoint = f"{number('lastCompletedCheckpointId')} in {number('checkpointDuration', '{:,.0f} ms')}"
+    state = f"{number('stateSizeBytes', '{:,.1f} MB', 1e-6)} (+{number('lastCheckpointSize', '{:,.2f} MB', 1e-6)})"
     watermark = figures.metrics.get("currentInputWatermark", -1)
     return [
         ("job", figures.status.lower()),
         ("events/s", number("numRecordsInPerSecond")),
         ("events", number("numRecordsIn")),
         ("epoch", number("epochDuration", "{:,.0f} ms")),
-        ("checkpoint", f"{number('lastCompletedCheckpointId')} in {number('checkpointDuration', '{:,.0f} ms')}"),
-        ("state", f"{state[0]} (+{state[1]})"),
+        ("checkpoint", checkpoint if completed else "-"),
+        ("state", state if completed else "-"),
         ("watermark", _time(int(watermark)) if watermark > 0 else "-"),
         ("alerts", f"{figures.alerts:,}"),
         ("precision", _percent(figures.precision)),
-        ("recall", f"{_percent(figures.recall)} of {figures.planted:,} planted"),
+        ("recall", f"{_percent(figures.recall)} of {figures.planted:,} planted" if figures.planted else "-"),
         ("totals", f"{figures.total_lines:,}"),
     ]
 

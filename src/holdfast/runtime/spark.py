@@ -104,8 +104,8 @@ def _interrupts_later() -> Iterator[None]:
     try:
         yield
     finally:
-        if signal.getsignal(signal.SIGINT) is later:  # a new SparkContext has a handler of its own, which stays
-            signal.signal(signal.SIGINT, before)
+        # Not PySpark's handler, which would cancel the epoch: it is completed before the job ends.
+        signal.signal(signal.SIGINT, before)
         if came:
             signal.raise_signal(signal.SIGINT)
 
