@@ -24,6 +24,10 @@ PATIENCE = 120.0
 MINUTE = 60_000
 START = 1_700_000_040_000
 """A full minute."""
+KEPT = {"retention_ms": "-1"}
+"""For topics of results: their records have event time, which is long ago, and Kafka would delete them after minutes."""
+EPOCH = 400
+"""The most payments of an epoch."""
 QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
 
 
@@ -46,8 +50,8 @@ class Feed:
         self.sent: list[tuple[str, int]] = []
         """Merchant and event time, in the order in which they were written."""
 
-    def go_on(self) -> None:
-        due = (time.monotonic() - self._began) * self._rate
+    def go_on(self, most: int) -> None:
+        due = min((time.monotonic() - self._began) * self._rate, most)
         while len(self.sent) < due:
             self._write(*next(self._payments))
         self._producer.poll(0)
@@ -120,7 +124,7 @@ class Program:
         self._configuration = {
             "parallelism.default": "2",
             "holdfast.epoch.target-duration": "100 ms",
-            "holdfast.epoch.max-records": "400",
+            "holdfast.epoch.max-records": str(EPOCH),
             "holdfast.batch.records": "32",
             "holdfast.frame.records": "32",
             "restart-strategy.exponential-delay.initial-backoff": "100 ms",
@@ -191,7 +195,8 @@ class Program:
 
     def _go_on(self) -> None:
         if self._feed is not None:
-            self._feed.go_on()
+            # No more than some epochs ahead of the job, so that a slow machine does not drown in the backlog.
+            self._feed.go_on(EPOCH * (self.position() + 5))
 
     def __enter__(self) -> Program:
         return self

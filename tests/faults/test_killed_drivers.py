@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from driver_with_faults import AT
 from seed_programs import (
+    KEPT,
     Feed,
     Program,
     Reader,
@@ -29,7 +30,7 @@ def test_payments_per_minute_are_counted_once_over_ten_kills_at_random_moments(
     kafka: Any, new_topic: Callable[..., str]
 ) -> None:
     draw = random.Random(seed := new_seed())
-    payments, counts = new_topic(3), new_topic(2)
+    payments, counts = new_topic(3), new_topic(2, **KEPT)
     feed = Feed(kafka.bootstrap_servers, payments, scattered_payments(seed, 3))
     reader = Reader(kafka.bootstrap_servers, counts)
     environment = {"KAFKA": kafka.bootstrap_servers, "PAYMENTS_TOPIC": payments, "COUNTS_TOPIC": counts}
@@ -58,7 +59,7 @@ def test_alerts_are_written_once_when_the_driver_is_killed_at_every_step_of_comm
     kafka: Any, new_topic: Callable[..., str]
 ) -> None:
     draw = random.Random(seed := new_seed())
-    payments, alerts = new_topic(1), new_topic(2)
+    payments, alerts = new_topic(1), new_topic(2, **KEPT)
     feed = Feed(kafka.bootstrap_servers, payments, bursts_of_payments(seed))
     reader = Reader(kafka.bootstrap_servers, alerts)
     environment = {"KAFKA": kafka.bootstrap_servers, "PAYMENTS_TOPIC": payments, "ALERTS_TOPIC": alerts}

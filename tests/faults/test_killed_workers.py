@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from seed_programs import Feed, Program, Reader, bursts_of_payments, judge, new_seed, rate_limit_trips
+from seed_programs import KEPT, Feed, Program, Reader, bursts_of_payments, judge, new_seed, rate_limit_trips
 
 pytestmark = [pytest.mark.fault, pytest.mark.kafka, pytest.mark.spark]
 
@@ -18,7 +18,7 @@ def test_alerts_are_written_once_when_workers_and_slots_are_killed_or_paused(
     kafka: Any, new_topic: Callable[..., str]
 ) -> None:
     draw = random.Random(seed := new_seed())
-    payments, alerts = new_topic(1), new_topic(2)
+    payments, alerts = new_topic(1), new_topic(2, **KEPT)
     feed = Feed(kafka.bootstrap_servers, payments, bursts_of_payments(seed))
     reader = Reader(kafka.bootstrap_servers, alerts)
     environment = {"KAFKA": kafka.bootstrap_servers, "PAYMENTS_TOPIC": payments, "ALERTS_TOPIC": alerts}

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from driver_with_faults import AT, FENCED
-from seed_programs import Feed, Program, Reader, judge, minute_counts, new_seed, scattered_payments
+from seed_programs import KEPT, Feed, Program, Reader, judge, minute_counts, new_seed, scattered_payments
 
 pytestmark = [pytest.mark.fault, pytest.mark.kafka, pytest.mark.spark]
 
@@ -17,7 +17,7 @@ def test_the_earlier_of_two_drivers_stops_fenced_and_also_one_that_sleeps_betwee
     kafka: Any, new_topic: Callable[..., str]
 ) -> None:
     seed = new_seed()
-    payments, counts = new_topic(2), new_topic(2)
+    payments, counts = new_topic(2), new_topic(2, **KEPT)
     feed = Feed(kafka.bootstrap_servers, payments, scattered_payments(seed, 2))
     reader = Reader(kafka.bootstrap_servers, counts)
     environment = {"KAFKA": kafka.bootstrap_servers, "PAYMENTS_TOPIC": payments, "COUNTS_TOPIC": counts}
