@@ -15,6 +15,7 @@ __all__ = [
     "IncompatibleState",
     "InputLost",
     "JobFailed",
+    "SparkGone",
     "StorageError",
     "UserCodeError",
 ]
@@ -54,6 +55,10 @@ class Fenced(HoldfastError):
 
 class IncompatibleState(HoldfastError):
     """The program does not fit the checkpoint it would resume from; raised before any input is read."""
+
+
+class SparkGone(HoldfastError):
+    """Spark's JVM has died or was stopped under the job. The driver must be started again; it resumes by itself."""
 
 
 class InputLost(HoldfastError):

@@ -9,9 +9,11 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from py4j.protocol import Py4JNetworkError
 
-from holdfast.errors import ConfigurationError
-from holdfast.runtime.shipping import configuration_error, install_files, pack_files, portable
+from holdfast.errors import ConfigurationError, SparkGone
+from holdfast.runtime.restart import GiveUp, RestartState, decide, restart_strategy
+from holdfast.runtime.shipping import configuration_error, install_files, pack_files, portable, spark_failure
 
 IMPORTING = """
 import pickle, sys
@@ -97,3 +99,18 @@ def test_installing_nothing_changes_nothing(tmp_path):
     before = list(sys.path)
     install_files([], str(tmp_path))
     assert sys.path == before
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ConnectionRefusedError(111, "Connection refused"),
+        Py4JNetworkError("Answer from Java side is empty"),
+        RuntimeError("java.lang.IllegalStateException: Cannot call methods on a stopped SparkContext."),
+    ],
+)
+def test_a_spark_that_has_gone_is_told_as_such_and_no_restart_is_tried(error: Exception) -> None:
+    failure = spark_failure(error, local=True)
+    assert isinstance(failure, SparkGone)
+    assert "Start the program again" in str(failure)
+    assert isinstance(decide(restart_strategy({}), RestartState(), 0, failure)[0], GiveUp)

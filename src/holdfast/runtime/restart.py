@@ -13,7 +13,7 @@ from typing import Protocol, TypeVar
 
 from holdfast.common.config_options import ConfigOption, RestartOptions
 from holdfast.common.configuration import Configuration
-from holdfast.errors import ConfigurationError, Fenced, IncompatibleState, InputLost
+from holdfast.errors import ConfigurationError, Fenced, IncompatibleState, InputLost, SparkGone
 
 __all__ = [
     "Decision",
@@ -32,8 +32,8 @@ __all__ = [
 N = TypeVar("N", int, float)
 _ENDLESS = 2**31 - 1
 """Flink's Integer.MAX_VALUE: the number of attempts that means no limit."""
-_HOPELESS = (ConfigurationError, Fenced, IncompatibleState, InputLost)
-"""Failures that a restart must not survive (another driver has the job), or that only a person can mend."""
+_HOPELESS = (ConfigurationError, Fenced, IncompatibleState, InputLost, SparkGone)
+"""Failures that no restart in this driver mends, or must survive (another driver has the job)."""
 
 
 @dataclass(frozen=True)

@@ -25,9 +25,10 @@ from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 import xxhash
+from py4j.protocol import Py4JNetworkError
 
 import holdfast
-from holdfast.errors import ConfigurationError
+from holdfast.errors import ConfigurationError, SparkGone
 
 if TYPE_CHECKING:  # task slots use this module without Spark
     from pyspark import SparkContext
@@ -178,12 +179,19 @@ class SparkJobFailed(RuntimeError):
 
 
 def spark_failure(error: BaseException, local: bool) -> Exception:
-    """Why a Spark job failed, without the stacks of Java; a ConfigurationError if something is wrong with the executors.
+    """Why a Spark job failed, without the stacks of Java.
+
+    A ConfigurationError if something is wrong with the executors, SparkGone if there is no Spark any more.
 
     Args:
         error: What Spark raised.
         local: Whether the tasks run on the driver's machine.
     """
+    if isinstance(error, (Py4JNetworkError, ConnectionError)) or "stopped SparkContext" in str(error):
+        return SparkGone(
+            "Spark has gone: its JVM has died (out of memory? killed?), or its SparkContext was stopped. Start the program "
+            "again: the job resumes from its latest checkpoint"
+        )
     return configuration_error(error, local) or SparkJobFailed(_last_words(str(error)))
 
 

@@ -21,6 +21,7 @@ import cloudpickle
 from pyspark import Broadcast, SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 
+from holdfast.errors import SparkGone
 from holdfast.runtime.frames import HEADER_SIZE, REPORT, pack_frame, unpack_header
 from holdfast.runtime.order import EpochOrder, JobSetup, TaskReport
 from holdfast.runtime.placement import Placement
@@ -171,20 +172,28 @@ class SparkExecutor:
         # The program's own modules are found where the driver finds them, if the task is on the same machine.
         python_path = sys.path if is_local(context.master) else []
         stored = pickle.dumps((python_path, pack_files(setup.plan.config), cloudpickle.dumps(setup)), 5)
-        self._setup = self._context.broadcast(stored)
         self._name = setup.job.job_name
         self._widths = [sum(v.parallelism for v in setup.plan.at(level)) for level in range(setup.plan.levels)]
         self._group = f"holdfast-{setup.job.job_id}"
         with self._clear_errors():
+            self._setup = self._context.broadcast(stored)
             ship_package(context)
             self._placement = Placement(context, self._widths, self._name)
 
     def run(self, order: EpochOrder) -> list[TaskReport]:
         """Run an epoch; returns the reports of all its tasks that got through."""
+        with self._clear_errors():
+            collected = self._collect(order)
+        reports = []
+        for _, frame in collected:
+            if unpack_header(frame).kind == REPORT:
+                reports.append(pickle.loads(memoryview(frame)[HEADER_SIZE:]))
+        return reports
+
+    def _collect(self, order: EpochOrder) -> list[tuple[int, bytes]]:
         self._context.setJobGroup(self._group, self._describe(order), interruptOnCancel=True)
         self._context.setLocalProperty("callSite.short", f"{self._name}: epoch {order.epoch}")
-        with self._clear_errors():
-            self._placement.follow_executors()
+        self._placement.follow_executors()
         frames = None
         for level, width in enumerate(self._widths):
             calls = [
@@ -197,13 +206,8 @@ class SparkExecutor:
             task = portable(_LevelTask(self, level, calls), self._setup)
             frames = source.mapPartitionsWithIndex(task).setName(names[:200])
         assert frames is not None
-        with self._clear_errors():
-            collected = frames.collect()
-        reports = []
-        for _, frame in collected:
-            if unpack_header(frame).kind == REPORT:
-                reports.append(pickle.loads(memoryview(frame)[HEADER_SIZE:]))
-        return reports
+        collected: list[tuple[int, bytes]] = frames.collect()
+        return collected
 
     @staticmethod
     def _part_of(order: EpochOrder, task: tuple[int, int]) -> EpochOrder:
@@ -236,11 +240,11 @@ class SparkExecutor:
             self._context.setJobGroup(self._group, f"{self._name}: end of the job")
             self._placement.anchor(max(self._widths)).mapPartitionsWithIndex(portable(retire)).collect()
         except Exception as error:
-            log.warning(
-                "the task slots could not be told that the job is over, and end by themselves: %s",
-                spark_failure(error, is_local(self._context.master)),
-            )
+            failure = spark_failure(error, is_local(self._context.master))
+            log.warning("the task slots could not be told that the job is over, and end by themselves: %s", failure)
             log.debug("closing the slots failed", exc_info=True)
+            if isinstance(failure, SparkGone):
+                return
         self._placement.close()
         self._setup.destroy()
 

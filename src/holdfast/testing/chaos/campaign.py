@@ -232,6 +232,7 @@ class Campaign:
         self._say(f"{injection.at:6.1f} s  {name}")
         injection.what = fault()
         injection.recovered = self.recovered()
+        self.expected_stop = ""
         self._say(f"          {injection.what}; new output after {injection.recovered:.1f} s")
 
     def _start(self) -> None:

@@ -247,7 +247,8 @@ def _pause_broker(campaign: Campaign) -> str:
 
 
 def _kill_broker_and_driver(campaign: Campaign) -> str:
-    """The driver that recovers finds no broker for a while."""
+    """The driver that recovers finds no broker for a while: it may say so and end."""
+    campaign.expected_stop = "no answer from Kafka"
     broker = campaign.random.choice(campaign.brokers)
     broker.kill()
     _kill_driver(campaign)
