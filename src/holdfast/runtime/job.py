@@ -84,7 +84,7 @@ def _storage_uri(config: Mapping[str, str]) -> str | None:
 
 
 def _pace(config: Mapping[str, str]) -> Pace:
-    target = parse_duration(config.get("holdfast.epoch.target-duration", "1 s"))
+    target = parse_duration(config.get("holdfast.epoch.target-duration", "2 s"))
     interval = config.get("execution.checkpointing.interval")
     if interval:
         target = min(target, parse_duration(interval))

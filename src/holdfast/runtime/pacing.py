@@ -6,38 +6,46 @@ from dataclasses import dataclass, replace
 
 __all__ = ["Pace"]
 
+_FIRST = 50_000
 _SMALLEST = 5_000
+_COLD_SECONDS = 2.0
+"""About what the first epoch takes longer than others: processes start, nothing is compiled yet."""
 
 
 @dataclass(frozen=True)
 class Pace:
     """The measured speed of a job, and what follows for its epochs.
 
-    An epoch costs a fixed time (scheduling, the barrier) and a time per record. Both are estimated from epochs of
-    different sizes; the budget of the next is what fits the target.
+    An epoch costs a fixed time (scheduling, the barrier) and a time per record. The fixed time is learnt from nearly
+    empty epochs, the time per record from the others; the budget of the next is what fits the target.
     """
 
     target_seconds: float
     most_records: int
     fixed_seconds: float = 0.15
-    seconds_per_record: float = 1e-5
-    measured: bool = False
+    seconds_per_record: float = 0.0
+    """0 before the first epoch with records."""
 
     def budget(self) -> int:
         """How many records the next epoch may have."""
-        if not self.measured:
-            return min(50_000, self.most_records)
+        if not self.seconds_per_record:
+            return min(_FIRST, self.most_records)
         spare = max(self.target_seconds - self.fixed_seconds, self.target_seconds / 2)
         return int(min(max(spare / self.seconds_per_record, _SMALLEST), self.most_records))
 
-    def after(self, records: int, seconds: float, weight: float = 0.4) -> Pace:
+    def after(self, records: int, seconds: float) -> Pace:
         """The pace after an epoch of so many records took so long."""
         if records < 1_000:
-            fixed = self.fixed_seconds + weight * (seconds - self.fixed_seconds)
+            fixed = self.fixed_seconds + 0.4 * (seconds - self.fixed_seconds)
             return replace(self, fixed_seconds=min(fixed, self.target_seconds))
-        per_record = max(seconds - self.fixed_seconds, seconds / 4) / records
-        if not self.measured:
-            return replace(self, seconds_per_record=per_record, measured=True)
-        # Never more than double at once: one lucky epoch must not make a huge one.
-        per_record = max(per_record, self.seconds_per_record / 2)
-        return replace(self, seconds_per_record=self.seconds_per_record + weight * (per_record - self.seconds_per_record))
+        known = self.seconds_per_record
+        if not known:
+            measured = max(seconds - _COLD_SECONDS, seconds / 10) / records
+            return replace(self, seconds_per_record=measured)
+        measured = max(seconds - self.fixed_seconds, seconds / 4) / records
+        if measured < known:
+            # One lucky epoch must not make a huge one.
+            return replace(self, seconds_per_record=max(measured, known / 4))
+        # A short epoch says little about the speed of a long one.
+        weight = 0.5 * min(1.0, seconds / self.target_seconds)
+        return replace(self, seconds_per_record=known + weight * (measured - known))

@@ -61,7 +61,10 @@ def spark_context(name: str, config: dict[str, str]) -> SparkContext:
     if is_local(master):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         settings["spark.locality.wait"] = "0s"
-        settings["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile=file:{_LOG_SETTINGS}"
+        # Java only passes frames on. Its optimising compiler would take a core for the first half minute to save little.
+        settings["spark.driver.extraJavaOptions"] = (
+            f"-XX:TieredStopAtLevel=1 -Dlog4j2.configurationFile=file:{_LOG_SETTINGS}"
+        )
     settings.update(given)
     conf = SparkConf().setAll(list(settings.items())).setAppName(name).setMaster(master)
     with _interrupts_later():
