@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import re
 import subprocess
 import sys
 from decimal import Decimal
@@ -156,7 +157,7 @@ def a_value_becomes_what_its_declared_type_makes_of_it(declared: Any, given_valu
         (ValueStateDescriptor("total"), (x for x in ()), "cannot be pickled"),
         (ListStateDescriptor("total"), [(x for x in ())], "cannot be pickled"),
     ],
-    ids=repr,
+    ids=lambda value: re.sub(" at 0x[0-9a-f]+", "", repr(value)),
 )
 def a_value_that_does_not_fit_is_named_with_its_state_key_and_operator(descriptor: Any, slot: Any, says: str):
     good = ValueStateDescriptor("good", Types.LONG())

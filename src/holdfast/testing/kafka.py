@@ -164,7 +164,8 @@ class KafkaBroker:
         self.directory.mkdir(parents=True, exist_ok=True)
         config = self._write_config()
         jvm = [
-            str(java.executable), f"-Xmx{self.heap}", "-Xms128m", "-XX:TieredStopAtLevel=1", "-XX:+ExitOnOutOfMemoryError", "-Djava.awt.headless=true",
+            str(java.executable), f"-Xmx{self.heap}", "-Xms128m", "-XX:TieredStopAtLevel=1",
+            "-XX:+ExitOnOutOfMemoryError", "-Djava.awt.headless=true",
             f"-Dlog4j2.configurationFile={self.directory / 'log4j2.properties'}", "-cp", classpath,
         ]  # fmt: skip
         with self.log_file.open("ab") as log:
