@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import re
 import time
 from typing import Any
@@ -51,10 +52,15 @@ class TestPlanning:
             produce(kafka.bootstrap_servers, topic, ["x"], partition=1)
             job.enumerator.wait(10)
             assert job.epoch() == ["x"]
-            job.enumerator.checkpoint_completed(1, job.enumerator.snapshot())
-        p0, p1 = KafkaTopicPartition(topic, 0), KafkaTopicPartition(topic, 1)
-        committed = src.create_enumerator(job.info, "u")._view.committed(f"g-{topic}", [p0, p1])  # type: ignore[attr-defined]
-        assert committed == {p0: 10, p1: 1}
+            p0, p1 = KafkaTopicPartition(topic, 0), KafkaTopicPartition(topic, 1)
+            view = job.enumerator._view  # type: ignore[attr-defined]
+            deadline = time.monotonic() + 30
+            for number in itertools.count(1):  # an attempt may fail while the group gets its coordinator
+                job.enumerator.checkpoint_completed(number, job.enumerator.snapshot())
+                committed = view.committed(f"g-{topic}", [p0, p1])
+                if committed == {p0: 10, p1: 1}:
+                    break
+                assert time.monotonic() < deadline, committed
 
     def test_a_restored_source_goes_on_where_the_checkpoint_says(self, kafka: Any, new_topic: Any) -> None:
         topic = new_topic()

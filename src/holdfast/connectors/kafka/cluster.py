@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -27,6 +28,12 @@ __all__ = ["BrokerUnavailable", "ClusterView", "PendingOffsets", "Topic"]
 ANSWER_TIMEOUT_S = 8.0
 
 _MISSING = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
+_COORDINATOR_MOVES = {
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+}
+_COORDINATOR_PAUSE_S = 0.1
 _REFUSED = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
     KafkaError.GROUP_AUTHORIZATION_FAILED,
@@ -164,16 +171,22 @@ class ClusterView:
         return found | (self.ends(missing) if missing else {})
 
     def committed(self, group: str, partitions: Iterable[KafkaTopicPartition]) -> dict[KafkaTopicPartition, int]:
-        """What the group has committed; partitions in which it has not are left out."""
+        """What the group has committed; partitions in which it has not are left out. Waits for the group's coordinator."""
         asked = ConsumerGroupTopicPartitions(group, [TopicPartition(p.topic, p.partition) for p in partitions])
-        futures = self._ask(
-            lambda: self._admin.list_consumer_group_offsets([asked], request_timeout=ANSWER_TIMEOUT_S), "committed offsets"
-        )
-        try:
-            answer = futures[group].result(ANSWER_TIMEOUT_S + 2)
-        except KafkaException as error:
-            raise self._translate(error, f"group {group}") from error
-        return {KafkaTopicPartition(p.topic, p.partition): p.offset for p in answer.topic_partitions if p.offset >= 0}
+        deadline = time.monotonic() + ANSWER_TIMEOUT_S
+        while True:
+            futures = self._ask(
+                lambda: self._admin.list_consumer_group_offsets([asked], request_timeout=ANSWER_TIMEOUT_S),
+                "committed offsets",
+            )
+            try:
+                answer = futures[group].result(ANSWER_TIMEOUT_S + 2)
+            except KafkaException as error:
+                if error.args[0].code() not in _COORDINATOR_MOVES or time.monotonic() > deadline:
+                    raise self._translate(error, f"group {group}") from error
+                time.sleep(_COORDINATOR_PAUSE_S)
+                continue
+            return {KafkaTopicPartition(p.topic, p.partition): p.offset for p in answer.topic_partitions if p.offset >= 0}
 
     def commit(self, group: str, offsets: Mapping[KafkaTopicPartition, int]) -> Future[Any]:
         """Commit the group's offsets; returns at once."""
