@@ -116,7 +116,7 @@ TEXTS = {
     "doing (stacks sampled with py-spy).",
     "checkpointing": "The same job with a checkpoint every two seconds or more often, and with the whole input in two "
     "epochs. "
-    "The difference is mostly the fixed cost of an epoch's Spark job, not that of writing state.",
+    "The difference is mostly the fixed cost of an epoch's Spark job; what writing took is told above.",
     "memory": "The same job with all of its state in memory, and with a bound (`state.backend.cache.size`) of about a tenth "
     "of it; the rest is in RocksDB.",
     "zipf": "A million users by a zipf law with exponent 1.2, against the same number of users equally likely.",
@@ -175,8 +175,13 @@ def _stateful(results: list[Result]) -> list[str]:
          f"{min(r['load_before'] for r in runs)}..{max(r['load_before'] for r in runs)}"]
         for cell in columns for label in ENGINES if (runs := cells[cell].get(label))
     ]  # fmt: skip
+    shares = [f"{_cell_name(cell)} {100 * share:.1f} %" for cell in columns
+              if (share := _checkpoint_share(cells[cell].get("holdfast-rocksdb", []))) is not None]  # fmt: skip
     return [
         *table(["events/s (ratio)", *map(_cell_name, columns)], rows),
+        "Of Holdfast's time on RocksDB, writing state and metadata and waiting for commits took: "
+        f"{'; '.join(shares) or 'not recorded'}.",
+        "",
         *_graph("stateful", svg.bars("Stateful jobs", graph, "events/s")),
         "<details><summary>Runs, spread, CPU, memory</summary>",
         "",
@@ -236,6 +241,16 @@ def _pairs(results: list[Result]) -> list[str]:
     for row, runs in zip(rows, groups.values()):
         row.append(f"{_median(runs, 'events_per_s') / first:.2f}")
     return table(["settings", *_RATE_HEADER, "ratio"], rows)
+
+
+def _checkpoint_share(runs: list[Result]) -> float | None:
+    """Which part of the time went into writing state (in the slowest task), metadata and waiting for commits."""
+    runs = [run for run in runs if "phases_s" in run]
+    if not runs:
+        return None
+    return statistics.median(
+        sum(run["phases_s"][phase] for phase in ("task.state", "metadata", "commit")) / run["busy_s"] for run in runs
+    )
 
 
 def _zipf(results: list[Result]) -> list[str]:
