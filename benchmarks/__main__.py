@@ -12,6 +12,7 @@ COMMANDS = {
     "kafka": "FraudCounter or upi_per_minute from Kafka to Kafka, exactly once",
     "latency": "from Kafka's input to a read_committed reader at a constant rate",
     "flat": "cost per event, memory, threads and files over many epochs",
+    "growth": "cost per event while the state grows to 10 GB",
     "restart": "kill -9 with a large state, and the time to the first new result",
     "costs": "where a microsecond per event goes",
     "micro": "state operations, encodings, timers, framing, merge, against the stored baseline",

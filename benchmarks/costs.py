@@ -33,7 +33,7 @@ RULES = [
     ("output", r"connectors/.*(sink|writer|serializer|producers|outgoing|transactions)|prepare_commit"),
     ("read", r"connectors/|runtime/reading\.py"),
     ("receive and order", r"runtime/channels\.py|runtime/spill\.py"),
-    ("collector (gc)", r"\b_call\b.*slot\.py"),
+    ("start: imports, loading the job", r"\b_call\b.*slot\.py"),
     ("around it", r"."),
 ]
 """Innermost frame first, the first rule that fits decides; the last one takes the rest."""

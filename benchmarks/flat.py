@@ -29,7 +29,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     n = stateful.expected(options.data)["n"]
     per_epoch = max(1, n // options.epochs)
     work = jobs.scratch()
-    watch = _Watch(max(1, options.epochs // 10), work)
+    watch = Watch(n // 10, work)
     settings = [f"holdfast.epoch.max-records={per_epoch}", *options.set]
     try:
         outcome = stateful.measure(options.workload, options.data, options.backend, 2, settings, watch.epoch, work)
@@ -46,23 +46,25 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-class _Watch:
-    """Looks at the job's processes once in a tenth of the run."""
+class Watch:
+    """Looks at the job's processes whenever ``every`` more events have gone through; its files are in ``work``."""
 
     def __init__(self, every: int, work: Path) -> None:
         self._every = every
         self._work = work
         self._usage = Usage()
         self._epochs: list[EpochStats] = []
-        self._seen = 0
+        self._seen = self._events = 0
         self._at = time.time()
         self._cpu = 0.0
         self.points: list[dict[str, float]] = []
 
     def epoch(self, stats: EpochStats) -> None:
+        """An epoch has ended."""
         self._epochs.append(stats)
         self._seen += 1
-        if len(self._epochs) == self._every:
+        self._events += stats.records_in
+        if self._events >= self._every * (len(self.points) + 1):
             self._point()
 
     def _point(self) -> None:
@@ -82,6 +84,7 @@ class _Watch:
         self.points.append(
             {
                 "epochs": self._seen,
+                "events": self._events,
                 "epoch_ms": round(statistics.median(stats.duration_ms for stats in self._epochs), 1),
                 "us_per_event": round((now - self._at) / events * 1e6, 2),
                 "cpu_us_per_event": round((cpu - self._cpu) / events * 1e6, 2),

@@ -234,7 +234,7 @@ def check(name: str, n: int, values: Iterator[bytes], counters: dict[str, int], 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The sub-command's arguments."""
     parser.add_argument("job", choices=("fraud", "upi"))
-    parser.add_argument("--events", type=int, default=2_000_000)
+    parser.add_argument("--events", type=int, default=6_000_000)
     parser.add_argument("--backend", default="rocksdb", choices=("rocksdb", "hashmap"))
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
 

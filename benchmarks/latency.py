@@ -3,6 +3,10 @@
 The job keeps a count per user, sets a timer, and emits every fiftieth record with its input timestamp; Kafka to Kafka,
 exactly once. Generator, job and reader are processes of their own, on the same machine as the broker. After the load
 one record a second comes, each an epoch of its own: that is what the two stages of an epoch cost without data.
+
+With ``--rough`` the users follow a zipf law with exponent 1.2, so that one of them has a fifth of all records, and a
+tenth of the records are 5 s to two minutes late. The job then also counts in windows of one minute, which a late record
+fires again for a minute; what is later still goes to a side output.
 """
 
 from __future__ import annotations
@@ -17,23 +21,29 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import orjson
 from confluent_kafka import Consumer, KafkaException, Producer
 
 from benchmarks import jobs, kafka_jobs, measure
-from holdfast.common import Types, WatermarkStrategy
+from holdfast.common import Duration, Time, Types, WatermarkStrategy
 from holdfast.datastream import (
+    AggregateFunction,
     CheckpointingMode,
     KeyedProcessFunction,
     MapFunction,
+    OutputTag,
     RuntimeContext,
     StreamExecutionEnvironment,
 )
 from holdfast.datastream.state import ValueStateDescriptor
+from holdfast.datastream.window import TumblingEventTimeWindows
 from holdfast.testing.kafka import KafkaBroker
 
 EMIT_EVERY = 50
 LONE_RECORDS = 15
+USERS = 10_000
+LATE = OutputTag("late")
 
 
 class Sample(KeyedProcessFunction):
@@ -48,10 +58,26 @@ class Sample(KeyedProcessFunction):
             ctx.timer_service().register_event_time_timer(ctx.timestamp() + 60_000)
         self.count.update(count + 1)
         if value["number"] % EMIT_EVERY == 0:
-            yield str(ctx.timestamp())
+            yield str(value["sent"])
 
     def on_timer(self, timestamp: int, ctx: Any) -> None:
         self.count.clear()
+
+
+class Count(AggregateFunction):
+    """How many."""
+
+    def create_accumulator(self) -> int:
+        return 0
+
+    def add(self, value: Any, accumulator: int) -> int:
+        return accumulator + 1
+
+    def get_result(self, accumulator: int) -> int:
+        return accumulator
+
+    def merge(self, a: int, b: int) -> int:
+        return a + b
 
 
 class Parse(MapFunction):
@@ -61,14 +87,34 @@ class Parse(MapFunction):
         return orjson.loads(value)
 
 
-def generate(servers: str, rate: int, seconds: float) -> None:
+class Late(MapFunction):
+    """Counts what came too late for its window."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.late = runtime_context.get_metrics_group().counter("late")
+
+    def map(self, value: dict[str, Any]) -> Any:
+        self.late.inc()
+        return value
+
+
+def generate(servers: str, rate: int, seconds: float, rough: bool) -> None:
     """The generator's process: ``rate`` records a second, then one a second."""
     producer = Producer({"bootstrap.servers": servers, "linger.ms": 2})
+    random = np.random.default_rng(11)
+    users, lateness = [n * 7919 % USERS for n in range(USERS)], [0]
+    if rough:
+        share = np.arange(1, USERS + 1, dtype=float) ** -1.2
+        users = random.choice(USERS, 1_000_003, p=share / share.sum()).tolist()
+        lateness = np.where(random.random(999_983) < 0.1, random.integers(5_000, 120_000, 999_983), 0).tolist()
     number = 0
 
     def send() -> None:
         nonlocal number
-        producer.produce("input", json.dumps({"user_id": f"u{number * 7919 % 10_000}", "number": number}))
+        now = time.time_ns() // 1_000_000
+        user, late = users[number % len(users)], lateness[number % len(lateness)]
+        record = f'{{"user_id":"u{user}","number":{number},"sent":{now},"event_time":{now - late}}}'
+        producer.produce("input", record, timestamp=now)
         number += 1
 
     began = time.time()
@@ -111,6 +157,7 @@ def read(servers: str, until: float, warm_up_until: float) -> None:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The sub-command's arguments."""
+    parser.add_argument("--rough", action="store_true", help="skewed users, late records, and windows beside the counts")
     parser.add_argument("--rate", type=int, default=20_000, help="records a second")
     parser.add_argument("--seconds", type=float, default=45)
     parser.add_argument("--warm-up", type=float, default=15, help="seconds whose latencies are not counted")
@@ -125,14 +172,14 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     try:
         with KafkaBroker(work / "kafka") as broker:
             servers = broker.bootstrap_servers
-            for topic in ("input", "output"):
+            for topic in ("input", "output", "windows"):
                 broker.create_topic(topic, partitions=kafka_jobs.PARTITIONS)
             client, outcome = _start(servers, work, options)
             while client.get_job_status().result().name != "RUNNING":
                 time.sleep(0.05)
             begins = time.time()
             loaded = begins + options.seconds
-            children.append(_child("generate", servers, str(options.rate), str(options.seconds)))
+            children.append(_child("generate", servers, str(options.rate), str(options.seconds), "rough" * options.rough))
             ends = loaded + 5
             children.append(_child("read", servers, str(ends), str(begins + options.warm_up)))
             said = children[1].communicate()[0]
@@ -147,6 +194,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     return {
         **_figures(outcome, latencies, begins + options.warm_up, loaded),
         "rate": options.rate,
+        "rough": options.rough,
         "label": f"holdfast-{options.backend}",
         "workload": "latency",
     }
@@ -156,11 +204,19 @@ def _start(servers: str, work: Any, options: argparse.Namespace) -> tuple[Any, j
     env = StreamExecutionEnvironment.get_execution_environment(jobs.settings(work, options.backend, options.set))
     env.set_parallelism(2)
     env.enable_checkpointing(30_000, CheckpointingMode.EXACTLY_ONCE)
-    stream = env.from_source(
-        kafka_jobs.kafka_source(servers, "input", bounded=False), WatermarkStrategy.for_monotonous_timestamps(), "input"
+    in_time = WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_seconds(5))
+    by_user = (
+        env.from_source(kafka_jobs.kafka_source(servers, "input", bounded=False), WatermarkStrategy.no_watermarks(), "input")
+        .map(Parse())
+        .assign_timestamps_and_watermarks(in_time.with_timestamp_assigner(lambda record, _: record["event_time"]))
+        .key_by(lambda record: record["user_id"])
     )
-    results = stream.map(Parse()).key_by(lambda record: record["user_id"]).process(Sample())
-    results.sink_to(kafka_jobs.kafka_sink(servers, "output"))
+    by_user.process(Sample()).sink_to(kafka_jobs.kafka_sink(servers, "output"))
+    if options.rough:
+        windows = by_user.window(TumblingEventTimeWindows.of(Time.minutes(1))).allowed_lateness(60_000)
+        counts = windows.side_output_late_data(LATE).aggregate(Count())
+        counts.map(str).sink_to(kafka_jobs.kafka_sink(servers, "windows"))
+        counts.get_side_output(LATE).map(Late()).sink_to(jobs.Discard())
     return jobs.start(env, "latency")
 
 
@@ -184,7 +240,9 @@ def _figures(outcome: jobs.Outcome, latencies: list[float], warm: float, loaded:
         "max_ms": round(latencies[-1]),
         "epoch_ms": round(statistics.median(stats.duration_ms for stats in under_load)),
         "records_per_epoch": round(statistics.median(stats.records_in for stats in under_load)),
+        "records_per_s": round(sum(stats.records_in for stats in under_load) / (loaded - warm)),
         "backlog": max((sum(stats.backlog.values()) for stats in under_load), default=0),
+        "late": outcome.counters().get("late", 0),
         "lone_epochs": len(lone),
         "lone_epoch_ms": round(statistics.median(lone)) if lone else None,
         "lone_epoch_min_ms": round(min(lone)) if lone else None,
@@ -195,6 +253,6 @@ def _figures(outcome: jobs.Outcome, latencies: list[float], warm: float, loaded:
 if __name__ == "__main__":
     task, *arguments = sys.argv[1:]
     if task == "generate":
-        generate(arguments[0], int(arguments[1]), float(arguments[2]))
+        generate(arguments[0], int(arguments[1]), float(arguments[2]), bool(arguments[3]))
     else:
         read(arguments[0], float(arguments[1]), float(arguments[2]))

@@ -70,7 +70,8 @@ def _page(session: str, results: list[Result]) -> list[str]:
     ]
     sections: list[tuple[str, Callable[[list[Result]], list[str]]]] = [
         ("stateful", _stateful), ("kafka", _kafka), ("latency", _latency), ("costs", _costs), ("checkpointing", _pairs),
-        ("memory", _pairs), ("zipf", _zipf), ("flat", _flat), ("restart", _restart), ("micro", _micro),
+        ("memory", _pairs), ("zipf", _zipf), ("rough", _rough), ("flat", _flat), ("growth", _growth), ("restart", _restart),
+        ("micro", _micro),
     ]  # fmt: skip
     for scenario, section in sections:
         mine = [result for result in results if result["scenario"] == scenario]
@@ -98,7 +99,9 @@ TITLES = {
     "checkpointing": "What checkpoints cost",
     "memory": "State of ten times the memory bound",
     "zipf": "Skewed keys",
+    "rough": "Late and skewed input",
     "flat": "Many epochs",
+    "growth": "Growing state",
     "restart": "Restart after kill -9",
     "micro": "Small parts",
 }
@@ -120,7 +123,12 @@ TEXTS = {
     "memory": "The same job with all of its state in memory, and with a bound (`state.backend.cache.size`) of about a tenth "
     "of it; the rest is in RocksDB.",
     "zipf": "A million users by a zipf law with exponent 1.2, against the same number of users equally likely.",
+    "rough": "Kafka to Kafka, exactly once, for a minute: users by a zipf law with exponent 1.2 (one has a fifth of all "
+    "records), a tenth of the records 5 s to two minutes late; beside the counts with timers, windows of a minute that "
+    "late records fire again, and a side output for what is later still. The backlog is the largest that an epoch left.",
     "flat": "Small epochs of the fraud job, by tenths of the run.",
+    "growth": "RocksDB, a kilobyte a key that does not compress. Half of the events bring a new key, the others rewrite an "
+    "old one, any of them. Beside the state, the local disk holds the checkpoints' files here.",
     "restart": "Every key holds a kilobyte that does not compress. Seconds from the start of the new driver process to "
     "its first completed epoch; starting Python, the JVM and Spark is in it.",
     "micro": "Nanoseconds per operation of one thread, and the ratio to `benchmarks/baseline.json`, scaled by the speed of "
@@ -283,6 +291,27 @@ def _flat(results: list[Result]) -> list[str]:
         "",
         *table(header, rows),
         *_graph("flat", svg.lines("Cost per event", series, "epochs", "us/event")),
+    ]
+
+
+def _rough(results: list[Result]) -> list[str]:
+    header = ["records/s", "read, records/s", "p50 ms", "p99 ms", "max ms", "epoch ms", "backlog", "too late", "load before"]
+    names = ["records_per_s", "p50_ms", "p99_ms", "max_ms", "epoch_ms", "backlog", "late", "load_before"]
+    return table(header, [[f"{r['rate']:,}", *(f"{r[name]:,}" for name in names)] for r in results])
+
+
+def _growth(results: list[Result]) -> list[str]:
+    result = results[-1]
+    points = result["points"]
+    header = ["state GB", "events", "us/event", "CPU us/event", "epoch ms", "RSS MiB", "local disk MiB"]
+    names = ["state_gb", "events", "us_per_event", "cpu_us_per_event", "epoch_ms", "rss_mb", "disk_mb"]
+    series = {
+        "elapsed": [(point["state_gb"], point["us_per_event"]) for point in points],
+        "CPU": [(point["state_gb"], point["cpu_us_per_event"]) for point in points],
+    }
+    return [
+        *table(header, [[f"{point[name]:,}" for name in names] for point in points]),
+        *_graph("growth", svg.lines("Cost per event", series, "GB of state", "us/event")),
     ]
 
 

@@ -17,7 +17,20 @@ ROCKSDB, HASHMAP = "rocksdb", "hashmap"
 ONE_EPOCH = ["--set", "holdfast.epoch.target-duration=1 h", "--set", "holdfast.epoch.max-records=100000000",
              "--set", "execution.checkpointing.interval=1 h"]  # fmt: skip
 SMALL_CACHE = ["--set", "state.backend.cache.size=20mb"]
-SCENARIOS = ("stateful", "kafka", "latency", "checkpointing", "memory", "zipf", "flat", "restart", "costs", "micro")
+SCENARIOS = (
+    "stateful",
+    "kafka",
+    "latency",
+    "checkpointing",
+    "memory",
+    "zipf",
+    "rough",
+    "flat",
+    "growth",
+    "restart",
+    "costs",
+    "micro",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,7 +51,7 @@ def run(options: argparse.Namespace) -> None:
         for turn in range(rounds):
             for arguments in _runs(scenario, options):
                 _say(f"[{scenario} {turn + 1}/{rounds}] {' '.join(arguments)}")
-                figures = measure.holdfast(arguments, options.cap * (4 if scenario in ("flat", "restart") else 1))
+                figures = measure.holdfast(arguments, options.cap * (4 if scenario in ("flat", "growth", "restart") else 1))
                 measure.record({"scenario": scenario, **figures}, options.session)
                 _say("    " + json.dumps(_brief(figures)))
     report.write(options.session)
@@ -76,6 +89,8 @@ def _runs(scenario: str, options: argparse.Namespace) -> Iterator[list[str]]:
             yield ["stateful", workload, f"z1m-{n}"]
             if options.peers:
                 yield ["peer", "flink-java-rocksdb", workload, f"z1m-{n}"]
+    elif scenario == "rough":
+        yield ["latency", "--rough", "--rate", "50000"]
     elif scenario == "flat":
         yield ["flat", f"u10k-{n}", "--epochs", "1000"]
     elif scenario == "costs":

@@ -320,15 +320,14 @@ class KafkaReader:
 
 def _runs(messages: list[Message]) -> Iterator[tuple[Key, list[Message]]]:
     """The messages, cut where the partition changes."""
-    if not messages:
-        return
-    numbers = set(map(Message.partition, messages))
     topics = set(map(Message.topic, messages))
-    if len(numbers) == 1 and len(topics) == 1:
-        yield (topics.pop(), numbers.pop()), messages
-        return
-    for key, run in itertools.groupby(messages, key=lambda m: (m.topic(), m.partition())):
-        yield key, list(run)
+    if len(topics) == 1:
+        (topic,) = topics
+        for number, run in itertools.groupby(messages, Message.partition):
+            yield (topic, number), list(run)
+    else:
+        for key, run in itertools.groupby(messages, key=lambda m: (m.topic(), m.partition())):
+            yield key, list(run)
 
 
 def _first_at(messages: list[Message], offset: int) -> int:

@@ -1,0 +1,91 @@
+"""Whether an event costs the same when the state is ten times as large: RocksDB's state grows from nothing.
+
+Every second event is a new key's first, the others read and write keys that were seen before, all of them equally likely.
+A key has a count and a kilobyte that does not compress, which every event writes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import shutil
+from collections.abc import Iterator
+from typing import Any
+
+from benchmarks import jobs
+from benchmarks.flat import Watch
+from holdfast.common import Types, WatermarkStrategy
+from holdfast.datastream import KeyedProcessFunction, RuntimeContext, StreamExecutionEnvironment
+from holdfast.datastream.connectors.number_seq import NumberSequenceSource
+from holdfast.datastream.state import ValueStateDescriptor
+
+VALUE_BYTES = 1024
+SPLITS = 8
+"""The source reads a long sequence as eight stretches side by side; each stretch has keys of its own."""
+POINTS = 20
+
+
+class KeyOf:
+    """The key of the n-th number."""
+
+    def __init__(self, keys: int) -> None:
+        self.stretch = 2 * keys // SPLITS
+
+    def __call__(self, n: int) -> int:
+        """A new one for an even number, for an odd one any that its stretch has had."""
+        number, position = divmod(n, self.stretch)
+        new = position // 2
+        own = n * 0x9E3779B97F4A7C15 % 2**64 * (new + 1) >> 64 if position % 2 else new
+        return number * self.stretch + own
+
+
+class Rewrite(KeyedProcessFunction):
+    """Counts a key's events and keeps a kilobyte for it, which every event writes anew."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.count = runtime_context.get_state(ValueStateDescriptor("count", Types.LONG()))
+        self.value = runtime_context.get_state(ValueStateDescriptor("value", Types.PRIMITIVE_ARRAY(Types.BYTE())))
+        self.keys = runtime_context.get_metrics_group().counter("keys")
+
+    def process_element(self, value: int, ctx: Any) -> Iterator[int]:
+        count = self.count.value() or 0
+        if not count:
+            self.keys.inc()
+        self.count.update(count + 1)
+        self.value.update(hashlib.shake_128(value.to_bytes(8, "big")).digest(VALUE_BYTES))
+        yield count
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The sub-command's arguments."""
+    parser.add_argument("--keys", type=int, default=10_000_000, help="keys of 1 KiB each; a multiple of 8")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
+
+
+def run(options: argparse.Namespace) -> dict[str, Any]:
+    """Let the state grow; its figures point by point."""
+    if options.keys % SPLITS:
+        raise SystemExit(f"--keys {options.keys}: must be a multiple of {SPLITS}")
+    work = jobs.scratch()
+    if (free := shutil.disk_usage(work).free) < 6 * options.keys * VALUE_BYTES:
+        raise SystemExit(f"{free >> 30} GiB are free in {work}; {6 * options.keys * VALUE_BYTES >> 30} are needed")
+    events = 2 * options.keys
+    watch = Watch(events // POINTS, work)
+    try:
+        env = StreamExecutionEnvironment.get_execution_environment(jobs.settings(work, "rocksdb", options.set))
+        env.set_parallelism(2)
+        numbers = env.from_source(NumberSequenceSource(0, events - 1), WatermarkStrategy.no_watermarks(), "numbers")
+        numbers.key_by(KeyOf(options.keys)).process(Rewrite()).sink_to(jobs.Discard())
+        outcome = jobs.run(env, "growth", watch.epoch)
+    finally:
+        jobs.tidy(work)
+    for point in watch.points:
+        point["state_gb"] = round(point["events"] / 2 * VALUE_BYTES / 1e9, 2)
+    return {
+        "label": "holdfast-rocksdb",
+        "workload": "growth",
+        "data": f"{options.keys} keys",
+        **outcome.summary(),
+        "points": watch.points,
+        "ok": outcome.events == events and outcome.counters()["keys"] == options.keys,
+    }
