@@ -70,8 +70,8 @@ def _page(session: str, results: list[Result]) -> list[str]:
     ]
     sections: list[tuple[str, Callable[[list[Result]], list[str]]]] = [
         ("stateful", _stateful), ("kafka", _kafka), ("latency", _latency), ("costs", _costs), ("checkpointing", _pairs),
-        ("memory", _pairs), ("zipf", _zipf), ("rough", _rough), ("flat", _flat), ("growth", _growth), ("restart", _restart),
-        ("micro", _micro),
+        ("memory", _pairs), ("zipf", _zipf), ("rough", _rough), ("flat", _flat), ("growth", _growth), ("tuning", _tuning),
+        ("restart", _restart), ("micro", _micro),
     ]  # fmt: skip
     for scenario, section in sections:
         mine = [result for result in results if result["scenario"] == scenario]
@@ -102,6 +102,7 @@ TITLES = {
     "rough": "Late and skewed input",
     "flat": "Many epochs",
     "growth": "Growing state",
+    "tuning": "What settings do",
     "restart": "Restart after kill -9",
     "micro": "Small parts",
 }
@@ -129,6 +130,8 @@ TEXTS = {
     "flat": "Small epochs of the fraud job, by tenths of the run.",
     "growth": "RocksDB, a kilobyte a key that does not compress. Half of the events bring a new key, the others rewrite an "
     "old one, any of them. Beside the state, the local disk holds the checkpoints' files here.",
+    "tuning": "The fraud job with one setting changed at a time, first with 10,000 keys, then with a million and a row "
+    "cache of a tenth of the state. The ratio is to the first run of each table.",
     "restart": "Every key holds a kilobyte that does not compress. Seconds from the start of the new driver process to "
     "its first completed epoch; starting Python, the JVM and Spark is in it.",
     "micro": "Nanoseconds per operation of one thread, and the ratio to `benchmarks/baseline.json`, scaled by the speed of "
@@ -238,17 +241,39 @@ def _latency(results: list[Result]) -> list[str]:
     return table(header, [[f"{r['rate']:,}", *(f"{r[name]}" for name in names)] for r in results])
 
 
-def _pairs(results: list[Result]) -> list[str]:
-    """The first kind of run is the measure of the others."""
+def _by_settings(results: list[Result]) -> dict[tuple[str, ...], list[Result]]:
     groups: dict[tuple[str, ...], list[Result]] = {}
     for result in results:
         sets = [a for before, a in zip(result["arguments"], result["arguments"][1:]) if before == "--set"]
         groups.setdefault((", ".join(f"`{s}`" for s in sets) or "as it is",), []).append(result)
+    return groups
+
+
+def _pairs(results: list[Result]) -> list[str]:
+    """The first kind of run is the measure of the others."""
+    groups = _by_settings(results)
     first = _median(next(iter(groups.values())), "events_per_s")
     rows = _rate_rows(groups)
     for row, runs in zip(rows, groups.values()):
         row.append(f"{_median(runs, 'events_per_s') / first:.2f}")
     return table(["settings", *_RATE_HEADER, "ratio"], rows)
+
+
+def _tuning(results: list[Result]) -> list[str]:
+    page = []
+    for (data,), mine in _grouped(results, "data").items():
+        groups = _by_settings(mine)
+        base = next(iter(groups.values()))
+        rows = []
+        for (settings,), runs in groups.items():
+            rows.append([
+                settings.removeprefix("`state.backend.cache.size=20mb`, "),
+                _k(_median(runs, "events_per_s")), f"{_median(runs, 'events_per_s') / _median(base, 'events_per_s'):.2f}",
+                _spread(runs), f"{1000 * _median(runs, 'busy_s') / _median(runs, 'epochs'):.0f}",
+                f"{_median(runs, 'peak_rss_mb'):.0f}",
+            ])  # fmt: skip
+        page += [f"`{data}`:", "", *table(["setting", "events/s", "ratio", "spread", "epoch ms", "peak RSS MiB"], rows)]
+    return page
 
 
 def _checkpoint_share(runs: list[Result]) -> float | None:

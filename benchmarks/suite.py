@@ -17,6 +17,20 @@ ROCKSDB, HASHMAP = "rocksdb", "hashmap"
 ONE_EPOCH = ["--set", "holdfast.epoch.target-duration=1 h", "--set", "holdfast.epoch.max-records=100000000",
              "--set", "execution.checkpointing.interval=1 h"]  # fmt: skip
 SMALL_CACHE = ["--set", "state.backend.cache.size=20mb"]
+KNOBS: dict[str, tuple[str, ...]] = {
+    "holdfast.epoch.target-duration": ("500 ms", "1 s", "5 s"),
+    "holdfast.batch.records": ("256", "1024", "16384"),
+    "holdfast.frame.records": ("256", "1024", "16384"),
+}
+"""Settings that matter for every job: measured with 10,000 keys."""
+STORE_KNOBS: dict[str, tuple[str, ...]] = {
+    "state.backend.rocksdb.block.cache-size": ("64mb", "256mb"),
+    "state.backend.rocksdb.writebuffer.size": ("8mb", "256mb"),
+    "state.backend.rocksdb.use-bloom-filter": ("false",),
+    "state.backend.rocksdb.thread.num": ("1", "4"),
+    "state.backend.cache.size": ("60mb", "256mb"),
+}
+"""Settings that matter when state does not fit: measured with a million keys and a small cache."""
 SCENARIOS = (
     "stateful",
     "kafka",
@@ -27,10 +41,12 @@ SCENARIOS = (
     "rough",
     "flat",
     "growth",
+    "tuning",
     "restart",
     "costs",
     "micro",
 )
+REPEATED = ("stateful", "kafka", "checkpointing", "memory", "zipf", "tuning")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,7 +63,7 @@ def run(options: argparse.Namespace) -> None:
     """Run a session and write the report."""
     chosen = options.only or SCENARIOS
     for scenario in chosen:
-        rounds = options.rounds if scenario in ("stateful", "kafka", "checkpointing", "memory", "zipf") else 1
+        rounds = options.rounds if scenario in REPEATED else 1
         for turn in range(rounds):
             for arguments in _runs(scenario, options):
                 _say(f"[{scenario} {turn + 1}/{rounds}] {' '.join(arguments)}")
@@ -91,6 +107,12 @@ def _runs(scenario: str, options: argparse.Namespace) -> Iterator[list[str]]:
                 yield ["peer", "flink-java-rocksdb", workload, f"z1m-{n}"]
     elif scenario == "rough":
         yield ["latency", "--rough", "--rate", "50000"]
+    elif scenario == "tuning":
+        for knobs, base in ((KNOBS, [f"u10k-{n}"]), (STORE_KNOBS, [f"u1m-{n}", *SMALL_CACHE])):
+            yield ["stateful", "fraud", *base]
+            for key, values in knobs.items():
+                for value in values:
+                    yield ["stateful", "fraud", *base, "--set", f"{key}={value}"]
     elif scenario == "flat":
         yield ["flat", f"u10k-{n}", "--epochs", "1000"]
     elif scenario == "costs":

@@ -186,6 +186,8 @@ class WindowedStream:
             call,
             self._allowed_lateness_ms,
             self._late_tag,
+            isinstance(window_function, ProcessWindowFunction)
+            and type(window_function).clear is not ProcessWindowFunction.clear,
         )
         return self._keyed_stream._then(
             f"Window({type(self._assigner).__name__})",

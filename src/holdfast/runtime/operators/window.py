@@ -6,8 +6,10 @@ fire together, in the order of the windows' ends.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
+from operator import length_hint
 from typing import Any
 
 from holdfast.common.output_tag import OutputTag
@@ -28,11 +30,12 @@ _CHUNK = 20_000
 class _WindowContext:
     """What a ProcessWindowFunction receives: the window, the times, state per window and per key."""
 
-    __slots__ = ("_operator", "_window")
+    __slots__ = ("_key", "_operator", "_window")
 
     def __init__(self, operator: _TumblingWindow) -> None:
         self._operator = operator
         self._window = TimeWindow(0, 0)
+        self._key: Any = None
 
     def window(self) -> TimeWindow:
         """The window."""
@@ -52,7 +55,7 @@ class _WindowContext:
 
     def global_state(self) -> StateSpace:
         """State of this key, across its windows."""
-        return self._operator.global_space()
+        return self._operator.global_state_of(self._key)
 
 
 class _TumblingWindow(Operator):
@@ -79,7 +82,7 @@ class _TumblingWindow(Operator):
         for each in self._functions:
             open_function(each, runtime)
         if kind == "reduce":
-            self._add: Callable[[list[Row], list[Any]], None] = self._adder_of_reduce(method_of(function, "reduce"))
+            self._add: Callable[[list[Row], Iterable[Any]], None] = self._adder_of_reduce(method_of(function, "reduce"))
         elif kind == "aggregate":
             self._add = self._adder_of_aggregate(function)
         else:
@@ -89,10 +92,10 @@ class _TumblingWindow(Operator):
         self._elements_kept = kind is None
         self._apply = method_of(self._window_function(), "apply") if style == "apply" else None
         self._process = method_of(self._window_function(), "process") if style == "process" else None
-        self._clear = getattr(self._window_function(), "clear", None) if style == "process" else None
+        self._clear = self._window_function().clear if self._spec.clears else None
         self._window_context = _WindowContext(self)
-        if self._spec.keeps_global_state:
-            self.global_space()
+        if "global" in self.context.state.spaces:  # a checkpoint has some
+            self._open_global_space()
 
     def _window_function(self) -> Any:
         return self._spec.window_function[1] if self._spec.window_function else None
@@ -101,12 +104,18 @@ class _TumblingWindow(Operator):
         for each in self._functions:
             close_function(each)
 
-    def global_space(self) -> StateSpace:
-        """The space of the function's state per key."""
-        if self._global is None:
-            assert self.context.state is not None
-            self._global = self.context.state.space("global")
-            self._global.expire_by(self.context.clock, self.context.state.timer_queue("ttl"))
+    def global_state_of(self, key: Any) -> StateSpace:
+        """The function's state of a key, across windows. From the first call on every key that fires brings its own."""
+        if self._global is not None:
+            return self._global
+        space = self._open_global_space()
+        (space.row,) = space.table().load((key,))
+        return space
+
+    def _open_global_space(self) -> StateSpace:
+        assert self.context.state is not None
+        self._global = self.context.state.space("global")
+        self._global.expire_by(self.context.clock, self.context.state.timer_queue("ttl"))
         return self._global
 
     # adding elements
@@ -151,17 +160,24 @@ class _TumblingWindow(Operator):
         if self._event_time and last + self._lateness <= self._time:
             self._late(values, times)
             return
-        kept = self.window_space.table(start).load(keys)
+        rows = self.window_space.table(start).load(keys)
+        if last > self._time:
+            self._add_rows(rows, values, keys)
+            return
+        # Fired already: every element within the allowed lateness fires it again, with what has come up to then.
+        out = Collector()
+        for key, row, value in zip(keys, rows, values):
+            self._add_rows([row], [value], [key])
+            self._fire_rows(out, [(key, row)], start)
+        out.emit(self.context)
+
+    def _add_rows(self, rows: list[Row], values: list[Any], keys: list[Any]) -> None:
+        rest = iter(values)
         try:
-            self._add(kept, values)
+            self._add(rows, rest)
         except (Exception, SystemExit) as error:
-            at = next((i for i, row in enumerate(kept) if not row[0] & 2), len(kept) - 1)
+            at = len(values) - length_hint(rest) - 1
             raise user_error(error, self.context.name, self.context.uid, values[at], keys[at]) from error
-        if last <= self._time:  # fired already: every element within the allowed lateness fires it again
-            for key, row in zip(keys, kept):
-                out = Collector()
-                self._fire_key(out, key, row, start)
-                out.emit(self.context)
 
     def _late(self, values: list[Any], times: list[int]) -> None:
         if self._tag is not None:
@@ -169,10 +185,10 @@ class _TumblingWindow(Operator):
         else:
             self.context.clock.late_dropped += len(values)
 
-    def _adder_of_reduce(self, reduce: Callable[[Any, Any], Any]) -> Callable[[list[Row], list[Any]], None]:
+    def _adder_of_reduce(self, reduce: Callable[[Any, Any], Any]) -> Callable[[list[Row], Iterable[Any]], None]:
         slot = self._slot
 
-        def add(rows: list[Row], values: list[Any]) -> None:
+        def add(rows: list[Row], values: Iterable[Any]) -> None:
             for row, value in zip(rows, values):
                 current = row[slot]
                 row[slot] = value if current is None else reduce(current, value)
@@ -180,10 +196,10 @@ class _TumblingWindow(Operator):
 
         return add
 
-    def _adder_of_aggregate(self, function: Any) -> Callable[[list[Row], list[Any]], None]:
+    def _adder_of_aggregate(self, function: Any) -> Callable[[list[Row], Iterable[Any]], None]:
         slot, create, accumulate = self._slot, function.create_accumulator, function.add
 
-        def add(rows: list[Row], values: list[Any]) -> None:
+        def add(rows: list[Row], values: Iterable[Any]) -> None:
             for row, value in zip(rows, values):
                 current = row[slot]
                 row[slot] = accumulate(value, create() if current is None else current)
@@ -191,7 +207,7 @@ class _TumblingWindow(Operator):
 
         return add
 
-    def _collect_elements(self, rows: list[Row], values: list[Any]) -> None:
+    def _collect_elements(self, rows: list[Row], values: Iterable[Any]) -> None:
         slot = self._slot
         for row, value in zip(rows, values):
             if row[slot] is None:
@@ -240,64 +256,65 @@ class _TumblingWindow(Operator):
                     yield key, row
 
     def _fire(self, start: int) -> None:
-        last = start + self._size - 1
-        emit = self.context.emit
-        slot = self._slot
-        if self._apply is None and self._process is None:
-            result = self._result
-            rows = [row[slot] for _, row in self._rows(start)]
-            try:
-                results = rows if result is None else [result(accumulator) for accumulator in rows]
-            except (Exception, SystemExit) as error:
-                raise user_error(error, self.context.name, self.context.uid, f"window {start}") from error
+        if self._apply is None and self._process is None and self._result is None:
+            results = [row[self._slot] for _, row in self._rows(start)]
+            stamps = [start + self._size - 1] * _CHUNK
             for at in range(0, len(results), _CHUNK):
                 part = results[at : at + _CHUNK]
-                emit(part, [last] * len(part))
+                self.context.emit(part, stamps[: len(part)])
             return
-        out = Collector()
-        if self._global is not None:
-            self._global.table().load([key for key, _ in self._rows(start)])
-        for key, row in self._rows(start):
-            self._fire_key(out, key, row, start)
-            if len(out.values) >= _CHUNK:
-                out.emit(self.context)
-                out = Collector()
-        out.emit(self.context)
+        for chunk in self._chunks(start):
+            out = Collector()
+            self._fire_rows(out, chunk, start)
+            out.emit(self.context)
 
-    def _fire_key(self, out: Collector, key: Any, row: Row, start: int) -> None:
-        last = start + self._size - 1
-        content = row[self._slot]
+    def _chunks(self, start: int) -> Iterator[list[tuple[Any, Row]]]:
+        """A window's rows in pieces, with the keys' state across windows at hand if the function uses it."""
+        rows = self._rows(start)
+        while chunk := list(islice(rows, _CHUNK)):
+            if self._global is not None:
+                self._global.table().load([key for key, _ in chunk])
+            yield chunk
+
+    def _fire_rows(self, out: Collector, rows: list[tuple[Any, Row]], start: int) -> None:
+        """Call the window function for these keys."""
+        slot, last, window = self._slot, start + self._size - 1, TimeWindow(start, start + self._size)
+        result, apply, process, kept = self._result, self._apply, self._process, self._elements_kept
+        take, context = out.take_one, self._window_context
+        key = None
         try:
-            if self._result is not None:
-                content = self._result(content)
-            if self._apply is None and self._process is None:
-                out.values.append(content)
-                out.stamps.append(last)
-                return
-            elements = content if self._elements_kept else [content]
-            window = TimeWindow(start, start + self._size)
-            if self._apply is not None:
-                results = self._apply(key, window, elements)
-            else:
-                assert self._process is not None
-                self._make_current(key, row, window)
-                results = self._process(key, self._window_context, elements)
-            if results is not None:
-                out.take(results, last)
+            for key, row in rows:
+                content = row[slot] if result is None else result(row[slot])
+                if process is not None:
+                    self._make_current(key, row, window)
+                    results = process(key, context, content if kept else [content])
+                elif apply is not None:
+                    results = apply(key, window, content if kept else [content])
+                else:
+                    out.values.append(content)
+                    out.stamps.append(last)
+                    continue
+                if results is not None:
+                    for each in results:
+                        take(each, last)
         except (Exception, SystemExit) as error:
             raise user_error(error, self.context.name, self.context.uid, f"window {start}", key) from error
 
     def _make_current(self, key: Any, row: Row, window: TimeWindow) -> None:
-        self._window_context._window = window
+        context = self._window_context
+        context._window = window
+        context._key = key
         self.window_space.row = row
         if self._global is not None:
             (self._global.row,) = self._global.table().load((key,))
 
     def _purge(self, start: int) -> None:
         if self._clear is not None:
-            for key, row in self._rows(start):
-                self._make_current(key, row, TimeWindow(start, start + self._size))
-                self._clear(self._window_context)
+            window = TimeWindow(start, start + self._size)
+            for chunk in self._chunks(start):
+                for key, row in chunk:
+                    self._make_current(key, row, window)
+                    self._clear(self._window_context)
         self.window_space.drop(start)
 
 
@@ -314,11 +331,8 @@ class TumblingWindowOperator:
     """``('process', f)`` or ``('apply', f)``."""
     allowed_lateness_ms: int = 0
     late_tag: OutputTag | None = None
-
-    @property
-    def keeps_global_state(self) -> bool:
-        """Whether the function may ask for state across windows."""
-        return self.window_function is not None and self.window_function[0] == "process"
+    clears: bool = False
+    """Whether the window function has something to do when a window goes."""
 
     def create(self) -> Operator:
         """A fresh instance."""

@@ -1,0 +1,106 @@
+"""What windows do beside their sums: late elements, errors, state across windows only where it is asked for."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.common import Time
+from holdfast.datastream import AggregateFunction, ProcessWindowFunction
+from holdfast.datastream.window import TumblingEventTimeWindows
+from holdfast.errors import UserCodeError
+
+from .inprocess import LEDGERS, Lab, LedgerSink
+from .programs import MINUTE, stream
+
+START = 1000 * MINUTE
+MINUTES = TumblingEventTimeWindows.of(Time.minutes(1))
+
+
+class Count(AggregateFunction):
+    def create_accumulator(self) -> int:
+        return 0
+
+    def add(self, value: Any, accumulator: int) -> int:
+        if value[2] < 0:
+            raise ValueError("a negative value")
+        return accumulator + 1
+
+    def get_result(self, accumulator: int) -> int:
+        return accumulator
+
+    def merge(self, a: int, b: int) -> int:
+        return a + b
+
+
+class Named(ProcessWindowFunction):
+    def process(self, key: str, context: Any, elements: Any) -> Any:
+        yield key, context.window().start, *elements
+
+
+def run(build: Any, batch: int, backend: str = "hashmap") -> list[Any]:
+    config = {
+        "state.backend.type": backend,
+        "holdfast.batch.records": str(batch),
+        "holdfast.frame.records": str(batch),
+    }
+    LEDGERS["out"].committed.clear()
+    with tempfile.TemporaryDirectory() as directory:
+        job = Lab(build, Path(directory), parallelism=1, config=config)
+        try:
+            job.run([])
+        finally:
+            job.close()
+    return list(LEDGERS["out"].values)
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("named", [True, False])
+def test_every_element_within_the_allowed_lateness_fires_its_window_again_however_they_are_batched(batch, named):
+    on_time = [("a", START, 0), ("a", START + 1, 1), *[("b", START + 5 * MINUTE, 2)] * 10]
+    late = [("a", START + 2, 3), ("a", START + 3, 4), ("a", START + 4, 5)]
+
+    def build(env: Any) -> None:
+        windows = stream(env, {"s": on_time + late}).key_by(lambda r: r[0]).window(MINUTES).allowed_lateness(10 * MINUTE)
+        (windows.aggregate(Count(), Named()) if named else windows.aggregate(Count())).sink_to(LedgerSink("out"))
+
+    counts = [2, 3, 4, 5, 10]
+    windows = [("a", START)] * 4 + [("b", START + 5 * MINUTE)]
+    assert run(build, batch) == ([(*window, n) for window, n in zip(windows, counts)] if named else counts)
+
+
+def test_an_element_that_an_aggregation_fails_on_is_named_also_if_its_batch_is_of_known_keys():
+    good = [("a", START, 1), ("b", START, 2)]
+    bad = [("a", START + 1, 3), ("b", START + 1, -4), ("a", START + 2, 5)]
+
+    def build(env: Any) -> None:
+        stream(env, {"s": good + bad}).key_by(lambda r: r[0]).window(MINUTES).aggregate(Count()).sink_to(LedgerSink("out"))
+
+    with pytest.raises(UserCodeError, match="a negative value") as failure:
+        run(build, 5)
+    assert failure.value.key == "'b'"
+    assert "-4" in str(failure.value)
+
+
+class ClearsUp(ProcessWindowFunction):
+    cleared: list[Any] = []
+
+    def process(self, key: str, context: Any, elements: Any) -> Any:
+        yield key
+
+    def clear(self, context: Any) -> None:
+        self.cleared.append(context.window().start)
+
+
+def test_clear_is_called_once_for_each_key_of_a_window_that_goes():
+    data = [("a", START, 1), ("b", START, 2), ("a", START + MINUTE, 3)]
+    ClearsUp.cleared.clear()
+
+    def build(env: Any) -> None:
+        stream(env, {"s": data}).key_by(lambda r: r[0]).window(MINUTES).process(ClearsUp()).sink_to(LedgerSink("out"))
+
+    assert sorted(run(build, 3)) == ["a", "a", "b"]
+    assert sorted(ClearsUp.cleared) == [START, START, START + MINUTE]
