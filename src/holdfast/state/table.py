@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -64,7 +65,7 @@ def store_key(prefix: bytes, key: Any) -> bytes:
 class RowTable:
     """Rows by key, below one prefix of the local store."""
 
-    __slots__ = ("_fresh_row", "codec", "in_store", "prefix", "rows", "store", "touched")
+    __slots__ = ("_batches", "_fresh_row", "_touched", "codec", "in_store", "prefix", "rows", "store")
 
     def __init__(self, codec: RowCodec, store: RocksDBStore | None, prefix: bytes, in_store: bool) -> None:
         """``in_store``: whether the store may hold rows of this table already (False saves the reads)."""
@@ -73,9 +74,18 @@ class RowTable:
         self.prefix = prefix
         self.in_store = in_store
         self.rows: dict[Any, Row] = {}
-        self.touched: dict[Any, Row] = {}
-        """The rows that this epoch has asked for, in the order of the first time: so new rows are met as memory has them."""
+        self._touched: dict[Any, Row] = {}
+        self._batches: list[tuple[Sequence[Any], list[Row]]] = []
+        """Batches of rows that this epoch has asked for beside those in `_touched`; a row may be in several."""
         self.resize()
+
+    @property
+    def touched(self) -> dict[Any, Row]:
+        """The rows that this epoch has asked for."""
+        for keys, rows in self._batches:
+            self._touched.update(zip(keys, rows))
+        self._batches.clear()
+        return self._touched
 
     def resize(self) -> None:
         """The codec has got columns: give every row its slots."""
@@ -86,27 +96,35 @@ class RowTable:
 
     def load(self, keys: Sequence[Any]) -> list[Row]:
         """The rows of these keys, brought into memory; a key without state gets an empty row."""
-        row_of = self.rows.__getitem__
         try:
-            loaded = list(map(row_of, keys))
+            loaded = list(map(self.rows.__getitem__, keys))
         except KeyError:
-            self._load_fresh(set(keys).difference(self.rows))
-            loaded = list(map(row_of, keys))
-        self.touched.update(zip(keys, loaded))
+            loaded = self._load_fresh(keys)
+            # Keys that come and go are many: to look each up once more costs as much as to find its row.
+            self._batches.append((keys, loaded))
+        else:
+            self._touched.update(zip(keys, loaded))
         return loaded
 
-    def _load_fresh(self, fresh: set[Any]) -> None:
-        rows, empty = self.rows, self._fresh_row
-        if self.store is None or not self.in_store:
-            for key in fresh:
-                rows[key] = empty.copy()
-            return
-        prefix = self.prefix
+    def _load_fresh(self, keys: Sequence[Any]) -> list[Row]:
+        rows = self.rows
+        loaded: list[Any] = list(map(rows.get, keys))
+        missing = [position for position, row in enumerate(loaded) if row is None]
+        if self.store is not None and self.in_store:
+            self._fetch(self.store, {keys[position] for position in missing})
+        take, empty = rows.setdefault, self._fresh_row
+        for position in missing:
+            loaded[position] = take(keys[position], empty.copy())
+        return loaded
+
+    def _fetch(self, store: RocksDBStore, fresh: set[Any]) -> None:
+        """Bring the rows that the store has of these keys into memory."""
+        prefix, rows, decode = self.prefix, self.rows, self.codec.decode
         wanted = sorted((store_key(prefix, key), i, key) for i, key in enumerate(fresh))
-        decode = self.codec.decode
-        found = self.store.get_many([w[0] for w in wanted])
+        found = store.get_many([w[0] for w in wanted])
         for (_, _, key), data in zip(wanted, found):
-            rows[key] = empty.copy() if data is None else decode(data, PERSISTED)
+            if data is not None:
+                rows[key] = decode(data, PERSISTED)
         self.codec.footprint.count(len(found), sum(len(data) for data in found if data is not None))
 
     def collect(self, where: str) -> TableDelta | None:
@@ -118,7 +136,8 @@ class RowTable:
         clean = PERSISTED | UNFLUSHED if self.store is not None else PERSISTED
         idle: list[Any] = []
         more = self.codec.width > 2
-        for key, row in self.touched.items():
+        # A row that comes a second time is clean by then, or has been noted as idle.
+        for key, row in chain(self._touched.items(), *(zip(*batch) for batch in self._batches)):
             flags = row[0]
             # The first and the last slot tell most; the first is the flags where there is no slot.
             if len(row) > 1 and (row[1] is not None or row[-1] is not None or (more and filled(row))):
@@ -133,9 +152,9 @@ class RowTable:
                 row[0] = UNFLUSHED
             else:
                 row[0] = flags & ~DIRTY
-        self.touched = {}
+        self._touched, self._batches = {}, []
         for key in idle:
-            del rows[key]
+            rows.pop(key, None)
         if self.store is None:
             for key in deleted:
                 del rows[key]
