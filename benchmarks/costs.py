@@ -32,8 +32,9 @@ RULES = [
     ("function", r"benchmarks/|common/windows\.py|operators/(keyed|window)\.py|runtime/context\.py|metrics/"),
     ("output", r"connectors/.*(sink|writer|serializer|producers|outgoing|transactions)|prepare_commit"),
     ("read", r"connectors/|runtime/reading\.py"),
+    ("freeing records", r"\b(_receive|_read)\b.*runtime/task\.py"),
     ("receive and order", r"runtime/channels\.py|runtime/spill\.py"),
-    ("start: imports, loading the job", r"\b_call\b.*slot\.py"),
+    ("start: imports, loading the job", r"importlib|zipimport|\binstall_files\b|\b_call\b.*slot\.py"),
     ("around it", r"."),
 ]
 """Innermost frame first, the first rule that fits decides; the last one takes the rest."""
