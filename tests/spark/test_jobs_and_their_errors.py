@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import sys
 import traceback
 import urllib.request
@@ -175,6 +176,44 @@ def a_bad_record_of_a_topic_is_named_and_the_mended_program_goes_on_from_it(
 
 
 # bad programs and surroundings
+
+
+class Greedy(KeyedProcessFunction):
+    """Counts; while the flag is there, it leaves its process no more files to open."""
+
+    def __init__(self, flag: Path) -> None:
+        self.flag = flag
+
+    def open(self, runtime_context: Any) -> None:
+        self.count = runtime_context.get_state(ValueStateDescriptor("count", Types.LONG()))
+
+    def process_element(self, value: int, ctx: Any) -> Any:
+        if value == 500 and self.flag.exists():
+            _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (3, most))
+        self.count.update((self.count.value() or 0) + 1)
+        yield f"{ctx.get_current_key()} {self.count.value()}"
+
+
+@pytest.mark.parametrize("backend", ["rocksdb", "hashmap"])
+def a_process_that_may_open_no_more_files_is_told_and_the_job_goes_on_when_it_may(tmp_path: Path, backend: str) -> None:
+    flag = tmp_path / "flag"
+
+    def count() -> None:
+        settings = {"holdfast.epoch.max-records": "100", "state.backend.type": backend}
+        env = environment(tmp_path, **settings)
+        numbers = env.from_source(NumberSequenceSource(0, 999), WatermarkStrategy.no_watermarks(), "numbers").uid("numbers")
+        numbers.key_by(lambda n: n % 10).process(Greedy(flag)).uid("greedy").sink_to(file_sink(tmp_path / "out")).uid("out")
+        env.execute("greedy")
+
+    flag.touch()
+    with pytest.raises(HoldfastError, match="limit of open files") as failure:
+        count()
+    assert "Too many open files" in told(failure.value)
+    assert written(tmp_path / "out"), "what came before is there"
+    flag.unlink()
+    count()
+    assert sorted(written(tmp_path / "out")) == sorted(f"{key} {n}" for key in range(10) for n in range(1, 101))
 
 
 @pytest.mark.kafka
