@@ -16,6 +16,8 @@ from benchmarks import measure, report
 ROCKSDB, HASHMAP = "rocksdb", "hashmap"
 ONE_EPOCH = ["--set", "holdfast.epoch.target-duration=1 h", "--set", "holdfast.epoch.max-records=100000000",
              "--set", "execution.checkpointing.interval=1 h"]  # fmt: skip
+LONG = "u10k-8m"
+"""So many events that the first, short epochs do not count."""
 SMALL_CACHE = ["--set", "state.backend.cache.size=20mb"]
 KNOBS: dict[str, tuple[str, ...]] = {
     "holdfast.epoch.target-duration": ("500 ms", "1 s", "5 s"),
@@ -95,8 +97,8 @@ def _runs(scenario: str, options: argparse.Namespace) -> Iterator[list[str]]:
     elif scenario == "latency":
         yield ["latency"]
     elif scenario == "checkpointing":
-        yield ["stateful", "fraud", f"u10k-{n}"]
-        yield ["stateful", "fraud", f"u10k-{n}", *ONE_EPOCH]
+        yield ["stateful", "fraud", LONG]
+        yield ["stateful", "fraud", LONG, *ONE_EPOCH]
     elif scenario == "memory":
         yield ["stateful", "fraud", f"u1m-{n}"]
         yield ["stateful", "fraud", f"u1m-{n}", *SMALL_CACHE]
@@ -108,7 +110,7 @@ def _runs(scenario: str, options: argparse.Namespace) -> Iterator[list[str]]:
     elif scenario == "rough":
         yield ["latency", "--rough", "--rate", "50000"]
     elif scenario == "tuning":
-        for knobs, base in ((KNOBS, [f"u10k-{n}"]), (STORE_KNOBS, [f"u1m-{n}", *SMALL_CACHE])):
+        for knobs, base in ((KNOBS, [LONG]), (STORE_KNOBS, [f"u1m-{n}", *SMALL_CACHE])):
             yield ["stateful", "fraud", *base]
             for key, values in knobs.items():
                 for value in values:
