@@ -85,22 +85,23 @@ def test_an_element_that_an_aggregation_fails_on_is_named_also_if_its_batch_is_o
     assert "-4" in str(failure.value)
 
 
-class ClearsUp(ProcessWindowFunction):
-    cleared: list[Any] = []
+CLEARED: list[Any] = []
 
+
+class ClearsUp(ProcessWindowFunction):
     def process(self, key: str, context: Any, elements: Any) -> Any:
         yield key
 
     def clear(self, context: Any) -> None:
-        self.cleared.append(context.window().start)
+        CLEARED.append(context.window().start)
 
 
 def test_clear_is_called_once_for_each_key_of_a_window_that_goes():
     data = [("a", START, 1), ("b", START, 2), ("a", START + MINUTE, 3)]
-    ClearsUp.cleared.clear()
+    CLEARED.clear()
 
     def build(env: Any) -> None:
         stream(env, {"s": data}).key_by(lambda r: r[0]).window(MINUTES).process(ClearsUp()).sink_to(LedgerSink("out"))
 
     assert sorted(run(build, 3)) == ["a", "a", "b"]
-    assert sorted(ClearsUp.cleared) == [START, START, START + MINUTE]
+    assert sorted(CLEARED) == [START, START, START + MINUTE]

@@ -10,21 +10,12 @@ from pathlib import Path
 
 from holdfast.checkpoint.paths import JobPaths
 from holdfast.checkpoint.storage import AlreadyExists, Data, NotFound, Unavailable
+from holdfast.common.os_errors import reason
 from holdfast.errors import StorageError
 
 __all__ = ["LocalStore"]
 
 _PASSING = {errno.EIO, errno.EAGAIN, errno.EINTR, errno.ETIMEDOUT, errno.EBUSY, errno.ESTALE}
-_REMEDY = {
-    errno.ENOSPC: "free space on the device, then start the job again: it resumes from its last checkpoint",
-    errno.EDQUOT: "the user's disk quota is used up; raise it or free space, then start the job again",
-    errno.EACCES: "let the user who runs the job read and write the directory, or choose another",
-    errno.EPERM: "let the user who runs the job write the directory; the file system must support hard links",
-    errno.ENOTSUP: "the file system does not support hard links, which put-if-absent needs; choose another",
-    errno.EROFS: "the file system is mounted read-only; choose another directory",
-    errno.ENOTDIR: "a file is where a directory should be; choose another directory",
-    errno.EMFILE: "raise the limit of open files (ulimit -n)",
-}
 
 
 class LocalStore:
@@ -128,11 +119,8 @@ class LocalStore:
         except FileExistsError as error:
             raise AlreadyExists(f"{where}: exists already") from error
         except OSError as error:
-            reason = f"cannot {what} {where}: {os.strerror(error.errno or 0)}"
-            if error.errno in _PASSING:
-                raise Unavailable(reason) from error
-            remedy = _REMEDY.get(error.errno or 0)
-            raise StorageError(f"{reason}; {remedy}" if remedy else reason) from error
+            told = f"cannot {what} {where}: {reason(error)}"
+            raise (Unavailable if error.errno in _PASSING else StorageError)(told) from error
 
 
 def _flush_directory(directory: Path) -> None:

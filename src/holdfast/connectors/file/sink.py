@@ -19,6 +19,7 @@ from typing import Any, BinaryIO, Protocol
 import orjson
 import xxhash
 
+from holdfast.common.os_errors import reason
 from holdfast.common.serialization import SerializationSchema
 from holdfast.common.types import Row
 from holdfast.connectors.base import Committable, JobInfo, WriterContext
@@ -123,7 +124,7 @@ class FileSink:
             os.close(os.open(probe, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
             os.unlink(probe)
         except OSError as e:
-            raise ConfigurationError(f"FileSink: cannot write to {self.base_path}: {e.strerror}") from e
+            raise ConfigurationError(f"FileSink: cannot write to {self.base_path}: {reason(e)}") from e
 
     def create_writer(self, context: WriterContext) -> FileWriter:
         """A writer."""
@@ -290,4 +291,4 @@ def _flush_directories(base_path: str, buckets: Iterable[str]) -> None:
 
 
 def _failed(what: str, path: str, error: OSError) -> StorageError:
-    return StorageError(f"FileSink: cannot {what} {path}: {error.strerror}")
+    return StorageError(f"FileSink: cannot {what} {path}: {reason(error)}")
