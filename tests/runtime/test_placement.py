@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from holdfast.runtime.placement import place
@@ -12,6 +12,7 @@ WIDTHS = st.integers(1, 40)
 
 
 @given(WIDTHS, HOSTS, HOSTS)
+@example(2, {"a": 1}, {"a": 3, "b": 1, "c": 1, "d": 1})
 def test_every_host_has_its_fair_share_whatever_was_before(width, first, then):
     for cores, placed in ((first, place(width, first)), (then, place(width, then, place(width, first)))):
         assert len(placed) == width

@@ -46,8 +46,9 @@ def place(width: int, cores: Mapping[str, int], before: Sequence[str] = ()) -> l
         return []
     held = Counter(host for host in before if host in cores)
     shares = {host: width * count // total for host, count in cores.items()}
-    # What division leaves over goes first to hosts that have more than their share already, so that less moves.
-    order = sorted(cores, key=lambda host: (-(held[host] > shares[host]), -(width * cores[host] % total), host))
+    # What division leaves over goes to hosts whose share was cut, first to those that have more already, so that less moves.
+    cut = {host: rest for host, count in cores.items() if (rest := width * count % total)}
+    order = sorted(cut, key=lambda host: (-(held[host] > shares[host]), -cut[host], host))
     for host in order[: width - sum(shares.values())]:
         shares[host] += 1
     result: list[str] = []
