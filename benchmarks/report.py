@@ -244,7 +244,10 @@ def _latency(results: list[Result]) -> list[str]:
 def _by_settings(results: list[Result]) -> dict[tuple[str, ...], list[Result]]:
     groups: dict[tuple[str, ...], list[Result]] = {}
     for result in results:
-        sets = [a for before, a in zip(result["arguments"], result["arguments"][1:]) if before == "--set"]
+        pairs = zip(result["arguments"], result["arguments"][1:])
+        sets = [
+            a if option == "--set" else f"parallelism {a}" for option, a in pairs if option in ("--set", "--parallelism")
+        ]
         groups.setdefault((", ".join(f"`{s}`" for s in sets) or "as it is",), []).append(result)
     return groups
 
