@@ -188,6 +188,17 @@ class Program:
         position = self.position()
         self.wait(lambda: self.position() > position + number, f"{number} checkpoints further", self.driver)
 
+    def members(self, kind: str) -> list[int]:
+        """The newest driver's processes of a kind; there may be none for a moment after one was killed."""
+        found: list[int] = []
+
+        def look() -> list[int]:
+            found[:] = self.driver.members(kind)
+            return found
+
+        self.wait(look, f"with a {kind}", self.driver)
+        return found
+
     def wait_for_end(self, driver: DriverProcess) -> int:
         """Wait until a driver has ended; its exit code."""
         self.wait(lambda: driver.exit_code is not None, f"the end of driver {driver.number}")

@@ -46,7 +46,7 @@ def test_payments_per_minute_are_counted_once_over_ten_kills_at_random_moments(
                 for driver in program.drivers:
                     driver.resume()  # a slot of a dead driver wakes up
                 if kill == 4:
-                    program.driver.pause(draw.choice(program.driver.members("slot")))
+                    program.driver.pause(draw.choice(program.members("slot")))
             else:  # at any moment since its start
                 program.let_pass(draw.uniform(0, took))
             program.kill()

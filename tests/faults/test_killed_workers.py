@@ -29,13 +29,13 @@ def test_alerts_are_written_once_when_workers_and_slots_are_killed_or_paused(
 
         for kind in ("worker", "slot") * 3:
             program.let_pass(draw.uniform(0, 0.5))
-            driver.kill(draw.choice(driver.members(kind)))
+            driver.kill(draw.choice(program.members(kind)))
             program.wait_for_checkpoints(1)
         driver.kill(*driver.members("slot"), *driver.members("worker"))
         program.wait_for_checkpoints(2)
 
         # A slot stands still, maybe in the midst of a task, which Spark then gives to another worker.
-        paused = draw.choice(driver.members("slot"))
+        paused = draw.choice(program.members("slot"))
         driver.pause(paused)
         driver.kill(*driver.members("worker"))
         program.wait(lambda: not runs(paused), f"slot {paused} replaced", driver)

@@ -79,10 +79,10 @@ class DriverProcess:
                     yield int(entry), "driver"
                 elif b"holdfast.runtime.slot_main" in command:
                     yield int(entry), "slot"
-                elif b"pyspark.daemon" in command:
-                    yield int(entry), "worker" if b"pyspark.daemon" in _command(_parent(int(entry))) else "daemon"
                 elif b"SparkSubmit" in command:
                     yield int(entry), "jvm"
+                elif b"pyspark.daemon" in command:  # workers are forks of the daemon, which they may outlive
+                    yield int(entry), "daemon" if b"SparkSubmit" in _command(_parent(int(entry))) else "worker"
 
     def kill(self, *pids: int) -> None:
         """``kill -9``."""
