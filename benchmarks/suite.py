@@ -115,7 +115,7 @@ def _runs(scenario: str, options: argparse.Namespace) -> Iterator[list[str]]:
             for key, values in knobs.items():
                 for value in values:
                     yield ["stateful", "fraud", *base, "--set", f"{key}={value}"]
-        for parallelism in ("1", "4", "8"):
+        for parallelism in ("4", "8"):
             yield ["stateful", "fraud", LONG, "--parallelism", parallelism]
     elif scenario == "flat":
         yield ["flat", f"u10k-{n}", "--epochs", "1000"]
