@@ -256,13 +256,6 @@ class _TumblingWindow(Operator):
                     yield key, row
 
     def _fire(self, start: int) -> None:
-        if self._apply is None and self._process is None and self._result is None:
-            results = [row[self._slot] for _, row in self._rows(start)]
-            stamps = [start + self._size - 1] * _CHUNK
-            for at in range(0, len(results), _CHUNK):
-                part = results[at : at + _CHUNK]
-                self.context.emit(part, stamps[: len(part)])
-            return
         for chunk in self._chunks(start):
             out = Collector()
             self._fire_rows(out, chunk, start)
