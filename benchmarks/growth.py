@@ -14,14 +14,12 @@ from typing import Any
 
 from benchmarks import jobs
 from benchmarks.flat import Watch
+from benchmarks.restart import SPLITS, VALUE_BYTES
 from holdfast.common import Types, WatermarkStrategy
 from holdfast.datastream import KeyedProcessFunction, RuntimeContext, StreamExecutionEnvironment
 from holdfast.datastream.connectors.number_seq import NumberSequenceSource
 from holdfast.datastream.state import ValueStateDescriptor
 
-VALUE_BYTES = 1024
-SPLITS = 8
-"""The source reads a long sequence as eight stretches side by side; each stretch has keys of its own."""
 POINTS = 20
 
 

@@ -10,12 +10,16 @@ from pathlib import Path
 
 from holdfast.checkpoint.paths import JobPaths
 from holdfast.checkpoint.storage import AlreadyExists, Data, NotFound, Unavailable
-from holdfast.common.os_errors import reason
+from holdfast.common.os_errors import REMEDIES, reason
 from holdfast.errors import StorageError
 
 __all__ = ["LocalStore"]
 
 _PASSING = {errno.EIO, errno.EAGAIN, errno.EINTR, errno.ETIMEDOUT, errno.EBUSY, errno.ESTALE}
+_REMEDIES = REMEDIES | {
+    errno.EPERM: "let the user who runs the job write the directory; the file system must support hard links",
+    errno.ENOTSUP: "the file system does not support hard links, which put-if-absent needs; choose another",
+}
 
 
 class LocalStore:
@@ -119,7 +123,7 @@ class LocalStore:
         except FileExistsError as error:
             raise AlreadyExists(f"{where}: exists already") from error
         except OSError as error:
-            told = f"cannot {what} {where}: {reason(error)}"
+            told = f"cannot {what} {where}: {reason(error, _REMEDIES)}"
             raise (Unavailable if error.errno in _PASSING else StorageError)(told) from error
 
 
