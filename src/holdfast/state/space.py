@@ -133,11 +133,7 @@ class StateSpace:
         self.row = NO_KEY
         if self.expiry is not None and None in self.tables:
             self.expiry.note(self.tables[None])
-        changes = []
-        for namespace, table in self.tables.items():
-            delta = table.collect(self.where)
-            if delta is not None:
-                changes.append((namespace, delta.keys, delta.rows, delta.deleted, delta.count))
+        changes = [(namespace, *part) for namespace, table in self.tables.items() for part in table.collect(self.where)]
         dropped, self._dropped = self._dropped, []
         if not changes and not dropped:
             return None
@@ -164,11 +160,7 @@ class StateSpace:
 
     def dump(self) -> dict[str, Any]:
         """Everything in memory, in the form that `apply` takes."""
-        tables = [
-            (namespace, part.keys, part.rows, part.deleted, part.count)
-            for namespace, table in self.tables.items()
-            for part in table.dump(self.where)
-        ]
+        tables = [(namespace, *part) for namespace, table in self.tables.items() for part in table.dump(self.where)]
         return {"columns": self.codec.snapshot(), "tables": tables, "dropped": []}
 
     def flush(self) -> list[int | None]:

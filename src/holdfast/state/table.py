@@ -8,9 +8,8 @@ they are evicted or when a materialisation is due.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import chain
-from typing import Any
+from itertools import chain, islice
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -30,18 +29,19 @@ UNFLUSHED = 4
 _BATCH = 8 << 20
 """Bytes of rows written to the store at once."""
 _MOST_DELETES = 100_000
+_PIECE = 4096
+"""Rows that are encoded at once: few enough that the processor's cache has them from one step to the next."""
 
 _plain_key = msgspec.msgpack.Encoder().encode
 
 
-@dataclass(frozen=True)
-class TableDelta:
-    """What changed in a table in one epoch."""
+class TableDelta(NamedTuple):
+    """Some of what changed in a table in one epoch."""
 
     keys: bytes
     rows: bytes
     deleted: bytes
-    count: int
+    changes: int
     """How many rows changed or went."""
 
 
@@ -127,41 +127,50 @@ class RowTable:
                 rows[key] = decode(data, PERSISTED)
         self.codec.footprint.count(len(found), sum(len(data) for data in found if data is not None))
 
-    def collect(self, where: str) -> TableDelta | None:
-        """The barrier: what changed in this epoch, in stored form; None if nothing did."""
+    def collect(self, where: str) -> list[TableDelta]:
+        """The barrier: what changed in this epoch, in stored form, in pieces; empty if nothing did."""
         rows = self.rows
-        changed: list[Any] = []
-        kept: list[Row] = []
+        pieces: list[TableDelta] = []
         deleted: list[Any] = []
         clean = PERSISTED | UNFLUSHED if self.store is not None else PERSISTED
         idle: list[Any] = []
         more = self.codec.width > 2
         # A row that comes a second time is clean by then, or has been noted as idle.
-        for key, row in chain(self._touched.items(), *(zip(*batch) for batch in self._batches)):
-            flags = row[0]
-            # The first and the last slot tell most; the first is the flags where there is no slot.
-            if len(row) > 1 and (row[1] is not None or row[-1] is not None or (more and filled(row))):
-                if flags & DIRTY:
-                    changed.append(key)
-                    kept.append(row)
-                    row[0] = clean
-            elif not flags & (PERSISTED | UNFLUSHED):
-                idle.append(key)
-            elif flags & PERSISTED and flags & DIRTY:
-                deleted.append(key)
-                row[0] = UNFLUSHED
-            else:
-                row[0] = flags & ~DIRTY
+        asked = chain(self._touched.items(), *(zip(*batch) for batch in self._batches))
+        total = len(self._touched) + sum(len(keys) for keys, _ in self._batches)
+        for _ in range(0, total, _PIECE):
+            changed: list[Any] = []
+            kept: list[Row] = []
+            for key, row in islice(asked, _PIECE):
+                flags = row[0]
+                # The first and the last slot tell most; the first is the flags where there is no slot.
+                if len(row) > 1 and (row[1] is not None or row[-1] is not None or (more and filled(row))):
+                    if flags & DIRTY:
+                        changed.append(key)
+                        kept.append(row)
+                        row[0] = clean
+                elif not flags & (PERSISTED | UNFLUSHED):
+                    idle.append(key)
+                elif flags & PERSISTED and flags & DIRTY:
+                    deleted.append(key)
+                    row[0] = UNFLUSHED
+                else:
+                    row[0] = flags & ~DIRTY
+            if changed:
+                pieces.append(self._piece(changed, kept, where))
         self._touched, self._batches = {}, []
         for key in idle:
             rows.pop(key, None)
         if self.store is None:
             for key in deleted:
                 del rows[key]
-        if not changed and not deleted:
-            return None
-        data = self.codec.encode_many(changed, kept, where)
-        return TableDelta(encode_keys(changed), data, encode_keys(deleted), len(changed) + len(deleted))
+        if deleted:
+            pieces.append(self._piece([], [], where, deleted))
+        return pieces
+
+    def _piece(self, keys: list[Any], rows: list[Row], where: str, deleted: Sequence[Any] = ()) -> TableDelta:
+        data = self.codec.encode_many(keys, rows, where)
+        return TableDelta(encode_keys(keys), data, encode_keys(list(deleted)), len(keys) + len(deleted))
 
     def apply(self, delta: TableDelta) -> None:
         """Take over the changes of a completed epoch that this table has not seen (a restore)."""
@@ -231,10 +240,9 @@ class RowTable:
         for key, data in self.store.scan(self.prefix):
             yield decode_key(key[start:]), self.codec.decode(data, PERSISTED)
 
-    def dump(self, where: str, chunk: int = 50_000) -> Iterable[TableDelta]:
+    def dump(self, where: str) -> Iterator[TableDelta]:
         """All rows in memory, in pieces: the materialisation of a table without a store."""
         keys = list(self.rows)
-        for start in range(0, len(keys), chunk):
-            part: Sequence[Any] = keys[start : start + chunk]
-            data = self.codec.encode_many(part, [self.rows[key] for key in part], where)
-            yield TableDelta(encode_keys(list(part)), data, encode_keys([]), len(part))
+        for start in range(0, len(keys), _PIECE):
+            part = keys[start : start + _PIECE]
+            yield self._piece(part, [self.rows[key] for key in part], where)
