@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from holdfast.common import Time, Types
+from holdfast.common import Configuration, Time, Types
 from holdfast.common.restart_strategy import RestartStrategies
 from holdfast.datastream import (
     AggregateFunction,
@@ -282,6 +282,25 @@ def test_a_collection_is_made_to_fit_its_type(env):
     assert stream.get_type() == Types.ROW([Types.INT(), Types.STRING()])
     with pytest.raises(ConfigurationError, match=r"Element 1 of the collection, 'x', does not fit"):
         env.from_collection([1, "x"], Types.INT())
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("holdfast.epoch.target-duration", "soon", "expected a duration"),
+        ("holdfast.epoch.target-duration", "0", "must be at least 1"),
+        ("holdfast.epoch.max-records", "many", "expected a whole number"),
+        ("holdfast.batch.records", "0", "must be at least 1"),
+        ("holdfast.frame.records", "-1", "must be at least 1"),
+        ("holdfast.epoch.target", "1 s", "is not a setting; there are holdfast.epoch.target-duration"),
+        ("execution.state-recovery.ignore-unclaimed-state", "yes", "expected true or false"),
+    ],
+)
+def test_a_setting_that_cannot_be_is_refused_by_its_key(env, stream, key, value, said):
+    stream.print()
+    env.configure(Configuration.from_dict({key: value}))
+    with pytest.raises(ConfigurationError, match=f"{re.escape(key)}.*{said}"):
+        env._plan("job")
 
 
 def test_types_pass_through_what_does_not_change_elements(env):

@@ -17,7 +17,15 @@ from holdfast.common.configuration import (
 )
 from holdfast.common.modes import CheckpointingMode, ExternalizedCheckpointRetention, RuntimeExecutionMode
 
-__all__ = ["CheckpointingOptions", "ConfigOption", "ConfigOptions", "PipelineOptions", "RestartOptions"]
+__all__ = [
+    "CheckpointingOptions",
+    "ConfigOption",
+    "ConfigOptions",
+    "EpochOptions",
+    "PipelineOptions",
+    "RestartOptions",
+    "StateRecoveryOptions",
+]
 
 T = TypeVar("T")
 E = TypeVar("E", bound=Enum)
@@ -139,6 +147,22 @@ class CheckpointingOptions:
     SAVEPOINT_DIR = _key("execution.checkpointing.savepoint-dir").string_type().no_default_value()
     INCREMENTAL = _key("execution.checkpointing.incremental").boolean_type().default_value(False)
     UNALIGNED = _key("execution.checkpointing.unaligned.enabled").boolean_type().default_value(False)
+
+
+class StateRecoveryOptions:
+    """Options of what a job goes on from."""
+
+    PATH = _key("execution.state-recovery.path").string_type().no_default_value()
+    IGNORE_UNCLAIMED_STATE = _key("execution.state-recovery.ignore-unclaimed-state").boolean_type().default_value(False)
+
+
+class EpochOptions:
+    """Holdfast's own options: how large epochs are, and batches and frames in them. All are at least 1."""
+
+    TARGET_DURATION = _key("holdfast.epoch.target-duration").duration_type().default_value(2_000)
+    MAX_RECORDS = _key("holdfast.epoch.max-records").int_type().default_value(1_000_000)
+    BATCH_RECORDS = _key("holdfast.batch.records").int_type().default_value(4096)
+    FRAME_RECORDS = _key("holdfast.frame.records").int_type().default_value(2048)
 
 
 class PipelineOptions:

@@ -9,7 +9,14 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from holdfast.common.config_options import CheckpointingOptions, ConfigOption, PipelineOptions, RestartOptions
+from holdfast.common.config_options import (
+    CheckpointingOptions,
+    ConfigOption,
+    EpochOptions,
+    PipelineOptions,
+    RestartOptions,
+    StateRecoveryOptions,
+)
 from holdfast.common.configuration import Configuration
 from holdfast.common.execution_config import ExecutionConfig
 from holdfast.common.job_client import JobClient
@@ -47,7 +54,7 @@ _BUFFER_TIMEOUT = "execution.buffer-timeout.interval"
 _CHAINING = "pipeline.operator-chaining.enabled"
 _OPTIONS = [
     option
-    for group in (PipelineOptions, CheckpointingOptions, RestartOptions)
+    for group in (PipelineOptions, CheckpointingOptions, StateRecoveryOptions, RestartOptions, EpochOptions)
     for option in vars(group).values()
     if isinstance(option, ConfigOption)
 ]
@@ -369,6 +376,7 @@ class StreamExecutionEnvironment:
         config = Configuration(self._configuration)
         for option in _OPTIONS:
             config.get(option)  # a setting of the wrong kind is told now
+        _check_own_options(config)
         _require_streaming(config.get(PipelineOptions.RUNTIME_MODE))
         name = job_name or config.get(PipelineOptions.NAME) or DEFAULT_JOB_NAME
         if config.get(PipelineOptions.MAX_PARALLELISM) == -1:
@@ -380,6 +388,17 @@ class StreamExecutionEnvironment:
         parameters = config.get(PipelineOptions.GLOBAL_JOB_PARAMETERS)
         settings = {**config.to_dict(), PipelineOptions.GLOBAL_JOB_PARAMETERS.key: json.dumps(parameters)}
         return job_plan(self._operators, settings, name=name, chaining=self.is_chaining_enabled())
+
+
+def _check_own_options(config: Configuration) -> None:
+    """Refuse what Holdfast's own keys cannot mean. Keys that Flink has and Holdfast has not are left alone."""
+    own = {option.key: option for option in vars(EpochOptions).values() if isinstance(option, ConfigOption)}
+    for key in sorted(config.key_set()):
+        if key.startswith("holdfast."):
+            if key not in own:
+                raise ConfigurationError(f"{key} is not a setting; there are {', '.join(own)}")
+            if config.get(own[key]) < 1:
+                raise ConfigurationError(f"{key} is {config.get(own[key])}; it must be at least 1")
 
 
 def _require_streaming(mode: RuntimeExecutionMode) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from holdfast.checkpoint.metadata import CheckpointMetadata, OperatorState
+from holdfast.common.config_options import StateRecoveryOptions
+from holdfast.common.configuration import Configuration
 from holdfast.errors import HoldfastError, IncompatibleState, UserCodeError
 from holdfast.runtime.channels import ChannelIncomplete
 from holdfast.runtime.order import TaskId, TaskReport, task_name
@@ -95,7 +97,7 @@ def check_resumable(plan: JobPlan, checkpoint: CheckpointMetadata, config: Mappi
     operators = {chained.uid for vertex in plan.vertices for chained in vertex.chain}
     outputs = {uid for uid, _, _ in checkpoint.committables}
     unclaimed += [f"sink {uid!r} (prepared output)" for uid in sorted(outputs - operators)]
-    if unclaimed and config.get("execution.state-recovery.ignore-unclaimed-state", "false").lower() != "true":
+    if unclaimed and not Configuration.from_dict(config).get(StateRecoveryOptions.IGNORE_UNCLAIMED_STATE):
         raise IncompatibleState(
             f"{where} has state of {', '.join(unclaimed)}, which the program does not have (any more). Uids that are not "
             "given come from the shape of the job and change with it: give the operators their uid(...) back, or set "

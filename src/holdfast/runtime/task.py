@@ -16,6 +16,8 @@ import msgspec
 from holdfast.checkpoint.metadata import Completed, SubtaskState, decode_entry
 from holdfast.checkpoint.paths import JobPaths, new_attempt, safe_name
 from holdfast.checkpoint.storage import NotFound, Storage
+from holdfast.common.config_options import EpochOptions
+from holdfast.common.configuration import Configuration
 from holdfast.connectors.base import Committable, ReaderContext, SourceReader
 from holdfast.errors import ConfigurationError, HoldfastError, UserCodeError
 from holdfast.runtime.chain import Chain
@@ -138,7 +140,8 @@ class Subtask:
         source = self._vertex.source
         assert source is not None
         assert self._reader is not None
-        max_batch = 1 if order.trace else int(self._setup.plan.config.get("holdfast.batch.records", "4096"))
+        config = Configuration.from_dict(self._setup.plan.config)
+        max_batch = 1 if order.trace else config.get(EpochOptions.BATCH_RECORDS)
         merge = SplitMerge(
             self._reader,
             order.sources[report.task],
