@@ -396,3 +396,10 @@ def test_a_crash_is_not_handled(job):
     coordinator._log.complete = die  # type: ignore[method-assign]
     with pytest.raises(Crash):
         coordinator.run()
+
+
+def a_checkpoint_is_shown_by_the_name_that_one_goes_back_to_it_by(job):
+    lab = job(program(Pass(), [("a", 1), ("a", 2)]))
+    lab.run()
+    newest = lab.metrics.snapshot().checkpoints[0]
+    assert newest.path == (lab.directory / "checkpoints" / "job" / "log" / f"{newest.id:020d}").as_uri()

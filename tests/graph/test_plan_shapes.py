@@ -12,6 +12,7 @@ from holdfast.datastream import KeyedProcessFunction, OutputTag, ProcessFunction
 from holdfast.datastream.window import TumblingEventTimeWindows
 from holdfast.errors import ConfigurationError
 from holdfast.runtime.plan import JobPlan, Partitioning, Vertex
+from holdfast.runtime.statistics import plan_shape
 
 RED = OutputTag("red")
 
@@ -353,3 +354,12 @@ def test_the_upi_count_is_two_tasks(env):
         "Window(TumblingEventTimeWindows) -> Sink: Print to Std. Out",
     ]
     assert channels(plan) == [(0, "HASH", 1)]
+
+
+def test_the_rest_api_shows_the_vertices_and_what_feeds_them(env):
+    numbers = env.from_collection([1, 2, 3])
+    numbers.key_by(lambda n: n % 2).process(Keep()).name("keep").print()
+    source, keep = plan_shape(plan_of(env))["nodes"]
+    assert (source["description"], source["parallelism"], source["inputs"]) == ("Source: Collection Source", 1, [])
+    assert keep["description"].startswith("keep")
+    assert [(each["num"], each["id"], each["ship_strategy"]) for each in keep["inputs"]] == [(0, source["id"], "HASH")]

@@ -234,7 +234,7 @@ class CheckpointLog:
             self._settle(facts)
             if verify and facts.completed:
                 try:
-                    index = newest_intact(facts.completed, verify, self._locate)
+                    index = newest_intact(facts.completed, verify, self.locate)
                 except CorruptFile:
                     if self.still_mine():
                         raise
@@ -367,13 +367,13 @@ class CheckpointLog:
         """Read the log's end: from ``tail`` down to the oldest retained checkpoint."""
         if tail == 0:
             if restore_from:
-                raise ConfigurationError(f"there is no checkpoint {restore_from}: {self._locate(1)} does not exist")
+                raise ConfigurationError(f"there is no checkpoint {restore_from}: {self.locate(1)} does not exist")
             return LogFacts(0, 0, "", (), (), 0)
         last = self._get(tail)
         since = tail if isinstance(last, Takeover) else last.takeover
         takeover = last if since == tail else self._get(since)
         if not isinstance(takeover, Takeover):
-            raise CorruptFile(self._locate(tail), f"it names {self._locate(since)} as a take-over, which it is not")
+            raise CorruptFile(self.locate(tail), f"it names {self.locate(since)} as a take-over, which it is not")
         requested = takeover.requested
         if restore_from and restore_from != requested:
             requested = restore_from
@@ -401,17 +401,17 @@ class CheckpointLog:
         """The checkpoint that the user wants to go back to."""
         path = self._paths.log_entry(checkpoint_id)
         try:
-            entry = decode_entry(self._storage.get(path), self._locate(checkpoint_id))
+            entry = decode_entry(self._storage.get(path), self.locate(checkpoint_id))
         except NotFound:
             entry = None
         if not isinstance(entry, Completed):
             raise ConfigurationError(
-                f"execution.state-recovery.path: {self._locate(checkpoint_id)} is not a completed checkpoint"
+                f"execution.state-recovery.path: {self.locate(checkpoint_id)} is not a completed checkpoint"
             )
         return entry.checkpoint
 
     def _get(self, position: int) -> LogEntry:
-        where = self._locate(position)
+        where = self.locate(position)
         try:
             return decode_entry(self._storage.get(self._paths.log_entry(position)), where)
         except NotFound as error:
@@ -422,7 +422,8 @@ class CheckpointLog:
     def _exists(self, position: int) -> bool:
         return self._storage.exists(self._paths.log_entry(position))
 
-    def _locate(self, position: int) -> str:
+    def locate(self, position: int) -> str:
+        """The full name of a position's entry, as `execution.state-recovery.path` takes it."""
         return self._storage.locate(self._paths.log_entry(position))
 
     def _fenced(self, what: str) -> Fenced:

@@ -176,7 +176,7 @@ class JobMetrics:
                 self._ended = (self._clock(), self._now_ms())
 
     def plan(self, plan: Mapping[str, Any]) -> None:
-        """The job's plan, as ``env.get_execution_plan()`` shows it."""
+        """The job's plan, ``{"nodes": [...]}`` as Flink's REST API shows it."""
         with self._lock:
             self._last.plan = dict(plan)
 

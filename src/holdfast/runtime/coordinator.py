@@ -151,7 +151,7 @@ class Coordinator:
         if restored is not None:
             check_resumable(self._plan, restored, self._plan.config)
             log.info("job %r resumes from checkpoint %d", job.job_name, restored.checkpoint_id)
-            self._metrics.checkpoint_restored(restored.checkpoint_id, str(restored.checkpoint_id))
+            self._metrics.checkpoint_restored(restored.checkpoint_id, self._log.locate(restored.checkpoint_id))
         self._completed = restored
         self._committed = 0 if restored is None else restored.checkpoint_id
         self._create_committers(job)
@@ -424,7 +424,7 @@ class Coordinator:
                 sync_ms=1000 * max((r.phases.get("state", 0.0) for r in reports), default=0.0),
                 delta_bytes=checkpoint.delta_size,
                 full_bytes=checkpoint.full_size,
-                path=str(epoch),
+                path=self._log.locate(epoch),
                 subtasks=len(reports),
             )
         )

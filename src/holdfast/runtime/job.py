@@ -19,7 +19,8 @@ from holdfast.checkpoint.paths import JobPaths
 from holdfast.checkpoint.retention import Retention, verify_files
 from holdfast.checkpoint.storage import Storage
 from holdfast.common.completable_future import CompletableFuture
-from holdfast.common.configuration import parse_duration
+from holdfast.common.config_options import CheckpointingOptions, EpochOptions, StateRecoveryOptions
+from holdfast.common.configuration import Configuration
 from holdfast.common.job_client import JobClient
 from holdfast.common.job_execution_result import JobExecutionResult
 from holdfast.common.job_id import JobID
@@ -36,6 +37,7 @@ from holdfast.runtime.restart import restart_strategy
 from holdfast.runtime.shipping import SparkJobFailed
 from holdfast.runtime.spark import SparkExecutor, spark_context
 from holdfast.runtime.state_io import StateBackendSettings, verify_contents
+from holdfast.runtime.statistics import plan_shape
 
 __all__ = ["Job", "submit"]
 
@@ -84,15 +86,16 @@ def _storage_uri(config: Mapping[str, str]) -> str | None:
 
 
 def _pace(config: Mapping[str, str]) -> Pace:
-    target = parse_duration(config.get("holdfast.epoch.target-duration", "2 s"))
-    interval = config.get("execution.checkpointing.interval")
+    settings = Configuration.from_dict(config)
+    target = settings.get(EpochOptions.TARGET_DURATION)
+    interval = settings.get(CheckpointingOptions.INTERVAL)
     if interval:
-        target = min(target, parse_duration(interval))
-    return Pace(max(target, 1) / 1000, int(config.get("holdfast.epoch.max-records", "1000000")))
+        target = min(target, interval)
+    return Pace(target / 1000, settings.get(EpochOptions.MAX_RECORDS))
 
 
 def _restore_position(config: Mapping[str, str]) -> int | None:
-    path = config.get("execution.state-recovery.path")
+    path = Configuration.from_dict(config).get(StateRecoveryOptions.PATH)
     if not path:
         return None
     match = re.search(r"(\d+)/?$", path)
@@ -110,6 +113,7 @@ class Job(JobClient):
         self._plan = plan
         self._id = JobID()
         self._metrics = JobMetrics(str(self._id), plan.name)
+        self._metrics.plan(plan_shape(plan))
         self._result: Future[JobExecutionResult] = Future()
         self._status = JobStatus.CREATED
         self._temporary: str | None = None

@@ -1,4 +1,4 @@
-"""Spark: the only module that knows it. From an epoch's order to the reports of its tasks, as one Spark job.
+"""Spark: how it is started, and used. From an epoch's order to the reports of its tasks, as one Spark job.
 
 Each level of the plan is a stage. Its tasks pass their frames through the task slots of their partitions; Spark moves
 the frames between the stages, retries tasks that die, and prefers the host where a partition's slot is.

@@ -1,15 +1,51 @@
-"""From the tasks' reports to the job's metrics. Pure."""
+"""From the plan and the tasks' reports to what the job's metrics show. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from holdfast.metrics.stats import EpochStats, VertexStats
 from holdfast.metrics.user import merge
 from holdfast.runtime.order import TaskReport
-from holdfast.runtime.plan import JobPlan
+from holdfast.runtime.plan import JobPlan, Vertex
 
-__all__ = ["epoch_stats"]
+__all__ = ["epoch_stats", "plan_shape"]
+
+
+def _shown_id(vertex: Vertex) -> str:
+    """The vertex's id as Flink writes ids."""
+    return f"{vertex.id:032x}"
+
+
+def plan_shape(plan: JobPlan) -> dict[str, Any]:
+    """The job's vertices and the channels between them, in the shape of Flink's ``/jobs/<id>/plan``."""
+    inputs: dict[int, list[dict[str, Any]]] = {vertex.id: [] for vertex in plan.vertices}
+    for vertex in plan.vertices:
+        for channel in (channel for chained in vertex.chain for channel in chained.channels):
+            into = inputs[channel.target]
+            into.append(
+                {
+                    "num": len(into),
+                    "id": _shown_id(vertex),
+                    "ship_strategy": channel.partitioning.value,
+                    "exchange": "pipelined_bounded",
+                }
+            )
+    return {
+        "nodes": [
+            {
+                "id": _shown_id(vertex),
+                "parallelism": vertex.parallelism,
+                "operator": "",
+                "operator_strategy": "",
+                "description": vertex.name,
+                "inputs": inputs[vertex.id],
+                "optimizer_properties": {},
+            }
+            for vertex in plan.vertices
+        ]
+    }
 
 
 def epoch_stats(
@@ -27,7 +63,7 @@ def epoch_stats(
         tasks = [r for r in reports if r.task[0] == vertex.id]
         vertices.append(
             VertexStats(
-                id=f"{vertex.id:032x}",
+                id=_shown_id(vertex),
                 name=vertex.name,
                 parallelism=vertex.parallelism,
                 records_in=sum(r.records_in for r in tasks),
