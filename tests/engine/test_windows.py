@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.common import Time
-from holdfast.datastream import AggregateFunction, ProcessWindowFunction
+from holdfast.common import Time, Types
+from holdfast.datastream import AggregateFunction, ProcessWindowFunction, ValueStateDescriptor
 from holdfast.datastream.window import TumblingEventTimeWindows
 from holdfast.errors import UserCodeError
 
@@ -41,15 +41,16 @@ class Named(ProcessWindowFunction):
         yield key, context.window().start, *elements
 
 
-def run(build: Any, batch: int, backend: str = "hashmap") -> list[Any]:
+def run(build: Any, batch: int, backend: str = "hashmap", cache: str = "256mb", budget: int = 1000) -> list[Any]:
     config = {
         "state.backend.type": backend,
+        "state.backend.cache.size": cache,
         "holdfast.batch.records": str(batch),
         "holdfast.frame.records": str(batch),
     }
     LEDGERS["out"].committed.clear()
     with tempfile.TemporaryDirectory() as directory:
-        job = Lab(build, Path(directory), parallelism=1, config=config)
+        job = Lab(build, Path(directory), parallelism=1, budget=budget, config=config)
         try:
             job.run([])
         finally:
@@ -105,3 +106,25 @@ def test_clear_is_called_once_for_each_key_of_a_window_that_goes():
 
     assert sorted(run(build, 3)) == ["a", "a", "b"]
     assert sorted(CLEARED) == [START, START, START + MINUTE]
+
+
+class CountsFirings(ProcessWindowFunction):
+    def process(self, key: str, context: Any, elements: Any) -> Any:
+        fired = context.window_state().get_state(ValueStateDescriptor("fired", Types.LONG()))
+        fired.update((fired.value() or 0) + 1)
+        yield key, context.window().start, fired.value(), sum(e[2] for e in elements)
+
+
+@pytest.mark.parametrize(("backend", "cache"), [("hashmap", "256mb"), ("rocksdb", "1kb")])
+def test_what_a_window_function_writes_of_its_window_is_kept_wherever_the_rows_are(backend, cache):
+    keys = [f"k{n}" for n in range(20)]
+    on_time = [(key, START, 1) for key in keys] + [("z", START + 2 * MINUTE, 0)] * 10
+    late = [(key, START, 2) for key in keys]
+
+    def build(env: Any) -> None:
+        windows = stream(env, {"s": on_time + late}, cut=5).key_by(lambda r: r[0]).window(MINUTES)
+        windows.allowed_lateness(10 * MINUTE).process(CountsFirings()).sink_to(LedgerSink("out"))
+
+    expected = [(key, START, n, value) for key in keys for n, value in ((1, 1), (2, 3))]
+    fired = run(build, 10, backend, cache, budget=7)
+    assert sorted(each for each in fired if each[0] != "z") == sorted(expected)

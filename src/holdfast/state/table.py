@@ -240,6 +240,18 @@ class RowTable:
         for key, data in self.store.scan(self.prefix):
             yield decode_key(key[start:]), self.codec.decode(data, PERSISTED)
 
+    def take_in(self, read: Sequence[tuple[Any, Row]]) -> None:
+        """Hold rows that `stored_rows` gave, so that they may be changed, until `let_go`."""
+        self.rows.update(read)
+
+    def let_go(self, read: Sequence[tuple[Any, Row]]) -> None:
+        """Forget these rows, but for those that have been changed: they are the epoch's."""
+        for key, row in read:
+            if row[0] & DIRTY:
+                self._touched[key] = row
+            else:
+                del self.rows[key]
+
     def dump(self, where: str) -> Iterator[TableDelta]:
         """All rows in memory, in pieces: the materialisation of a table without a store."""
         keys = list(self.rows)

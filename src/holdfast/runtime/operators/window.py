@@ -263,11 +263,15 @@ class _TumblingWindow(Operator):
 
     def _chunks(self, start: int) -> Iterator[list[tuple[Any, Row]]]:
         """A window's rows in pieces, with the keys' state across windows at hand if the function uses it."""
-        rows = self._rows(start)
+        rows, table = self._rows(start), self.window_space.table(start)
         while chunk := list(islice(rows, _CHUNK)):
             if self._global is not None:
                 self._global.table().load([key for key, _ in chunk])
+            # The function may declare states of the window, and change them: also in rows that come from the store.
+            read = [(key, row) for key, row in chunk if key not in table.rows] if table.in_store else []
+            table.take_in(read)
             yield chunk
+            table.let_go(read)
 
     def _fire_rows(self, out: Collector, rows: list[tuple[Any, Row]], start: int) -> None:
         """Call the window function for these keys."""
