@@ -254,7 +254,7 @@ class Coordinator:
             "commit": waited,
             "metadata": time.perf_counter() - at,
         }
-        self._begin_commit(checkpoint)
+        self._begin_commit(checkpoint, min([epoch, *(r.uploading for r in reports if r.uploading is not None)]))
         self._account(epoch, trigger_ms, started, reports, phases, backlog, checkpoint)
 
     def _complete(self, epoch: int, trigger_ms: int, started: float, reports: Sequence[TaskReport]) -> CheckpointMetadata:
@@ -289,7 +289,15 @@ class Coordinator:
 
     # the second phase, beside the next epoch
 
-    def _begin_commit(self, checkpoint: CheckpointMetadata) -> None:
+    def _begin_commit(self, checkpoint: CheckpointMetadata, oldest_upload: int) -> None:
+        """Commit in the background, and clean up.
+
+        Args:
+            checkpoint: What is to be committed.
+            oldest_upload: The earliest epoch whose background uploads may be under way: they may last any number of
+                epochs, and those that this checkpoint lets begin bear its number.
+        """
+
         def commit() -> None:
             for uid, committer in self._committers.items():
                 prepared = _committables(checkpoint, uid)
@@ -297,14 +305,10 @@ class Coordinator:
                     committer.commit(prepared)
             self._retention.collect()
             if checkpoint.checkpoint_id % _SWEEP_EVERY == 0:
-                self._retention.sweep(self._oldest_upload())
+                self._retention.sweep(oldest_upload)
 
         self._notify = (checkpoint.checkpoint_id, [source.state() for source in self._sources])
         self._committing = self._background.submit(commit)
-
-    def _oldest_upload(self) -> int:
-        """The earliest epoch whose background uploads may still be under way."""
-        return max(1, self._log.owned.next_id - _SWEEP_EVERY)
 
     def _finish_commit(self) -> None:
         """Wait for the commit of the last checkpoint, and tell the sources of it."""

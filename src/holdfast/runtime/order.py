@@ -97,6 +97,8 @@ class TaskReport:
     busy_seconds: float = 0.0
     late_dropped: int = 0
     state_rows: int = 0
+    uploading: int | None = None
+    """The epoch in which the background upload of a new base began that is still under way."""
     delta_bytes: int = 0
     found_state: bool | None = None
     """Whether the state was in the slot or on its host's disk (True) or had to be fetched (False); None: there was none."""

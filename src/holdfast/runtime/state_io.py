@@ -105,6 +105,8 @@ class StateFiles:
         self.written = 0
         """Bytes of the last delta."""
         self._names_of_base: list[str] = []
+        self.uploading: int | None = None
+        """The epoch whose number the files of the upload under way have."""
         self.reused = False
         """Whether the last restore found this host's store usable."""
 
@@ -283,6 +285,7 @@ class StateFiles:
         def name(kind: str) -> str:
             return self._paths.state_file(generation, epoch, self._uid, self._subtask, new_attempt(), kind)
 
+        self.uploading = epoch
         if state.store is None:
             dump = state.dump()
             count = len(self._stored.deltas)
@@ -319,6 +322,7 @@ class StateFiles:
         if self._pending is None or not self._pending.done():
             return
         pending, self._pending = self._pending, None
+        self.uploading = None
         try:
             epoch, count, kind, files = pending.result()
         except Exception as error:

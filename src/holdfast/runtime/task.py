@@ -305,6 +305,7 @@ class Subtask:
         if self._state is not None and self._files is not None:
             stored = self._files.snapshot(self._state, order.generation, order.epoch, token)
             report.delta_bytes = self._files.written
+            report.uploading = self._files.uploading
             schema = self._state.schema()
             report.schema = {name: {"columns": columns} for name, columns in schema.items()}
             stored = msgspec.structs.replace(stored, extra={**stored.extra, "schema": schema})
