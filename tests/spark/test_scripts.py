@@ -164,3 +164,37 @@ def a_machine_without_java_is_told_the_command_that_installs_it(tmp_path: Path) 
     said = err.splitlines()[-1]
     assert said.startswith("holdfast.errors.ConfigurationError: Spark needs Java 17 or 21, but there is no java in PATH")
     assert "Install it with: " in said
+
+
+@pytest.mark.spark
+def test_classes_that_the_program_itself_defines_may_be_elements_and_state(tmp_path: Path) -> None:
+    running = start(
+        tmp_path,
+        """
+        from dataclasses import dataclass
+
+        @dataclass
+        class Payment:
+            customer: str
+            amount: int
+
+        class Largest(FlatMapFunction):
+            def open(self, runtime_context):
+                self.largest = runtime_context.get_state(ValueStateDescriptor("largest"))
+
+            def flat_map(self, payment):
+                assert isinstance(payment, Payment)
+                largest = self.largest.value()
+                if largest is None or largest.amount < payment.amount:
+                    self.largest.update(payment)
+                    yield payment
+
+        env.configure(Configuration().set_string("holdfast.epoch.max-records", "1"))
+        payments = [Payment("anna", 3), Payment("anna", 2), Payment("anna", 4)]
+        env.from_collection(payments).key_by(lambda payment: payment.customer).flat_map(Largest()).print()
+        env.execute("largest")
+        """,
+    )
+    out, err = running.communicate(timeout=120)
+    assert running.returncode == 0, err
+    assert out.splitlines() == ["Payment(customer='anna', amount=3)", "Payment(customer='anna', amount=4)"]

@@ -31,6 +31,8 @@ from holdfast.state.key_groups import group_assigner
 
 __all__ = ["ChannelIncomplete", "InputMerge", "Router", "first_partition", "receivers"]
 
+_PLAIN_KEYS = {str, int, bytes}
+
 Send = Callable[[int, bytes], None]
 """Takes a frame and the partition of the next stage that it goes to."""
 
@@ -109,8 +111,9 @@ class Router:
             keys = self._keys(values)
             alone = self._parallelism == 1
             try:
-                targets = self._assign(keys[:1] if alone else keys)
-            except TypeError as error:
+                # One subtask needs no targets, but keys of unusual types are to be found fit for keys.
+                targets = [] if alone and set(map(type, keys)) <= _PLAIN_KEYS else self._assign(keys)
+            except Exception as error:  # whatever a key's own hash or pickling raises
                 raise user_error(error, *self._where, values[0]) from error
             if alone:
                 self._add(0, values, timestamps, keys)
@@ -214,7 +217,9 @@ class Router:
             payload = encode_data(frame)
         except Exception as error:  # whatever a value's own pickling raises
             raise user_error(
-                TypeError(f"an element cannot be sent to the next task, because it cannot be pickled: {error}"),
+                TypeError(
+                    f"an element cannot be sent to the next task, because it cannot be pickled: {error.__cause__ or error}"
+                ),
                 *self._where,
                 frame.values[0],
             ) from error

@@ -12,6 +12,8 @@ from array import array
 from dataclasses import dataclass
 from typing import Any
 
+from holdfast.common import pickling
+
 __all__ = [
     "BARRIER",
     "DATA",
@@ -83,9 +85,17 @@ class Frame:
 
 
 def encode_data(frame: Frame) -> bytes:
-    """The payload of a data frame."""
+    """The payload of a data frame.
+
+    Raises:
+        TypeError: a value cannot be pickled.
+    """
     timestamps = None if frame.timestamps is None else array("q", frame.timestamps).tobytes()
-    return pickle.dumps((frame.watermark, frame.values, timestamps, frame.keys, frame.locations), 5)
+    content = (frame.watermark, frame.values, timestamps, frame.keys, frame.locations)
+    try:
+        return pickle.dumps(content, 5)
+    except (pickle.PicklingError, AttributeError, TypeError):
+        return pickling.dumps(content)  # classes of the program's main file, which no task finds by name, go by value
 
 
 def decode_data(payload: memoryview | bytes) -> Frame:
