@@ -1,9 +1,10 @@
 """The file sink: finished files appear only with their checkpoint.
 
-A writer writes hidden files, ``.<final name>.inprogress.<owner>``, one for each bucket, subtask and epoch. Its
-committables name them. The committer renames each to its final name, ``part-<subtask>-<epoch>-<random><suffix>``,
+A writer writes hidden files, ``.<final name>.inprogress.<owner>-<generation>``, one for each bucket, subtask and epoch.
+Its committables name them. The committer renames each to its final name, ``part-<subtask>-<epoch>-<random><suffix>``,
 which no other file ever has; so a rename that is repeated after a crash finds its work done. What writers of failed
-epochs left behind carries the owner (the job and the sink) in its name, and the next driver deletes it.
+epochs left behind carries the owner (the job and the sink) and the driver's generation in its name, and a later driver
+deletes it. One that was overtaken while it recovered leaves the files of its successors alone.
 
 The base path must be the same directory for the driver and all workers.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import secrets
 from collections.abc import Iterable, Sequence
 from typing import Any, BinaryIO, Protocol
@@ -129,11 +131,12 @@ class FileSink:
     def create_writer(self, context: WriterContext) -> FileWriter:
         """A writer."""
         names = (f"{self._prefix}-{context.subtask}", self._suffix)
-        return FileWriter(self.base_path, self._encoder, self._buckets, names, _owner(context.job, context.uid))
+        owner = f"{_owner(context.job, context.uid)}-{context.job.generation}"
+        return FileWriter(self.base_path, self._encoder, self._buckets, names, owner)
 
     def create_committer(self, job: JobInfo, uid: str) -> FileCommitter:
         """The committer, which renames."""
-        return FileCommitter(self.base_path, _owner(job, uid))
+        return FileCommitter(self.base_path, _owner(job, uid), job.generation)
 
 
 def _owner(job: JobInfo, uid: str) -> str:
@@ -223,9 +226,10 @@ class FileWriter:
 class FileCommitter:
     """Gives prepared files their names."""
 
-    def __init__(self, base_path: str, owner: str) -> None:
+    def __init__(self, base_path: str, owner: str, generation: int) -> None:
         self._base_path = base_path
-        self._owner = owner
+        self._in_progress = re.compile(rf"\..+{re.escape(_IN_PROGRESS + owner)}(?:-(\d+))?")
+        self._generation = generation
 
     def recover(self, committables: Sequence[Committable]) -> None:
         """Finish the restored checkpoint's files, then delete what failed epochs left behind."""
@@ -236,7 +240,8 @@ class FileCommitter:
         _flush_directories(self._base_path, {c.data["bucket"] for c in committables})
         for directory, _, names in os.walk(self._base_path):
             for name in names:
-                if name.startswith(".") and name.endswith(_IN_PROGRESS + self._owner):
+                found = self._in_progress.fullmatch(name)
+                if found and int(found[1] or 0) < self._generation:
                     _remove(os.path.join(directory, name))
 
     def commit(self, committables: Sequence[Committable]) -> None:
