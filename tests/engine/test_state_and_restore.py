@@ -322,6 +322,42 @@ def a_key_that_cannot_be_one_is_told(job, parallelism, key):
     assert isinstance(failure.value, UserCodeError)
 
 
+@pytest.mark.parametrize("parallelism", [1, 2])
+@pytest.mark.parametrize("key", [float("nan"), ["a", "list"], lambda: 0], ids=["NaN", "list", "function"])
+def a_key_that_cannot_be_one_is_told_with_its_record_wherever_it_is_in_a_batch(job, parallelism, key):
+    def build(env: StreamExecutionEnvironment) -> None:
+        data = [("a", 0), ("b", 0), ("bad", 0), ("c", 0)]
+        timed(env, data).key_by(lambda r: key if r[0] == "bad" else r[0]).process(Pass()).sink_to(LedgerSink("out"))
+
+    with pytest.raises(UserCodeError) as failure:
+        job(build, parallelism=parallelism).run()
+    assert "element: ('bad', 0)" in str(failure.value)
+
+
+@pytest.mark.parametrize("parallelism", [1, 2])
+@pytest.mark.parametrize("backend", ["rocksdb", "hashmap"])
+def a_key_of_any_text_has_its_state(job, parallelism, backend):
+    texts = ["\ud800", "é", "\udc80x", "plain"]
+
+    def build(env: StreamExecutionEnvironment) -> None:
+        timed(env, [(text, 0) for text in texts * 3], cut=4).key_by(lambda r: r[0]).process(Last()).sink_to(
+            LedgerSink("out")
+        )
+
+    config = {"state.backend.type": backend, "state.backend.cache.size": "1kb"}
+    job(build, parallelism=parallelism, budget=4, config=config).run([("after complete", 2)])
+    assert visible() == Counter({repr((text, n)): 1 for text in texts for n in (1, 2, 3)})
+
+
+class Last(KeyedProcessFunction):
+    def open(self, runtime_context):
+        self.count = runtime_context.get_state(ValueStateDescriptor("count", Types.LONG()))
+
+    def process_element(self, value, ctx):
+        self.count.update((self.count.value() or 0) + 1)
+        yield value[0], self.count.value()
+
+
 def a_source_that_cannot_start_ends_the_job(job):
     class Missing(SplitSource):
         def create_enumerator(self, info, uid):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import math
 import os
 import subprocess
 import sys
@@ -62,7 +63,8 @@ GOLDEN = {
 }
 """Groups of 128. They must never change: state that is stored would be looked for in the wrong subtask."""
 
-plain = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary()
+any_text = st.text(st.characters())  # lone surrogates, too
+plain = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | any_text | st.binary()
 exotic = st.dates() | st.uuids() | st.decimals(allow_nan=False, allow_infinity=False) | st.datetimes()
 keys = st.recursive(
     plain | exotic, lambda inner: st.lists(inner, max_size=3).map(tuple) | st.frozensets(inner, max_size=3), max_leaves=6
@@ -155,6 +157,14 @@ def a_key_that_cannot_be_hashed_is_refused_with_the_remedy(key: Any):
         key_group(key, 128)
     with pytest.raises(TypeError, match="make it a tuple or a string"):
         group_assigner(128, 2)([key])
+
+
+@pytest.mark.parametrize("key", [math.nan, ("a", math.nan), frozenset([math.nan]), np.float32("nan"), Decimal("nan")])
+def a_key_that_does_not_equal_itself_is_refused(key: Any):
+    with pytest.raises(TypeError, match="does not equal itself"):
+        key_group(key, 128)
+    with pytest.raises(TypeError, match="does not equal itself"):
+        group_assigner(128, 1)([1, key])
 
 
 def a_key_of_a_class_of_the_main_module_is_refused():

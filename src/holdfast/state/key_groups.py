@@ -69,6 +69,20 @@ def _check_lasting(key: Any) -> None:
         )
 
 
+def _check_equal(key: Any) -> Any:
+    if key != key:
+        raise TypeError(f"{key!r} cannot be a key, or be in one: it does not equal itself, so its state would not be found")
+    return key
+
+
+def _has_utf8(text: str) -> bool:
+    """Whether the text can be written as UTF-8, which lone surrogates cannot."""
+    try:
+        return text.isascii() or bool(text.encode())
+    except UnicodeEncodeError:
+        return False
+
+
 def _pickled(key: Any) -> msgspec.msgpack.Ext:
     """The key by pickle, the same bytes for the same content in every process."""
     _check_lasting(key)
@@ -82,14 +96,16 @@ def _pickled(key: Any) -> msgspec.msgpack.Ext:
 def _canonical(key: Any) -> Any:
     """The representative of all keys equal to this one, as msgpack-able data; tuples stay tuples."""
     kind = type(key)
-    if kind is str or kind is bytes or key is None:
+    if kind is str:
+        return key if _has_utf8(key) else _pickled(key)
+    if kind is bytes or key is None:
         return key
     if kind is bool:
         return int(key)
     if kind is int:
         return key if -(2**63) <= key < 2**64 else _pickled(key)
     if kind is float:
-        return _canonical(int(key)) if key.is_integer() else key
+        return _canonical(int(key)) if key.is_integer() else _check_equal(key)
     if kind is tuple:
         return tuple(map(_canonical, key))
     if kind.__module__ == "numpy":
@@ -98,7 +114,7 @@ def _canonical(key: Any) -> Any:
         return msgspec.msgpack.Ext(_FROZENSET, _encode(sorted(map(encode_key, key))))
     if kind is Decimal and key.is_finite():  # 1.50 == 1.5
         return _pickled(key.normalize(Context(prec=max(1, len(key.as_tuple().digits)))))
-    return _pickled(key)
+    return _pickled(_check_equal(key))
 
 
 def _ground(key: Any) -> Any:
@@ -141,8 +157,8 @@ def encode_keys(keys: list[Any]) -> bytes:
     if set(map(type, keys)) <= _PLAIN:
         try:
             return _encode(keys)
-        except OverflowError:
-            pass  # an integer beyond 64 bits among them: the canonical form has a place for it
+        except (OverflowError, UnicodeEncodeError):
+            pass  # an integer beyond 64 bits or a lone surrogate among them: the canonical form has a place for it
     return _encode([_canonical(key) for key in keys])
 
 
@@ -168,11 +184,12 @@ def key_group(key: Any, max_parallelism: int) -> int:
     True
 
     Raises:
-        TypeError: the key is not hashable, or its class is defined in the main module (no other process finds it).
+        TypeError: the key is not hashable, does not equal itself (NaN), or its class is defined in the main module (no
+            other process finds it).
     """
     kind = type(key)
     if kind is str:
-        return int(xxhash.xxh3_64_intdigest(key.encode())) % max_parallelism
+        return int(xxhash.xxh3_64_intdigest(key.encode("utf-8", "surrogatepass"))) % max_parallelism
     if kind is int:
         return int((((key * _GOLDEN) & _MASK) >> 32) % max_parallelism)
     try:
@@ -217,7 +234,10 @@ def group_assigner(max_parallelism: int, parallelism: int, memo_size: int = 200_
             except TypeError:
                 subtask = None  # not hashable: `key_group` says what to do
             if subtask is None:
-                group = digest(key.encode()) % max_parallelism if type(key) is str else key_group(key, max_parallelism)
+                try:
+                    group = digest(key.encode()) % max_parallelism if type(key) is str else key_group(key, max_parallelism)
+                except UnicodeEncodeError:
+                    group = key_group(key, max_parallelism)
                 subtask = memo[key] = group * parallelism // max_parallelism
             result.append(subtask)
         return result

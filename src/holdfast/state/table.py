@@ -57,8 +57,8 @@ def store_key(prefix: bytes, key: Any) -> bytes:
     if kind is int or kind is str:
         try:
             return prefix + _plain_key(key)
-        except OverflowError:
-            pass  # beyond 64 bits: `encode_key` has a form for it
+        except (OverflowError, UnicodeEncodeError):
+            pass  # beyond 64 bits, or a lone surrogate: `encode_key` has a form for it
     return prefix + encode_key(key)
 
 
