@@ -42,6 +42,10 @@ def _whole(time: Any) -> int:
         raise TypeError(f"a timer's time must be a whole number, in ms since the epoch; got {time!r:.80}") from None
 
 
+def _beyond(time: int) -> ValueError:
+    return ValueError(f"a timer's time is in ms since the epoch, in 64 bits; got {time}")
+
+
 class TimerQueue:
     """The timers of one operator in one time domain.
 
@@ -82,14 +86,16 @@ class TimerQueue:
         if bucket <= self._active:
             if timer in self._live:
                 return
+            if bucket < -_END:
+                raise _beyond(time)
             self._live.add(timer)
             self._count += 1
             heappush(self._heap, (time, self._count, key))
         else:
             pending = self._buckets.get(bucket)
             if pending is None:
-                if bucket >= _END:
-                    raise ValueError(f"a timer's time is in ms since the epoch, in 64 bits; got {time}")
+                if not -_END <= bucket < _END:
+                    raise _beyond(time)
                 pending = self._buckets[bucket] = set()
             elif timer in pending:
                 return
