@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from holdfast.common import Time, Types
+from holdfast.common import Time, Types, WatermarkStrategy
 from holdfast.datastream import AggregateFunction, ProcessWindowFunction, ValueStateDescriptor
 from holdfast.datastream.window import TumblingEventTimeWindows
 from holdfast.errors import UserCodeError
 
-from .inprocess import LEDGERS, Lab, LedgerSink
+from .inprocess import LEDGERS, Lab, LedgerSink, SplitSource
 from .programs import MINUTE, stream
 
 START = 1000 * MINUTE
@@ -128,3 +128,34 @@ def test_what_a_window_function_writes_of_its_window_is_kept_wherever_the_rows_a
     expected = [(key, START, n, value) for key in keys for n, value in ((1, 1), (2, 3))]
     fired = run(build, 10, backend, cache, budget=7)
     assert sorted(each for each in fired if each[0] != "z") == sorted(expected)
+
+
+@pytest.mark.parametrize("timestamp", [2**63 - 1, 2**63 - 2, -(2**63) + MINUTE, -1])
+def test_a_window_at_the_ends_of_time_fires(timestamp):
+    data = [("a", timestamp, 1), ("a", timestamp, 2)]
+
+    def build(env: Any) -> None:
+        windows = stream(env, {"s": data}).key_by(lambda r: r[0]).window(MINUTES).allowed_lateness(2**63 - 1)
+        windows.process(ClearsUp()).key_by(lambda key: key).window(MINUTES).reduce(max).sink_to(LedgerSink("out"))
+
+    CLEARED.clear()
+    assert run(build, 3) == ["a"]
+    assert [timestamp - timestamp % MINUTE] == CLEARED
+
+
+@pytest.mark.parametrize("timestamp", [None, 1.5, "soon", 2**63, -(2**63) + 1000])
+@pytest.mark.parametrize("in_the_source", [True, False])
+def test_a_timestamp_that_is_none_is_told_with_its_record(timestamp, in_the_source):
+    data = [("a", START, 1), ("bad", START, 2), ("c", START, 3)]
+    strategy = WatermarkStrategy.for_monotonous_timestamps()
+    assigned = strategy.with_timestamp_assigner(lambda r, _: timestamp if r[0] == "bad" else r[1])
+
+    def build(env: Any) -> None:
+        records = env.from_source(SplitSource({"s": data}), assigned if in_the_source else strategy, "source")
+        timed = records if in_the_source else records.assign_timestamps_and_watermarks(assigned)
+        timed.key_by(lambda r: r[0]).window(MINUTES).reduce(max).sink_to(LedgerSink("out"))
+
+    with pytest.raises(UserCodeError, match="timestamp") as failure:
+        run(build, 3)
+    assert "element: ('bad'," in str(failure.value)
+    assert "record: split s, record 1" in str(failure.value)

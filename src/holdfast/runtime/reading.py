@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.connectors.base import Batch, SourceReader, SplitRange
-from holdfast.runtime.operators.base import MAX_TIMESTAMP, MIN_TIMESTAMP
+from holdfast.runtime.operators.base import MAX_TIMESTAMP, MIN_TIMESTAMP, whole_timestamps
 from holdfast.runtime.order import SourceOrder, SplitTime
 from holdfast.runtime.user_code import user_error
 
@@ -92,8 +92,8 @@ class SplitMerge:
             return batch.timestamps
         try:
             if batch.timestamps is None:
-                return [assign(value, MIN_TIMESTAMP) for value in batch.values]
-            return [assign(value, stamp) for value, stamp in zip(batch.values, batch.timestamps)]
+                return whole_timestamps([assign(value, MIN_TIMESTAMP) for value in batch.values])
+            return whole_timestamps([assign(value, stamp) for value, stamp in zip(batch.values, batch.timestamps)])
         except Exception:
             self._blame(batch)
             raise
@@ -103,7 +103,7 @@ class SplitMerge:
         stamps = batch.timestamps or [MIN_TIMESTAMP] * len(batch.values)
         for position, (value, stamp) in enumerate(zip(batch.values, stamps)):
             try:
-                self._assign(value, stamp)
+                whole_timestamps([self._assign(value, stamp)])
             except Exception as error:
                 failure = user_error(error, *self._where, value)
                 raise with_location(failure, batch.locate(position)) from error

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from holdfast.runtime.context import OperatorContext
 
-__all__ = ["MIN_TIMESTAMP", "MAX_TIMESTAMP", "Emit", "Operator", "OperatorFactory"]
+__all__ = ["MIN_TIMESTAMP", "MAX_TIMESTAMP", "Emit", "Operator", "OperatorFactory", "whole_timestamps"]
 
 MIN_TIMESTAMP = -(2**63)
 """The timestamp of a record that has none, and the watermark before the first one (Java's Long.MIN_VALUE)."""
@@ -17,6 +18,32 @@ MAX_TIMESTAMP = 2**63 - 1
 
 Emit = Callable[[list[Any], "list[int] | None"], None]
 """Takes a batch: values and their timestamps (None: no record has one)."""
+
+
+def whole_timestamps(stamps: list[Any]) -> list[int]:
+    """What a timestamp assigner returned, if all of it can be timestamps.
+
+    Raises:
+        TypeError: one is not a whole number of ms in 64 bits.
+    """
+    try:
+        if type(sum(stamps)) is int and max(stamps, default=0) <= MAX_TIMESTAMP and min(stamps, default=0) >= MIN_TIMESTAMP:
+            return stamps
+    except TypeError:
+        pass  # no numbers: one by one below, which tells the first that is wrong
+    return [_whole_timestamp(stamp) for stamp in stamps]
+
+
+def _whole_timestamp(stamp: Any) -> int:
+    try:
+        whole = operator.index(stamp)
+    except TypeError:
+        whole = MAX_TIMESTAMP + 1
+    if not MIN_TIMESTAMP <= whole <= MAX_TIMESTAMP:
+        raise TypeError(
+            f"the timestamp assigner returned {stamp!r:.80}; a timestamp is a whole number, in ms since 1970, of 64 bits"
+        )
+    return whole
 
 
 class Operator:

@@ -10,7 +10,7 @@ from typing import Any
 from holdfast.common.output_tag import OutputTag
 from holdfast.connectors.base import Sink, SinkWriter, WriterContext
 from holdfast.runtime.context import UserRuntimeContext
-from holdfast.runtime.operators.base import MAX_TIMESTAMP, MIN_TIMESTAMP, Operator
+from holdfast.runtime.operators.base import MAX_TIMESTAMP, MIN_TIMESTAMP, Operator, whole_timestamps
 from holdfast.runtime.user_code import close_function, method_of, open_function, user_error
 
 __all__ = [
@@ -222,7 +222,7 @@ class _Timestamps(Operator):
             rest = iter(values)
             before = [MIN_TIMESTAMP] * len(values) if timestamps is None else timestamps
             try:
-                timestamps = [assign(value, stamp) for value, stamp in zip(rest, before)]
+                timestamps = whole_timestamps([assign(value, stamp) for value, stamp in zip(rest, before)])
             except (Exception, SystemExit) as error:
                 position = max(len(values) - length_hint(rest) - 1, 0)
                 raise user_error(error, self.context.name, self.context.uid, values[position]) from error

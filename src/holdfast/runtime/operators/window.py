@@ -15,7 +15,7 @@ from typing import Any
 from holdfast.common.output_tag import OutputTag
 from holdfast.common.windows import TimeWindow
 from holdfast.runtime.context import UserRuntimeContext
-from holdfast.runtime.operators.base import MIN_TIMESTAMP, Operator
+from holdfast.runtime.operators.base import MAX_TIMESTAMP, MIN_TIMESTAMP, Operator
 from holdfast.runtime.operators.stateless import Collector
 from holdfast.runtime.user_code import close_function, method_of, open_function, user_error
 from holdfast.state.codec import Column, Row
@@ -62,6 +62,8 @@ class _TumblingWindow(Operator):
     def __init__(self, spec: TumblingWindowOperator) -> None:
         self._spec = spec
         self._size, self._offset = spec.size_ms, spec.offset_ms
+        self._least = MIN_TIMESTAMP + spec.size_ms
+        """The least timestamp whose window begins within 64 bits."""
         self._event_time = spec.event_time
         self._lateness = spec.allowed_lateness_ms
         self._tag = spec.late_tag
@@ -123,7 +125,7 @@ class _TumblingWindow(Operator):
     def process(self, values: list[Any], timestamps: list[int] | None, keys: list[Any] | None, input_index: int) -> None:
         assert keys is not None
         if self._event_time:
-            if timestamps is None or min(timestamps) == MIN_TIMESTAMP:
+            if timestamps is None or min(timestamps) < self._least:
                 raise user_error(
                     ValueError(
                         "the element has no timestamp (Java Long.MIN_VALUE stands for that), which a window of event time "
@@ -132,7 +134,7 @@ class _TumblingWindow(Operator):
                     ),
                     self.context.name,
                     self.context.uid,
-                    values[0 if timestamps is None else timestamps.index(MIN_TIMESTAMP)],
+                    values[0 if timestamps is None else timestamps.index(min(timestamps))],
                 )
             times: list[int] = timestamps
         else:
@@ -155,8 +157,12 @@ class _TumblingWindow(Operator):
             members = groups[start]
             self._add_to(start, [keys[i] for i in members], [values[i] for i in members], [times[i] for i in members])
 
+    def _last(self, start: int) -> int:
+        """The last millisecond of a window: what begins before the end of time fires at it."""
+        return min(start + self._size - 1, MAX_TIMESTAMP)
+
     def _add_to(self, start: int, keys: list[Any], values: list[Any], times: list[int]) -> None:
-        last = start + self._size - 1
+        last = self._last(start)
         if self._event_time and last + self._lateness <= self._time:
             self._late(values, times)
             return
@@ -230,14 +236,13 @@ class _TumblingWindow(Operator):
 
     def _advance(self, time: int) -> None:
         before, self._time = self._time, time
-        size = self._size
         for start in sorted(start for start in self.window_space.tables if start is not None):
-            last = start + size - 1
+            last = self._last(start)
             if last > time:
                 break
             if last > before:
                 self._fire(start)
-            if last + self._lateness <= time:
+            if min(last + self._lateness, MAX_TIMESTAMP) <= time:
                 self._purge(start)
 
     def next_processing_time(self) -> int | None:
@@ -275,7 +280,7 @@ class _TumblingWindow(Operator):
 
     def _fire_rows(self, out: Collector, rows: list[tuple[Any, Row]], start: int) -> None:
         """Call the window function for these keys."""
-        slot, last, window = self._slot, start + self._size - 1, TimeWindow(start, start + self._size)
+        slot, last, window = self._slot, self._last(start), TimeWindow(start, start + self._size)
         result, apply, process, kept = self._result, self._apply, self._process, self._elements_kept
         take, context = out.take_one, self._window_context
         key = None
