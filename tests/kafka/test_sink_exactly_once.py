@@ -306,6 +306,17 @@ def test_a_later_driver_locks_the_earlier_one_out(start: Start) -> None:
     old.writers[0]._open = old.writers[1]._open = None
 
 
+def test_a_driver_that_was_overtaken_before_it_recovered_costs_its_successor_nothing(start: Start) -> None:
+    overtaken, new = start(1), start(2)
+    new.committer.recover([])
+    prepared = new.prepare(1, ["x"])
+    overtaken.committer.recover([])
+    with pytest.raises(HoldfastError, match="they are written again when the job restarts"):
+        new.committer.commit(prepared)
+    start(3).committer.recover(prepared)
+    assert visible(new) == both("x")
+
+
 def test_what_cannot_work_is_refused_before_the_start(kafka: Any, new_topic: Any) -> None:
     def sink(topic: str = "t", prefix: str = "p", **properties: Any) -> KafkaSink:
         properties = {"bootstrap.servers": kafka.bootstrap_servers, **properties}

@@ -66,7 +66,8 @@ class KafkaCommitter:
             create_token_topic(self._sink.properties, token_topic(self._prefix))
             for committable in sorted(lost, key=lambda c: (c.generation, c.epoch, c.subtask)):
                 self._restore(committable)
-        self._empty_outbox(lambda generation, epoch: True)
+        # Only those: a driver that was overtaken in here must not take its successor's copies.
+        self._empty_outbox(lambda generation, epoch: generation < self._job.generation)
         _logger.info(
             "%s: %d transactions committed again, %d written again or found committed",
             self._where,
