@@ -125,7 +125,7 @@ class DataStream(OperatorSettings):
 
         Args:
             func: A callable ``value -> value`` or a MapFunction.
-            output_type: The type of the results, if declared.
+            output_type: The type of the results, if declared: they are checked and made to fit (a tuple becomes a Row).
         """
         check_function(func, "map", ("value",), "map()")
         return self._then("Map", MapOperator(func), func, output_type)
@@ -135,7 +135,7 @@ class DataStream(OperatorSettings):
 
         Args:
             func: A callable ``value -> iterable`` or a FlatMapFunction; a generator is fine.
-            output_type: The type of the results, if declared.
+            output_type: The type of the results, if declared: they are checked and made to fit (a tuple becomes a Row).
         """
         check_function(func, "flat_map", ("value",), "flat_map()")
         return self._then("FlatMap", FlatMapOperator(func), func, output_type, side_outputs=True)
@@ -147,14 +147,15 @@ class DataStream(OperatorSettings):
             func: A callable ``value -> bool`` or a FilterFunction.
         """
         check_function(func, "filter", ("value",), "filter()")
-        return self._then("Filter", FilterOperator(func), func, self._transformation.output_type)
+        output_type = self._transformation.output_type
+        return self._then("Filter", FilterOperator(func), func, output_type, passes_elements=True)
 
     def process(self, func: ProcessFunction, output_type: TypeInformation | None = None) -> DataStream:
         """What a ProcessFunction makes of each element; it knows the element's timestamp and may use side outputs.
 
         Args:
             func: The ProcessFunction. State and timers need ``key_by`` first, and a KeyedProcessFunction.
-            output_type: The type of the results, if declared.
+            output_type: The type of the results, if declared: they are checked and made to fit (a tuple becomes a Row).
 
         Raises:
             TypeError: ``func`` is of another class.
@@ -177,7 +178,14 @@ class DataStream(OperatorSettings):
             )
         factory = TimestampsAndWatermarksOperator(watermark_strategy)
         output_type = self._transformation.output_type
-        return self._then("Timestamps/Watermarks", factory, watermark_strategy, output_type, role="watermark strategy")
+        return self._then(
+            "Timestamps/Watermarks",
+            factory,
+            watermark_strategy,
+            output_type,
+            role="watermark strategy",
+            passes_elements=True,
+        )
 
     def get_side_output(self, output_tag: OutputTag) -> DataStream:
         """The elements that this stream's operator emits with the tag.

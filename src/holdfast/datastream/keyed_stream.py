@@ -48,7 +48,7 @@ class KeyedStream(DataStream):
 
         Args:
             func: A callable ``value -> value`` or a MapFunction.
-            output_type: The type of the results, if declared.
+            output_type: The type of the results, if declared: they are checked and made to fit (a tuple becomes a Row).
         """
         check_function(func, "map", ("value",), "map()")
         return self._then("Map", KeyedMapOperator(func), func, output_type, keyed=True)
@@ -58,7 +58,7 @@ class KeyedStream(DataStream):
 
         Args:
             func: A callable ``value -> iterable`` or a FlatMapFunction; a generator is fine.
-            output_type: The type of the results, if declared.
+            output_type: The type of the results, if declared: they are checked and made to fit (a tuple becomes a Row).
         """
         check_function(func, "flat_map", ("value",), "flat_map()")
         return self._then("FlatMap", KeyedFlatMapOperator(func), func, output_type, keyed=True, side_outputs=True)
@@ -71,7 +71,7 @@ class KeyedStream(DataStream):
         """
         check_function(func, "filter", ("value",), "filter()")
         output_type = self._transformation.output_type
-        return self._then("Filter", KeyedFilterOperator(func), func, output_type, keyed=True)
+        return self._then("Filter", KeyedFilterOperator(func), func, output_type, keyed=True, passes_elements=True)
 
     def process(  # type: ignore[override]  # as in PyFlink: another class of function
         self, func: KeyedProcessFunction, output_type: TypeInformation | None = None
@@ -80,7 +80,7 @@ class KeyedStream(DataStream):
 
         Args:
             func: The KeyedProcessFunction.
-            output_type: The type of the results, if declared.
+            output_type: The type of the results, if declared: they are checked and made to fit (a tuple becomes a Row).
 
         Raises:
             TypeError: ``func`` is of another class.

@@ -99,7 +99,8 @@ class WindowedStream:
         Args:
             reduce_function: A callable ``(accumulated, value) -> accumulated`` or a ReduceFunction.
             window_function: What makes the results: it gets the key, the window, and the one reduced value.
-            output_type: The type of the results, if declared; without a window function that of the elements.
+            output_type: The type of the results, if declared: they are checked and made to fit; without a window
+                function that of the elements.
         """
         check_function(reduce_function, "reduce", ("value1", "value2"), "reduce()")
         if window_function is None and output_type is None:
@@ -119,7 +120,7 @@ class WindowedStream:
             aggregate_function: The AggregateFunction.
             window_function: What makes the results: it gets the key, the window, and the one aggregated value.
             accumulator_type: The type of the accumulators, if declared.
-            output_type: The type of the results, if declared.
+            output_type: The type of the results, if declared: they are checked and made to fit (a tuple becomes a Row).
         """
         calls = {
             "create_accumulator": (),
@@ -139,7 +140,7 @@ class WindowedStream:
 
         Args:
             window_function: The WindowFunction.
-            output_type: The type of the results, if declared.
+            output_type: The type of the results, if declared: they are checked and made to fit (a tuple becomes a Row).
         """
         check_object(window_function, WindowFunction, _APPLY, "apply()", "A ProcessWindowFunction goes to process().")
         return self._windows(None, window_function, output_type)
@@ -153,7 +154,7 @@ class WindowedStream:
 
         Args:
             process_window_function: The ProcessWindowFunction.
-            output_type: The type of the results, if declared.
+            output_type: The type of the results, if declared: they are checked and made to fit (a tuple becomes a Row).
         """
         check_object(
             process_window_function,

@@ -11,6 +11,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from holdfast.common.typeinfo import TypeInformation
 from holdfast.errors import ConfigurationError
 from holdfast.graph.event_time import check_timestamps
 from holdfast.graph.pickling import check_picklable, own_copy
@@ -162,7 +163,18 @@ def _vertex(
             factory = own_copy(member)
         else:  # a source that several operators read: one place from which its records spread
             uid, factory = f"{uid}-records", IdentityOperator()
-        chained.append(Chained(uid, member.uid is not None, member.name, factory, tuple(edges), tuple(channels)))
+        chained.append(
+            Chained(
+                uid,
+                member.uid is not None,
+                member.name,
+                factory,
+                tuple(edges),
+                tuple(channels),
+                _output_type(member),
+                _side_types(member, graph),
+            )
+        )
     return Vertex(
         id=chain.id,
         name=_chain_name(chain, graph, chains),
@@ -173,6 +185,26 @@ def _vertex(
         source=source,
         keyed=keyed,
     )
+
+
+def _output_type(operator: Physical) -> TypeInformation | None:
+    if not isinstance(operator, OperatorTransformation) or operator.passes_elements or operator.output_type is None:
+        return None
+    return None if operator.output_type.is_pickled else operator.output_type
+
+
+def _side_types(operator: Physical, graph: StreamGraph) -> dict[str, TypeInformation]:
+    types: dict[str, TypeInformation] = {}
+    for edge in graph.out_of(operator):
+        tag, declared = edge.side_output, edge.side_type
+        if tag is None or declared is None:
+            continue
+        if types.setdefault(tag, declared) != declared:
+            raise ConfigurationError(
+                f"The side output {tag!r} of {operator} is read with two types, {types[tag]} and {declared}. Give each "
+                "side output an OutputTag with an id of its own."
+            )
+    return {tag: declared for tag, declared in types.items() if not declared.is_pickled}
 
 
 def _chain_name(chain: _Chain, graph: StreamGraph, chains: Mapping[int, _Chain]) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from holdfast.common.typeinfo import TypeInformation
 from holdfast.errors import ConfigurationError
 from holdfast.graph.transformations import (
     OperatorTransformation,
@@ -31,6 +32,8 @@ class Edge:
     side_output: str | None = None
     key_selector: Callable[[Any], Any] | None = None
     partitioner: Callable[[Any, int], int] | None = None
+    side_type: TypeInformation | None = None
+    """The declared type of the side output's elements."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +97,7 @@ class _Path:
     producer: Physical
     partitioned: Partitioned | None = None
     side_output: str | None = None
+    side_type: TypeInformation | None = None
 
 
 def _paths(node: Transformation) -> list[_Path]:
@@ -104,7 +108,7 @@ def _paths(node: Transformation) -> list[_Path]:
     if isinstance(node, Partitioned):
         return [replace(path, partitioned=node) for path in inner]
     if isinstance(node, SideOutput):
-        return [replace(path, side_output=node.tag) for path in inner]
+        return [replace(path, side_output=node.tag, side_type=node.output_type) for path in inner]
     assert isinstance(node, Union), node
     return inner
 
@@ -114,7 +118,7 @@ def _edge(path: _Path, consumer: OperatorTransformation) -> Edge:
     same = producer.parallelism == consumer.parallelism
     if partitioned is None:
         partitioning = Partitioning.FORWARD if same else Partitioning.REBALANCE
-        return Edge(producer, consumer, partitioning, path.side_output)
+        return Edge(producer, consumer, partitioning, path.side_output, side_type=path.side_type)
     if partitioned.partitioning is Partitioning.FORWARD and not same:
         raise ConfigurationError(
             f"forward() needs equal parallelism, but {producer} has {producer.parallelism} and {consumer} has "
@@ -127,4 +131,5 @@ def _edge(path: _Path, consumer: OperatorTransformation) -> Edge:
         path.side_output,
         partitioned.key_selector,
         partitioned.partitioner,
+        path.side_type,
     )

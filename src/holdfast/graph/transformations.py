@@ -96,6 +96,8 @@ class OperatorTransformation(Physical):
     is_sink: bool = False
     side_outputs: bool = False
     """Whether it can emit to side outputs."""
+    passes_elements: bool = False
+    """Whether it emits only what it was given, so that the elements are of the output type already."""
     late_tag: str | None = None
     """For a window operator: the id of the tag that takes late records."""
 

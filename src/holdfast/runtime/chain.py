@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from operator import length_hint
 from typing import Any
 
+from holdfast.common.typeinfo import TypeInformation
 from holdfast.metrics.user import MetricGroup
 from holdfast.runtime.channels import Router, Send
 from holdfast.runtime.context import Clock, OperatorContext
 from holdfast.runtime.operators.base import Emit, Operator
 from holdfast.runtime.operators.stateless import SinkRunner
 from holdfast.runtime.order import JobSetup
-from holdfast.runtime.plan import Vertex
+from holdfast.runtime.plan import Chained, Vertex
+from holdfast.runtime.user_code import user_error
 from holdfast.state.operator_state import OperatorState
 
 __all__ = ["Chain"]
@@ -61,6 +64,25 @@ def _fan_out(outputs: list[Emit]) -> Emit:
             output(values, timestamps)
 
     return emit
+
+
+def _typed(chained: Chained, declared: TypeInformation | None, emit: Emit) -> Emit:
+    """``emit`` for what the operator's function makes, checked against the declared type and made to fit it."""
+    if declared is None:
+        return emit
+    conform = declared.conform
+
+    def emit_typed(values: list[Any], timestamps: list[int] | None) -> None:
+        rest = iter(values)
+        try:
+            fitting = [conform(value) for value in rest]
+        except (TypeError, ValueError, OverflowError) as error:
+            value = values[len(values) - length_hint(rest) - 1]
+            refusal = TypeError(f"a result does not fit the declared type {declared}: {error}")
+            raise user_error(refusal, chained.name, chained.uid, value) from error
+        emit(fitting, timestamps)
+
+    return emit_typed
 
 
 class Chain:
@@ -112,8 +134,10 @@ class Chain:
                 outputs = main if channel.side_output is None else side.setdefault(channel.side_output, [])
                 outputs.append(router.process)
             if main:
-                node.operator.context.emit = _fan_out(main)
-            node.operator.context.side_outputs = {tag: _fan_out(outputs) for tag, outputs in side.items()}
+                node.operator.context.emit = _typed(chained, chained.output_type, _fan_out(main))
+            node.operator.context.side_outputs = {
+                tag: _typed(chained, chained.side_types.get(tag), _fan_out(outputs)) for tag, outputs in side.items()
+            }
             self.routers.extend(node.routers)
         self._head = self._nodes[0]
         self._opened = 0

@@ -6,12 +6,13 @@ slot, so it holds operator *factories* (configuration and user functions), never
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from holdfast.common.typeinfo import TypeInformation
     from holdfast.connectors.base import Source
     from holdfast.runtime.operators.base import OperatorFactory
 
@@ -78,6 +79,10 @@ class Chained:
     factory: OperatorFactory
     edges: tuple[ChainEdge, ...] = ()
     channels: tuple[Channel, ...] = ()
+    output_type: TypeInformation | None = None
+    """What it emits is made to fit this type; None: it is left as it is."""
+    side_types: Mapping[str, TypeInformation] = field(default_factory=dict)
+    """The same for its side outputs, by their tags' ids."""
 
 
 @dataclass(frozen=True)
