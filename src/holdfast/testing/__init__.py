@@ -1,1 +1,1 @@
-"""Real surroundings for tests and development: a Kafka broker, sources that fail on cue."""
+"""Real surroundings for tests and development: Kafka brokers, a Spark cluster, storage that fails, a fault campaign."""
