@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import gc
+import os
 import pickle
 from typing import Any
 
 import pytest
 
 from holdfast.common.serialization import SimpleStringSchema
-from holdfast.connectors.base import Sink, Source
+from holdfast.connectors.base import JobInfo, Sink, Source, WriterContext
 from holdfast.connectors.kafka.config import consumer_properties, producer_properties, protocol_properties
 from holdfast.connectors.kafka.offsets import KafkaOffsetsInitializer
 from holdfast.connectors.kafka.outgoing import OutboxFile, Outgoing, read_outbox
@@ -170,3 +172,15 @@ def the_properties_of_java_programs_are_understood() -> None:
 def a_source_of_given_partitions_reads_their_topics() -> None:
     source = builder().set_partitions({KafkaTopicPartition("a", 1), KafkaTopicPartition("b", 0)}).build()
     assert source.topics == ("a", "b")
+
+
+def a_writer_that_is_closed_ends_its_client_without_the_cycle_collector() -> None:
+    serializer = KafkaRecordSerializationSchema.builder().set_topic("t").set_value_serialization_schema(SimpleStringSchema())
+    sink = KafkaSink.builder().set_bootstrap_servers("127.0.0.1:1").set_record_serializer(serializer.build()).build()
+    gc.disable()
+    try:
+        threads = len(os.listdir("/proc/self/task"))
+        sink.create_writer(WriterContext(JobInfo("j", "job", 1, None), "sink", 0, 1)).close()
+        assert len(os.listdir("/proc/self/task")) == threads
+    finally:
+        gc.enable()

@@ -106,6 +106,10 @@ class RecordProducer:
                 _logger.warning("%s: %d records wait for the brokers for %.0f s", self._where, left, now - began)
         self.check()
 
+    def close(self) -> None:
+        """End the client with its threads and connections; what it has not sent is lost."""
+        self._producer = None
+
     def check(self) -> None:
         """Raise if a record could not be delivered."""
         if self._failed:
@@ -197,7 +201,7 @@ class TransactionalProducer(RecordProducer):
                 self._producer.abort_transaction(10.0)
             except KafkaException as error:  # the brokers will, when the id is fenced or the transaction times out
                 _logger.info("%s: abort of %s: %s", self._where, self.transactional_id, error.args[0].str())
-        self._producer = None
+        self.close()
 
     def _retry(self, call: Callable[[], None], what: str) -> None:
         deadline = time.monotonic() + _INIT_BUDGET_S

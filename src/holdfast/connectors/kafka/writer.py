@@ -53,8 +53,11 @@ class PlainWriter:
         """What was sent was sent."""
 
     def close(self) -> None:
-        """Send what is left."""
-        self._producer.flush()
+        """Send what is left, and end the client."""
+        try:
+            self._producer.flush()
+        finally:
+            self._producer.close()
 
 
 class TransactionalWriter:
