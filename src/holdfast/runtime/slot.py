@@ -125,14 +125,19 @@ class SlotClient:
             wire.close()
 
     def retire(self) -> None:
-        """End the slot, if there is one: the job is over."""
+        """End the slot, if there is one: the job is over. One that is stopped, or hangs, is killed."""
         connection = self._try()
-        if connection is not None:
-            wire = Wire(connection)
-            with contextlib.suppress(WireClosed):
-                wire.send(RETIRE)
-                wire.flush()
-                wire.receive()
+        if connection is None:
+            return
+        wire = Wire(connection)
+        try:
+            wire.send(RETIRE)
+            wire.flush()
+            if not wire.answers(_ANSWER_TIMEOUT):
+                self._kill(wire.peer())
+        except WireClosed:
+            pass  # it has ended by itself
+        finally:
             wire.close()
 
     def _call(self, request: bytes) -> Wire:
@@ -152,12 +157,15 @@ class SlotClient:
             except BaseException:
                 wire.close()
                 raise
-            log.warning("the task slot %s (process %d) does not answer and is replaced", self._path, process)
             wire.close()
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(self._path)
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(process, signal.SIGKILL)
+            self._kill(process)
+
+    def _kill(self, process: int) -> None:
+        log.warning("the task slot %s (process %d) does not answer and is killed", self._path, process)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._path)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)
 
     def _connect(self) -> Wire:
         connection = self._try()
@@ -307,7 +315,9 @@ class SlotServer:
                 wire.send(NEED_SETUP)
                 wire.flush()
                 _, _, setup = wire.receive()
-                self._forget()
+                if self._host is not None:
+                    self._forget()
+                    gc.collect()  # all of it: what an earlier start of the job had is old by now
                 self._host = TaskHost(setup, os.path.dirname(self._path))
                 self._started = started
             wire.send(END)

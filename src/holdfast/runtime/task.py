@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import socket
@@ -230,6 +231,8 @@ class Subtask:
 
     def _start(self, order: EpochOrder, expected: str) -> Chain:
         if not self._fresh:
+            if not gc.isenabled():
+                gc.collect()  # in a slot, where nobody else looks through what is old: the abandoned state and its rows
             # The functions of an abandoned attempt may hold anything.
             self._setup = self._load()
             self._vertex = self._find(self._vertex.id)
