@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.errors import StorageError
 from holdfast.runtime import coordinator, state_io
 
 from .inprocess import LEDGERS, Lab
@@ -45,3 +46,45 @@ def an_upload_that_outlasts_the_search_for_orphans_gives_a_base_that_can_be_rest
     monkeypatch.setattr(state_io.StateFiles, "snapshot", snapping)
     lab.run([("after complete", 19)])
     assert Counter(map(repr, LEDGERS["out"].values)) == sessions_model(records(5, 400, keys=30))
+
+
+def a_subtask_that_ends_waits_for_one_file_of_an_upload_at_most(lab, monkeypatch):
+    monkeypatch.setattr(state_io, "_MOST_DELTAS", 2)
+    monkeypatch.setattr(state_io, "_UPLOAD_PATIENCE", 0.0)
+    begun, closed = threading.Event(), threading.Event()
+    late: list[str] = []
+    write, close = state_io.write_raw, state_io.StateFiles.close
+
+    def writing(storage: Any, path: str, data: bytes) -> Any:
+        if closed.is_set():
+            late.append(path)
+        begun.set()
+        closed.wait(60)
+        return write(storage, path, data)
+
+    def ending(self: Any, state: Any) -> None:
+        close(self, state)
+        closed.set()
+
+    monkeypatch.setattr(state_io, "write_raw", writing)
+    monkeypatch.setattr(state_io.StateFiles, "close", ending)
+    coordinator = lab.coordinator()
+    canceller = threading.Thread(target=lambda: begun.wait(60) and coordinator.cancel())
+    canceller.start()
+    coordinator.run()
+    canceller.join()
+    assert begun.is_set()
+    lab.close()  # ends when the thread that uploads does
+    assert not late
+
+
+def an_upload_that_fails_leaves_no_copy_of_the_store_on_the_disk(lab, monkeypatch, caplog):
+    monkeypatch.setattr(state_io, "_MOST_DELTAS", 2)
+
+    def failing(storage: Any, path: str, data: bytes) -> Any:
+        raise StorageError("no storage")
+
+    monkeypatch.setattr(state_io, "write_raw", failing)
+    lab.run()
+    assert "no new base of the state of sessions could be stored, will try again: no storage" in caplog.text
+    assert not list(lab.disk.rglob("materialisation-*"))

@@ -14,7 +14,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import IO, Any
 
@@ -97,6 +97,7 @@ class StateFiles:
         self._sst: dict[str, FileHandle] = {}
         """The store's files that the storage has, by their name here."""
         self._pending: Future[tuple[int, int, str, list[FileHandle]]] | None = None
+        self._closed = False
         self._all_touched = False
         """Whether no more rows can leave memory in this epoch."""
         self._lock_file: IO[str] | None = None
@@ -304,15 +305,19 @@ class StateFiles:
         self, epoch: int, copy: str, index: bytes, count: int, name: Callable[[str], str]
     ) -> tuple[int, int, str, list[FileHandle]]:
         files: dict[str, FileHandle] = {}
-        for file in sorted(os.listdir(copy)):
-            known = self._sst.get(file)
-            at = os.path.join(copy, file)
-            if known is None or known.size != os.path.getsize(at):
-                with open(at, "rb") as source:
-                    known = write_raw(self._storage, name("sst" if file.endswith(".sst") else "db"), source.read())
-            files[file] = known
-        files[_INDEX] = write_file(self._storage, name("index"), index)
-        shutil.rmtree(copy, ignore_errors=True)
+        try:
+            for file in sorted(os.listdir(copy)):
+                if self._closed:
+                    raise CancelledError("the subtask has ended")  # and nobody takes the result
+                known = self._sst.get(file)
+                at = os.path.join(copy, file)
+                if known is None or known.size != os.path.getsize(at):
+                    with open(at, "rb") as source:
+                        known = write_raw(self._storage, name("sst" if file.endswith(".sst") else "db"), source.read())
+                files[file] = known
+            files[_INDEX] = write_file(self._storage, name("index"), index)
+        finally:  # its links would keep the space of files that the store has replaced
+            shutil.rmtree(copy, ignore_errors=True)
         self._sst = {file: handle for file, handle in files.items() if file.endswith(".sst")}
         self._names_of_base = list(files)
         return epoch, count, ROCKSDB, list(files.values())
@@ -346,6 +351,7 @@ class StateFiles:
 
     def close(self, state: OperatorState) -> None:
         """Close the local store; its files stay for the next slot on this host."""
+        self._closed = True
         if self._pending is not None:
             self._pending.cancel()
             wait([self._pending], _UPLOAD_PATIENCE)
