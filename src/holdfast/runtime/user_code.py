@@ -9,7 +9,7 @@ from typing import Any
 
 from holdfast.errors import HoldfastError, UserCodeError
 
-__all__ = ["close_function", "method_of", "open_function", "user_error"]
+__all__ = ["close_function", "method_of", "not_iterable", "open_function", "user_error"]
 
 _NOTHING = object()
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -46,6 +46,25 @@ def close_function(function: Any) -> None:
     method = getattr(function, "close", None)
     if callable(method):
         method()
+
+
+def not_iterable(error: BaseException, results: Any) -> BaseException:
+    """The error of calling a function and going through its ``results``, told plainly if these are no iterable.
+
+    Args:
+        error: What was raised.
+        results: What the function returned last; None if it has returned nothing.
+    """
+    if not isinstance(error, TypeError) or results is None:
+        return error
+    try:
+        iter(results)
+    except TypeError:
+        return TypeError(
+            f"the function returned {results!r:.200} of type {type(results).__name__}, which is not iterable: yield each "
+            "element, or return a list of them"
+        )
+    return error
 
 
 def _traceback(error: BaseException) -> str:

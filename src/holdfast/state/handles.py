@@ -7,6 +7,7 @@ leaves memory and may or may not be kept: call `update`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -57,8 +58,9 @@ class ListHandle(Handle):
     __slots__ = ()
 
     def get(self) -> Iterator[Any]:
-        """The elements in order; nothing when empty."""
-        return iter(self._space.row[self._i] or ())
+        """The elements in order; nothing when empty. Those that are added meanwhile are not among them."""
+        elements = self._space.row[self._i]
+        return islice(elements, len(elements)) if elements else iter(())
 
     __iter__ = get
 

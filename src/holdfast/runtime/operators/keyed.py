@@ -11,7 +11,7 @@ from holdfast.common.time_domain import TimeDomain
 from holdfast.runtime.context import Clock, UserRuntimeContext
 from holdfast.runtime.operators.base import MAX_TIMESTAMP, MIN_TIMESTAMP, Operator
 from holdfast.runtime.operators.stateless import Collector
-from holdfast.runtime.user_code import close_function, method_of, open_function, user_error
+from holdfast.runtime.user_code import close_function, method_of, not_iterable, open_function, user_error
 from holdfast.state.codec import Column
 from holdfast.state.timers import TimerQueue
 
@@ -143,7 +143,7 @@ class _KeyedProcess(KeyedOperator):
         rows = self.table.load(keys)
         out = Collector()
         take = out.take_one
-        key = value = None
+        key = value = results = None
         stamps = [MIN_TIMESTAMP] * len(values) if timestamps is None else timestamps
         try:
             for key, value, stamp, row in zip(keys, values, stamps, rows):
@@ -155,7 +155,7 @@ class _KeyedProcess(KeyedOperator):
                     for result in results:
                         take(result, stamp)
         except (Exception, SystemExit) as error:
-            raise self.fail(error, value, key) from error
+            raise self.fail(not_iterable(error, results), value, key) from error
         out.emit(self.context)
 
     def advance_watermark(self, watermark: int) -> None:
@@ -188,7 +188,7 @@ class _KeyedProcess(KeyedOperator):
         rows = table.rows
         context.domain = domain
         out = Collector()
-        when, key = 0, None
+        when, key, results = 0, None, None
         try:
             for when, key in timers.due(time, table.load):
                 if on_timer is None:
@@ -200,7 +200,7 @@ class _KeyedProcess(KeyedOperator):
                 if results is not None:
                     out.take(results, when)
         except (Exception, SystemExit) as error:
-            raise self.fail(error, f"timer {when}", key) from error
+            raise self.fail(not_iterable(error, results), f"timer {when}", key) from error
         out.emit(self.context)
 
 
@@ -219,14 +219,16 @@ class _KeyedEach(KeyedOperator):
         rows = self.table.load(keys)
         out = Collector()
         take = self._take
-        key = value = None
+        key = value = result = None
         stamps = [MIN_TIMESTAMP] * len(values) if timestamps is None else timestamps
         try:
             for key, value, stamp, row in zip(keys, values, stamps, rows):  # noqa: B007  (the error tells the key)
                 space.row = row
-                take(out, function(value), value, stamp)
+                result = function(value)
+                take(out, result, value, stamp)
         except (Exception, SystemExit) as error:
-            raise self.fail(error, value, key) from error
+            told = not_iterable(error, result) if take is _take_many else error
+            raise self.fail(told, value, key) from error
         out.emit(self.context)
 
 

@@ -11,7 +11,7 @@ from holdfast.common.output_tag import OutputTag
 from holdfast.connectors.base import Sink, SinkWriter, WriterContext
 from holdfast.runtime.context import UserRuntimeContext
 from holdfast.runtime.operators.base import MAX_TIMESTAMP, MIN_TIMESTAMP, Operator, whole_timestamps
-from holdfast.runtime.user_code import close_function, method_of, open_function, user_error
+from holdfast.runtime.user_code import close_function, method_of, not_iterable, open_function, user_error
 
 __all__ = [
     "FilterOperator",
@@ -93,6 +93,8 @@ class Collector:
     def take_one(self, result: Any, stamp: int) -> None:
         """Take one result: an element, or a side output's tag with one."""
         if type(result) is tuple and result and isinstance(result[0], OutputTag):
+            if len(result) != 2:
+                raise TypeError(f"a side output takes pairs (tag, value), got {result!r:.200}")
             tag, value = result
             values, stamps = self.tagged.setdefault(tag.tag_id, ([], []))
             values.append(value)
@@ -120,6 +122,7 @@ class _FlatMap(FunctionOperator):
         out = Collector()
         take = out.take
         stamps = [MIN_TIMESTAMP] * len(values) if timestamps is None else timestamps
+        results = None
         try:
             for value, stamp in zip(rest, stamps):
                 results = function(value)
@@ -127,7 +130,7 @@ class _FlatMap(FunctionOperator):
                     raise TypeError("flat_map returned None; it must return an iterable (an empty one for nothing)")
                 take(results, stamp)
         except (Exception, SystemExit) as error:
-            raise self.failed_at(error, values, rest) from error
+            raise self.failed_at(not_iterable(error, results), values, rest) from error
         out.emit(self.context)
 
 
@@ -184,6 +187,7 @@ class _Process(FunctionOperator):
         out = Collector()
         take = out.take
         stamps = [MIN_TIMESTAMP] * len(values) if timestamps is None else timestamps
+        results = None
         try:
             for value, stamp in zip(rest, stamps):
                 context.stamp = stamp
@@ -191,7 +195,7 @@ class _Process(FunctionOperator):
                 if results is not None:
                     take(results, stamp)
         except (Exception, SystemExit) as error:
-            raise self.failed_at(error, values, rest) from error
+            raise self.failed_at(not_iterable(error, results), values, rest) from error
         out.emit(self.context)
 
 

@@ -17,7 +17,7 @@ from holdfast.common.windows import TimeWindow
 from holdfast.runtime.context import UserRuntimeContext
 from holdfast.runtime.operators.base import MAX_TIMESTAMP, MIN_TIMESTAMP, Operator
 from holdfast.runtime.operators.stateless import Collector
-from holdfast.runtime.user_code import close_function, method_of, open_function, user_error
+from holdfast.runtime.user_code import close_function, method_of, not_iterable, open_function, user_error
 from holdfast.state.codec import Column, Row
 from holdfast.state.space import StateSpace
 
@@ -283,7 +283,7 @@ class _TumblingWindow(Operator):
         slot, last, window = self._slot, self._last(start), TimeWindow(start, start + self._size)
         result, apply, process, kept = self._result, self._apply, self._process, self._elements_kept
         take, context = out.take_one, self._window_context
-        key = None
+        key = results = None
         try:
             for key, row in rows:
                 content = row[slot] if result is None else result(row[slot])
@@ -300,7 +300,8 @@ class _TumblingWindow(Operator):
                     for each in results:
                         take(each, last)
         except (Exception, SystemExit) as error:
-            raise user_error(error, self.context.name, self.context.uid, f"window {start}", key) from error
+            failure = not_iterable(error, results)
+            raise user_error(failure, self.context.name, self.context.uid, f"window {start}", key) from error
 
     def _make_current(self, key: Any, row: Row, window: TimeWindow) -> None:
         context = self._window_context

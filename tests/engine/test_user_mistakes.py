@@ -1,0 +1,117 @@
+"""Mistakes in users' functions that only show when they run: the message says what is wrong and what to do."""
+
+from __future__ import annotations
+
+import tempfile
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.common import Time, WatermarkStrategy
+from holdfast.datastream import (
+    KeyedProcessFunction,
+    ListStateDescriptor,
+    OutputTag,
+    ProcessFunction,
+    ProcessWindowFunction,
+)
+from holdfast.datastream.window import TumblingEventTimeWindows
+from holdfast.errors import UserCodeError
+
+from .inprocess import LEDGERS, Lab, LedgerSink
+
+BY_VALUE = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda value, _: value)
+
+
+def results(build: Any) -> list[Any]:
+    """What the stream that ``build(stream of 1, 2)`` returns holds."""
+
+    def program(env: Any) -> None:
+        build(env.from_collection([1, 2]).assign_timestamps_and_watermarks(BY_VALUE)).sink_to(LedgerSink("out"))
+
+    LEDGERS["out"].committed.clear()
+    with tempfile.TemporaryDirectory() as directory:
+        job = Lab(program, Path(directory), parallelism=1)
+        try:
+            job.run([])
+        finally:
+            job.close()
+    return list(LEDGERS["out"].values)
+
+
+class Plain(ProcessFunction):
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        return value
+
+
+class Keyed(KeyedProcessFunction):
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        return value
+
+
+class OnTimer(KeyedProcessFunction):
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        ctx.timer_service().register_event_time_timer(value)
+
+    def on_timer(self, timestamp: int, ctx: Any) -> Any:
+        return timestamp
+
+
+class Window(ProcessWindowFunction):
+    def process(self, key: Any, context: Any, elements: Any) -> Any:
+        return elements[0]
+
+
+@pytest.mark.parametrize(
+    ("build", "where"),
+    [
+        (lambda ds: ds.flat_map(lambda v: v), "'FlatMap'"),
+        (lambda ds: ds.process(Plain()), "'Process'"),
+        (lambda ds: ds.key_by(lambda v: v).flat_map(lambda v: v), "'FlatMap'"),
+        (lambda ds: ds.key_by(lambda v: v).process(Keyed()), "'KeyedProcess'"),
+        (lambda ds: ds.key_by(lambda v: v).process(OnTimer()), "'KeyedProcess'"),
+        (
+            lambda ds: ds.key_by(lambda v: v).window(TumblingEventTimeWindows.of(Time.seconds(1))).process(Window()),
+            "'Window",
+        ),
+    ],
+    ids=["flat_map", "process", "keyed flat_map", "keyed process", "on_timer", "window"],
+)
+def test_a_function_that_returns_one_element_instead_of_several_is_told_to_yield_it(build, where):
+    with pytest.raises(UserCodeError) as failure:
+        results(build)
+    message = str(failure.value)
+    assert "TypeError: the function returned 1 of type int, which is not iterable: yield each element" in message
+    assert f"in operator {where}" in message
+    assert "holdfast" not in message.split("in operator")[0]
+
+
+def test_an_error_within_a_generator_is_told_as_it_is():
+    def broken(value: int) -> Any:
+        yield value
+        yield from value  # type: ignore[misc]
+
+    with pytest.raises(UserCodeError, match=r"yield from value[\s\S]*TypeError: 'int' object is not iterable"):
+        results(lambda ds: ds.flat_map(broken))
+
+
+def test_a_side_outputs_tag_goes_with_one_value():
+    tag = OutputTag("side")
+    with pytest.raises(UserCodeError, match=r"a side output takes pairs \(tag, value\), got \(OutputTag\('side'\), 1, 2\)"):
+        results(lambda ds: ds.flat_map(lambda v: [(tag, v, 2)]).get_side_output(tag))
+
+
+def test_a_list_state_may_grow_while_it_is_read():
+    class Doubling(KeyedProcessFunction):
+        def open(self, runtime_context: Any) -> None:
+            self.seen = runtime_context.get_list_state(ListStateDescriptor("seen"))
+
+        def process_element(self, value: Any, ctx: Any) -> Any:
+            self.seen.add(value)
+            for each in islice(self.seen.get(), 10):
+                self.seen.add(each * 10)
+            yield list(self.seen.get())
+
+    assert results(lambda ds: ds.key_by(lambda v: 0).process(Doubling())) == [[1, 10], [1, 10, 2, 10, 100, 20]]
