@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import datetime
 import json
+import math
 import pickle
 from decimal import Decimal
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -168,6 +170,31 @@ rows = st.builds(
 )
 
 
+@pytest.mark.parametrize(
+    ("type_info", "value", "text"),
+    [
+        (Types.DOUBLE(), math.inf, b'"Infinity"'),
+        (Types.FLOAT(), -math.inf, b'"-Infinity"'),
+        (Types.LIST(Types.DOUBLE()), [1.0, None, math.inf], b'[1.0,null,"Infinity"]'),
+        (Types.MAP(Types.STRING(), Types.ROW([Types.DOUBLE()])), {"a": Row(f0=math.inf)}, b'{"a":{"f0":"Infinity"}}'),
+        (Types.INSTANT(), Instant(-1, 123_456_789), b'"1969-12-31T23:59:59.123456789Z"'),
+        (Types.INSTANT(), Instant(-62135596800, 1), b'"0001-01-01T00:00:00.000000001Z"'),
+    ],
+)
+def test_values_that_json_has_no_form_for_survive_it(type_info: TypeInformation, value: Any, text: bytes) -> None:
+    data = writer(field(type_info)).serialize(Row(x=value))
+    assert data == b'{"x":' + text + b"}"
+    assert reader(field(type_info)).deserialize(data).x == value
+
+
+def test_what_is_no_number_survives_json_too() -> None:
+    data = writer(field(Types.DOUBLE())).serialize(Row(x=math.nan))
+    assert data == b'{"x":"NaN"}'
+    assert math.isnan(reader(field(Types.DOUBLE())).deserialize(data).x)
+    with pytest.raises(ValueError, match="finite"):
+        reader(field(Types.BIG_DEC())).deserialize(data)
+
+
 @given(st.lists(rows, max_size=4))
 def test_rows_survive_json(batch: list[Row]) -> None:
     data = writer(PAYMENT).serialize_batch(batch)
@@ -261,6 +288,7 @@ def test_csv_lines_become_rows() -> None:
     ("line", "message"),
     [
         (b"x,,,,,", "field id: expected LONG, got 'x'"),
+        (b"2024_01,,,,,", "field id: expected LONG, got '2024_01'"),
         (b"1,,,maybe,,", "field ok: expected true or false"),
         (b"1,,,,31.1.2026,", "field day: expected a date"),
         (b"9223372036854775808,,,,,", "field id: LONG holds"),
@@ -323,7 +351,7 @@ def test_csv_settings_are_checked() -> None:
 lines = st.builds(
     lambda *fields: Row.of_values(list(fields), ["id", "name", "amount", "ok", "day", "tags"]),
     st.none() | st.integers(-(2**63), 2**63 - 1),
-    st.text(st.characters(exclude_characters="\r\n\0", exclude_categories=["Cs"])),
+    st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])) | st.text("a,\"'\r\n;\\"),
     st.none() | st.floats(allow_nan=False, allow_infinity=False),
     st.none() | st.booleans(),
     st.none() | st.dates(),
@@ -331,7 +359,20 @@ lines = st.builds(
 )
 
 
-@given(st.lists(lines, max_size=4))
-def test_rows_survive_csv(batch: list[Row]) -> None:
-    data = CsvRowSerializationSchema.Builder(LINE).build().serialize_batch(batch)
-    assert CsvRowDeserializationSchema.Builder(LINE).build().deserialize_batch(data) == batch  # type: ignore[arg-type]
+@given(st.lists(lines, max_size=4), st.sampled_from(["\n", "\r", "\r\n", ""]), st.sampled_from([None, "\\"]))
+def test_rows_survive_csv(batch: list[Row], line_end: str, escape: str | None) -> None:
+    writes = CsvRowSerializationSchema.Builder(LINE).set_line_delimiter(line_end)
+    reads = CsvRowDeserializationSchema.Builder(LINE)
+    if escape:
+        writes.set_escape_character(escape)
+        reads.set_escape_character(escape)
+    data: list[bytes] = writes.build().serialize_batch(batch)  # type: ignore[assignment]
+    assert reads.build().deserialize_batch(data) == batch
+    assert all(each.endswith(line_end.encode()) for each in data)
+
+
+def test_a_field_of_csv_may_be_long() -> None:
+    row_type = Types.ROW([Types.STRING()])
+    data = CsvRowSerializationSchema.Builder(row_type).build().serialize(Row("a" * 200_000))
+    schema = CsvRowDeserializationSchema.Builder(row_type).set_ignore_parse_errors(True).build()
+    assert schema.deserialize_batch([b"b", data]) == [Row(f0="b"), Row(f0="a" * 200_000)]

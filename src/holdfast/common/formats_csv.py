@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 __all__ = ["CsvRowDeserializationSchema", "CsvRowSerializationSchema"]
 
 
+_LINE_ENDS = "\r\n"
+
+
 @dataclass(frozen=True)
 class _Format:
     """How a line is written."""
@@ -146,7 +149,10 @@ class CsvRowDeserializationSchema(DeserializationSchema):
             text = str(data, "utf-8")
             if self._format.comments and text.startswith("#"):
                 return None
-            lines = list(csv.reader([text.rstrip("\r\n")], **self._dialect))
+            line = text.rstrip("\r\n")
+            if len(line) > csv.field_size_limit():
+                csv.field_size_limit(len(line))  # a guard against quotes left open; here they end with the line
+            lines = list(csv.reader([line], **self._dialect))
             return self._row(lines[0] if lines else [])
         except (ValueError, csv.Error) as e:
             if self._format.ignore_parse_errors:
@@ -240,17 +246,20 @@ class CsvRowSerializationSchema(SerializationSchema):
         """
         row = self._conform(value)
         out = io.StringIO()
-        writer = csv.writer(out, lineterminator=self._format.line_delimiter, **self._format.dialect())
+        # The writer encloses the line ends that it makes itself: these are both there are.
+        writer = csv.writer(out, lineterminator=_LINE_ENDS, **self._format.dialect())
         try:
             writer.writerow([write(field) for write, field in zip(self._formatters, row, strict=True)])
         except csv.Error as e:
             raise ValueError(f"{shown(value)} is no CSV line: {e}; set a quote or an escape character") from e
-        return out.getvalue().encode()
+        return (out.getvalue()[: -len(_LINE_ENDS)] + self._format.line_delimiter).encode()
 
 
 def _number(kind: str, parse: Callable[[str], Any]) -> Callable[[str], Any]:
     def convert(text: str) -> Any:
         try:
+            if "_" in text:
+                raise ValueError  # which Python's numbers may be grouped with, but nobody else's
             return parse(text.strip())
         except (ValueError, InvalidOperation):
             raise ValueError(f"expected {kind}, got {text!r}") from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import math
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any
@@ -32,6 +33,7 @@ __all__ = ["JsonRowDeserializationSchema", "JsonRowSerializationSchema"]
 Convert = Callable[[Any], Any]
 UTC = datetime.timezone.utc
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=UTC)
+_SECOND = datetime.timedelta(seconds=1)
 
 
 class JsonRowDeserializationSchema(DeserializationSchema):
@@ -143,7 +145,7 @@ class JsonRowDeserializationSchema(DeserializationSchema):
 
 
 class JsonRowSerializationSchema(SerializationSchema):
-    """Rows become JSON objects with the type's field names; a None is written as null.
+    """Rows become JSON objects with the type's field names; a None is written as null, NaN and infinities as strings.
 
     Examples:
         >>> from holdfast.common import Row, Types
@@ -157,6 +159,7 @@ class JsonRowSerializationSchema(SerializationSchema):
         self._type = type_info
         self._conform = type_info.conform
         self._convert = _writer(type_info)
+        self._convert_exactly = _writer(type_info, exact=True)
         self._encode = msgspec.json.Encoder(decimal_format="number").encode
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -175,7 +178,10 @@ class JsonRowSerializationSchema(SerializationSchema):
             ValueError: the same, or it cannot be represented.
         """
         value = self._conform(value)
-        return self._encode(value if self._convert is None else self._convert(value))
+        data = self._encode(value if self._convert is None else self._convert(value))
+        if b"null" in data and self._convert_exactly is not None:  # maybe a number that JSON has no form for
+            return self._encode(self._convert_exactly(value))
+        return data
 
     class Builder:
         """Builds a `JsonRowSerializationSchema`."""
@@ -208,20 +214,32 @@ def _to_utc(text: str) -> datetime.datetime:
 
 
 def _to_instant(text: str) -> Instant:
-    seconds, rest = divmod(_to_utc(text).replace(tzinfo=UTC) - _EPOCH, datetime.timedelta(seconds=1))
-    return Instant(seconds, rest.microseconds * 1000)
+    at = text.find(".")
+    end = at + 1
+    while at >= 0 and text[end : end + 1].isdecimal():
+        end += 1
+    digits = text[at + 1 : end] if at >= 0 else ""
+    whole = _to_utc(text[:at] + text[end:] if digits else text)
+    return Instant((whole.replace(tzinfo=UTC) - _EPOCH) // _SECOND, int(f"{digits:0<9.9}"))
 
 
 def _from_instant(instant: Instant) -> str:
     moment = _EPOCH + datetime.timedelta(seconds=instant.seconds)
     digits = f".{instant.nanos:09d}".rstrip("0") if instant.nanos else ""
-    return f"{moment:%Y-%m-%dT%H:%M:%S}{digits}Z"
+    return f"{moment.replace(tzinfo=None).isoformat()}{digits}Z"
+
+
+def _number_or_name(value: float) -> float | str:
+    """A number; NaN and the infinities by their names, which the reader takes, too."""
+    if math.isfinite(value):
+        return value
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
 _READ: dict[str, tuple[Any, Convert | None]] = {
     "FLOAT": (float, BasicTypeInfo.FLOAT_TYPE_INFO().conform),
     "BIG_INT": (int, None),
-    "BIG_DEC": (Decimal, None),
+    "BIG_DEC": (Decimal, BasicTypeInfo.BIG_DEC_TYPE_INFO().conform),
     "INSTANT": (str, _to_instant),
     "SQL_DATE": (str, lambda text: msgspec.convert(text, datetime.date)),
     "SQL_TIME": (str, lambda text: msgspec.convert(text, datetime.time).replace(tzinfo=None)),
@@ -321,24 +339,27 @@ def _row_reader(type_info: RowTypeInfo, required: bool) -> tuple[Any, Convert]:
     return struct, lambda value: fields(astuple(value))
 
 
-def _writer(type_info: TypeInformation) -> Convert | None:
-    """What is to be done to a value of this type before msgspec writes it (None: nothing)."""
+def _writer(type_info: TypeInformation, exact: bool = False) -> Convert | None:
+    """What is to be done to a value of this type before msgspec writes it (None: nothing).
+
+    ``exact``: also to numbers that are not finite, for which msgspec writes null.
+    """
     kind = _kind(type_info)
     if kind:
-        return _WRITE.get(kind)
+        return _number_or_name if exact and kind in ("DOUBLE", "FLOAT") else _WRITE.get(kind)
     if isinstance(type_info, RowTypeInfo):
         names = type_info.get_field_names()
-        writers = [_nullable(_writer(t)) for t in type_info.get_field_types()]
+        writers = [_nullable(_writer(t, exact)) for t in type_info.get_field_types()]
         steps = [(i, w) for i, w in enumerate(writers) if w is not None]
         if not steps:
             return lambda row: dict(zip(names, row, strict=True))
         return _fields(steps, lambda values: dict(zip(names, values, strict=True)))
     if isinstance(type_info, TupleTypeInfo):
-        steps = [(i, w) for i, t in enumerate(type_info.get_field_types()) if (w := _writer(t)) is not None]
+        steps = [(i, w) for i, t in enumerate(type_info.get_field_types()) if (w := _writer(t, exact)) is not None]
         return _fields(steps, list) if steps else None
     if isinstance(type_info, MapTypeInfo):
         _check_key(type_info.key_type)
-        return _each_entry(_writer(type_info.value_type))
+        return _each_entry(_writer(type_info.value_type, exact))
     if isinstance(type_info, SequenceTypeInfo) and type_info.annotation is not bytes:
-        return _each_element(_writer(type_info.element_type))
+        return _each_element(_writer(type_info.element_type, exact))
     return None
