@@ -12,7 +12,9 @@ from connector_harness import Crash, SinkRun
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from holdfast.common.formats_csv import CsvRowSerializationSchema
 from holdfast.common.serialization import Encoder, SimpleStringSchema
+from holdfast.common.typeinfo import Types
 from holdfast.common.types import Row
 from holdfast.connectors.file.buckets import DateTimeBucketAssigner
 from holdfast.connectors.file_system import (
@@ -199,6 +201,12 @@ def a_value_that_json_cannot_say_is_named(tmp_path: Path) -> None:
 def a_serialization_schema_writes_a_line_for_each_record(tmp_path: Path) -> None:
     SinkRun(file_sink(tmp_path, encoder=SimpleStringSchema()), parallelism=1).epoch([["a", "b"]])
     assert visible(tmp_path) == ["a", "b"]
+
+
+def a_serialization_schema_that_ends_lines_itself_leaves_no_empty_ones(tmp_path: Path) -> None:
+    schema = CsvRowSerializationSchema.Builder(Types.ROW([Types.LONG(), Types.STRING()])).build()
+    SinkRun(file_sink(tmp_path, encoder=schema), parallelism=1).epoch([[Row(1, "a"), Row(2, "b\n")]])
+    assert visible(tmp_path) == ["1,a", '2,"b', '"']
 
 
 def a_base_path_that_cannot_be_made_is_refused(tmp_path: Path) -> None:

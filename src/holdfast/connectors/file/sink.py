@@ -67,13 +67,14 @@ def _jsonable(value: Any) -> Any:
 
 
 class _SchemaEncoder:
-    """Writes what a serialization schema makes of each record, and a line feed."""
+    """Writes what a serialization schema makes of each record, each on a line of its own."""
 
     def __init__(self, schema: SerializationSchema) -> None:
         self._schema = schema
 
     def encode_batch(self, values: Sequence[Any]) -> bytes:
-        return b"".join([data + b"\n" for data in self._schema.serialize_batch(values) if data is not None])
+        lines = [data for data in self._schema.serialize_batch(values) if data is not None]
+        return b"".join([line if line.endswith(b"\n") else line + b"\n" for line in lines])
 
 
 class FileSink:
