@@ -115,3 +115,28 @@ def test_a_list_state_may_grow_while_it_is_read():
             yield list(self.seen.get())
 
     assert results(lambda ds: ds.key_by(lambda v: 0).process(Doubling())) == [[1, 10], [1, 10, 2, 10, 100, 20]]
+
+
+class Breaking(LedgerSink):
+    def create_writer(self, context: Any) -> Any:
+        writer = super().create_writer(context)
+        write = writer.write
+
+        def breaking(values: Any, timestamps: Any) -> None:
+            write([100 // (value - 2) for value in values], timestamps)
+
+        writer.write = breaking
+        return writer
+
+
+def test_a_record_that_a_sink_cannot_write_is_named():
+    def program(env: Any) -> None:
+        env.from_collection([1, 2, 3]).sink_to(Breaking("out"))
+
+    LEDGERS["out"].committed.clear()
+    with tempfile.TemporaryDirectory() as directory:
+        job = Lab(program, Path(directory), parallelism=1)
+        with pytest.raises(UserCodeError, match="ZeroDivisionError") as failure:
+            job.run([])
+        job.close()
+    assert "element: 2" in str(failure.value)

@@ -286,7 +286,7 @@ class SinkRunner(Operator):
         self.records += len(values)
         try:
             self.writer.write(values, timestamps)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, ArithmeticError, LookupError, AttributeError) as error:
             raise user_error(error, self.context.name, self.context.uid, values[0]) from error
 
     def close(self) -> None:
