@@ -107,6 +107,11 @@ class Coordinator:
         """Stop after the epoch that is running."""
         self._cancelled.set()
 
+    @property
+    def uncommitted(self) -> bool:
+        """Whether the last completed checkpoint has output that may not be visible yet."""
+        return self._completed is not None and self._committed < self._completed.checkpoint_id
+
     def run(self) -> None:
         """Run the job to its end; returns when it has finished or was cancelled.
 
@@ -153,11 +158,12 @@ class Coordinator:
             log.info("job %r resumes from checkpoint %d", job.job_name, restored.checkpoint_id)
             self._metrics.checkpoint_restored(restored.checkpoint_id, self._log.locate(restored.checkpoint_id))
         self._completed = restored
-        self._committed = 0 if restored is None else restored.checkpoint_id
+        self._committed = 0
         self._create_committers(job)
         for uid, committer in self._committers.items():
             prepared = [] if restored is None else _committables(restored, uid)
             committer.recover(prepared)
+        self._committed = 0 if restored is None else restored.checkpoint_id
         self._retention.sweep()
         self._sources = [SourceDriver(v, job) for v in self._plan.vertices if v.source is not None]
         for source in self._sources:
@@ -387,9 +393,13 @@ class Coordinator:
             end = JobFailed(f"{decision.reason}. The last failure: {text}")
             end.__cause__ = failure
             raise _GivenUp(end)
+        text = f"\n{text}" if "\n" in text else f" {text}"
+        if self._cancelled.is_set():
+            kept = "; its output is committed when the job is started again" if self.uncommitted else ""
+            log.warning("%s has failed while it was being cancelled%s:%s", task or "the job", kept, text)
+            return
         self._attempt += 1
         self._metrics.status("RESTARTING")
-        text = f"\n{text}" if "\n" in text else f" {text}"
         log.warning("%s has failed and starts again in %.1f s:%s", task or "the job", decision.delay_ms / 1000, text)
         self._cancelled.wait(decision.delay_ms / 1000)
 

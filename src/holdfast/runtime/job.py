@@ -10,6 +10,7 @@ import tempfile
 import threading
 import time
 import uuid
+import weakref
 from collections.abc import Mapping
 from concurrent.futures import Future
 from typing import Any, TypeVar
@@ -116,7 +117,8 @@ class Job(JobClient):
         self._metrics.plan(plan_shape(plan))
         self._result: Future[JobExecutionResult] = Future()
         self._status = JobStatus.CREATED
-        self._temporary: str | None = None
+        self._temporary: weakref.finalize[..., Job] | None = None
+        """Removes what a job without checkpoint storage keeps, in any case at the end of the process."""
         config = plan.config
         try:
             StateBackendSettings.of(config)
@@ -126,8 +128,8 @@ class Job(JobClient):
             raise ConfigurationError(str(error)) from error
         uri = _storage_uri(config)
         if uri is None:
-            self._temporary = tempfile.mkdtemp(prefix="holdfast-checkpoints-")
-            uri = self._temporary
+            uri = tempfile.mkdtemp(prefix="holdfast-checkpoints-")
+            self._temporary = weakref.finalize(self, shutil.rmtree, uri, ignore_errors=True)
         storage = Storage.open(uri, config)
         paths = JobPaths.of(plan.name)
         storage.check(paths)
@@ -192,7 +194,7 @@ class Job(JobClient):
         if status is JobStatus.CANCELED and self._plan.config.get(_RETENTION, "").upper() == "DELETE_ON_CANCELLATION":
             self._delete_checkpoints()
         if self._temporary is not None:
-            shutil.rmtree(self._temporary, ignore_errors=True)
+            self._temporary()
         self._status = status
         self._metrics.status(status.name)
         if server is not None:
@@ -203,8 +205,14 @@ class Job(JobClient):
             self._result.set_result(outcome)
 
     def _delete_checkpoints(self) -> None:
-        """The user wants nothing kept of a cancelled job."""
+        """The user wants nothing kept of a cancelled job. What somebody still needs is kept nevertheless."""
         try:
+            if self._coordinator.uncommitted or not self._log.still_mine():
+                why = (
+                    "its last output is not committed yet" if self._coordinator.uncommitted else "another driver has the job"
+                )
+                log.warning("the checkpoints of the cancelled job %r are kept: %s", self._plan.name, why)
+                return
             self._storage.delete(self._storage.list(f"{self._paths.directory}/"))
         except StorageError:
             log.warning("the checkpoints of the cancelled job could not be deleted", exc_info=True)
