@@ -176,3 +176,11 @@ def test_restart_strategies_become_settings() -> None:
     with pytest.raises(ConfigurationError, match="restart_attempts"):
         RestartStrategies.fixed_delay_restart(-1, 0)
     assert "5" in RestartStrategies.failure_rate_restart(5, 1, 0).get_description()
+
+
+def test_a_dict_is_no_configuration_but_becomes_one() -> None:
+    for take in (Configuration, Configuration().add_all):
+        with pytest.raises(
+            TypeError, match=r"a Configuration is wanted, not a dict; Configuration.from_dict\(\.\.\.\) makes one"
+        ):
+            take({"parallelism.default": "3"})  # type: ignore[operator]

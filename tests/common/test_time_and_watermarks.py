@@ -190,3 +190,10 @@ def test_job_values() -> None:
     assert (result.get_job_id(), result.get_net_runtime(), result.get_all_accumulator_results()) == (job_id, 12, {})
     assert [s.name for s in JobStatus if s.is_globally_terminal_state()] == ["FAILED", "CANCELED", "FINISHED"]
     assert JobStatus.SUSPENDED.is_terminal_state()
+
+
+@pytest.mark.parametrize("make", [Time, Time.seconds, Time.days, Duration, Duration.of_millis, Duration.of_hours])
+@pytest.mark.parametrize("amount", [1.5, "1", None])
+def test_a_span_of_time_is_a_whole_number_of_its_unit(make, amount) -> None:
+    with pytest.raises(TypeError, match=r"a whole number of \w+, got (1\.5|'1'|None)"):
+        make(amount)

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from holdfast.common import Configuration, Time, Types
+from holdfast.common import Configuration, Time, TimestampAssigner, Types, WatermarkStrategy
 from holdfast.common.restart_strategy import RestartStrategies
 from holdfast.datastream import (
     AggregateFunction,
@@ -17,6 +17,7 @@ from holdfast.datastream import (
     KeyedProcessFunction,
     KeySelector,
     MapFunction,
+    MapStateDescriptor,
     OutputTag,
     ProcessFunction,
     ProcessWindowFunction,
@@ -24,6 +25,7 @@ from holdfast.datastream import (
     StreamExecutionEnvironment,
     WindowFunction,
 )
+from holdfast.datastream.connectors.number_seq import NumberSequenceSource
 from holdfast.datastream.data_stream import DataStream, DataStreamSink, KeyedStream, WindowedStream
 from holdfast.datastream.window import (
     EventTimeTrigger,
@@ -429,3 +431,34 @@ class TestEnvironment:
     def test_jars_are_not_needed(self, env, caplog):
         env.add_jars("file:///flink-sql-connector-kafka.jar")
         assert "flink-sql-connector-kafka.jar" in caplog.text
+
+
+def test_a_timestamp_assigner_takes_two_arguments(env, stream):
+    class OneArgument(TimestampAssigner):
+        def extract_timestamp(self, value):
+            return value
+
+    monotonous = WatermarkStrategy.for_monotonous_timestamps()
+    for assigner in (lambda value: value, OneArgument()):
+        strategy = monotonous.with_timestamp_assigner(assigner)
+        with pytest.raises(ConfigurationError, match=r"assign_timestamps.*with \(value, record_timestamp\), but .* not fit"):
+            stream.assign_timestamps_and_watermarks(strategy)
+        with pytest.raises(
+            ConfigurationError, match=r"strategy of from_source\(\) is called with \(value, record_timestamp\)"
+        ):
+            env.from_source(NumberSequenceSource(1, 3), strategy, "numbers")
+
+
+def test_a_collection_is_one_and_its_elements_fit_their_type(env):
+    with pytest.raises(
+        ConfigurationError, match=r"Element 1 of the collection, 2147483648, does not fit Types.INT\(\): INT"
+    ):
+        env.from_collection([1, 2**31], Types.INT())
+    for wrong in (None, 5):
+        with pytest.raises(TypeError, match=r"from_collection\(\) takes a list of elements, not (None|5)\."):
+            env.from_collection(wrong)
+
+
+def test_broadcast_state_is_refused_plainly(stream):
+    with pytest.raises(NotImplementedError, match=r"no broadcast state; broadcast\(\) without descriptors"):
+        stream.broadcast(MapStateDescriptor("rules", Types.STRING(), Types.STRING()))

@@ -184,3 +184,30 @@ def a_writer_that_is_closed_ends_its_client_without_the_cycle_collector() -> Non
         assert len(os.listdir("/proc/self/task")) == threads
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (
+            lambda: builder().set_topics("a").set_value_only_deserializer(SimpleStringSchema),
+            r"got the class SimpleStringSchema",
+        ),
+        (lambda: builder().set_topics("a", 5), r"topics are named by strings, got 5"),
+        (lambda: builder().set_topics(None), r"topics are named by strings, got None"),
+        (lambda: builder().set_topics(), r"set_topics\(\) needs at least one topic"),
+        (lambda: builder().set_partitions({("a", 0)}), r"a KafkaTopicPartition is wanted, not \('a', 0\)"),
+        (lambda: KafkaOffsetsInitializer.offsets({("a", 0): 5}), r"a KafkaTopicPartition is wanted, not \('a', 0\)"),
+        (lambda: KafkaOffsetsInitializer.offsets({KafkaTopicPartition("a", 0): "5"}), r"the offset of a-0 is '5'"),
+        (lambda: KafkaOffsetsInitializer.timestamp("2026-01-01"), r"in milliseconds since 1970, got '2026-01-01'"),
+        (lambda: KafkaOffsetsInitializer.committed_offsets("earliest"), r"a KafkaOffsetResetStrategy, not 'earliest'"),
+        (
+            lambda: KafkaRecordSerializationSchema.builder().set_value_serialization_schema(SimpleStringSchema),
+            r"got the class SimpleStringSchema; give it an object",
+        ),
+        (lambda: KafkaRecordSerializationSchema.builder().set_topic(5), r"a topic is named by a string, got 5"),
+    ],
+)
+def what_a_builder_is_given_is_checked_at_the_call(build: Any, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        build()

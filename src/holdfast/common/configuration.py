@@ -118,7 +118,9 @@ class Configuration:
     """
 
     def __init__(self, other: Configuration | None = None) -> None:
-        self._settings: dict[str, str] = {} if other is None else dict(other._settings)
+        self._settings: dict[str, str] = {}
+        if other is not None:
+            self.add_all(other)
 
     @classmethod
     def from_dict(cls, map: Mapping[str, Any]) -> Configuration:
@@ -260,6 +262,10 @@ class Configuration:
 
     def add_all(self, other: Configuration, prefix: str | None = None) -> Configuration:
         """Take over all settings of the other, with ``prefix`` before each key."""
+        if not isinstance(other, Configuration):
+            raise TypeError(
+                f"a Configuration is wanted, not a {type(other).__name__}; Configuration.from_dict(...) makes one of a dict"
+            )
         for key, value in other._settings.items():
             self._put((prefix or "") + key, value)
         return self

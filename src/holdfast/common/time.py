@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import datetime
+import operator
 from dataclasses import dataclass
 
 __all__ = ["Duration", "Instant", "Time", "to_milliseconds"]
 
 _MS = 1_000_000
+
+
+def _whole(amount: int, unit: str) -> int:
+    try:
+        return operator.index(amount)
+    except TypeError:
+        raise TypeError(f"a span of time is a whole number of {unit}, got {amount!r:.80}") from None
 
 
 @dataclass(frozen=True, order=True)
@@ -24,30 +32,33 @@ class Duration:
     nanos: int
     """Its length in nanoseconds."""
 
+    def __post_init__(self) -> None:
+        _whole(self.nanos, "nanoseconds")
+
     @staticmethod
     def of_days(days: int) -> Duration:
         """A span of so many days of 24 hours."""
-        return Duration(days * 86_400_000 * _MS)
+        return Duration(_whole(days, "days") * 86_400_000 * _MS)
 
     @staticmethod
     def of_hours(hours: int) -> Duration:
         """A span of so many hours."""
-        return Duration(hours * 3_600_000 * _MS)
+        return Duration(_whole(hours, "hours") * 3_600_000 * _MS)
 
     @staticmethod
     def of_minutes(minutes: int) -> Duration:
         """A span of so many minutes."""
-        return Duration(minutes * 60_000 * _MS)
+        return Duration(_whole(minutes, "minutes") * 60_000 * _MS)
 
     @staticmethod
     def of_seconds(seconds: int) -> Duration:
         """A span of so many seconds."""
-        return Duration(seconds * 1000 * _MS)
+        return Duration(_whole(seconds, "seconds") * 1000 * _MS)
 
     @staticmethod
     def of_millis(millis: int) -> Duration:
         """A span of so many milliseconds."""
-        return Duration(millis * _MS)
+        return Duration(_whole(millis, "milliseconds") * _MS)
 
     @staticmethod
     def of_nanos(nanos: int) -> Duration:
@@ -73,7 +84,7 @@ class Time:
     __slots__ = ("_milliseconds",)
 
     def __init__(self, milliseconds: int) -> None:
-        self._milliseconds = milliseconds
+        self._milliseconds = _whole(milliseconds, "milliseconds")
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Time):
@@ -98,22 +109,22 @@ class Time:
     @staticmethod
     def seconds(seconds: int) -> Time:
         """A span of so many seconds."""
-        return Time(seconds * 1000)
+        return Time(_whole(seconds, "seconds") * 1000)
 
     @staticmethod
     def minutes(minutes: int) -> Time:
         """A span of so many minutes."""
-        return Time(minutes * 60_000)
+        return Time(_whole(minutes, "minutes") * 60_000)
 
     @staticmethod
     def hours(hours: int) -> Time:
         """A span of so many hours."""
-        return Time(hours * 3_600_000)
+        return Time(_whole(hours, "hours") * 3_600_000)
 
     @staticmethod
     def days(days: int) -> Time:
         """A span of so many days of 24 hours."""
-        return Time(days * 86_400_000)
+        return Time(_whole(days, "days") * 86_400_000)
 
 
 @dataclass(frozen=True, order=True)

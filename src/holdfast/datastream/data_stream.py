@@ -16,7 +16,7 @@ from holdfast.connectors.base import Sink
 from holdfast.connectors.collect import CollectSink
 from holdfast.connectors.print import PrintSink
 from holdfast.datastream.data_stream_sink import CloseableIterator, DataStreamSink
-from holdfast.datastream.function_checks import check_function, check_object, check_type, method_of
+from holdfast.datastream.function_checks import check_assigner, check_function, check_object, check_type, method_of
 from holdfast.datastream.functions import KeyedProcessFunction, ProcessFunction
 from holdfast.datastream.operator_settings import MAX_KEY_GROUPS, OperatorSettings, check_count
 from holdfast.errors import ConfigurationError
@@ -176,6 +176,7 @@ class DataStream(OperatorSettings):
                 f"assign_timestamps_and_watermarks() takes a WatermarkStrategy, not {watermark_strategy!r}; make one "
                 "with WatermarkStrategy.for_bounded_out_of_orderness(...) and the like."
             )
+        check_assigner(watermark_strategy.timestamp_assigner, "assign_timestamps_and_watermarks()")
         factory = TimestampsAndWatermarksOperator(watermark_strategy)
         output_type = self._transformation.output_type
         return self._then(
@@ -264,8 +265,17 @@ class DataStream(OperatorSettings):
         """Send each element to the next operator's subtask of the same number; needs equal parallelism."""
         return self._spread(Partitioning.FORWARD)
 
-    def broadcast(self) -> DataStream:
-        """Send each element to every subtask of the next operator."""
+    def broadcast(self, *broadcast_state_descriptors: Any) -> DataStream:
+        """Send each element to every subtask of the next operator.
+
+        Raises:
+            NotImplementedError: descriptors of broadcast state were given.
+        """
+        if broadcast_state_descriptors:
+            raise NotImplementedError(
+                "there is no broadcast state; broadcast() without descriptors sends each element to every subtask of "
+                "the next operator"
+            )
         return self._spread(Partitioning.BROADCAST)
 
     def _spread(self, partitioning: Partitioning) -> DataStream:

@@ -10,7 +10,7 @@ from holdfast.common.typeinfo import TypeInformation, Types
 from holdfast.datastream.functions import Function
 from holdfast.errors import ConfigurationError
 
-__all__ = ["check_function", "check_object", "check_type", "method_of"]
+__all__ = ["check_assigner", "check_function", "check_object", "check_type", "method_of"]
 
 
 def check_function(func: Any, method: str, arguments: Sequence[str], where: str) -> Any:
@@ -65,6 +65,16 @@ def check_object(func: Any, wanted: type, methods: Mapping[str, Sequence[str]], 
     for method, arguments in methods.items():
         _check_arguments(getattr(func, method), arguments, where)
     return func
+
+
+def check_assigner(timestamp_assigner: Callable[[Any, int], int] | None, where: str) -> None:
+    """A watermark strategy's timestamp assigner, if it has one.
+
+    Raises:
+        ConfigurationError: it does not take a value and its timestamp.
+    """
+    if timestamp_assigner is not None:
+        _check_arguments(timestamp_assigner, ("value", "record_timestamp"), where)
 
 
 def check_type(given: Any, where: str) -> TypeInformation | None:

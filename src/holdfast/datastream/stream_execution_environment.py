@@ -32,7 +32,7 @@ from holdfast.connectors.file.source import FileSource
 from holdfast.connectors.socket import SocketTextSource
 from holdfast.datastream.checkpoint_config import CheckpointConfig
 from holdfast.datastream.data_stream import DataStream
-from holdfast.datastream.function_checks import check_type
+from holdfast.datastream.function_checks import check_assigner, check_type
 from holdfast.datastream.operator_settings import MAX_KEY_GROUPS, check_count
 from holdfast.datastream.state_backend import StateBackend
 from holdfast.errors import ConfigurationError
@@ -253,6 +253,7 @@ class StreamExecutionEnvironment:
                 "from_source() takes a WatermarkStrategy, e.g. WatermarkStrategy.no_watermarks(), not "
                 f"{watermark_strategy!r}."
             )
+        check_assigner(watermark_strategy.timestamp_assigner, "the watermark strategy of from_source()")
         return self._add_source(source, source_name, check_type(type_info, "from_source()"), watermark_strategy)
 
     def from_collection(self, collection: Iterable[Any], type_info: TypeInformation | None = None) -> DataStream:
@@ -265,13 +266,15 @@ class StreamExecutionEnvironment:
         Raises:
             ConfigurationError: an element does not fit the type.
         """
+        if not isinstance(collection, Iterable):
+            raise TypeError(f"from_collection() takes a list of elements, not {collection!r}.")
         values = list(collection)
         type_info = check_type(type_info, "from_collection()")
         if type_info is not None:
             for i, value in enumerate(values):
                 try:
                     values[i] = type_info.conform(value)
-                except (TypeError, ValueError) as error:
+                except (TypeError, ValueError, OverflowError) as error:
                     raise ConfigurationError(
                         f"Element {i} of the collection, {value!r:.200}, does not fit {type_info}: {error}"
                     ) from error

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 
 from holdfast.errors import ConfigurationError
 
-__all__ = ["KafkaOffsetResetStrategy", "KafkaOffsetsInitializer", "KafkaTopicPartition", "OffsetKind"]
+__all__ = ["KafkaOffsetResetStrategy", "KafkaOffsetsInitializer", "KafkaTopicPartition", "OffsetKind", "require_partition"]
 
 
 @dataclass(frozen=True, order=True)
@@ -20,6 +21,16 @@ class KafkaTopicPartition:
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+
+def require_partition(given: Any) -> None:
+    """Check that it is a KafkaTopicPartition.
+
+    Raises:
+        ConfigurationError: it is something else.
+    """
+    if not isinstance(given, KafkaTopicPartition):
+        raise ConfigurationError(f"a KafkaTopicPartition is wanted, not {given!r}")
 
 
 class KafkaOffsetResetStrategy(Enum):
@@ -68,13 +79,17 @@ class KafkaOffsetsInitializer:
         Args:
             offset_reset_strategy: For partitions in which the group has committed none; NONE: that is an error.
         """
+        if not isinstance(offset_reset_strategy, KafkaOffsetResetStrategy):
+            raise ConfigurationError(
+                f"what to do without an offset is a KafkaOffsetResetStrategy, not {offset_reset_strategy!r}"
+            )
         return KafkaOffsetsInitializer(OffsetKind.COMMITTED, _reset=offset_reset_strategy)
 
     @staticmethod
     def timestamp(timestamp: int) -> KafkaOffsetsInitializer:
         """The first record whose timestamp (ms) is not before ``timestamp``; the end if there is none."""
-        if timestamp < 0:
-            raise ConfigurationError(f"a Kafka timestamp is in milliseconds since 1970, got {timestamp}")
+        if not isinstance(timestamp, int) or timestamp < 0:
+            raise ConfigurationError(f"a Kafka timestamp is in milliseconds since 1970, got {timestamp!r}")
         return KafkaOffsetsInitializer(OffsetKind.TIMESTAMP, _timestamp=timestamp)
 
     @staticmethod
@@ -89,8 +104,9 @@ class KafkaOffsetsInitializer:
             offset_reset_strategy: For partitions that are not among them, and for offsets that do not exist.
         """
         for partition, offset in offsets.items():
-            if offset < 0:
-                raise ConfigurationError(f"the offset of {partition} is {offset}; offsets begin at 0")
+            require_partition(partition)
+            if not isinstance(offset, int) or offset < 0:
+                raise ConfigurationError(f"the offset of {partition} is {offset!r}; offsets are whole numbers from 0")
         return KafkaOffsetsInitializer(OffsetKind.OFFSETS, _offsets=dict(offsets), _reset=offset_reset_strategy)
 
     @staticmethod

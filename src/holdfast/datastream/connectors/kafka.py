@@ -11,7 +11,12 @@ from holdfast.common.serialization import DeserializationSchema, SerializationSc
 from holdfast.connectors.delivery import DeliveryGuarantee
 from holdfast.connectors.kafka import sink as _sink
 from holdfast.connectors.kafka import source as _source
-from holdfast.connectors.kafka.offsets import KafkaOffsetResetStrategy, KafkaOffsetsInitializer, KafkaTopicPartition
+from holdfast.connectors.kafka.offsets import (
+    KafkaOffsetResetStrategy,
+    KafkaOffsetsInitializer,
+    KafkaTopicPartition,
+    require_partition,
+)
 from holdfast.connectors.kafka.serializer import RecordSerializer
 from holdfast.errors import ConfigurationError
 
@@ -72,7 +77,11 @@ class KafkaSourceBuilder:
 
     def set_topics(self, *topics: str | Sequence[str]) -> KafkaSourceBuilder:
         """The topics to read, by name."""
-        names = [n for t in topics for n in ([t] if isinstance(t, str) else t)]
+        names: list[Any] = [n for t in topics for n in (t if isinstance(t, (list, tuple, set)) else [t])]
+        for name in names:
+            _require_topic(name, "topics are named by strings")
+        if not names:
+            raise ConfigurationError("set_topics() needs at least one topic")
         self._choose("topics")
         self._topics = tuple(dict.fromkeys(names))
         return self
@@ -90,6 +99,8 @@ class KafkaSourceBuilder:
         """Read exactly these partitions."""
         self._choose("partitions")
         self._partitions = frozenset(partitions)
+        for partition in self._partitions:
+            require_partition(partition)
         self._topics = tuple(sorted({p.topic for p in self._partitions}))
         return self
 
@@ -114,6 +125,7 @@ class KafkaSourceBuilder:
         self, deserialization_schema: DeserializationSchema | Callable[[bytes], Any]
     ) -> KafkaSourceBuilder:
         """How values become records: a schema, or a callable from bytes to the record; strings if not set."""
+        _refuse_class(deserialization_schema, DeserializationSchema)
         if not callable(deserialization_schema) and not callable(getattr(deserialization_schema, "deserialize", None)):
             raise ConfigurationError(
                 f"a deserializer is a DeserializationSchema or a callable, not {type(deserialization_schema).__name__}"
@@ -193,12 +205,14 @@ class KafkaRecordSerializationSchemaBuilder:
 
     def set_topic(self, topic: str) -> KafkaRecordSerializationSchemaBuilder:
         """The topic of all records."""
+        _require_topic(topic, "a topic is named by a string")
         return self._set_topic(topic)
 
     def set_topic_selector(
         self, topic_selector: Callable[[Any], str] | KafkaTopicSelector
     ) -> KafkaRecordSerializationSchemaBuilder:
         """Chooses each record's topic: a callable or a `KafkaTopicSelector`."""
+        _refuse_class(topic_selector, KafkaTopicSelector)
         selector = topic_selector.apply if isinstance(topic_selector, KafkaTopicSelector) else topic_selector
         if not callable(selector):
             raise ConfigurationError(f"a topic selector is a callable, not {type(topic_selector).__name__}")
@@ -311,7 +325,18 @@ class KafkaSinkBuilder:
         return KafkaSink(dict(self._properties), self._serializer, self._guarantee, self._prefix)
 
 
+def _require_topic(name: Any, what: str) -> None:
+    if not isinstance(name, str):
+        raise ConfigurationError(f"{what}, got {name!r}")
+
+
+def _refuse_class(given: Any, wanted: type) -> None:
+    if isinstance(given, type) and issubclass(given, wanted):
+        raise ConfigurationError(f"got the class {given.__name__}; give it an object: {given.__name__}(...)")
+
+
 def _checked(schema: Any) -> Any:
+    _refuse_class(schema, SerializationSchema)
     if not callable(schema) and not callable(getattr(schema, "serialize", None)):
         raise ConfigurationError(
             f"a serialization schema is a SerializationSchema or a callable, not {type(schema).__name__}"
