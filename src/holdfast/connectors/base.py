@@ -40,8 +40,8 @@ class JobInfo:
     """Rises with every driver that takes the job over: part of whatever must not collide with an older driver's."""
     storage_uri: str | None
     """Where the job's checkpoints are kept, or None when checkpointing is off (nothing outlives the driver)."""
-    storage_config: Mapping[str, str] = field(default_factory=dict)
-    """The settings that storage is opened with (``s3.*``)."""
+    storage_config: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """The settings that storage is opened with (``s3.*``), secrets among them."""
 
 
 @dataclass(frozen=True)

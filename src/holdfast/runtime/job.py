@@ -131,6 +131,7 @@ class Job(JobClient):
             uri = tempfile.mkdtemp(prefix="holdfast-checkpoints-")
             self._temporary = weakref.finalize(self, shutil.rmtree, uri, ignore_errors=True)
         storage = Storage.open(uri, config)
+        storage_config = {key: value for key, value in config.items() if key.startswith("s3.")}
         paths = JobPaths.of(plan.name)
         storage.check(paths)
         self._storage, self._paths = storage, paths
@@ -145,7 +146,7 @@ class Job(JobClient):
         self._executors: list[SparkExecutor] = []
         self._coordinator = Coordinator(
             plan,
-            lambda generation: JobInfo(str(self._id), plan.name, generation, uri),
+            lambda generation: JobInfo(str(self._id), plan.name, generation, uri, storage_config),
             self._executor,
             checkpoint_log,
             Retention(storage, paths, checkpoint_log),
