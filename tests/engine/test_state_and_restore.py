@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -14,6 +15,7 @@ from holdfast.common import Time, Types, WatermarkStrategy
 from holdfast.datastream import KeyedProcessFunction, StateTtlConfig, StreamExecutionEnvironment, ValueStateDescriptor
 from holdfast.errors import ConfigurationError, HoldfastError, IncompatibleState, UserCodeError
 from holdfast.runtime import coordinator, state_io
+from holdfast.state.store import RocksDBStore
 
 from .inprocess import LEDGERS, Crash, Lab, LedgerSink, SplitSource
 from .programs import everything, records, sessions, sessions_model, stream
@@ -184,6 +186,40 @@ def a_local_store_of_other_checkpoints_is_not_used(job):
     got = dict(LEDGERS["out"].values)
     assert got["a"] is None
     assert got["c"] is None
+
+
+def a_local_store_that_failed_is_removed_even_if_it_cannot_be_closed(job, monkeypatch, caplog):
+    """RocksDB cannot be closed when it could not write the rows that it holds in memory."""
+    write, close = RocksDBStore.write, RocksDBStore.close
+    puts = []
+
+    def writing(self, rows, deletes=()):
+        rows = list(rows)
+        puts.append(len(rows))
+        if len(puts) == 20:
+            self.damaged = True
+            raise OSError("no space left on device")
+        write(self, rows, deletes)
+
+    def closing(self):
+        close(self)
+        if self.damaged:
+            assert os.path.exists(self.path)
+            raise OSError("no space left on device")
+
+    def opening(self, path, settings):
+        opened.append(os.path.exists(os.path.join(path, "CURRENT")))
+        init(self, path, settings)
+
+    init, opened = RocksDBStore.__init__, []
+    monkeypatch.setattr(RocksDBStore, "write", writing)
+    monkeypatch.setattr(RocksDBStore, "close", closing)
+    monkeypatch.setattr(RocksDBStore, "__init__", opening)
+    data = records(5, 200, keys=30)
+    job(sessions(data, cut=8), config={"state.backend.cache.size": "2kb"}, budget=30).run()
+    assert visible() == sessions_model(data)
+    assert "no space left on device" in caplog.text
+    assert sorted(opened) == [False, False, False, True]  # the other subtask's is used again
 
 
 def a_changed_graph_is_refused_before_input_is_read(job):

@@ -359,9 +359,9 @@ class StateFiles:
         try:
             if state.store is not None:
                 state.store.close()
-                if self._private or state.store.damaged:
-                    RocksDBStore.remove(state.store.path)
-        finally:
+        finally:  # a store that failed may be one that cannot be closed
+            if state.store is not None and (self._private or state.store.damaged):
+                RocksDBStore.remove(state.store.path)
             self._unlock()
 
 
