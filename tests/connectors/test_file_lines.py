@@ -105,6 +105,13 @@ def a_line_that_does_not_parse_is_named(tmp_path: Path, monkeypatch: pytest.Monk
     assert f"{path}, line 21 does not parse as JsonLines: b'{{\"a\":'" in str(error.value)
 
 
+def a_quoted_value_may_be_long(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text('1,"' + "a" * 200_000 + '"\n')
+    csv.field_size_limit(131_072)  # Python's own
+    assert read(CsvFormat(",", '"', False, "utf-8"), path, []) == [("1", "a" * 200_000)]
+
+
 def an_open_quote_is_named_with_its_line(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     path.write_text('1,"a"\n\n2,"b\nc"\n')

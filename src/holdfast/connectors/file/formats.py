@@ -230,6 +230,9 @@ class CsvFormat(LineFormat):
         if self._quote not in text:
             delimiter = self._delimiter
             return [tuple(line.split(delimiter)) for line in every]
+        longest = max(map(len, every))
+        if longest > csv.field_size_limit():
+            csv.field_size_limit(longest)  # a guard against quotes left open; here they end with the line
         rows = list(csv.reader(every, delimiter=self._delimiter, quotechar=self._quote, strict=True))
         if len(rows) != len(every):
             raise ValueError(f"a quote ({self._quote}) is not closed in its line: values may not hold line feeds")
