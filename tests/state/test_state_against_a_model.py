@@ -15,6 +15,7 @@ from holdfast.common.typeinfo import Types
 from holdfast.datastream.state import ListStateDescriptor, MapStateDescriptor, ReducingStateDescriptor
 from holdfast.datastream.state import ValueStateDescriptor as Value
 from holdfast.runtime import state_io
+from holdfast.state import table
 
 from .backend import Backend
 
@@ -91,6 +92,19 @@ class StateMachine(RuleBasedStateMachine):
         row = self._use(key, namespace)
         self.backend.handles["sum"].add(value)
         row["sum"] = row["sum"] + value if row.get("sum") is not None else value
+
+    @rule(frame=st.lists(keys, max_size=8), namespace=st.none() | windows, clears=st.integers(0, 3))
+    def process_a_frame(self, frame: list[Any], namespace: int | None, clears: int) -> None:
+        rows = self.backend.space.table(namespace).load(frame)
+        for number, (key, self.backend.space.row) in enumerate(zip(frame, rows, strict=True)):
+            row = self.model.setdefault(namespace, {}).setdefault(key, {})
+            if number < clears:
+                for state in STATES:
+                    self.backend.handles[state.name].clear()
+                row.clear()
+            else:
+                self.backend.handles["n"].update(number)
+                row["n"] = number
 
     @rule(key=keys, namespace=st.none() | windows, name=st.sampled_from([s.name for s in STATES]))
     def clear_a_state(self, key: Any, namespace: int | None, name: str) -> None:
@@ -182,9 +196,9 @@ class StateMachine(RuleBasedStateMachine):
         for namespace, rows in self.model.items():
             if namespace is None:
                 continue  # only windows are read as a whole
-            table = self.backend.space.table(namespace)
-            stored = dict(table.stored_rows()) if table.in_store else {}
-            found = {**stored, **table.rows}
+            rows_of_window = self.backend.space.table(namespace)
+            stored = dict(rows_of_window.stored_rows()) if rows_of_window.in_store else {}
+            found = {**stored, **rows_of_window.rows}
             held = {key for key, row in found.items() if any(slot is not None for slot in row[1:])}
             assert held == {key for key, row in rows.items() if any(row.get(s.name) for s in STATES) or _some(row)}
 
@@ -212,8 +226,9 @@ HeapMachine.TestCase.settings = LIMITS
 
 
 @pytest.fixture(autouse=True)
-def a_base_every_few_deltas(monkeypatch: pytest.MonkeyPatch):
+def a_base_every_few_deltas_and_a_piece_every_few_rows(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(state_io, "_MOST_DELTAS", 4)
+    monkeypatch.setattr(table, "_PIECE", 3)
 
 
 class TestRocksDB(StateMachine.TestCase):
