@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
+from holdfast.checkpoint.retention import Retention
 from holdfast.common import Time, Types, WatermarkStrategy
 from holdfast.datastream import KeyedProcessFunction, StateTtlConfig, StreamExecutionEnvironment, ValueStateDescriptor
-from holdfast.errors import ConfigurationError, HoldfastError, IncompatibleState, UserCodeError
+from holdfast.errors import ConfigurationError, HoldfastError, IncompatibleState, StorageError, UserCodeError
 from holdfast.runtime import coordinator, state_io
 from holdfast.state.store import RocksDBStore
 
@@ -432,6 +433,21 @@ def a_bounded_job_runs_no_epoch_after_its_last(job):
     coordinator.run()
     assert coordinator._completed is not None
     assert coordinator._completed.checkpoint_id == 2  # the first position is the take-over
+
+
+def a_search_for_orphans_that_finds_the_storage_away_does_not_fail_the_job(job, monkeypatch, caplog):
+    sweep = Retention.sweep
+
+    def sweeping(self, *oldest_open_epoch):
+        if oldest_open_epoch:  # beside a running epoch
+            raise StorageError("no answer")
+        return sweep(self)
+
+    monkeypatch.setattr(coordinator, "_SWEEP_EVERY", 5)
+    monkeypatch.setattr(Retention, "sweep", sweeping)
+    job(program(Pass(), [("a", n, "v") for n in range(20)], cut=1)).run()
+    assert "nobody looked for what dead attempts left in the storage: no answer" in caplog.text
+    assert "starts again" not in caplog.text
 
 
 def a_driver_that_was_overtaken_stops(job):

@@ -22,7 +22,7 @@ from holdfast.checkpoint.log import CheckpointLog
 from holdfast.checkpoint.metadata import CheckpointMetadata, SourceState
 from holdfast.checkpoint.retention import Retention
 from holdfast.connectors.base import Committable, Committer, JobInfo
-from holdfast.errors import CorruptFile, Fenced, HoldfastError, JobFailed, UserCodeError
+from holdfast.errors import CorruptFile, Fenced, HoldfastError, JobFailed, StorageError, UserCodeError
 from holdfast.metrics.job import JobMetrics
 from holdfast.metrics.stats import CheckpointStats
 from holdfast.runtime.completion import check_resumable, failure_of, operator_states, tokens_of
@@ -311,7 +311,10 @@ class Coordinator:
                     committer.commit(prepared)
             self._retention.collect()
             if checkpoint.checkpoint_id % _SWEEP_EVERY == 0:
-                self._retention.sweep(oldest_upload)
+                try:
+                    self._retention.sweep(oldest_upload)
+                except StorageError as error:  # the next one finds what this one would have found
+                    log.warning("nobody looked for what dead attempts left in the storage: %s", error)
 
         self._notify = (checkpoint.checkpoint_id, [source.state() for source in self._sources])
         self._committing = self._background.submit(commit)
