@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import logging
 from collections.abc import Sequence
 
 from holdfast.common.serialization import DeserializationSchema, SerializationSchema
@@ -26,6 +27,9 @@ __all__ = [
     "RollingPolicy",
     "StreamFormat",
 ]
+
+
+_log = logging.getLogger(__name__)
 
 
 class StreamFormat:
@@ -184,15 +188,19 @@ class RollingPolicy:
     def default_rolling_policy(
         part_size: int = 128 << 20, rollover_interval: int = 60_000, inactivity_interval: int = 60_000
     ) -> OnCheckpointRollingPolicy:
-        """Not offered: finished files appear with their checkpoint, so none stays open beyond it.
+        """With every checkpoint, too: accepted for programs that come from Flink. Bounds are ignored with a warning.
 
-        Raises:
-            NotImplementedError: always.
+        Args:
+            part_size: Flink's bound of a file's bytes.
+            rollover_interval: Flink's bound of the time that a file is open, in ms.
+            inactivity_interval: Flink's bound of the time without records, in ms.
         """
-        raise NotImplementedError(
-            "part files end with every checkpoint; use RollingPolicy.on_checkpoint_rolling_policy() and a longer "
-            "checkpoint interval for larger files"
-        )
+        if (part_size, rollover_interval, inactivity_interval) != (128 << 20, 60_000, 60_000):
+            _log.warning(
+                "the bounds of default_rolling_policy(...) have no effect: part files end with every checkpoint; for "
+                "larger files raise holdfast.epoch.target-duration"
+            )
+        return OnCheckpointRollingPolicy()
 
 
 class OutputFileConfig:
