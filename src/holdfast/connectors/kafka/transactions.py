@@ -21,6 +21,7 @@ from holdfast.errors import ConfigurationError
 
 with warnings.catch_warnings():  # it reads its message schemas by a call that Python 3.11 calls deprecated
     warnings.simplefilter("ignore", DeprecationWarning)
+    from kafka.net.compat import KafkaNetClient
     from kafka.net.inet import KafkaNetSocket
     from kafka.protocol.admin.transactions import DescribeTransactionsRequest, ListTransactionsRequest
     from kafka.protocol.metadata import CoordinatorType, FindCoordinatorRequest
@@ -281,14 +282,7 @@ class TransactionClient:
 
     def _run(self, ask: Callable[[KafkaAdminClient], Awaitable[R]]) -> R:
         if self._admin is None:
-            self._admin = KafkaAdminClient(
-                **self._config,
-                client_id="holdfast-transactions",
-                proxy_url=f"{_ClosedWhenRefused.SCHEMES[0]}://",
-                bootstrap_timeout_ms=int(_ATTEMPT_S * 1000),
-                request_timeout_ms=int(_ATTEMPT_S * 1000),
-                reconnect_backoff_max_ms=500,
-            )
+            self._admin = self._connect()
         admin = self._admin
 
         async def on_the_loop() -> R:
@@ -296,6 +290,28 @@ class TransactionClient:
 
         result: R = admin._manager.run(on_the_loop)
         return result
+
+    def _connect(self) -> KafkaAdminClient:
+        made: list[KafkaNetClient] = []
+
+        def client(**config: Any) -> KafkaNetClient:
+            made.append(KafkaNetClient(**config))
+            return made[-1]
+
+        try:
+            return KafkaAdminClient(
+                **self._config,
+                client_id="holdfast-transactions",
+                proxy_url=f"{_ClosedWhenRefused.SCHEMES[0]}://",
+                bootstrap_timeout_ms=int(_ATTEMPT_S * 1000),
+                request_timeout_ms=int(_ATTEMPT_S * 1000),
+                reconnect_backoff_max_ms=500,
+                kafka_client=client,
+            )
+        except BaseException:
+            for one in made:
+                one.close()  # its thread and its sockets would stay: there is a new one with every attempt
+            raise
 
     def _persist(self, what: str, attempt: Callable[[], R]) -> R:
         """Repeat until it works, within the budget."""
