@@ -41,7 +41,9 @@ class Named(ProcessWindowFunction):
         yield key, context.window().start, *elements
 
 
-def run(build: Any, batch: int, backend: str = "hashmap", cache: str = "256mb", budget: int = 1000) -> list[Any]:
+def run(
+    build: Any, batch: int, backend: str = "hashmap", cache: str = "256mb", budget: int = 1000, crashes: Any = ()
+) -> list[Any]:
     config = {
         "state.backend.type": backend,
         "state.backend.cache.size": cache,
@@ -52,7 +54,7 @@ def run(build: Any, batch: int, backend: str = "hashmap", cache: str = "256mb", 
     with tempfile.TemporaryDirectory() as directory:
         job = Lab(build, Path(directory), parallelism=1, budget=budget, config=config)
         try:
-            job.run([])
+            job.run(crashes)
         finally:
             job.close()
     return list(LEDGERS["out"].values)
@@ -115,8 +117,9 @@ class CountsFirings(ProcessWindowFunction):
         yield key, context.window().start, fired.value(), sum(e[2] for e in elements)
 
 
+@pytest.mark.parametrize("crashing", [False, True])
 @pytest.mark.parametrize(("backend", "cache"), [("hashmap", "256mb"), ("rocksdb", "1kb")])
-def test_what_a_window_function_writes_of_its_window_is_kept_wherever_the_rows_are(backend, cache):
+def test_what_a_window_function_writes_of_its_window_is_kept_wherever_the_rows_are(backend, cache, crashing):
     keys = [f"k{n}" for n in range(20)]
     on_time = [(key, START, 1) for key in keys] + [("z", START + 2 * MINUTE, 0)] * 10
     late = [(key, START, 2) for key in keys]
@@ -126,7 +129,7 @@ def test_what_a_window_function_writes_of_its_window_is_kept_wherever_the_rows_a
         windows.allowed_lateness(10 * MINUTE).process(CountsFirings()).sink_to(LedgerSink("out"))
 
     expected = [(key, START, n, value) for key in keys for n, value in ((1, 1), (2, 3))]
-    fired = run(build, 10, backend, cache, budget=7)
+    fired = run(build, 10, backend, cache, budget=7, crashes=[("after complete", 3)] * 4 if crashing else [])
     assert sorted(each for each in fired if each[0] != "z") == sorted(expected)
 
 

@@ -245,12 +245,14 @@ class RowTable:
         self.rows.update(read)
 
     def let_go(self, read: Sequence[tuple[Any, Row]]) -> None:
-        """Forget these rows, but for those that have been changed: they are the epoch's."""
+        """Forget these rows, but for those that have been changed."""
         for key, row in read:
-            if row[0] & DIRTY:
-                self._touched[key] = row
-            else:
+            if not row[0] & DIRTY:
                 del self.rows[key]
+
+    def claim(self, rows: Sequence[tuple[Any, Row]]) -> None:
+        """What has changed of these rows, which nobody asked for by `load`, changed in this epoch."""
+        self._touched.update([(key, row) for key, row in rows if row[0] & DIRTY])
 
     def dump(self, where: str) -> Iterator[TableDelta]:
         """All rows in memory, in pieces: the materialisation of a table without a store."""

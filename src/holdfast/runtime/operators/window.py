@@ -277,6 +277,8 @@ class _TumblingWindow(Operator):
             table.take_in(read)
             yield chunk
             table.let_go(read)
+            if self._process is not None and self._lateness:
+                table.claim(chunk)
 
     def _fire_rows(self, out: Collector, rows: list[tuple[Any, Row]], start: int) -> None:
         """Call the window function for these keys."""
