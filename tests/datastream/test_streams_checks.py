@@ -462,3 +462,35 @@ def test_a_collection_is_one_and_its_elements_fit_their_type(env):
 def test_broadcast_state_is_refused_plainly(stream):
     with pytest.raises(NotImplementedError, match=r"no broadcast state; broadcast\(\) without descriptors"):
         stream.broadcast(MapStateDescriptor("rules", Types.STRING(), Types.STRING()))
+
+
+async def later(value):
+    return value
+
+
+def several(value):
+    yield value
+
+
+class SeveralKeys(KeySelector):
+    def get_key(self, value):
+        yield value
+
+
+def test_coroutines_and_generators_are_refused_where_one_result_is_wanted(stream, keyed):
+    for call in (stream.map, stream.filter, stream.key_by, stream.flat_map, keyed.map):
+        with pytest.raises(ConfigurationError, match=r"later is a coroutine function, .* write it with def"):
+            call(later)
+    for call in (stream.map, stream.filter, stream.key_by, keyed.map):
+        with pytest.raises(ConfigurationError, match=r"several is a generator function, .* one result; .* flat_map\(\)"):
+            call(several)
+    with pytest.raises(ConfigurationError, match=r"SeveralKeys\.get_key is a generator function"):
+        stream.key_by(SeveralKeys())
+    assert isinstance(stream.flat_map(several), DataStream)
+
+
+def test_a_union_has_the_type_that_all_its_streams_have(env):
+    ints, strings = env.from_collection([1], Types.INT()), env.from_collection(["a"], Types.STRING())
+    assert ints.union(ints).get_type() == Types.INT()
+    assert ints.union(strings).get_type() == Types.PICKLED_BYTE_ARRAY()
+    assert ints.union(env.from_collection([1])).get_type() == Types.PICKLED_BYTE_ARRAY()

@@ -140,3 +140,49 @@ def test_a_record_that_a_sink_cannot_write_is_named():
             job.run([])
         job.close()
     assert "element: 2" in str(failure.value)
+
+
+@pytest.mark.parametrize("target", [0.5, "0", None, 1, -1])
+def test_a_partitioner_that_names_no_partition_is_told_with_its_record(target):
+    with pytest.raises(UserCodeError) as failure:
+        results(lambda ds: ds.partition_custom(lambda key, n: 0 if key == 1 else target, lambda v: v).map(lambda v: v))
+    message = str(failure.value)
+    assert f"the partitioner returned {target!r} for the key 2; it must return a whole number from 0 to 0" in message
+    assert "record: collection, value 1" in message
+
+
+@pytest.mark.parametrize("spread", ["key_by", "partition_custom"])
+def test_a_function_between_operators_that_exits_is_an_error_like_any_other(spread):
+    def leave(value: Any, count: int = 0) -> Any:
+        raise SystemExit(3)
+
+    def build(ds: Any) -> Any:
+        return (ds.key_by(leave) if spread == "key_by" else ds.partition_custom(leave, lambda v: v)).map(lambda v: v)
+
+    with pytest.raises(UserCodeError, match=r"in leave[\s\S]*SystemExit: 3\n  in operator"):
+        results(build)
+
+
+def test_an_error_is_told_with_what_caused_it():
+    def parse(value: int) -> Any:
+        try:
+            return {}[value]
+        except KeyError as error:
+            raise ValueError("no such thing") from error
+
+    with pytest.raises(UserCodeError) as failure:
+        results(lambda ds: ds.map(parse))
+    message = str(failure.value)
+    assert message.index("KeyError: 1") < message.index("direct cause") < message.index("ValueError: no such thing")
+    assert message.startswith("Traceback (most recent call last):")
+    assert "stateless.py" not in message
+
+
+class Unprintable:
+    def __repr__(self) -> str:
+        raise ValueError("no text")
+
+
+def test_an_element_that_has_no_text_does_not_hide_the_error():
+    with pytest.raises(UserCodeError, match=r"ZeroDivisionError[\s\S]*element: <Unprintable without a text>"):
+        results(lambda ds: ds.map(lambda v: Unprintable()).map(lambda v: 1 / 0))

@@ -209,14 +209,18 @@ class DataStream(OperatorSettings):
     # ---- where elements go ------------------------------------------------------------------------------------------
 
     def union(self, *streams: DataStream) -> DataStream:
-        """The elements of this stream and of all the others, in no particular order between them."""
+        """The elements of this stream and of all the others, in no particular order between them.
+
+        The union has a declared type if all have the same.
+        """
         for stream in streams:
             if not isinstance(stream, DataStream):
                 raise TypeError(f"union() takes streams, not {stream!r}.")
             if stream._env is not self._env:
                 raise ConfigurationError("union() takes streams of one environment; these belong to two.")
         inputs = tuple(s._transformation for s in (self, *streams))
-        return DataStream(self._env, Union(inputs=inputs, output_type=self._transformation.output_type))
+        types = {each.output_type for each in inputs}
+        return DataStream(self._env, Union(inputs=inputs, output_type=types.pop() if len(types) == 1 else None))
 
     def key_by(self, key_selector: Callable[[Any], Any] | Any, key_type: TypeInformation | None = None) -> KeyedStream:
         """Partition by key: all elements of a key go to one subtask, in order, and state is kept per key.

@@ -38,6 +38,7 @@ def check_function(func: Any, method: str, arguments: Sequence[str], where: str)
                 f"not {_describe(func)}."
             )
         target = func
+    _check_kind(target, method, where)
     _check_arguments(target, arguments, where)
     return func
 
@@ -63,6 +64,7 @@ def check_object(func: Any, wanted: type, methods: Mapping[str, Sequence[str]], 
     if not isinstance(func, wanted):
         raise TypeError(f"{where} takes a {wanted.__name__}, not {_describe(func)}.{' ' + hint if hint else ''}")
     for method, arguments in methods.items():
+        _check_kind(getattr(func, method), method, where)
         _check_arguments(getattr(func, method), arguments, where)
     return func
 
@@ -111,6 +113,24 @@ def _check_life_cycle(func: Any, where: str) -> None:
     if isinstance(func, Function):
         _check_arguments(func.open, ("runtime_context",), where)
         _check_arguments(func.close, (), where)
+
+
+_SEVERAL = frozenset(("flat_map", "process_element", "on_timer", "process", "apply"))
+"""The methods that may give any number of results, and so may be generators."""
+
+
+def _check_kind(target: Any, method: str, where: str) -> None:
+    """No coroutine function, and no generator function where one result is wanted: calling them runs nothing."""
+    name = getattr(target, "__qualname__", type(target).__qualname__)
+    if inspect.iscoroutinefunction(target) or inspect.isasyncgenfunction(target):
+        raise ConfigurationError(
+            f"The function given to {where}: {name} is a coroutine function, which nothing awaits; write it with def."
+        )
+    if inspect.isgeneratorfunction(target) and method not in _SEVERAL:
+        raise ConfigurationError(
+            f"The function given to {where}: {name} is a generator function, but {method}() gives one result; return it, "
+            "or use flat_map() for any number."
+        )
 
 
 def _check_arguments(target: Any, arguments: Sequence[str], where: str) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
-from operator import itemgetter
-from typing import Any
+from operator import index, itemgetter
+from typing import Any, SupportsIndex
 
 from holdfast.common.config_options import EpochOptions
 from holdfast.common.configuration import Configuration
@@ -125,18 +125,7 @@ class Router:
         elif len(self._targets) == 1 and kind is not Partitioning.CUSTOM:
             self._add(self._targets[0], values, timestamps, None)
         elif kind is Partitioning.CUSTOM:
-            keys = self._keys(values)
-            partition = self._channel.partitioner
-            assert partition is not None
-            count = self._parallelism
-            try:
-                targets = [partition(key, count) for key in keys]
-                wrong = next((t for t in targets if not 0 <= t < count), None)
-                if wrong is not None:
-                    raise ValueError(f"the partitioner returned {wrong}; there are {count} partitions")
-            except Exception as error:
-                raise user_error(error, *self._where, values[0]) from error
-            self._spread(targets, values, timestamps, None)
+            self._spread(self._chosen(values), values, timestamps, None)
         elif kind is Partitioning.SHUFFLE:
             self._spread(self._random.choices(self._targets, k=len(values)), values, timestamps, None)
         else:
@@ -150,13 +139,32 @@ class Router:
         assert select is not None
         try:
             return [select(value) for value in values]
-        except Exception:
+        except (Exception, SystemExit):
             for value in values:
                 try:
                     select(value)
-                except Exception as error:
+                except (Exception, SystemExit) as error:
                     raise user_error(error, *self._where, value) from error
             raise
+
+    def _chosen(self, values: list[Any]) -> list[int]:
+        """The subtasks that the user's partitioner picks."""
+        partition, count = self._channel.partitioner, self._parallelism
+        assert partition is not None
+        targets: list[int] = []
+        for value, key in zip(values, self._keys(values)):
+            try:
+                target = partition(key, count)
+            except (Exception, SystemExit) as error:
+                raise user_error(error, *self._where, value) from error
+            if not isinstance(target, SupportsIndex) or not 0 <= index(target) < count:
+                refusal = ValueError(
+                    f"the partitioner returned {target!r:.80} for the key {key!r:.80}; it must return a whole number from "
+                    f"0 to {count - 1}"
+                )
+                raise user_error(refusal, *self._where, value)
+            targets.append(index(target))
+        return targets
 
     def _spread(self, targets: list[int], values: list[Any], timestamps: list[int] | None, keys: list[Any] | None) -> None:
         members: dict[int, list[int]] = {}

@@ -61,24 +61,31 @@ def not_iterable(error: BaseException, results: Any) -> BaseException:
         iter(results)
     except TypeError:
         return TypeError(
-            f"the function returned {results!r:.200} of type {type(results).__name__}, which is not iterable: yield each "
-            "element, or return a list of them"
+            f"the function returned {_text(results, 200)} of type {type(results).__name__}, which is not iterable: yield "
+            "each element, or return a list of them"
         )
     return error
 
 
 def _traceback(error: BaseException) -> str:
-    """The error's traceback from the user's first frame on."""
-    frames = traceback.extract_tb(error.__traceback__)
-    theirs = [i for i, frame in enumerate(frames) if not frame.filename.startswith(_OURS)]
-    shown = frames[theirs[0] :] if theirs else frames
-    return "".join(
-        [
-            "Traceback (most recent call last):\n",
-            *traceback.format_list(shown),
-            *traceback.format_exception_only(type(error), error),
-        ]
-    ).rstrip()
+    """The error's traceback, and those of its causes, each from the user's first frame on."""
+    report = traceback.TracebackException.from_exception(error)
+    waiting, seen = [report], set()
+    while waiting:
+        each = waiting.pop()
+        if id(each) not in seen:
+            seen.add(id(each))
+            theirs = (i for i, frame in enumerate(each.stack) if not frame.filename.startswith(_OURS))
+            del each.stack[: next(theirs, 0)]
+            waiting += [link for link in (each.__cause__, each.__context__) if link is not None]
+    return "".join(report.format()).rstrip()
+
+
+def _text(value: Any, limit: int) -> str:
+    try:
+        return repr(value)[:limit]
+    except Exception:  # the class's own, which must not hide the error that is being told
+        return f"<{type(value).__name__} without a text>"
 
 
 def user_error(error: BaseException, operator: str, uid: str, value: Any = _NOTHING, key: Any = None) -> UserCodeError:
@@ -87,7 +94,7 @@ def user_error(error: BaseException, operator: str, uid: str, value: Any = _NOTH
         return error
     lines = [_traceback(error), f"  in operator {operator!r} (uid {uid!r})"]
     if key is not None:
-        lines.append(f"  key: {key!r:.500}")
+        lines.append(f"  key: {_text(key, 500)}")
     if value is not _NOTHING:
-        lines.append(f"  element: {value!r:.1000}")
-    return UserCodeError("\n".join(lines), operator=operator, uid=uid, key="" if key is None else repr(key))
+        lines.append(f"  element: {_text(value, 1000)}")
+    return UserCodeError("\n".join(lines), operator=operator, uid=uid, key="" if key is None else _text(key, 500))
