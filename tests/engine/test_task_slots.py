@@ -6,8 +6,12 @@ import gc
 import os
 import pickle
 import signal
+import threading
+import time
 import weakref
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import cloudpickle
 import pytest
@@ -15,7 +19,7 @@ import pytest
 from holdfast.connectors.base import JobInfo
 from holdfast.runtime import slot
 from holdfast.runtime.order import EpochOrder, JobSetup
-from holdfast.runtime.slot import SlotClient, TaskHost
+from holdfast.runtime.slot import SlotClient, SlotServer, TaskHost
 
 from .inprocess import Lab
 from .programs import records, sessions
@@ -51,6 +55,49 @@ def a_subtask_that_begins_anew_leaves_nothing_of_its_state_in_memory(tmp_path: P
     fail()
     assert state() is None
     host.close()
+
+
+class Cycle:
+    def __init__(self) -> None:
+        self.me = self
+
+
+class ProgramWithOldCycles:
+    """What a user's function may do: it keeps something for long, which refers to itself, and then something else."""
+
+    def __init__(self) -> None:
+        self.kept: list[weakref.ref[Cycle]] = []
+        self.current = Cycle()
+
+    def run(self, call: bytes, frames: Iterator[bytes], send: Any) -> bytes:
+        assert list(frames) == []
+        if len(self.kept) % 3 == 0:
+            gc.collect(1)  # it is old from now on
+        self.current = Cycle()
+        self.kept.append(weakref.ref(self.current))
+        return b""
+
+    def close(self) -> None:
+        pass
+
+
+def the_cycles_that_a_program_drops_late_are_freed(tmp_path: Path, as_in_a_slot, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(slot, "_COLLECT_ALL_EVERY", 8)
+    monkeypatch.setattr(SlotServer, "_watch_executor", lambda self: None)
+    server = SlotServer(str(tmp_path / "slot-0.sock"), os.getpid())
+    program = ProgramWithOldCycles()
+    server._host, server._started = program, "s"  # type: ignore[assignment]
+    serving = threading.Thread(target=server.serve)
+    serving.start()
+    client = SlotClient(str(tmp_path), 0)
+    while (connection := client._try()) is None:
+        time.sleep(0.001)
+    connection.close()
+    for _ in range(40):
+        assert list(client.run("s", None, b"", iter(()))) == [(-1, b"")]
+    client.retire()
+    serving.join()
+    assert sum(cycle() is not None for cycle in program.kept) <= 8
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")

@@ -42,6 +42,8 @@ _ORPHAN_PATIENCE = 10.0
 """How long (seconds) a slot whose executor has ended may take to end in order."""
 _COLLECT_EVERY = 32
 """Calls between two runs of Python's cycle collector (it also runs when there is nothing to do)."""
+_COLLECT_ALL_EVERY = 4096
+"""Calls between two runs over everything: a program may drop late what refers to itself. A million rows take 0.5 s."""
 _IDLE_LIMIT = 900.0
 """A slot that nobody has called for so long (seconds) ends; the next call starts it again."""
 
@@ -246,10 +248,11 @@ class SlotServer:
         self._last_call = time.monotonic()
         self._retired = False
         self._calls = 0
+        self._since_all = 0
 
     def serve(self) -> None:
         """Serve until nobody needs the slot any more."""
-        # Rows are many and long-lived: the collector runs between calls, and only over what is new.
+        # Rows are many and long-lived: the collector runs between calls, and mostly over what is new only.
         gc.disable()
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._path)
@@ -279,6 +282,7 @@ class SlotServer:
             finally:
                 wire.close()
             self._last_call = time.monotonic()
+        listener.close()
         self._forget()
         with contextlib.suppress(FileNotFoundError):
             if os.stat(self._path).st_ino == inode:
@@ -334,7 +338,11 @@ class SlotServer:
         wire.send(DONE, report)
         wire.flush()
         self._calls += 1
-        if self._calls % _COLLECT_EVERY == 0:
+        self._since_all += 1
+        if self._since_all >= _COLLECT_ALL_EVERY:
+            self._since_all = 0
+            gc.collect()
+        elif self._calls % _COLLECT_EVERY == 0:
             gc.collect(1)
 
     def _forget(self) -> None:
