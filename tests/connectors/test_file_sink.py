@@ -24,7 +24,7 @@ from holdfast.connectors.file_system import (
     OutputFileConfig,
     RollingPolicy,
 )
-from holdfast.errors import ConfigurationError, StorageError
+from holdfast.errors import ConfigurationError
 
 
 def file_sink(path: Path, **options: Any) -> FileSink:
@@ -130,7 +130,7 @@ def a_prepared_file_that_the_driver_does_not_see_fails_the_commit(tmp_path: Path
         run.epoch([["x"]], crash_at="complete")
     for file in hidden(tmp_path):
         file.unlink()
-    with pytest.raises(StorageError, match="the same directory for the driver and all workers"):
+    with pytest.raises(ConfigurationError, match="the same directory for the driver and all workers"):
         run.committer.commit(run.committables)
 
 

@@ -249,11 +249,13 @@ class FileCommitter:
         """Rename the files to their final names; those that have them already are left alone.
 
         Raises:
-            StorageError: a prepared file is not there, or cannot be renamed.
+            ConfigurationError: a prepared file is not there. A restart would not help, and hide it: who recovers cannot
+                tell a file that never was here from one that was finished and has been taken away since.
+            StorageError: a file cannot be renamed.
         """
         for committable in committables:
             if not self._rename(committable.data):
-                raise StorageError(
+                raise ConfigurationError(
                     f"{self._path(committable.data, 'pending')}: the prepared file is not there; is {self._base_path} "
                     "the same directory for the driver and all workers?"
                 )
