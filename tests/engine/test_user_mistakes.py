@@ -11,11 +11,15 @@ import pytest
 
 from holdfast.common import Time, WatermarkStrategy
 from holdfast.datastream import (
+    AggregateFunction,
+    AggregatingStateDescriptor,
     KeyedProcessFunction,
     ListStateDescriptor,
     OutputTag,
     ProcessFunction,
     ProcessWindowFunction,
+    ReducingStateDescriptor,
+    StateTtlConfig,
 )
 from holdfast.datastream.window import TumblingEventTimeWindows
 from holdfast.errors import UserCodeError
@@ -186,3 +190,59 @@ class Unprintable:
 def test_an_element_that_has_no_text_does_not_hide_the_error():
     with pytest.raises(UserCodeError, match=r"ZeroDivisionError[\s\S]*element: <Unprintable without a text>"):
         results(lambda ds: ds.map(lambda v: Unprintable()).map(lambda v: 1 / 0))
+
+
+class Forgetful(AggregateFunction):
+    def create_accumulator(self) -> list[int]:
+        return []
+
+    def add(self, value: int, accumulator: list[int]) -> None:
+        accumulator.append(value)
+
+    def get_result(self, accumulator: list[int]) -> list[int]:
+        return accumulator
+
+
+class Aggregating(KeyedProcessFunction):
+    def __init__(self, time_to_live: bool) -> None:
+        self.time_to_live = time_to_live
+
+    def descriptor(self) -> Any:
+        return AggregatingStateDescriptor("seen", Forgetful())
+
+    def open(self, runtime_context: Any) -> None:
+        descriptor = self.descriptor()
+        if self.time_to_live:
+            descriptor.enable_time_to_live(StateTtlConfig.new_builder(Time.hours(1)).build())
+        reducing = isinstance(descriptor, ReducingStateDescriptor)
+        get = runtime_context.get_reducing_state if reducing else runtime_context.get_aggregating_state
+        self.seen = get(descriptor)
+
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        self.seen.add(value)
+        yield self.seen.get()
+
+
+class Reducing(Aggregating):
+    def descriptor(self) -> Any:
+        return ReducingStateDescriptor("seen", lambda a, b: None)
+
+
+SECONDS = TumblingEventTimeWindows.of(Time.seconds(1))
+
+
+@pytest.mark.parametrize(
+    ("build", "method"),
+    [
+        (lambda ds: ds.window(SECONDS).aggregate(Forgetful()), r"add\(\)"),
+        (lambda ds: ds.window(SECONDS).reduce(lambda a, b: None), "the reduce function"),
+        (lambda ds: ds.process(Aggregating(False)), r"add\(\)"),
+        (lambda ds: ds.process(Aggregating(True)), r"add\(\)"),
+        (lambda ds: ds.process(Reducing(False)), "the reduce function"),
+        (lambda ds: ds.process(Reducing(True)), "the reduce function"),
+    ],
+    ids=["window aggregate", "window reduce", "aggregating", "aggregating ttl", "reducing", "reducing ttl"],
+)
+def test_an_aggregation_that_forgets_its_return_is_told_to_return_it(build, method):
+    with pytest.raises(UserCodeError, match=rf"{method} returned None[\s\S]*record: collection, value"):
+        results(lambda ds: build(ds.key_by(lambda v: 0)))

@@ -9,7 +9,13 @@ from typing import Any
 import pytest
 
 from holdfast.common import Time, Types, WatermarkStrategy
-from holdfast.datastream import AggregateFunction, ProcessWindowFunction, ValueStateDescriptor
+from holdfast.datastream import (
+    AggregateFunction,
+    ProcessWindowFunction,
+    ReduceFunction,
+    ValueStateDescriptor,
+    WindowFunction,
+)
 from holdfast.datastream.window import TumblingEventTimeWindows
 from holdfast.errors import UserCodeError
 
@@ -162,3 +168,56 @@ def test_a_timestamp_that_is_none_is_told_with_its_record(timestamp, in_the_sour
         run(build, 3)
     assert "element: ('bad'," in str(failure.value)
     assert "record: split s, record 1" in str(failure.value)
+
+
+class Firings(ProcessWindowFunction):
+    def open(self, runtime_context: Any) -> None:
+        self.firings = runtime_context.get_state(ValueStateDescriptor("firings", Types.INT()))
+
+    def process(self, key: str, context: Any, elements: Any) -> Any:
+        self.firings.update((self.firings.value() or 0) + 1)
+        same = context.global_state().get_state(ValueStateDescriptor("firings", Types.INT()))
+        yield key, context.window().start, self.firings.value(), same.value()
+
+
+class AppliedFirings(WindowFunction):
+    def open(self, runtime_context: Any) -> None:
+        self.firings = runtime_context.get_state(ValueStateDescriptor("firings", Types.INT()))
+
+    def apply(self, key: str, window: Any, inputs: Any) -> Any:
+        self.firings.update((self.firings.value() or 0) + 1)
+        yield key, window.start, self.firings.value(), self.firings.value()
+
+
+@pytest.mark.parametrize("budget", [1, 1000])
+@pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
+@pytest.mark.parametrize("applied", [False, True])
+def test_state_that_a_window_function_asks_for_when_it_is_opened_is_of_the_key_across_windows(applied, backend, budget):
+    elements = [("a", START, 0), ("b", START, 1), ("a", START + MINUTE, 2), ("a", START + 2 * MINUTE, 3)]
+
+    def build(env: Any) -> None:
+        windows = stream(env, {"s": elements}).key_by(lambda r: r[0]).window(MINUTES)
+        (windows.apply(AppliedFirings()) if applied else windows.process(Firings())).sink_to(LedgerSink("out"))
+
+    assert sorted(run(build, 3, backend, budget=budget)) == [
+        ("a", START, 1, 1),
+        ("a", START + MINUTE, 2, 2),
+        ("a", START + 2 * MINUTE, 3, 3),
+        ("b", START, 1, 1),
+    ]
+
+
+def test_a_reduce_function_of_a_window_is_told_that_it_has_no_state():
+    class Stateful(ReduceFunction):
+        def open(self, runtime_context: Any) -> None:
+            runtime_context.get_state(ValueStateDescriptor("seen"))
+
+        def reduce(self, value1: Any, value2: Any) -> Any:
+            return value1
+
+    def build(env: Any) -> None:
+        windows = stream(env, {"s": [("a", START, 0)]}).key_by(lambda r: r[0]).window(MINUTES)
+        windows.reduce(Stateful()).sink_to(LedgerSink("out"))
+
+    with pytest.raises(UserCodeError, match="functions that reduce or aggregate windows have no state of their own"):
+        run(build, 1)

@@ -13,7 +13,20 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from holdfast.state.space import StateSpace
 
-__all__ = ["HANDLES", "AggregatingHandle", "Handle", "ListHandle", "MapHandle", "ReducingHandle", "ValueHandle"]
+__all__ = [
+    "HANDLES",
+    "NO_ACCUMULATOR",
+    "NO_REDUCED",
+    "AggregatingHandle",
+    "Handle",
+    "ListHandle",
+    "MapHandle",
+    "ReducingHandle",
+    "ValueHandle",
+]
+
+NO_ACCUMULATOR = "add() returned None; it must return the accumulator"
+NO_REDUCED = "the reduce function returned None; it must return the reduced value"
 
 _DIRTY = 2
 """`holdfast.state.table.DIRTY`, spelled here so that a write costs no look-up."""
@@ -176,7 +189,11 @@ class ReducingHandle(Handle):
         """Reduce a value into the state; the first is stored as it is."""
         row = self._space.row
         current = row[self._i]
-        row[self._i] = value if current is None else self._reduce(current, value)
+        if current is not None:
+            value = self._reduce(current, value)
+            if value is None:
+                raise TypeError(NO_REDUCED)
+        row[self._i] = value
         row[0] |= _DIRTY
 
 
@@ -200,7 +217,10 @@ class AggregatingHandle(Handle):
         accumulator = row[self._i]
         if accumulator is None:
             accumulator = self._aggregate.create_accumulator()
-        row[self._i] = self._aggregate.add(value, accumulator)
+        accumulator = self._aggregate.add(value, accumulator)
+        if accumulator is None:
+            raise TypeError(NO_ACCUMULATOR)
+        row[self._i] = accumulator
         row[0] |= _DIRTY
 
 

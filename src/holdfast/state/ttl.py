@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
 
-from holdfast.state.handles import Handle
+from holdfast.state.handles import NO_ACCUMULATOR, NO_REDUCED, Handle
 from holdfast.state.table import DIRTY, RowTable, filled
 from holdfast.state.timers import TimerQueue
 
@@ -155,7 +155,11 @@ class ExpiringReducing(_ExpiringOne):
     def add(self, value: Any) -> None:
         """Reduce a value into the state, which begins anew when it has expired."""
         current = self._unexpired()
-        self._write(value if current is None else self._reduce(current, value))
+        if current is not None:
+            value = self._reduce(current, value)
+            if value is None:
+                raise TypeError(NO_REDUCED)
+        self._write(value)
 
 
 class ExpiringAggregating(_ExpiringOne):
@@ -175,7 +179,10 @@ class ExpiringAggregating(_ExpiringOne):
     def add(self, value: Any) -> None:
         """Add a value to the accumulator, which begins anew when it has expired."""
         current = self._unexpired()
-        self._write(self._aggregate.add(value, self._aggregate.create_accumulator() if current is None else current))
+        accumulator = self._aggregate.add(value, self._aggregate.create_accumulator() if current is None else current)
+        if accumulator is None:
+            raise TypeError(NO_ACCUMULATOR)
+        self._write(accumulator)
 
 
 class ExpiringList(_Expiring):

@@ -19,6 +19,7 @@ from holdfast.runtime.operators.base import MAX_TIMESTAMP, MIN_TIMESTAMP, Operat
 from holdfast.runtime.operators.stateless import Collector
 from holdfast.runtime.user_code import close_function, method_of, not_iterable, open_function, user_error
 from holdfast.state.codec import Column, Row
+from holdfast.state.handles import NO_ACCUMULATOR, NO_REDUCED
 from holdfast.state.space import StateSpace
 
 __all__ = ["TumblingWindowOperator"]
@@ -58,6 +59,25 @@ class _WindowContext:
         return self._operator.global_state_of(self._key)
 
 
+class _AggregationRuntimeContext(UserRuntimeContext):
+    def _keyed(self) -> StateSpace:
+        raise RuntimeError(
+            f"functions that reduce or aggregate windows have no state of their own, in {self._context.where}: what they "
+            "return is the window's state; a window function beside them may have some"
+        )
+
+
+class _WindowRuntimeContext(UserRuntimeContext):
+    """Its states are those of `ProcessWindowFunction.Context.global_state`."""
+
+    def __init__(self, operator: _TumblingWindow) -> None:
+        super().__init__(operator.context, None)
+        self._operator = operator
+
+    def _keyed(self) -> StateSpace:
+        return self._operator.open_global_space()
+
+
 class _TumblingWindow(Operator):
     def __init__(self, spec: TumblingWindowOperator) -> None:
         self._spec = spec
@@ -79,10 +99,11 @@ class _TumblingWindow(Operator):
         function: Any
         kind, function = self._spec.aggregation or (None, None)
         self._global: StateSpace | None = None
-        runtime = UserRuntimeContext(self.context, None)
         self._functions = [f for f in (function, self._window_function()) if f is not None]
-        for each in self._functions:
-            open_function(each, runtime)
+        if function is not None:
+            open_function(function, _AggregationRuntimeContext(self.context, None))
+        if self._window_function() is not None:
+            open_function(self._window_function(), _WindowRuntimeContext(self))
         if kind == "reduce":
             self._add: Callable[[list[Row], Iterable[Any]], None] = self._adder_of_reduce(method_of(function, "reduce"))
         elif kind == "aggregate":
@@ -97,7 +118,7 @@ class _TumblingWindow(Operator):
         self._clear = self._window_function().clear if self._spec.clears else None
         self._window_context = _WindowContext(self)
         if "global" in self.context.state.spaces:  # a checkpoint has some
-            self._open_global_space()
+            self.open_global_space()
 
     def _window_function(self) -> Any:
         return self._spec.window_function[1] if self._spec.window_function else None
@@ -110,11 +131,14 @@ class _TumblingWindow(Operator):
         """The function's state of a key, across windows. From the first call on every key that fires brings its own."""
         if self._global is not None:
             return self._global
-        space = self._open_global_space()
+        space = self.open_global_space()
         (space.row,) = space.table().load((key,))
         return space
 
-    def _open_global_space(self) -> StateSpace:
+    def open_global_space(self) -> StateSpace:
+        """The function's state across windows, of the key that fires."""
+        if self._global is not None:
+            return self._global
         assert self.context.state is not None
         self._global = self.context.state.space("global")
         self._global.expire_by(self.context.clock, self.context.state.timer_queue("ttl"))
@@ -197,7 +221,11 @@ class _TumblingWindow(Operator):
         def add(rows: list[Row], values: Iterable[Any]) -> None:
             for row, value in zip(rows, values):
                 current = row[slot]
-                row[slot] = value if current is None else reduce(current, value)
+                if current is not None:
+                    value = reduce(current, value)
+                    if value is None:
+                        raise TypeError(NO_REDUCED)
+                row[slot] = value
                 row[0] |= 2
 
         return add
@@ -208,7 +236,10 @@ class _TumblingWindow(Operator):
         def add(rows: list[Row], values: Iterable[Any]) -> None:
             for row, value in zip(rows, values):
                 current = row[slot]
-                row[slot] = accumulate(value, create() if current is None else current)
+                current = accumulate(value, create() if current is None else current)
+                if current is None:
+                    raise TypeError(NO_ACCUMULATOR)
+                row[slot] = current
                 row[0] |= 2
 
         return add
@@ -293,6 +324,8 @@ class _TumblingWindow(Operator):
                     self._make_current(key, row, window)
                     results = process(key, context, content if kept else [content])
                 elif apply is not None:
+                    if self._global is not None:
+                        self._make_current(key, row, window)
                     results = apply(key, window, content if kept else [content])
                 else:
                     out.values.append(content)
