@@ -65,8 +65,9 @@ def judge(world: World, numbers: list[int], last: Driver) -> None:
     assert not state - needed, f"left behind: {state - needed}"
     positions = {world.paths.parse_log_entry(path) for path in stored - state}
     end, owned = world.store.log_end, last.log.owned
-    allowed = {c.checkpoint_id for c in owned.retained} | set(owned.takeovers)
-    surplus = {p for p in positions if p not in allowed and not tail.is_milestone(p, end)}
+    # Checkpoints that a fall-back passed over go when the one that it went back to is retained no longer.
+    oldest = min((c.checkpoint_id for c in owned.retained), default=0)
+    surplus = {p for p in positions if p < oldest and p not in owned.takeovers and not tail.is_milestone(p, end)}
     assert not surplus, f"log entries left behind: {surplus}"
 
 
