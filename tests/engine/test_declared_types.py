@@ -9,7 +9,19 @@ from typing import Any
 import pytest
 
 from holdfast.common import Row, Time, Types, WatermarkStrategy
-from holdfast.datastream import KeyedProcessFunction, OutputTag, ProcessFunction, ProcessWindowFunction
+from holdfast.datastream import (
+    AggregateFunction,
+    AggregatingStateDescriptor,
+    KeyedProcessFunction,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    OutputTag,
+    ProcessFunction,
+    ProcessWindowFunction,
+    ReducingStateDescriptor,
+    StateTtlConfig,
+    ValueStateDescriptor,
+)
 from holdfast.datastream.window import TumblingEventTimeWindows
 from holdfast.errors import ConfigurationError, UserCodeError
 
@@ -19,11 +31,17 @@ PAIR = Types.ROW_NAMED(["id", "name"], [Types.INT(), Types.STRING()])
 BY_VALUE = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda value, _: value[0])
 
 
-def results(build: Any, parallelism: int = 1) -> list[Any]:
+def results(build: Any, parallelism: int = 1, budget: int = 1000, backend: str = "hashmap") -> list[Any]:
     """What the stream that ``build(env)`` returns holds."""
     LEDGERS["out"].committed.clear()
     with tempfile.TemporaryDirectory() as directory:
-        job = Lab(lambda env: build(env).sink_to(LedgerSink("out")), Path(directory), parallelism=parallelism)
+        job = Lab(
+            lambda env: build(env).sink_to(LedgerSink("out")),
+            Path(directory),
+            parallelism=parallelism,
+            budget=budget,
+            config={"state.backend.type": backend},
+        )
         try:
             job.run([])
         finally:
@@ -129,3 +147,101 @@ def test_what_passes_unchanged_and_what_is_pickled_is_left_as_it_is():
     thing = Row(1, "a")
     assert results(lambda env: env.from_collection([thing]).map(lambda v: v, Types.PICKLED_BYTE_ARRAY())) == [thing]
     assert results(lambda env: env.from_collection([2**31]).map(lambda v: v)) == [2**31]
+
+
+class Pairs(AggregateFunction):
+    def create_accumulator(self) -> Any:
+        return 0, "none"
+
+    def add(self, value: Any, accumulator: Any) -> Any:
+        return accumulator[0] + value[1], value[0]
+
+    def get_result(self, accumulator: Any) -> Any:
+        return accumulator
+
+
+class Everything(KeyedProcessFunction):
+    """Writes what is nearly of the declared types, and shows what it reads back."""
+
+    def __init__(self, time_to_live: bool) -> None:
+        self.time_to_live = time_to_live
+
+    def open(self, runtime_context: Any) -> None:
+        def made(descriptor: Any) -> Any:
+            if self.time_to_live:
+                descriptor.enable_time_to_live(StateTtlConfig.new_builder(Time.hours(1)).build())
+            return descriptor
+
+        get = runtime_context
+        self.row = get.get_state(made(ValueStateDescriptor("row", PAIR)))
+        self.float = get.get_state(made(ValueStateDescriptor("float", Types.FLOAT())))
+        self.double = get.get_state(made(ValueStateDescriptor("double", Types.DOUBLE())))
+        self.numbers = get.get_state(made(ValueStateDescriptor("numbers", Types.LIST(Types.INT()))))
+        self.bytes = get.get_state(made(ValueStateDescriptor("bytes", Types.PRIMITIVE_ARRAY(Types.BYTE()))))
+        self.rows = get.get_list_state(made(ListStateDescriptor("rows", PAIR)))
+        self.by_row = get.get_map_state(made(MapStateDescriptor("by row", PAIR, Types.INT())))
+        self.by_float = get.get_map_state(made(MapStateDescriptor("by float", Types.FLOAT(), PAIR)))
+        self.reduced = get.get_reducing_state(
+            made(ReducingStateDescriptor("reduced", lambda a, b: (a.id + b.id, b.name), PAIR))
+        )
+        self.aggregated = get.get_aggregating_state(made(AggregatingStateDescriptor("aggregated", Pairs(), PAIR)))
+
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        name, n = value
+        if n == 0:
+            self.row.update((n, name))
+            self.float.update(0.1)
+            self.double.update(1)
+            self.numbers.update((1, 2))
+            self.bytes.update(bytearray(b"ab"))
+            self.rows.add(Row(name=name, id=n))
+            self.rows.add_all([(n, "more")])
+            self.by_row[n, name] = 7
+            self.by_float.put_all({0.1: (n, name)})
+            self.by_float[0.2] = None
+        self.reduced.add((n, name))
+        self.aggregated.add((name, n))
+        if n == 1:
+            one, row = [self.row, self.float, self.double, self.numbers, self.bytes], (0, name)
+            yield repr([state.value() for state in one])
+            yield repr(list(self.rows.get()))
+            yield repr([list(self.by_row.items()), self.by_row[row], row in self.by_row, self.by_row.contains((5, "x"))])
+            yield repr([list(self.by_float.items()), self.by_float.get(0.1), 0.2 in self.by_float])
+            yield repr([self.reduced.get(), self.aggregated.get()])
+            del self.by_row[row]
+            self.rows.update([(3, "replaced")])
+            yield repr([self.by_row.is_empty(), list(self.rows.get())])
+
+
+@pytest.mark.parametrize("time_to_live", [False, True])
+@pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
+def test_what_is_read_from_typed_state_does_not_depend_on_where_epochs_end(backend, time_to_live):
+    def build(env: Any) -> Any:
+        keyed = env.from_collection([("k", 0), ("k", 1)]).key_by(lambda v: v[0])
+        return keyed.process(Everything(time_to_live))
+
+    together = results(build, budget=1000, backend=backend)
+    assert together == results(build, budget=1, backend=backend)
+    first = "Row(id=0, name='k')"
+    assert together == [
+        f"[{first}, 0.10000000149011612, 1.0, [1, 2], b'ab']",
+        f"[{first}, Row(id=0, name='more')]",
+        f"[[({first}, 7)], 7, True, False]",
+        f"[[(0.10000000149011612, {first}), (0.20000000298023224, None)], {first}, True]",
+        "[Row(id=1, name='k'), Row(id=1, name='k')]",
+        "[True, [Row(id=3, name='replaced')]]",
+    ]
+
+
+def test_what_does_not_fit_a_rows_state_is_told_at_the_line_that_writes_it():
+    class Wrong(KeyedProcessFunction):
+        def open(self, runtime_context: Any) -> None:
+            self.row = runtime_context.get_state(ValueStateDescriptor("row", PAIR))
+
+        def process_element(self, value: Any, ctx: Any) -> Any:
+            self.row.update("text")
+
+    with pytest.raises(
+        UserCodeError, match=r'self\.row\.update\("text"\)[\s\S]*\'text\' does not fit state \'row\' of Types.ROW'
+    ):
+        results(lambda env: env.from_collection([1]).key_by(lambda v: v).process(Wrong()))

@@ -11,6 +11,7 @@ from holdfast.state.store import RocksDBStore
 from holdfast.state.table import RowTable, TableDelta
 from holdfast.state.timers import TimerQueue
 from holdfast.state.ttl import TTL_HANDLES, Expiry, HasProcessingTime
+from holdfast.state.typed import typed
 
 __all__ = ["StateSpace"]
 
@@ -82,7 +83,7 @@ class StateSpace:
         known = self._handles.get(descriptor.name)
         if known is None:
             kinds = TTL_HANDLES if expires(descriptor) else HANDLES
-            known = self._handles[descriptor.name] = kinds[kind](self, position, descriptor)
+            known = self._handles[descriptor.name] = typed(kinds[kind], descriptor)(self, position, descriptor)
         return known
 
     def register(self, column: Column) -> int:

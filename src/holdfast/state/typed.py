@@ -1,0 +1,164 @@
+"""Handles of states whose declared type changes what is written: it is changed at the write.
+
+A tuple becomes the Row that it stands for, a FLOAT is rounded to 32 bits. Were that left to the barrier, what a function
+reads would depend on where epochs end. Types that keep plain values as they are (numbers, strings, tuples of them) are
+checked at the barrier only, which costs less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from holdfast.common.typeinfo import TypeInformation
+from holdfast.common.typeinfo.composite import SequenceTypeInfo
+
+__all__ = ["typed"]
+
+_Fit = Callable[[Any], Any]
+
+
+def typed(handle: type[Any], descriptor: Any) -> type[Any]:
+    """The handle's class, or one derived from it that makes what is written fit the descriptor's types."""
+    kind, name = descriptor.kind, descriptor.name
+    if kind == "map":
+        to_key, to_value = _fit(descriptor.key_type_info, name), _fit(descriptor.value_type_info, name)
+        if to_key is not None:
+            handle = _map_by(handle, to_key)
+        return handle if to_value is None else _map_of(handle, to_value)
+    fit = _fit(descriptor.element_type_info if kind == "list" else descriptor.type_info, name)
+    return handle if fit is None else _TYPED[kind](handle, fit)
+
+
+def _fit(declared: TypeInformation | None, name: str) -> _Fit | None:
+    """What makes a value fit; None: it is left as it is."""
+    if declared is None or declared.is_pickled:
+        return None
+    conform, container = declared.conform, None
+    if declared.is_plain:
+        if declared.annotation is not float and not isinstance(declared, SequenceTypeInfo):
+            return None
+        # Elements stay as they are: a long list is not walked through with each write.
+        container = getattr(declared.annotation, "__origin__", declared.annotation)
+
+    def fit(value: Any) -> Any:
+        if type(value) is container:
+            return value
+        try:
+            return conform(value)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise TypeError(f"the value {value!r:.200} does not fit state {name!r} of {declared}: {error}") from None
+
+    return fit
+
+
+def _value(base: type[Any], fit: _Fit) -> type[Any]:
+    class TypedValue(base):  # type: ignore[misc]
+        def update(self, value: Any) -> None:
+            base.update(self, None if value is None else fit(value))
+
+    return TypedValue
+
+
+def _list(base: type[Any], fit: _Fit) -> type[Any]:
+    class TypedList(base):  # type: ignore[misc]
+        def add(self, value: Any) -> None:
+            base.add(self, fit(value))
+
+        def add_all(self, values: Iterable[Any]) -> None:
+            base.add_all(self, [fit(value) for value in values])
+
+        def update(self, values: Iterable[Any]) -> None:
+            base.update(self, [fit(value) for value in values])
+
+    return TypedList
+
+
+def _map_of(base: type[Any], fit: _Fit) -> type[Any]:
+    class TypedMap(base):  # type: ignore[misc]
+        def put(self, key: Any, value: Any) -> None:
+            base.put(self, key, None if value is None else fit(value))
+
+        __setitem__ = put
+
+        def put_all(self, entries: Any) -> None:
+            base.put_all(self, {k: None if v is None else fit(v) for k, v in dict(entries).items()})
+
+    return TypedMap
+
+
+def _map_by(base: type[Any], fit: _Fit) -> type[Any]:
+    class KeyTypedMap(base):  # type: ignore[misc]
+        def get(self, key: Any) -> Any:
+            return base.get(self, fit(key))
+
+        __getitem__ = get
+
+        def put(self, key: Any, value: Any) -> None:
+            base.put(self, fit(key), value)
+
+        __setitem__ = put
+
+        def put_all(self, entries: Any) -> None:
+            base.put_all(self, {fit(k): v for k, v in dict(entries).items()})
+
+        def remove(self, key: Any) -> None:
+            base.remove(self, fit(key))
+
+        __delitem__ = remove
+
+        def contains(self, key: Any) -> bool:
+            return bool(base.contains(self, fit(key)))
+
+        __contains__ = contains
+
+    return KeyTypedMap
+
+
+def _reducing(base: type[Any], fit: _Fit) -> type[Any]:
+    class TypedReducing(base):  # type: ignore[misc]
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args)
+            reduce = self._reduce  # type: ignore[has-type]
+
+            def reduce_and_fit(accumulated: Any, value: Any) -> Any:
+                reduced = reduce(accumulated, value)
+                return None if reduced is None else fit(reduced)
+
+            self._reduce = reduce_and_fit
+
+        def add(self, value: Any) -> None:
+            base.add(self, fit(value))
+
+    return TypedReducing
+
+
+class _FittingAggregate:
+    """An aggregate function whose accumulators fit."""
+
+    def __init__(self, function: Any, fit: _Fit) -> None:
+        self._add, self._fit = function.add, fit
+        self.create_accumulator = function.create_accumulator
+        self.get_result = function.get_result
+
+    def add(self, value: Any, accumulator: Any) -> Any:
+        added = self._add(value, accumulator)
+        return None if added is None else self._fit(added)
+
+
+def _aggregating(base: type[Any], fit: _Fit) -> type[Any]:
+    class TypedAggregating(base):  # type: ignore[misc]
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args)
+            self._aggregate = _FittingAggregate(self._aggregate, fit)  # type: ignore[has-type]
+
+    return TypedAggregating
+
+
+_TYPED: dict[str, Callable[[type[Any], _Fit], type[Any]]] = {
+    "value": _value,
+    "list": _list,
+    "reducing": _reducing,
+    "aggregating": _aggregating,
+}
+"""What derives the typed class of a handle, by the descriptor's kind; maps have two types."""
