@@ -67,11 +67,15 @@ class Backend:
             Inline(),  # type: ignore[arg-type]
         )
         self.state: OperatorState = self.files.open("'op' (uid 'op')", stored, schema, self.epoch)
+        self.declare()
+        self.files.replay(self.state)
+        self.current = stored
+
+    def declare(self) -> None:
+        """What an operator does when it is opened: declare its states."""
         self.space = self.state.space("keyed")
         self.space.expire_by(self.clock, self.state.timer_queue("ttl"))
         self.handles = {each.name: self.space._handle(each, each.kind) for each in self.states}
-        self.files.replay(self.state)
-        self.current = stored
 
     def close(self) -> None:
         self.files.close(self.state)

@@ -1,0 +1,195 @@
+"""The window operator, with and without RocksDB, against plain dictionaries: late elements, checkpoints, restarts."""
+
+from __future__ import annotations
+
+import copy
+import shutil
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+
+from holdfast.common import Types
+from holdfast.connectors.base import JobInfo
+from holdfast.datastream import ListStateDescriptor, OutputTag, ProcessWindowFunction, ValueStateDescriptor
+from holdfast.metrics.user import MetricGroup
+from holdfast.runtime import state_io
+from holdfast.runtime.context import OperatorContext
+from holdfast.runtime.operators import window
+from holdfast.runtime.operators.base import MIN_TIMESTAMP
+from holdfast.state import table
+
+from .backend import Backend
+
+SIZE, OFFSET = 60, 7
+CLEARED: list[Any] = []
+
+
+class Remembers(ProcessWindowFunction):
+    """Keeps what it was called with: of the key and window, and of the key in all its windows."""
+
+    def process(self, key: Any, context: Any, elements: Any) -> Any:
+        sums = context.window_state().get_list_state(ListStateDescriptor("sums"))
+        sums.add(sum(elements))
+        fired = context.global_state().get_state(ValueStateDescriptor("fired", Types.LONG()))
+        fired.update((fired.value() or 0) + 1)
+        yield key, context.window().start, list(sums), fired.value()
+
+    def clear(self, context: Any) -> None:
+        sums = context.window_state().get_list_state(ListStateDescriptor("sums"))
+        CLEARED.append((context.window().start, list(sums)))
+
+
+class Operated(Backend):
+    """A backend whose state is that of a window operator."""
+
+    spec: window.TumblingWindowOperator
+
+    def declare(self) -> None:
+        self.out: list[Any] = []
+        self.late: list[Any] = []
+        self.operator = self.spec.create()
+        self.operator.context = OperatorContext(
+            job=JobInfo("j", "job", 1, ""),
+            uid="op",
+            name="window",
+            subtask=0,
+            parallelism=1,
+            max_parallelism=128,
+            clock=self.clock,
+            state=self.state,
+            metrics=MetricGroup(),
+            emit=lambda values, stamps: self.out.extend(zip(values, stamps or [], strict=True)),
+            side_outputs={"late": lambda values, stamps: self.late.extend(zip(values, stamps or [], strict=True))},
+        )
+        self.operator.open()
+
+
+class WindowMachine(RuleBasedStateMachine):
+    kind = "rocksdb"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.backend: Operated | None = None
+
+    @initialize(lateness=st.sampled_from([0, 15, 500, 500]), reduces=st.booleans(), cache=st.sampled_from(["1kb", "256mb"]))
+    def begin(self, lateness: int, reduces: bool, cache: str) -> None:
+        self.lateness, self.reduces = lateness, reduces
+        reduction = ("reduce", lambda a, b: a + b) if reduces else None
+        Operated.spec = window.TumblingWindowOperator(
+            SIZE, OFFSET, True, reduction, ("process", Remembers()), lateness, OutputTag("late"), True
+        )
+        self.backend = Operated(self.kind, (), **{"state.backend.cache.size": cache})
+        self.windows: dict[int, dict[Any, Any]] = {}
+        self.fired: dict[Any, int] = {}
+        self.time = MIN_TIMESTAMP
+        self.committed = [self._image()]
+
+    def teardown(self) -> None:
+        if self.backend is not None:
+            self.backend.close()
+            shutil.rmtree(self.backend.root)
+
+    def _image(self) -> Any:
+        return copy.deepcopy((self.windows, self.fired, self.time))
+
+    def _fire(self, start: int, key: Any) -> Any:
+        elements, sums = self.windows[start][key]
+        sums.append(sum(elements))
+        self.fired[key] = self.fired.get(key, 0) + 1
+        return (key, start, list(sums), self.fired[key]), start + SIZE - 1
+
+    @rule(frame=st.lists(st.tuples(st.integers(0, 2), st.integers(-90, 90)), min_size=1, max_size=8))
+    def process_a_frame(self, frame: list[tuple[int, int]]) -> None:
+        now = max(self.time, 0)
+        keys, times = [key for key, _ in frame], [now + distance for _, distance in frame]
+        values = list(range(1, len(frame) + 1))
+        results, late = [], []
+        elements = sorted(
+            ((time - (time - OFFSET) % SIZE, value, key, time) for value, key, time in zip(values, keys, times))
+        )
+        for start, value, key, time in elements:
+            if start + SIZE - 1 + self.lateness <= self.time:
+                late.append((value, time))
+                continue
+            self.windows.setdefault(start, {}).setdefault(key, ([], []))[0].append(value)
+            if start + SIZE - 1 <= self.time:
+                results.append(self._fire(start, key))
+        self.backend.out.clear()
+        self.backend.late.clear()
+        self.backend.operator.process(values, times, keys, 0)
+        assert self.backend.out == results
+        assert self.backend.late == late
+
+    @rule(by=st.sampled_from([1, 60]))
+    def advance_time(self, by: int) -> None:
+        before, self.time = self.time, max(self.time, 0) + by
+        results, cleared = [], []
+        for start in sorted(start for start in self.windows if start + SIZE - 1 <= self.time):
+            if start + SIZE - 1 > before:
+                results += [self._fire(start, key) for key in self.windows[start]]
+            if start + SIZE - 1 + self.lateness <= self.time:
+                cleared += [(start, sums) for _, sums in self.windows.pop(start).values()]
+        self.backend.out.clear()
+        CLEARED.clear()
+        self.backend.clock.watermark = self.time
+        self.backend.operator.advance_watermark(self.time)
+        assert [end for _, end in self.backend.out] == [end for _, end in results]
+        assert sorted(self.backend.out) == sorted(results)
+        assert sorted(CLEARED) == sorted(cleared)
+
+    @rule()
+    def free_memory(self) -> None:
+        self.backend.files.bound(self.backend.state)
+
+    @rule()
+    def complete_a_checkpoint(self) -> None:
+        self.backend.checkpoint()
+        self.committed.append(self._image())
+
+    @rule(back=st.sampled_from([0, 0, 1]), elsewhere=st.booleans())
+    def fail_and_restart(self, back: int, elsewhere: bool) -> None:
+        number = max(0, len(self.committed) - 1 - back)
+        del self.committed[number + 1 :]
+        self.windows, self.fired, self.time = copy.deepcopy(self.committed[-1])
+        self.backend.clock.watermark = self.time
+        self.backend.restart(number, elsewhere=elsewhere)
+
+    @rule()
+    def fail_right_after_a_checkpoint(self) -> None:
+        self.backend.checkpoint(commit=False)
+        self.committed.append(self._image())
+        self.fail_and_restart(0, False)
+
+
+class HeapMachine(WindowMachine):
+    kind = "hashmap"
+
+
+LIMITS = settings(
+    deadline=None,
+    max_examples=80,
+    stateful_step_count=40,
+    phases=[Phase.explicit, Phase.generate],  # to shrink a failure takes longer than to look at it
+    suppress_health_check=[HealthCheck.too_slow],
+    print_blob=True,
+)
+WindowMachine.TestCase.settings = settings(LIMITS, max_examples=8)
+HeapMachine.TestCase.settings = LIMITS
+
+
+@pytest.fixture(autouse=True)
+def small_pieces(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(state_io, "_MOST_DELTAS", 4)
+    monkeypatch.setattr(table, "_PIECE", 3)
+    monkeypatch.setattr(window, "_CHUNK", 3)
+
+
+class TestRocksDB(WindowMachine.TestCase):
+    pass
+
+
+class TestHeap(HeapMachine.TestCase):
+    pass
