@@ -173,6 +173,24 @@ def a_value_that_does_not_fit_is_named_with_its_state_key_and_operator(descripto
     assert caught.value.operator == WHERE
 
 
+class Speechless:
+    def __repr__(self) -> str:
+        raise RuntimeError
+
+    def __reduce__(self) -> Any:
+        raise TypeError("not to be kept")
+
+
+def a_value_that_cannot_be_told_is_named_with_its_state_key_and_operator():
+    deep: list[Any] = []
+    for _ in range(100_000):
+        deep = [deep]
+    codec = codec_of(ValueStateDescriptor("total"))
+    for value in (deep, Speechless()):
+        with pytest.raises(UserCodeError, match=r"state 'total' cannot be stored .* key 'k'"):
+            codec.encode_many(["k"], [[0, value]], WHERE)
+
+
 def test_values_of_classes_of_the_main_module_are_readable_elsewhere():
     define = "class P:\n  def __init__(self, a): self.a = a\n"
     write = "sys.stdout.buffer.write(codec.encode_many(['k'], [[0, P(7)]], 'here'))"

@@ -17,6 +17,7 @@ from typing import Any, Optional
 import msgspec
 
 from holdfast.common.pickling import dumps, loads
+from holdfast.common.typeinfo.base import shown
 from holdfast.errors import IncompatibleState, UserCodeError
 from holdfast.state.footprint import Footprint
 
@@ -277,7 +278,7 @@ class RowCodec:
                     msgspec.msgpack.decode(_pack(stored), type=column.annotation)
                 except Exception as error:
                     raise UserCodeError(
-                        f"the value {slot!r:.200} of state {column.name!r} cannot be stored as "
+                        f"the value {shown(slot)} of state {column.name!r} cannot be stored as "
                         f"{_describe(column.snapshot())} ({error}); operator {where}, key {key!r:.200}. "
                         "Nothing of this epoch was committed.",
                         operator=where,
