@@ -24,6 +24,7 @@ from holdfast.connectors.file_system import (
     OutputFileConfig,
     RollingPolicy,
 )
+from holdfast.datastream import StreamExecutionEnvironment
 from holdfast.errors import ConfigurationError
 
 
@@ -234,3 +235,20 @@ def flinks_default_rolling_policy_is_taken_and_its_bounds_are_said_to_have_no_ef
     assert not caplog.records
     builder.with_rolling_policy(RollingPolicy.default_rolling_policy(part_size=1 << 30, rollover_interval=15 * 60_000))
     assert "bounds of default_rolling_policy(...) have no effect: part files end with every checkpoint" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("encoder", "declared", "line"),
+    [
+        (Encoder.simple_string_encoder(), Types.TUPLE([Types.STRING(), Types.BOOLEAN()]), "(x,true)"),
+        (Encoder.simple_string_encoder(), None, "('x', True)"),
+        (JsonLinesEncoder(), Types.TUPLE([Types.STRING(), Types.BOOLEAN()]), '["x",true]'),
+    ],
+)
+def a_typed_stream_is_written_as_flink_prints_it_and_any_other_as_python_does(
+    tmp_path: Path, encoder: Any, declared: Any, line: str
+) -> None:
+    stream = StreamExecutionEnvironment().from_collection([("x", True)], declared)
+    end: Any = stream.sink_to(file_sink(tmp_path, encoder=encoder))
+    SinkRun(end._transformation.factory.sink).epoch([[("x", True)], []])
+    assert visible(tmp_path) == [line]

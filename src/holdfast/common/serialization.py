@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from holdfast.common.types import Row
@@ -154,12 +154,17 @@ class RowFieldExtractorSchema(SerializationSchema):
 class Encoder:
     """How a row-wise file sink writes records; made by `simple_string_encoder`."""
 
-    def __init__(self, charset: str) -> None:
+    def __init__(self, charset: str, text: Callable[[Any], str] = str) -> None:
         self._charset = _codec(charset)
+        self._text = text
+
+    def writing(self, text: Callable[[Any], str]) -> Encoder:
+        """The same, but with another text for a record than ``str(record)``."""
+        return Encoder(self._charset, text)
 
     @staticmethod
     def simple_string_encoder(charset_name: str = "UTF-8") -> Encoder:
-        """Writes ``str(record)`` and a line feed.
+        """Writes a record's text and a line feed: ``str(record)``, or Flink's text where the stream has a declared type.
 
         Raises:
             ConfigurationError: there is no such charset.
@@ -168,4 +173,5 @@ class Encoder:
 
     def encode_batch(self, values: Sequence[Any]) -> bytes:
         """The bytes of the records, in order."""
-        return "".join([f"{value}\n" for value in values]).encode(self._charset)
+        text = self._text
+        return "".join([f"{text(value)}\n" for value in values]).encode(self._charset)

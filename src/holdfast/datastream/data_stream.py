@@ -351,6 +351,9 @@ class DataStream(OperatorSettings):
         if not isinstance(given, Sink):
             remedy = " Call build() on it." if hasattr(given, "build") else ""
             raise TypeError(f"{where} takes a Sink, not a {type(given).__name__}.{remedy}")
+        declared = self._transformation.output_type
+        if declared is not None and hasattr(given, "of_type"):
+            sink = given.of_type(declared)
         node = self._env._add_operator(
             inputs=(self._transformation,),
             kind="Sink",

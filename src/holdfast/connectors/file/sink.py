@@ -11,6 +11,7 @@ The base path must be the same directory for the driver and all workers.
 
 from __future__ import annotations
 
+import copy
 import logging
 import os
 import re
@@ -22,11 +23,13 @@ import orjson
 import xxhash
 
 from holdfast.common.os_errors import reason
-from holdfast.common.serialization import SerializationSchema
+from holdfast.common.serialization import Encoder, SerializationSchema
+from holdfast.common.typeinfo import TypeInformation
 from holdfast.common.types import Row
 from holdfast.connectors.base import Committable, JobInfo, WriterContext
 from holdfast.connectors.file.buckets import BasePathBucketAssigner, BucketAssigner
 from holdfast.connectors.file.paths import local_path
+from holdfast.connectors.java_text import text_of
 from holdfast.errors import ConfigurationError, StorageError
 
 __all__ = ["BatchEncoder", "FileSink", "JsonLinesEncoder"]
@@ -114,6 +117,13 @@ class FileSink:
         self._buckets = buckets or BasePathBucketAssigner()
         self._prefix = prefix
         self._suffix = suffix
+        self._type_info: TypeInformation | None = None
+
+    def of_type(self, type_info: TypeInformation) -> FileSink:
+        """The sink for a stream of this type: an `Encoder` then writes Flink's text, ``(x,1)`` for a tuple."""
+        sink = copy.copy(self)
+        sink._type_info = type_info
+        return sink
 
     def validate(self) -> None:
         """Make the base path, and a file in it.
@@ -133,7 +143,10 @@ class FileSink:
         """A writer."""
         names = (f"{self._prefix}-{context.subtask}", self._suffix)
         owner = f"{_owner(context.job, context.uid)}-{context.job.generation}"
-        return FileWriter(self.base_path, self._encoder, self._buckets, names, owner)
+        encoder = self._encoder
+        if isinstance(encoder, Encoder):
+            encoder = encoder.writing(text_of(self._type_info))
+        return FileWriter(self.base_path, encoder, self._buckets, names, owner)
 
     def create_committer(self, job: JobInfo, uid: str) -> FileCommitter:
         """The committer, which renames."""
