@@ -84,7 +84,7 @@ class ExecutionConfig:
         return self._configuration.get(PipelineOptions.AUTO_GENERATE_UIDS)
 
     def enable_object_reuse(self) -> ExecutionConfig:
-        """Record that functions do not keep or change what they are given; records are never copied between them."""
+        """Pass elements on without copies: no function changes an element that it has emitted, or that others get, too."""
         self._configuration.set(PipelineOptions.OBJECT_REUSE, True)
         return self
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from holdfast.common.config_options import PipelineOptions
+from holdfast.common.configuration import Configuration
 from holdfast.metrics.job import JobSnapshot, VertexSnapshot
 from holdfast.metrics.stats import CheckpointStats, FailedCheckpoint
 
@@ -113,7 +115,7 @@ def config(job: JobSnapshot, settings: Mapping[str, str]) -> Json:
             "execution-mode": "PIPELINED",
             "restart-strategy": settings.get("restart-strategy.type", "default"),
             "job-parallelism": max((vertex.parallelism for vertex in job.vertices), default=-1),
-            "object-reuse-mode": True,
+            "object-reuse-mode": Configuration.from_dict(dict(settings)).get(PipelineOptions.OBJECT_REUSE),
             "user-config": {key: "******" if _secret(key) else value for key, value in sorted(settings.items())},
         },
     }

@@ -7,10 +7,13 @@ from collections.abc import Callable
 from operator import length_hint
 from typing import Any
 
+from holdfast.common.config_options import PipelineOptions
+from holdfast.common.configuration import Configuration
 from holdfast.common.typeinfo import TypeInformation
 from holdfast.metrics.user import MetricGroup
 from holdfast.runtime.channels import Router, Send
 from holdfast.runtime.context import Clock, OperatorContext
+from holdfast.runtime.copies import Copy, copied, same
 from holdfast.runtime.operators.base import Emit, Operator
 from holdfast.runtime.operators.stateless import SinkRunner
 from holdfast.runtime.order import JobSetup
@@ -55,13 +58,16 @@ class _Node:
                 child.forward_idle(idle)
 
 
-def _fan_out(outputs: list[Emit]) -> Emit:
-    if len(outputs) == 1:
-        return outputs[0]
+def _fan_out(outputs: list[Emit], copied: Copy) -> Emit:
+    *others, last = outputs
+    if not others:
+        return last
 
     def emit(values: list[Any], timestamps: list[int] | None) -> None:
-        for output in outputs:
-            output(values, timestamps)
+        # Each gets elements of its own: what one of them changes is not changed for the others.
+        for output in others:
+            output(list(map(copied, values)), timestamps)
+        last(values, timestamps)
 
     return emit
 
@@ -97,6 +103,7 @@ class Chain:
         self._nodes: list[_Node] = []
         self.routers: list[Router] = []
         parameters = json.loads(plan.config.get("pipeline.global-job-parameters") or "{}")
+        copies = same if Configuration.from_dict(plan.config).get(PipelineOptions.OBJECT_REUSE) else copied
         clocks = {0: self.clock}
         for position, chained in enumerate(vertex.chain):
             operator = chained.factory.create()
@@ -113,6 +120,7 @@ class Chain:
                 metrics=self.metrics.add_group(chained.name),
                 job_parameters=parameters,
                 attempt=attempt,
+                copied=copies,
                 forward_watermark=node.forward,
                 forward_idle=node.forward_idle,
             )
@@ -134,9 +142,9 @@ class Chain:
                 outputs = main if channel.side_output is None else side.setdefault(channel.side_output, [])
                 outputs.append(router.process)
             if main:
-                node.operator.context.emit = _typed(chained, chained.output_type, _fan_out(main))
+                node.operator.context.emit = _typed(chained, chained.output_type, _fan_out(main, copies))
             node.operator.context.side_outputs = {
-                tag: _typed(chained, chained.side_types.get(tag), _fan_out(outputs)) for tag, outputs in side.items()
+                tag: _typed(chained, chained.side_types.get(tag), _fan_out(outputs, copies)) for tag, outputs in side.items()
             }
             self.routers.extend(node.routers)
         self._head = self._nodes[0]

@@ -8,6 +8,7 @@ from typing import Any
 
 from holdfast.connectors.base import JobInfo
 from holdfast.metrics.user import MetricGroup
+from holdfast.runtime.copies import Copy, copied
 from holdfast.runtime.operators.base import MIN_TIMESTAMP, Emit
 from holdfast.state.operator_state import OperatorState
 from holdfast.state.space import StateSpace
@@ -43,6 +44,8 @@ class OperatorContext:
     metrics: MetricGroup
     job_parameters: dict[str, str] = field(default_factory=dict)
     attempt: int = 0
+    copied: Copy = copied
+    """Makes of a value that a function emits one that it cannot change any more."""
     emit: Emit = _nowhere
     side_outputs: dict[str, Emit] = field(default_factory=dict)
     forward_watermark: Callable[[int], None] = lambda watermark: None

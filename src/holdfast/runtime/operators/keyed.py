@@ -141,7 +141,7 @@ class _KeyedProcess(KeyedOperator):
         assert keys is not None
         space, context, function = self.space, self._element_context, self._process
         rows = self.table.load(keys)
-        out = Collector()
+        out = Collector(self.context.copied)
         take = out.take_one
         key = value = results = None
         stamps = [MIN_TIMESTAMP] * len(values) if timestamps is None else timestamps
@@ -187,7 +187,7 @@ class _KeyedProcess(KeyedOperator):
         table, space, context = self.table, self.space, self._timer_context
         rows = table.rows
         context.domain = domain
-        out = Collector()
+        out = Collector(self.context.copied)
         when, key, results = 0, None, None
         try:
             for when, key in timers.due(time, table.load):
@@ -217,7 +217,7 @@ class _KeyedEach(KeyedOperator):
         space = self.space
         function = method_of(self.function, self._method)
         rows = self.table.load(keys)
-        out = Collector()
+        out = Collector(self.context.copied)
         take = self._take
         key = value = result = None
         stamps = [MIN_TIMESTAMP] * len(values) if timestamps is None else timestamps
@@ -233,7 +233,7 @@ class _KeyedEach(KeyedOperator):
 
 
 def _take_one(out: Collector, result: Any, value: Any, stamp: int) -> None:
-    out.values.append(result)
+    out.values.append(out.copied(result))
     out.stamps.append(stamp)
 
 
@@ -258,7 +258,7 @@ class _KeyedReduce(KeyedOperator):
 
     def process(self, values: list[Any], timestamps: list[int] | None, keys: list[Any] | None, input_index: int) -> None:
         assert keys is not None
-        rows, reduce, slot = self.table.load(keys), self._reduce, self._slot
+        rows, reduce, slot, copied = self.table.load(keys), self._reduce, self._slot, self.context.copied
         reduced: list[Any] = []
         key = value = None
         try:
@@ -269,7 +269,7 @@ class _KeyedReduce(KeyedOperator):
                     value = reduce(current, value)
                 row[slot] = value
                 row[0] |= 2
-                reduced.append(value)
+                reduced.append(copied(value))
         except (Exception, SystemExit) as error:
             raise self.fail(error, value, key) from error
         self.context.emit(reduced, timestamps)

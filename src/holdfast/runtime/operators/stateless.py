@@ -10,6 +10,7 @@ from typing import Any
 from holdfast.common.output_tag import OutputTag
 from holdfast.connectors.base import Sink, SinkWriter, WriterContext
 from holdfast.runtime.context import UserRuntimeContext
+from holdfast.runtime.copies import FIXED, Copy, fixed
 from holdfast.runtime.operators.base import MAX_TIMESTAMP, MIN_TIMESTAMP, Operator, whole_timestamps
 from holdfast.runtime.user_code import close_function, method_of, not_iterable, open_function, user_error
 
@@ -80,7 +81,8 @@ class _Filter(FunctionOperator):
 class Collector:
     """Takes what process functions emit: elements for the main output, tagged ones for side outputs."""
 
-    def __init__(self) -> None:
+    def __init__(self, copied: Copy) -> None:
+        self.copied = copied
         self.values: list[Any] = []
         self.stamps: list[int] = []
         self.tagged: dict[str, tuple[list[Any], list[int]]] = {}
@@ -92,16 +94,24 @@ class Collector:
 
     def take_one(self, result: Any, stamp: int) -> None:
         """Take one result: an element, or a side output's tag with one."""
-        if type(result) is tuple and result and isinstance(result[0], OutputTag):
-            if len(result) != 2:
-                raise TypeError(f"a side output takes pairs (tag, value), got {result!r:.200}")
-            tag, value = result
-            values, stamps = self.tagged.setdefault(tag.tag_id, ([], []))
-            values.append(value)
-            stamps.append(stamp)
-        else:
-            self.values.append(result)
-            self.stamps.append(stamp)
+        if type(result) is tuple:
+            if not fixed(map(type, result)):
+                if isinstance(result[0], OutputTag):
+                    self._take_tagged(result, stamp)
+                    return
+                result = self.copied(result)
+        elif type(result) not in FIXED:
+            result = self.copied(result)
+        self.values.append(result)
+        self.stamps.append(stamp)
+
+    def _take_tagged(self, result: tuple[Any, ...], stamp: int) -> None:
+        if len(result) != 2:
+            raise TypeError(f"a side output takes pairs (tag, value), got {result!r:.200}")
+        tag, value = result
+        values, stamps = self.tagged.setdefault(tag.tag_id, ([], []))
+        values.append(self.copied(value))
+        stamps.append(stamp)
 
     def emit(self, context: Any) -> None:
         """Hand everything on."""
@@ -119,7 +129,7 @@ class _FlatMap(FunctionOperator):
     def process(self, values: list[Any], timestamps: list[int] | None, keys: list[Any] | None, input_index: int) -> None:
         rest = iter(values)
         function = self._flat_map
-        out = Collector()
+        out = Collector(self.context.copied)
         take = out.take
         stamps = [MIN_TIMESTAMP] * len(values) if timestamps is None else timestamps
         results = None
@@ -184,7 +194,7 @@ class _Process(FunctionOperator):
         rest = iter(values)
         function = self._process
         context = self._user_context
-        out = Collector()
+        out = Collector(self.context.copied)
         take = out.take
         stamps = [MIN_TIMESTAMP] * len(values) if timestamps is None else timestamps
         results = None

@@ -195,7 +195,7 @@ class _TumblingWindow(Operator):
             self._add_rows(rows, values, keys)
             return
         # Fired already: every element within the allowed lateness fires it again, with what has come up to then.
-        out = Collector()
+        out = Collector(self.context.copied)
         for key, row, value in zip(keys, rows, values):
             self._add_rows([row], [value], [key])
             self._fire_rows(out, [(key, row)], start)
@@ -293,7 +293,7 @@ class _TumblingWindow(Operator):
 
     def _fire(self, start: int) -> None:
         for chunk in self._chunks(start):
-            out = Collector()
+            out = Collector(self.context.copied)
             self._fire_rows(out, chunk, start)
             out.emit(self.context)
 
@@ -316,6 +316,7 @@ class _TumblingWindow(Operator):
         slot, last, window = self._slot, self._last(start), TimeWindow(start, start + self._size)
         result, apply, process, kept = self._result, self._apply, self._process, self._elements_kept
         take, context = out.take_one, self._window_context
+        purged = not self._lateness
         key = results = None
         try:
             for key, row in rows:
@@ -328,7 +329,7 @@ class _TumblingWindow(Operator):
                         self._make_current(key, row, window)
                     results = apply(key, window, content if kept else [content])
                 else:
-                    out.values.append(content)
+                    out.values.append(content if purged else out.copied(content))
                     out.stamps.append(last)
                     continue
                 if results is not None:

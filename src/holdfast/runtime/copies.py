@@ -1,0 +1,102 @@
+"""Copies of elements: what a function has emitted does not change when the function changes its object.
+
+A function may keep what it emits, in its state for instance, and change it for the next element. Flink copies elements
+for that, unless the job reuses objects (``pipeline.object-reuse``). Most elements need no copy: they cannot change.
+"""
+
+from __future__ import annotations
+
+import copy
+import datetime
+import decimal
+import logging
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+from holdfast.common.types import Row
+
+__all__ = ["FIXED", "Copy", "copied", "fixed", "same"]
+
+log = logging.getLogger(__name__)
+
+Copy = Callable[[Any], Any]
+
+FIXED = frozenset(
+    {
+        *(type(None), bool, int, float, complex, str, bytes, range, type, decimal.Decimal, uuid.UUID),
+        *(datetime.datetime, datetime.date, datetime.time, datetime.timedelta, datetime.timezone),
+    }
+)
+"""The types whose values cannot change."""
+fixed = FIXED.issuperset
+"""Whether all of some types are such."""
+
+
+def same(value: Any) -> Any:
+    """The value itself: the job reuses objects."""
+    return value
+
+
+def copied(value: Any) -> Any:
+    """The value, or where it can change a copy that nobody else has.
+
+    >>> items = [1, 2]
+    >>> emitted = copied(("a", items))
+    >>> items.append(3)
+    >>> emitted
+    ('a', [1, 2])
+    """
+    kind = type(value)
+    if kind in FIXED or (kind is tuple and fixed(map(type, value))):
+        return value
+    try:
+        return _copy(value)
+    except RecursionError:  # it contains itself
+        return copy.deepcopy(value)
+
+
+def _copy(value: Any) -> Any:
+    kind = type(value)
+    return value if kind in FIXED else _COPIES.get(kind, _of_object)(value)
+
+
+def _of_tuple(value: tuple[Any, ...]) -> tuple[Any, ...]:
+    return value if fixed(map(type, value)) else tuple(map(_copy, value))
+
+
+def _of_list(value: list[Any]) -> list[Any]:
+    return value.copy() if fixed(map(type, value)) else list(map(_copy, value))
+
+
+def _of_dict(value: dict[Any, Any]) -> dict[Any, Any]:
+    if fixed(map(type, value.values())):
+        return value.copy()
+    return {key: _copy(each) for key, each in value.items()}
+
+
+def _of_row(value: Row) -> Row:
+    return Row.of_values(_of_list(value._values), value._fields, value._row_kind)
+
+
+_COPIES: dict[type, Copy] = {
+    tuple: _of_tuple,
+    list: _of_list,
+    dict: _of_dict,
+    Row: _of_row,
+    set: set.copy,
+    frozenset: same,
+    bytearray: bytearray.copy,
+}
+
+
+def _of_object(value: Any) -> Any:
+    if isinstance(value, tuple) and fixed(map(type, value)):  # a named tuple
+        return value
+    try:
+        return copy.deepcopy(value)
+    except RecursionError:
+        raise
+    except Exception:  # a class's own copying may raise anything
+        log.debug("an element of %s cannot be copied, and is passed on as it is", type(value))
+        return value
