@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from confluent_kafka import (
+    Consumer,
     ConsumerGroupTopicPartitions,
     IsolationLevel,
     KafkaError,
@@ -106,7 +107,8 @@ class ClusterView:
 
     def __init__(self, properties: Mapping[str, Any], read_committed: bool) -> None:
         self.servers = str(properties.get("bootstrap.servers", ""))
-        self._admin = AdminClient({**admin_properties(properties), "log_level": 0})
+        self._connection = {**admin_properties(properties), "log_level": 0}
+        self._admin = AdminClient(self._connection)
         self._isolation = IsolationLevel.READ_COMMITTED if read_committed else IsolationLevel.READ_UNCOMMITTED
 
     def topics(self, names: Iterable[str]) -> dict[str, Topic | None]:
@@ -171,22 +173,30 @@ class ClusterView:
         return found | (self.ends(missing) if missing else {})
 
     def committed(self, group: str, partitions: Iterable[KafkaTopicPartition]) -> dict[KafkaTopicPartition, int]:
-        """What the group has committed; partitions in which it has not are left out. Waits for the group's coordinator."""
-        asked = ConsumerGroupTopicPartitions(group, [TopicPartition(p.topic, p.partition) for p in partitions])
-        deadline = time.monotonic() + ANSWER_TIMEOUT_S
-        while True:
-            futures = self._ask(
-                lambda: self._admin.list_consumer_group_offsets([asked], request_timeout=ANSWER_TIMEOUT_S),
-                "committed offsets",
-            )
-            try:
-                answer = futures[group].result(ANSWER_TIMEOUT_S + 2)
-            except KafkaException as error:
-                if error.args[0].code() not in _COORDINATOR_MOVES or time.monotonic() > deadline:
-                    raise self._translate(error, f"group {group}") from error
-                time.sleep(_COORDINATOR_PAUSE_S)
-                continue
-            return {KafkaTopicPartition(p.topic, p.partition): p.offset for p in answer.topic_partitions if p.offset >= 0}
+        """What the group has committed; partitions in which it has not are left out. Waits for the group's coordinator.
+
+        Raises:
+            BrokerUnavailable: no answer.
+            ConfigurationError: the brokers refuse to tell.
+        """
+        asked = [TopicPartition(p.topic, p.partition) for p in partitions]
+        # A consumer, for librdkafka's admin client ends the process when the coordinator has moved (its issue 5040).
+        consumer = Consumer({**self._connection, "group.id": group, "enable.auto.commit": False})
+        try:
+            deadline = time.monotonic() + ANSWER_TIMEOUT_S
+            while True:
+                try:
+                    answer = consumer.committed(asked, timeout=ANSWER_TIMEOUT_S)
+                    for failed in (p.error for p in answer if p.error is not None):
+                        raise KafkaException(failed)
+                except KafkaException as error:
+                    if error.args[0].code() not in _COORDINATOR_MOVES or time.monotonic() > deadline:
+                        raise self._translate(error, f"group {group}") from error
+                    time.sleep(_COORDINATOR_PAUSE_S)
+                else:
+                    return {KafkaTopicPartition(p.topic, p.partition): p.offset for p in answer if p.offset >= 0}
+        finally:
+            consumer.close()
 
     def commit(self, group: str, offsets: Mapping[KafkaTopicPartition, int]) -> Future[Any]:
         """Commit the group's offsets; returns at once."""
