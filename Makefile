@@ -37,7 +37,7 @@ demo: $(VENV)/.ready ## run the fraud and payment totals demo live (KAFKA=1: fro
 
 .PHONY: test
 test: $(VENV)/.ready ## run all tests, those on real Spark and real Kafka included
-	$(BIN)/pytest -n 2 --dist loadfile $(ARGS)
+	$(BIN)/pytest -n 2 --dist loadfile --max-worker-restart 0 $(ARGS)
 
 .PHONY: lint
 lint: $(VENV)/.ready ## ruff, mypy --strict, and the contract on who may import whom
