@@ -9,6 +9,7 @@ from typing import Any
 
 from holdfast.common.time_domain import TimeDomain
 from holdfast.runtime.context import Clock, UserRuntimeContext
+from holdfast.runtime.copies import fixed
 from holdfast.runtime.operators.base import MAX_TIMESTAMP, MIN_TIMESTAMP, Operator
 from holdfast.runtime.operators.stateless import Collector
 from holdfast.runtime.user_code import close_function, method_of, not_iterable, open_function, user_error
@@ -142,7 +143,7 @@ class _KeyedProcess(KeyedOperator):
         space, context, function = self.space, self._element_context, self._process
         rows = self.table.load(keys)
         out = Collector(self.context.copied)
-        take = out.take_one
+        take, append, append_stamp = out.take_one, out.values.append, out.stamps.append
         key = value = results = None
         stamps = [MIN_TIMESTAMP] * len(values) if timestamps is None else timestamps
         try:
@@ -153,7 +154,11 @@ class _KeyedProcess(KeyedOperator):
                 results = function(value, context)
                 if results is not None:
                     for result in results:
-                        take(result, stamp)
+                        if type(result) is tuple and fixed(map(type, result)):  # the usual case, without a call
+                            append(result)
+                            append_stamp(stamp)
+                        else:
+                            take(result, stamp)
         except (Exception, SystemExit) as error:
             raise self.fail(not_iterable(error, results), value, key) from error
         out.emit(self.context)
