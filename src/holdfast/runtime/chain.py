@@ -9,7 +9,7 @@ from typing import Any
 
 from holdfast.common.config_options import PipelineOptions
 from holdfast.common.configuration import Configuration
-from holdfast.common.typeinfo import TypeInformation
+from holdfast.common.typeinfo import TypeInformation, Types
 from holdfast.metrics.user import MetricGroup
 from holdfast.runtime.channels import Router, Send
 from holdfast.runtime.context import Clock, OperatorContext
@@ -77,8 +77,12 @@ def _typed(chained: Chained, declared: TypeInformation | None, emit: Emit) -> Em
     if declared is None:
         return emit
     conform = declared.conform
+    text = declared == Types.STRING()
 
     def emit_typed(values: list[Any], timestamps: list[int] | None) -> None:
+        if text and set(map(type, values)) == {str} and all(map(str.isascii, values)):  # the usual case: they fit
+            emit(values, timestamps)
+            return
         rest = iter(values)
         try:
             fitting = [conform(value) for value in rest]
