@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from holdfast.checkpoint.object_store import AlreadyExists, Data, NotFound, Unavailable
 from holdfast.checkpoint.paths import JobPaths
-from holdfast.checkpoint.storage import AlreadyExists, Data, NotFound, Unavailable
 from holdfast.common.os_errors import REMEDIES, reason
 from holdfast.errors import StorageError
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from holdfast.checkpoint.storage import AlreadyExists, Data, NotFound, Unavailable
+from holdfast.checkpoint.object_store import AlreadyExists, Data, NotFound, Unavailable
 from holdfast.errors import ConfigurationError, StorageError
 
 __all__ = ["S3Store"]

@@ -1,10 +1,10 @@
 """Storage: the objects under one URI, on a file system or in an object store, with retries.
 
-Correctness rests on one primitive, `Storage.put_new`: of all who put the same path, exactly one succeeds. Nothing
-else is asked of a store: no rename, no order or completeness of a listing, no lock.
+Correctness rests on one primitive, `Storage.put_new`: of all callers that put the same path, exactly one succeeds. A
+store needs nothing else: no rename, no ordered or complete listing, no lock.
 
-A store (`ObjectStore`) does plain I/O and says what went wrong; `Storage` around it repeats what may be repeated and
-finds out what became of a put whose answer was lost. Faults are injected between the two (`holdfast.testing`).
+An `ObjectStore` does plain I/O and classifies its errors; `Storage` retries around it, and resolves the outcome of a
+put whose answer was lost. Tests inject faults between the two (`holdfast.testing`).
 """
 
 from __future__ import annotations
@@ -13,60 +13,18 @@ import random
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import TypeVar
 from urllib.parse import unquote, urlsplit
 
+from holdfast.checkpoint.local_store import LocalStore
+from holdfast.checkpoint.object_store import AlreadyExists, Data, NotFound, ObjectStore, Unavailable
 from holdfast.checkpoint.paths import JobPaths
+from holdfast.checkpoint.s3_store import S3Store
 from holdfast.errors import ConfigurationError, StorageError
 
 __all__ = ["AlreadyExists", "Data", "NotFound", "ObjectStore", "RetryPolicy", "Storage", "Unavailable"]
 
-Data = bytes | bytearray | memoryview
 T = TypeVar("T")
-
-
-class NotFound(StorageError):
-    """There is no object at the path."""
-
-
-class AlreadyExists(StorageError):
-    """There is an object at the path already, and it is not the one that was to be put."""
-
-
-class Unavailable(StorageError):
-    """The store did not answer, or asked to be called again later (503): the call may be repeated.
-
-    Whether a call that changes something took effect is not known.
-    """
-
-
-class ObjectStore(Protocol):
-    """A store's plain I/O. Paths are relative, with ``/``.
-
-    All methods raise `Unavailable` when a repetition may help and another `StorageError` when it will not.
-    """
-
-    @property
-    def uri(self) -> str:
-        """What the paths are relative to, for messages."""
-
-    def put(self, path: str, data: Data) -> None:
-        """Put an object, all of it or nothing, replacing one that is there."""
-
-    def put_new(self, path: str, data: Data) -> None:
-        """Put an object, all of it or nothing, if none is there; else raise `AlreadyExists`."""
-
-    def get(self, path: str) -> bytes:
-        """The object's content, or `NotFound`."""
-
-    def size(self, path: str) -> int:
-        """The object's size in bytes, or `NotFound`."""
-
-    def list(self, prefix: str) -> list[str]:
-        """The paths that begin with ``prefix`` (which ends in ``/``), in any order; may lag behind."""
-
-    def delete(self, paths: Iterable[str]) -> None:
-        """Delete objects; those that do not exist are no error."""
 
 
 @dataclass(frozen=True)
@@ -112,9 +70,6 @@ class Storage:
         Raises:
             ConfigurationError: the URI or a setting cannot be used.
         """
-        from holdfast.checkpoint.local_store import LocalStore
-        from holdfast.checkpoint.s3_store import S3Store
-
         parts = urlsplit(uri)
         if not uri:
             raise ConfigurationError("the checkpoint storage's URI is empty; give file:///a/directory or s3://bucket/prefix")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Generic, TypeVar, cast
 
-from holdfast.common.configuration import (
+from holdfast.common.config_values import (
     parse_boolean,
     parse_duration,
     parse_float,

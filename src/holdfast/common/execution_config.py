@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.common.config_options import PipelineOptions
-from holdfast.common.configuration import Configuration, format_duration
+from holdfast.common.config_values import format_duration
+from holdfast.common.configuration import Configuration
 from holdfast.errors import ConfigurationError
 
 __all__ = ["ExecutionConfig"]

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from holdfast.common.config_options import RestartOptions
-from holdfast.common.configuration import Configuration, format_duration
+from holdfast.common.config_values import format_duration
+from holdfast.common.configuration import Configuration
 from holdfast.errors import ConfigurationError
 
 __all__ = ["RestartStrategies", "RestartStrategyConfiguration"]

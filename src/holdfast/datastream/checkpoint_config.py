@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from holdfast.common.config_options import CheckpointingOptions
-from holdfast.common.configuration import Configuration, format_duration
+from holdfast.common.config_values import format_duration
+from holdfast.common.configuration import Configuration
 from holdfast.datastream.checkpoint_storage import (
     CheckpointStorage,
     FileSystemCheckpointStorage,

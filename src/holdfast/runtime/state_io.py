@@ -25,7 +25,7 @@ from holdfast.checkpoint.files import FileHandle, read_file, read_raw, write_fil
 from holdfast.checkpoint.metadata import CheckpointMetadata, SubtaskState
 from holdfast.checkpoint.paths import JobPaths, new_attempt
 from holdfast.checkpoint.storage import Storage
-from holdfast.common.configuration import parse_memory_size
+from holdfast.common.config_values import parse_memory_size
 from holdfast.errors import IncompatibleState
 from holdfast.state.operator_state import OperatorState
 from holdfast.state.store import RocksDBStore, rocksdb_settings
