@@ -120,6 +120,7 @@ class KafkaBroker:
         self.voters = ""
         self.cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         self.replication = 1
+        self._listeners: dict[str, tuple[int, int]] = {}
         self._process: subprocess.Popen[bytes] | None = None
         self._paused = False
         self._admin: AdminClient | None = None
@@ -140,6 +141,15 @@ class KafkaBroker:
         if self._process is None:
             raise HoldfastError("the Kafka broker is not running")
         return self._process.pid
+
+    def add_listener(self, name: str, advertised_port: int) -> int:
+        """Listen on a further port, from the next start on; clients that come by it are told ``advertised_port``.
+
+        Returns: the port, for a `holdfast.testing.proxy.KafkaProxy` between the two.
+        """
+        port = free_ports(1)[0]
+        self._listeners[name] = port, advertised_port
+        return port
 
     def start(self, *, wait: bool = True) -> KafkaBroker:
         """Start the broker (again, on the data it has); returns when it answers.
@@ -288,15 +298,21 @@ class KafkaBroker:
 
     def _write_config(self) -> Path:
         replicas = str(self.replication)
+        listening = [f"PLAINTEXT://{self.host}:{self.port}"]
+        advertised = list(listening)
+        for name, (port, told) in self._listeners.items():
+            listening.append(f"{name}://{self.host}:{port}")
+            advertised.append(f"{name}://{self.host}:{told}")
+        protocols = ",".join(f"{name}:PLAINTEXT" for name in ("CONTROLLER", "PLAINTEXT", *self._listeners))
         settings = {
             **_SMALL,
             "process.roles": "broker,controller",
             "node.id": str(self.node_id),
             "controller.quorum.voters": self.voters or f"{self.node_id}@127.0.0.1:{self.controller_port}",
             "controller.listener.names": "CONTROLLER",
-            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
-            "listeners": f"PLAINTEXT://{self.host}:{self.port},CONTROLLER://127.0.0.1:{self.controller_port}",
-            "advertised.listeners": f"PLAINTEXT://{self.host}:{self.port}",
+            "listener.security.protocol.map": protocols,
+            "listeners": ",".join([*listening, f"CONTROLLER://127.0.0.1:{self.controller_port}"]),
+            "advertised.listeners": ",".join(advertised),
             "log.dirs": str(self.directory / "data"),
             "default.replication.factor": replicas,
             "offsets.topic.replication.factor": replicas,

@@ -1,0 +1,416 @@
+"""A TCP proxy between Kafka's clients and a broker that disturbs single requests and answers, chosen by kind.
+
+::
+
+    broker = KafkaBroker()
+    proxy = KafkaProxy(broker)  # before the broker starts: the broker advertises it
+    with broker, proxy:
+        late = proxy.hold(ApiKey.END_TXN, sever=True)
+        ...  # a client connected to proxy.bootstrap_servers commits, loses its connection, and tries again
+        late.release()  # only now does the first request reach the broker
+
+Clients that use ``broker.bootstrap_servers`` pass the proxy by, also after they have asked for the metadata.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+import threading
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from enum import Enum, IntEnum
+from types import TracebackType
+from typing import Any
+
+from holdfast.testing.kafka import KafkaBroker, free_ports
+
+__all__ = ["ApiKey", "Disturbance", "KafkaProxy", "Message", "Side"]
+
+_HEADER = struct.Struct(">hhih")
+"""API key, API version, correlation id, length of the client id."""
+_WAIT_S = 60.0
+
+
+class ApiKey(IntEnum):
+    """The kinds of requests that a test may want to disturb, by their numbers in Kafka's protocol."""
+
+    PRODUCE = 0
+    FETCH = 1
+    LIST_OFFSETS = 2
+    METADATA = 3
+    OFFSET_COMMIT = 8
+    OFFSET_FETCH = 9
+    FIND_COORDINATOR = 10
+    API_VERSIONS = 18
+    CREATE_TOPICS = 19
+    INIT_PRODUCER_ID = 22
+    OFFSET_FOR_LEADER_EPOCH = 23
+    ADD_PARTITIONS_TO_TXN = 24
+    END_TXN = 26
+    DESCRIBE_CONFIGS = 32
+    DESCRIBE_TRANSACTIONS = 65
+    LIST_TRANSACTIONS = 66
+    DESCRIBE_TOPIC_PARTITIONS = 75
+
+
+class Side(Enum):
+    """Which way a message goes."""
+
+    REQUEST = "to the broker"
+    ANSWER = "to the client"
+
+
+@dataclass(frozen=True)
+class Message:
+    """A request, or the answer to one."""
+
+    side: Side
+    api: int
+    """An `ApiKey`; a plain number for a kind that has no name there."""
+    version: int
+    correlation_id: int
+    client_id: str
+    request: bytes
+    """The request, header included: ``b"my-prefix" in message.request`` tells transactions apart."""
+
+    @classmethod
+    def of(cls, frame: bytes) -> Message:
+        """The request in a frame."""
+        api, version, correlation_id, length = _HEADER.unpack_from(frame)
+        client_id = frame[_HEADER.size : _HEADER.size + max(length, 0)].decode()
+        return cls(Side.REQUEST, api, version, correlation_id, client_id, frame)
+
+    def answer(self) -> Message:
+        """Its answer, described by the request."""
+        return Message(Side.ANSWER, self.api, self.version, self.correlation_id, self.client_id, self.request)
+
+
+class _Action(Enum):
+    HOLD = "hold"
+    DELAY = "delay"
+    LOSE = "lose"
+    REPEAT = "repeat"
+
+
+class Disturbance:
+    """What happens to chosen messages, until `stop` or until it has happened ``times`` times. Made by `KafkaProxy`."""
+
+    def __init__(
+        self,
+        proxy: KafkaProxy,
+        action: _Action,
+        api: int | None,
+        side: Side,
+        where: Callable[[Message], bool],
+        times: int | None,
+        skip: int,
+        *,
+        seconds: float = 0.0,
+        sever: bool = False,
+    ) -> None:
+        self.action, self.seconds, self.sever = action, seconds, sever
+        self._proxy = proxy
+        self._api, self._side, self._where = api, side, where
+        self._left, self._skip = times, skip
+        self._changed = threading.Condition()
+        self.caught: list[Message] = []
+        """The messages it has met."""
+        self.released = asyncio.Event()
+
+    def takes(self, message: Message) -> bool:
+        """Whether it disturbs this message; counts it."""
+        with self._changed:
+            if self._left == 0 or message.side is not self._side or self._api not in (None, message.api):
+                return False
+            if not self._where(message):
+                return False
+            if self._skip:
+                self._skip -= 1
+                return False
+            if self._left is not None:
+                self._left -= 1
+            self.caught.append(message)
+            self._changed.notify_all()
+            return True
+
+    def wait(self, n: int = 1, timeout: float = _WAIT_S) -> None:
+        """Return when ``n`` messages have been met.
+
+        Raises:
+            TimeoutError: fewer came.
+        """
+        with self._changed:
+            if not self._changed.wait_for(lambda: len(self.caught) >= n, timeout):
+                raise TimeoutError(f"{len(self.caught)} messages to {self.action.value} within {timeout:g} s, not {n}")
+
+    def release(self) -> None:
+        """Let what was held, or the copies of what is repeated, go on to where it was sent; later ones pass at once."""
+        self._proxy._call(self.released.set)
+
+    def stop(self) -> None:
+        """Meet no further messages, and release what is held."""
+        with self._changed:
+            self._left = 0
+        self.release()
+
+
+class _Connection:
+    """A client's connection, with its own connection to the broker."""
+
+    def __init__(self, proxy: KafkaProxy, client: tuple[asyncio.StreamReader, asyncio.StreamWriter]) -> None:
+        self._proxy = proxy
+        self._from_client, self._to_client = client
+        self._unanswered: dict[int, Message] = {}
+        self._client_gone = False
+
+    async def serve(self) -> None:
+        """Pass frames both ways until one side has closed and what it had sent has arrived."""
+        try:
+            self._from_broker, self._to_broker = await asyncio.open_connection(self._proxy.broker.host, self._proxy.upstream)
+        except OSError:
+            self._to_client.transport.abort()
+            return
+        try:
+            await asyncio.gather(self._pass_requests(), self._pass_answers())
+        finally:
+            self.abort()
+            self._to_broker.transport.abort()
+
+    def abort(self) -> None:
+        """Cut the client off. What it had sent may still reach the broker."""
+        self._client_gone = True
+        self._to_client.transport.abort()
+
+    async def _pass_requests(self) -> None:
+        try:
+            while (frame := await _read(self._from_client)) is not None:
+                message = Message.of(frame)
+                self._proxy.seen[message.api] += 1
+                if not await self._disturb(message, frame):
+                    return
+                self._unanswered[message.correlation_id] = message
+                _write(self._to_broker, frame)
+                await self._to_broker.drain()
+        except ConnectionError:
+            pass
+        finally:
+            self._client_gone = True
+            if not self._unanswered:
+                self._to_broker.transport.abort()
+
+    async def _pass_answers(self) -> None:
+        try:
+            while (frame := await _read(self._from_broker)) is not None:
+                request = self._unanswered.pop(int.from_bytes(frame[:4], "big", signed=True), None)
+                if request is not None and not await self._disturb(request.answer(), frame):
+                    return
+                if self._client_gone:
+                    if not self._unanswered:
+                        return
+                    continue
+                _write(self._to_client, frame)
+                await self._to_client.drain()
+        except ConnectionError:
+            pass
+        finally:
+            self.abort()
+            self._to_broker.transport.abort()
+
+    async def _disturb(self, message: Message, frame: bytes) -> bool:
+        """Do to the message what is to be done; false if it is lost, and the connection with it."""
+        for disturbance in self._proxy._disturbances_of(message):
+            if disturbance.action is _Action.LOSE:
+                self.abort()
+                self._to_broker.transport.abort()
+                return False
+            if disturbance.action is _Action.REPEAT:
+                self._proxy._spawn(self._proxy._send_copy(disturbance, frame))
+            elif disturbance.action is _Action.DELAY:
+                await asyncio.sleep(disturbance.seconds)
+            else:
+                if disturbance.sever:
+                    self.abort()
+                await disturbance.released.wait()
+        await self._proxy._open[message.side].wait()
+        return True
+
+
+class KafkaProxy:
+    """Listens on a port of its own, which the broker advertises to the clients that come by it.
+
+    Args:
+        broker: One that has not been started yet. It gets a further listener for this proxy.
+        listener: That listener's name. The proxies of a cluster's brokers share one name, so that clients that come
+            by one of them reach every broker by its proxy; proxies with different names serve different clients.
+    """
+
+    def __init__(self, broker: KafkaBroker, listener: str = "PROXIED") -> None:
+        self.broker = broker
+        self.port = free_ports(1)[0]
+        self.upstream = broker.add_listener(listener, self.port)
+        self.seen: Counter[int] = Counter()
+        """Requests by kind (`ApiKey`), disturbed ones included."""
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name=f"kafka-proxy-{self.port}", daemon=True)
+        self._disturbances: list[Disturbance] = []
+        self._connections: set[_Connection] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._open = {side: asyncio.Event() for side in Side}
+        for gate in self._open.values():
+            gate.set()
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """What clients connect to."""
+        return f"{self.broker.host}:{self.port}"
+
+    def hold(
+        self,
+        api: int | None,
+        side: Side = Side.REQUEST,
+        *,
+        where: Callable[[Message], bool] = lambda _: True,
+        times: int | None = 1,
+        skip: int = 0,
+        sever: bool = False,
+    ) -> Disturbance:
+        """Hold messages back, and what follows them on the same connection, until they are released.
+
+        Args:
+            api: Which kind of request; any if None.
+            side: Hold requests, or the answers to them.
+            where: Chooses further.
+            times: How many; None for all of them.
+            skip: How many to let pass first.
+            sever: Close the client's connection meanwhile, so that the client tries again at once on another one. A
+                request that is held still arrives when it is released, as one does that was long on its way.
+        """
+        return self._add(Disturbance(self, _Action.HOLD, api, side, where, times, skip, sever=sever))
+
+    def delay(
+        self,
+        api: int | None,
+        seconds: float,
+        side: Side = Side.REQUEST,
+        *,
+        where: Callable[[Message], bool] = lambda _: True,
+        times: int | None = None,
+    ) -> Disturbance:
+        """Let messages, and what follows them on the same connection, arrive ``seconds`` later."""
+        return self._add(Disturbance(self, _Action.DELAY, api, side, where, times, 0, seconds=seconds))
+
+    def lose(
+        self,
+        api: int | None,
+        side: Side = Side.REQUEST,
+        *,
+        where: Callable[[Message], bool] = lambda _: True,
+        times: int | None = 1,
+        skip: int = 0,
+    ) -> Disturbance:
+        """Close the connection in place of delivering a message. A request whose answer is lost has had its effect."""
+        return self._add(Disturbance(self, _Action.LOSE, api, side, where, times, skip))
+
+    def repeat(
+        self, api: int | None, *, where: Callable[[Message], bool] = lambda _: True, times: int | None = 1, skip: int = 0
+    ) -> Disturbance:
+        """Deliver requests, and once more when they are released, on a connection of their own; nobody reads the answer."""
+        return self._add(Disturbance(self, _Action.REPEAT, api, Side.REQUEST, where, times, skip))
+
+    def cut(self, side: Side) -> None:
+        """Let nothing pass one way; connections stay open. Cut both ways for a partition of the network."""
+        self._call(self._open[side].clear)
+
+    def restore(self) -> None:
+        """Undo `cut`: what was sent meanwhile arrives."""
+        for gate in self._open.values():
+            self._call(gate.set)
+
+    def disconnect(self) -> None:
+        """Close the connections of all clients, as a restarted network device does."""
+        for connection in list(self._connections):
+            self._call(connection.abort)
+
+    def calm(self) -> None:
+        """End all disturbances and cuts; what is held arrives."""
+        for disturbance in self._disturbances:
+            disturbance.stop()
+        self._disturbances = []
+        self.restore()
+
+    def start(self) -> KafkaProxy:
+        """Start to listen."""
+        self._thread.start()
+        listening = asyncio.start_server(self._accept, self.broker.host, self.port)
+        self._server = asyncio.run_coroutine_threadsafe(listening, self._loop).result(_WAIT_S)
+        return self
+
+    def close(self) -> None:
+        """Stop to listen, and close all connections."""
+        if not self._thread.is_alive():
+            return
+        asyncio.run_coroutine_threadsafe(self._shut_down(), self._loop).result(_WAIT_S)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def __enter__(self) -> KafkaProxy:
+        return self.start()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+    def _add(self, disturbance: Disturbance) -> Disturbance:
+        self._disturbances = [*self._disturbances, disturbance]
+        return disturbance
+
+    def _disturbances_of(self, message: Message) -> list[Disturbance]:
+        return [disturbance for disturbance in self._disturbances if disturbance.takes(message)]
+
+    def _call(self, what: Callable[[], Any]) -> None:
+        self._loop.call_soon_threadsafe(what)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._spawn(self._serve(_Connection(self, (reader, writer))))
+
+    async def _serve(self, connection: _Connection) -> None:
+        self._connections.add(connection)
+        try:
+            await connection.serve()
+        finally:
+            self._connections.discard(connection)
+
+    async def _send_copy(self, disturbance: Disturbance, frame: bytes) -> None:
+        await disturbance.released.wait()
+        reader, writer = await asyncio.open_connection(self.broker.host, self.upstream)
+        try:
+            _write(writer, frame)
+            await _read(reader)
+        finally:
+            writer.transport.abort()
+
+    async def _shut_down(self) -> None:
+        self._server.close()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _read(stream: asyncio.StreamReader) -> bytes | None:
+    """The next frame; None at the end of the stream."""
+    try:
+        return await stream.readexactly(int.from_bytes(await stream.readexactly(4), "big"))
+    except (asyncio.IncompleteReadError, ConnectionError):
+        return None
+
+
+def _write(stream: asyncio.StreamWriter, frame: bytes) -> None:
+    stream.write(len(frame).to_bytes(4, "big") + frame)
