@@ -10,6 +10,7 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ def as_in_a_slot():
 
 def a_subtask_that_begins_anew_leaves_nothing_of_its_state_in_memory(tmp_path: Path, as_in_a_slot):
     plan = Lab(sessions(records(5, 100, keys=30)), tmp_path).plan()
-    plan.config["io.tmp.dirs"] = str(tmp_path / "local")
+    plan = replace(plan, settings=replace(plan.settings, temporary_directory=str(tmp_path / "local")))
     job = JobInfo("j", "job", 1, str(tmp_path / "checkpoints"))
     host = TaskHost(pickle.dumps(([], [], cloudpickle.dumps(JobSetup(plan, job, "started")))), str(tmp_path))
     keyed = next(vertex for vertex in plan.vertices if vertex.keyed)

@@ -302,7 +302,7 @@ def test_the_plan_carries_the_effective_configuration():
     assert plan.config["parallelism.default"] == "3"
     assert plan.config["pipeline.max-parallelism"] == "128"
     assert plan.config["pipeline.auto-watermark-interval"] == "200 ms"
-    assert plan.config["pipeline.global-job-parameters"] == '{"limit": "10"}'
+    assert plan.settings.job_parameters == {"limit": "10"}
     assert Configuration.from_dict(plan.config).get_duration_ms("execution.checkpointing.interval", 0) == 30_000
     assert plan.config["x.y"] == "z"
 

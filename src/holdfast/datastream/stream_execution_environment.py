@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 from collections.abc import Iterable
@@ -388,20 +387,15 @@ class StreamExecutionEnvironment:
         config.set(PipelineOptions.NAME, name)
         config.set(PipelineOptions.PARALLELISM, self.get_parallelism())
         config.set(PipelineOptions.AUTO_WATERMARK_INTERVAL, f"{self.get_config().get_auto_watermark_interval()} ms")
-        parameters = config.get(PipelineOptions.GLOBAL_JOB_PARAMETERS)
-        settings = {**config.to_dict(), PipelineOptions.GLOBAL_JOB_PARAMETERS.key: json.dumps(parameters)}
-        return job_plan(self._operators, settings, name=name, chaining=self.is_chaining_enabled())
+        return job_plan(self._operators, config.to_dict(), name=name, chaining=self.is_chaining_enabled())
 
 
 def _check_own_options(config: Configuration) -> None:
     """Refuse what Holdfast's own keys cannot mean. Keys that Flink has and Holdfast has not are left alone."""
     own = {option.key: option for option in vars(EpochOptions).values() if isinstance(option, ConfigOption)}
     for key in sorted(config.key_set()):
-        if key.startswith("holdfast."):
-            if key not in own:
-                raise ConfigurationError(f"{key} is not a setting; there are {', '.join(own)}")
-            if config.get(own[key]) < 1:
-                raise ConfigurationError(f"{key} is {config.get(own[key])}; it must be at least 1")
+        if key.startswith("holdfast.") and key not in own:
+            raise ConfigurationError(f"{key} is not a setting; there are {', '.join(own)}")
 
 
 def _require_streaming(mode: RuntimeExecutionMode) -> None:

@@ -20,6 +20,7 @@ from holdfast.graph.transformations import OperatorTransformation, Physical, Sou
 from holdfast.runtime.operators.base import OperatorFactory
 from holdfast.runtime.operators.stateless import IdentityOperator
 from holdfast.runtime.plan import Chained, ChainEdge, Channel, JobPlan, Partitioning, SourceSpec, Vertex
+from holdfast.runtime.settings import JobSettings
 
 __all__ = ["DEFAULT_MAX_PARALLELISM", "job_plan"]
 
@@ -64,6 +65,7 @@ def job_plan(
         name=name,
         vertices=tuple(_vertex(c, graph, chains, channel_ids, max_parallelism) for c in _distinct(chains)),
         config=dict(config),
+        settings=JobSettings.of(config),
     )
 
 

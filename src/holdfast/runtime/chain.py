@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from operator import length_hint
 from typing import Any
 
-from holdfast.common.config_options import PipelineOptions
-from holdfast.common.configuration import Configuration
 from holdfast.common.typeinfo import TypeInformation, Types
 from holdfast.metrics.user import MetricGroup
 from holdfast.runtime.channels import Router, Send
@@ -106,8 +103,7 @@ class Chain:
         self.metrics = MetricGroup()
         self._nodes: list[_Node] = []
         self.routers: list[Router] = []
-        parameters = json.loads(plan.config.get("pipeline.global-job-parameters") or "{}")
-        copies = same if Configuration.from_dict(plan.config).get(PipelineOptions.OBJECT_REUSE) else copied
+        copies = same if plan.settings.object_reuse else copied
         clocks = {0: self.clock}
         for position, chained in enumerate(vertex.chain):
             operator = chained.factory.create()
@@ -122,7 +118,7 @@ class Chain:
                 clock=node.clock,
                 state=state if position == 0 else None,
                 metrics=self.metrics.add_group(chained.name),
-                job_parameters=parameters,
+                job_parameters=plan.settings.job_parameters,
                 attempt=attempt,
                 copied=copies,
                 forward_watermark=node.forward,

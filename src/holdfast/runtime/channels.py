@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterator
 from operator import index, itemgetter
 from typing import Any, SupportsIndex
 
-from holdfast.common.config_options import EpochOptions
-from holdfast.common.configuration import Configuration
 from holdfast.errors import HoldfastError
 from holdfast.runtime.frames import (
     BARRIER,
@@ -77,7 +75,7 @@ class Router:
         self._next_level_width = sum(v.parallelism for v in plan.at(vertex.level + 1))
         self._relayed = target.level > vertex.level + 1
         self._targets = receivers(channel.partitioning, subtask, vertex.parallelism, target.parallelism)
-        self._frame_records = Configuration.from_dict(plan.config).get(EpochOptions.FRAME_RECORDS)
+        self._frame_records = plan.settings.frame_records
         self._assign = group_assigner(target.max_parallelism, target.parallelism)
         self._parallelism = target.parallelism
         self._turn = subtask

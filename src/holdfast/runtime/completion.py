@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from holdfast.checkpoint.metadata import CheckpointMetadata, OperatorState
-from holdfast.common.config_options import StateRecoveryOptions
-from holdfast.common.configuration import Configuration
 from holdfast.errors import HoldfastError, IncompatibleState, UserCodeError
 from holdfast.runtime.channels import ChannelIncomplete
 from holdfast.runtime.order import TaskId, TaskReport, task_name
@@ -79,7 +77,7 @@ def tokens_of(plan: JobPlan, checkpoint: CheckpointMetadata | None) -> dict[Task
     return tokens
 
 
-def check_resumable(plan: JobPlan, checkpoint: CheckpointMetadata, config: Mapping[str, str]) -> None:
+def check_resumable(plan: JobPlan, checkpoint: CheckpointMetadata) -> None:
     """Whether the program fits the checkpoint that it would resume from.
 
     Raises:
@@ -97,7 +95,7 @@ def check_resumable(plan: JobPlan, checkpoint: CheckpointMetadata, config: Mappi
     operators = {chained.uid for vertex in plan.vertices for chained in vertex.chain}
     outputs = {uid for uid, _, _ in checkpoint.committables}
     unclaimed += [f"sink {uid!r} (prepared output)" for uid in sorted(outputs - operators)]
-    if unclaimed and not Configuration.from_dict(config).get(StateRecoveryOptions.IGNORE_UNCLAIMED_STATE):
+    if unclaimed and not plan.settings.ignore_unclaimed_state:
         raise IncompatibleState(
             f"{where} has state of {', '.join(unclaimed)}, which the program does not have (any more). Uids that are not "
             "given come from the shape of the job and change with it: give the operators their uid(...) back, or set "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,7 +42,7 @@ class OperatorContext:
     clock: Clock
     state: OperatorState | None
     metrics: MetricGroup
-    job_parameters: dict[str, str] = field(default_factory=dict)
+    job_parameters: Mapping[str, str] = field(default_factory=dict)
     attempt: int = 0
     copied: Copy = copied
     """Makes of a value that a function emits one that it cannot change any more."""

@@ -154,7 +154,7 @@ class Coordinator:
         job = self._make_job(owned.generation)
         now = self._now()
         if restored is not None:
-            check_resumable(self._plan, restored, self._plan.config)
+            check_resumable(self._plan, restored)
             log.info("job %r resumes from checkpoint %d", job.job_name, restored.checkpoint_id)
             self._metrics.checkpoint_restored(restored.checkpoint_id, self._log.locate(restored.checkpoint_id))
         self._completed = restored

@@ -11,7 +11,6 @@ import threading
 import time
 import uuid
 import weakref
-from collections.abc import Mapping
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
@@ -20,8 +19,6 @@ from holdfast.checkpoint.paths import JobPaths
 from holdfast.checkpoint.retention import Retention, verify_files
 from holdfast.checkpoint.storage import Storage
 from holdfast.common.completable_future import CompletableFuture
-from holdfast.common.config_options import CheckpointingOptions, EpochOptions, StateRecoveryOptions
-from holdfast.common.configuration import Configuration
 from holdfast.common.job_client import JobClient
 from holdfast.common.job_execution_result import JobExecutionResult
 from holdfast.common.job_id import JobID
@@ -37,7 +34,7 @@ from holdfast.runtime.plan import JobPlan
 from holdfast.runtime.restart import restart_strategy
 from holdfast.runtime.shipping import SparkJobFailed
 from holdfast.runtime.spark import SparkExecutor, spark_context
-from holdfast.runtime.state_io import StateBackendSettings, verify_contents
+from holdfast.runtime.state_io import verify_contents
 from holdfast.runtime.statistics import plan_shape
 
 __all__ = ["Job", "submit"]
@@ -45,8 +42,6 @@ __all__ = ["Job", "submit"]
 log = logging.getLogger("holdfast")
 
 E = TypeVar("E", bound=BaseException)
-
-_RETENTION = "execution.checkpointing.externalized-checkpoint-retention"
 
 
 def submit(plan: JobPlan, session: Any = None) -> Job:
@@ -82,21 +77,7 @@ def in_short(error: E) -> E:
     return error.with_traceback(None)
 
 
-def _storage_uri(config: Mapping[str, str]) -> str | None:
-    return config.get("execution.checkpointing.dir") or config.get("state.checkpoints.dir") or None
-
-
-def _pace(config: Mapping[str, str]) -> Pace:
-    settings = Configuration.from_dict(config)
-    target = settings.get(EpochOptions.TARGET_DURATION)
-    interval = settings.get(CheckpointingOptions.INTERVAL)
-    if interval:
-        target = min(target, interval)
-    return Pace(target / 1000, settings.get(EpochOptions.MAX_RECORDS))
-
-
-def _restore_position(config: Mapping[str, str]) -> int | None:
-    path = Configuration.from_dict(config).get(StateRecoveryOptions.PATH)
+def _restore_position(path: str) -> int | None:
     if not path:
         return None
     match = re.search(r"(\d+)/?$", path)
@@ -119,19 +100,16 @@ class Job(JobClient):
         self._status = JobStatus.CREATED
         self._temporary: weakref.finalize[..., Job] | None = None
         """Removes what a job without checkpoint storage keeps, in any case at the end of the process."""
-        config = plan.config
+        settings = plan.settings
         try:
-            StateBackendSettings.of(config)
-            strategy = restart_strategy(config)
-            pace = _pace(config)
+            strategy = restart_strategy(plan.config)
         except ValueError as error:
             raise ConfigurationError(str(error)) from error
-        uri = _storage_uri(config)
-        if uri is None:
+        uri = settings.checkpoint_uri
+        if not uri:
             uri = tempfile.mkdtemp(prefix="holdfast-checkpoints-")
             self._temporary = weakref.finalize(self, shutil.rmtree, uri, ignore_errors=True)
-        storage = Storage.open(uri, config)
-        storage_config = {key: value for key, value in config.items() if key.startswith("s3.")}
+        storage = Storage.open(uri, settings.storage_options)
         paths = JobPaths.of(plan.name)
         storage.check(paths)
         self._storage, self._paths = storage, paths
@@ -139,22 +117,20 @@ class Job(JobClient):
             for chained in vertex.chain:
                 if isinstance(chained.factory, SinkOperator):
                     chained.factory.sink.validate()
-        self._spark = session.sparkContext if session is not None else spark_context(plan.name, config)
-        self._log = checkpoint_log = CheckpointLog(
-            storage, paths, int(config.get("execution.checkpointing.num-retained", "3"))
-        )
+        self._spark = session.sparkContext if session is not None else spark_context(plan.name, plan.config)
+        self._log = checkpoint_log = CheckpointLog(storage, paths, settings.retained_checkpoints)
         self._executors: list[SparkExecutor] = []
         self._coordinator = Coordinator(
             plan,
-            lambda generation: JobInfo(str(self._id), plan.name, generation, uri, storage_config),
+            lambda generation: JobInfo(str(self._id), plan.name, generation, uri, settings.storage_options),
             self._executor,
             checkpoint_log,
             Retention(storage, paths, checkpoint_log),
             lambda checkpoint, deep: (verify_contents if deep else verify_files)(storage, checkpoint),
             strategy,
             self._metrics,
-            pace,
-            _restore_position(config),
+            Pace(settings.epoch_target_ms / 1000, settings.epoch_max_records),
+            _restore_position(settings.restore_path),
         )
         self._thread = threading.Thread(target=self._run, name=f"holdfast-{plan.name}", daemon=True)
 
@@ -192,7 +168,7 @@ class Job(JobClient):
             status, outcome = JobStatus.FAILED, in_short(error)
         with contextlib.suppress(Exception):
             self._close_executors()
-        if status is JobStatus.CANCELED and self._plan.config.get(_RETENTION, "").upper() == "DELETE_ON_CANCELLATION":
+        if status is JobStatus.CANCELED and self._plan.settings.delete_on_cancellation:
             self._delete_checkpoints()
         if self._temporary is not None:
             self._temporary()

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
+from holdfast.runtime.settings import JobSettings
+
 if TYPE_CHECKING:
     from holdfast.common.typeinfo import TypeInformation
     from holdfast.connectors.base import Source
@@ -119,8 +121,10 @@ class JobPlan:
 
     name: str
     vertices: tuple[Vertex, ...]
-    config: dict[str, str] = field(default_factory=dict)
+    config: dict[str, str]
     """The effective configuration, Flink's keys and Holdfast's."""
+    settings: JobSettings
+    """What the runtime reads of it."""
 
     @property
     def levels(self) -> int:

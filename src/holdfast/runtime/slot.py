@@ -375,9 +375,8 @@ class TaskHost:
         from holdfast.runtime.task import Subtask
 
         first = cloudpickle.loads(self._setup)
-        config = first.plan.config
-        self._directory = state_directory(config.get("io.tmp.dirs", ""), first.job.job_name)
-        self._storage = Storage.open(first.job.storage_uri, config)
+        self._directory = state_directory(first.plan.settings.temporary_directory, first.job.job_name)
+        self._storage = Storage.open(first.job.storage_uri, first.job.storage_config)
         self._uploads = ThreadPoolExecutor(1, thread_name_prefix="materialisation")
         self._subtask_class = Subtask
         self._subtasks: dict[tuple[int, int], Any] = {}

@@ -169,7 +169,7 @@ class SparkExecutor:
     def __init__(self, context: SparkContext, setup: JobSetup) -> None:
         self._context = context
         self._plan: JobPlan = setup.plan
-        self.root = setup.plan.config.get("io.tmp.dirs", "")
+        self.root = setup.plan.settings.temporary_directory
         self.job_id = setup.job.job_id
         self.started = setup.started
         # The program's own modules are found where the driver finds them, if the task is on the same machine.

@@ -17,8 +17,6 @@ import msgspec
 from holdfast.checkpoint.metadata import Completed, SubtaskState, decode_entry
 from holdfast.checkpoint.paths import JobPaths, new_attempt, safe_name
 from holdfast.checkpoint.storage import NotFound, Storage
-from holdfast.common.config_options import EpochOptions
-from holdfast.common.configuration import Configuration
 from holdfast.connectors.base import Committable, ReaderContext, SourceReader
 from holdfast.errors import ConfigurationError, HoldfastError, UserCodeError
 from holdfast.runtime.chain import Chain
@@ -27,7 +25,7 @@ from holdfast.runtime.operators.base import MIN_TIMESTAMP
 from holdfast.runtime.order import EpochOrder, JobSetup, TaskReport
 from holdfast.runtime.plan import Vertex
 from holdfast.runtime.reading import SplitMerge, with_location
-from holdfast.runtime.state_io import StateBackendSettings, StateFiles
+from holdfast.runtime.state_io import StateFiles
 from holdfast.state.key_groups import key_group_range
 from holdfast.state.operator_state import OperatorState
 
@@ -141,8 +139,7 @@ class Subtask:
         source = self._vertex.source
         assert source is not None
         assert self._reader is not None
-        config = Configuration.from_dict(self._setup.plan.config)
-        max_batch = 1 if order.trace else config.get(EpochOptions.BATCH_RECORDS)
+        max_batch = 1 if order.trace else self._setup.plan.settings.batch_records
         merge = SplitMerge(
             self._reader,
             order.sources[report.task],
@@ -247,7 +244,7 @@ class Subtask:
                 self._paths,
                 head.uid,
                 self._subtask,
-                StateBackendSettings.of(setup.plan.config),
+                setup.plan.settings.state_backend,
                 self._directory,
                 self._uploads,
             )

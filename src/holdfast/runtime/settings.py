@@ -1,0 +1,85 @@
+"""JobSettings, a job's configuration parsed once in the driver."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from holdfast.common.config_options import (
+    CheckpointingOptions,
+    ConfigOption,
+    EpochOptions,
+    PipelineOptions,
+    StateRecoveryOptions,
+)
+from holdfast.common.configuration import Configuration
+from holdfast.common.modes import ExternalizedCheckpointRetention
+from holdfast.errors import ConfigurationError
+from holdfast.runtime.state_io import StateBackendSettings
+
+__all__ = ["JobSettings"]
+
+
+@dataclass(frozen=True)
+class JobSettings:
+    """The settings that the runtime reads, typed and checked. They travel with the plan to every task."""
+
+    state_backend: StateBackendSettings
+    epoch_target_ms: int
+    """The duration that epochs are sized for."""
+    epoch_max_records: int
+    batch_records: int
+    frame_records: int
+    object_reuse: bool
+    """Whether operators hand on what functions emit without a copy."""
+    checkpoint_uri: str
+    """Where checkpoints are stored; empty for a job without checkpoint storage."""
+    retained_checkpoints: int
+    delete_on_cancellation: bool
+    restore_path: str
+    """The checkpoint that the user asked to restore; empty for the latest."""
+    ignore_unclaimed_state: bool
+    temporary_directory: str
+    """Parent of local stores and spilled frames; empty for the default."""
+    storage_options: Mapping[str, str] = field(default_factory=dict)
+    """The ``s3.*`` keys."""
+    job_parameters: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, config: Mapping[str, str]) -> JobSettings:
+        """Parse a configuration.
+
+        Raises:
+            ConfigurationError: a setting is not of its type or out of its range.
+        """
+        settings = Configuration.from_dict(config)
+        target = _positive(settings, EpochOptions.TARGET_DURATION)
+        interval = settings.get(CheckpointingOptions.INTERVAL)
+        try:
+            state_backend = StateBackendSettings.of(config)
+        except ValueError as error:
+            raise ConfigurationError(str(error)) from error
+        return cls(
+            state_backend=state_backend,
+            epoch_target_ms=min(target, interval) if interval else target,
+            epoch_max_records=_positive(settings, EpochOptions.MAX_RECORDS),
+            batch_records=_positive(settings, EpochOptions.BATCH_RECORDS),
+            frame_records=_positive(settings, EpochOptions.FRAME_RECORDS),
+            object_reuse=settings.get(PipelineOptions.OBJECT_REUSE),
+            checkpoint_uri=settings.get(CheckpointingOptions.DIR) or "",
+            retained_checkpoints=_positive(settings, CheckpointingOptions.NUM_RETAINED),
+            delete_on_cancellation=settings.get(CheckpointingOptions.RETENTION)
+            is ExternalizedCheckpointRetention.DELETE_ON_CANCELLATION,
+            restore_path=settings.get(StateRecoveryOptions.PATH) or "",
+            ignore_unclaimed_state=settings.get(StateRecoveryOptions.IGNORE_UNCLAIMED_STATE),
+            temporary_directory=config.get("io.tmp.dirs", ""),
+            storage_options={key: value for key, value in config.items() if key.startswith("s3.")},
+            job_parameters=settings.get(PipelineOptions.GLOBAL_JOB_PARAMETERS),
+        )
+
+
+def _positive(settings: Configuration, option: ConfigOption[int]) -> int:
+    value = settings.get(option)
+    if value < 1:
+        raise ConfigurationError(f"{option.key} must be at least 1, got {value}")
+    return value
