@@ -6,7 +6,12 @@ import datetime
 import operator
 from dataclasses import dataclass
 
-__all__ = ["Duration", "Instant", "Time", "to_milliseconds"]
+__all__ = ["MAX_TIMESTAMP", "MIN_TIMESTAMP", "Duration", "Instant", "Time", "to_milliseconds"]
+
+MIN_TIMESTAMP = -(2**63)
+"""The timestamp of a record without one, and the watermark before the first (Java's Long.MIN_VALUE)."""
+MAX_TIMESTAMP = 2**63 - 1
+"""The watermark at the end of bounded input (Java's Long.MAX_VALUE)."""
 
 _MS = 1_000_000
 

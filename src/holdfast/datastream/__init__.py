@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from holdfast.common.output_tag import OutputTag
+from holdfast.common.time_domain import TimeDomain
 from holdfast.common.windows import TimeWindow, Window
 from holdfast.datastream.checkpoint_config import CheckpointConfig
 from holdfast.datastream.checkpoint_storage import (
@@ -60,7 +61,6 @@ from holdfast.datastream.state_backend import (
     StateBackend,
 )
 from holdfast.datastream.stream_execution_environment import StreamExecutionEnvironment
-from holdfast.datastream.time_domain import TimeDomain
 from holdfast.datastream.timerservice import TimerService
 from holdfast.datastream.window import (
     EventTimeTrigger,

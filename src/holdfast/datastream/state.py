@@ -1,14 +1,28 @@
-"""Keyed state as functions see it, and the descriptors that declare it."""
+"""State and state descriptors, under PyFlink's module name."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, ClassVar, Generic, TypeVar
-
 from holdfast.common.state_ttl import StateTtlConfig
-from holdfast.common.typeinfo import RowTypeInfo, TypeInformation
-from holdfast.errors import ConfigurationError
+from holdfast.state.descriptors import (
+    AggregatingStateDescriptor,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    StateDescriptor,
+    ValueStateDescriptor,
+)
+from holdfast.state.interfaces import (
+    AggregatingState,
+    AppendingState,
+    BroadcastState,
+    ListState,
+    MapState,
+    MergingState,
+    ReadOnlyBroadcastState,
+    ReducingState,
+    State,
+    ValueState,
+)
 
 __all__ = [
     "AggregatingState",
@@ -29,278 +43,3 @@ __all__ = [
     "ValueState",
     "ValueStateDescriptor",
 ]
-
-T = TypeVar("T")
-K = TypeVar("K")
-V = TypeVar("V")
-IN = TypeVar("IN")
-OUT = TypeVar("OUT")
-
-
-class State(ABC):
-    """A piece of state; what it holds belongs to the current key."""
-
-    @abstractmethod
-    def clear(self) -> None:
-        """Remove what the current key holds, freeing its storage."""
-
-
-class ValueState(State, Generic[T]):
-    """One value per key."""
-
-    @abstractmethod
-    def value(self) -> T | None:
-        """The value; None when there is none."""
-
-    @abstractmethod
-    def update(self, value: T | None) -> None:
-        """Set the value; None removes it."""
-
-
-class AppendingState(State, Generic[IN, OUT]):
-    """State that values are added to."""
-
-    @abstractmethod
-    def get(self) -> OUT | None:
-        """What the added values amount to."""
-
-    @abstractmethod
-    def add(self, value: IN) -> None:
-        """Add a value."""
-
-
-class MergingState(AppendingState[IN, OUT]):
-    """Appending state that two windows can merge."""
-
-
-class ReducingState(MergingState[T, T]):
-    """One value per key, into which all that is added is reduced; None when nothing was."""
-
-
-class AggregatingState(MergingState[IN, OUT]):
-    """One accumulator per key, into which all that is added is aggregated; its result is None when nothing was."""
-
-
-class ListState(MergingState[T, Iterable[T]]):
-    """A list per key."""
-
-    @abstractmethod
-    def get(self) -> Iterable[T]:
-        """The elements; an empty iterable when there are none."""
-
-    @abstractmethod
-    def update(self, values: list[T]) -> None:
-        """Replace all elements."""
-
-    @abstractmethod
-    def add_all(self, values: list[T]) -> None:
-        """Append elements."""
-
-    def __iter__(self) -> Iterator[T]:
-        return iter(self.get())
-
-
-class _MapReads(State, Generic[K, V]):
-    @abstractmethod
-    def get(self, key: K) -> V | None:
-        """The value of an entry; None when there is none."""
-
-    @abstractmethod
-    def contains(self, key: K) -> bool:
-        """Whether there is such an entry."""
-
-    @abstractmethod
-    def items(self) -> Iterable[tuple[K, V]]:
-        """The entries, in no particular order."""
-
-    @abstractmethod
-    def keys(self) -> Iterable[K]:
-        """The entries' keys."""
-
-    @abstractmethod
-    def values(self) -> Iterable[V]:
-        """The entries' values."""
-
-    @abstractmethod
-    def is_empty(self) -> bool:
-        """Whether there are no entries."""
-
-    def __getitem__(self, key: K) -> V | None:
-        return self.get(key)
-
-    def __contains__(self, key: K) -> bool:
-        return self.contains(key)
-
-    def __iter__(self) -> Iterator[K]:
-        return iter(self.keys())
-
-
-class _MapWrites(State, Generic[K, V]):
-    @abstractmethod
-    def put(self, key: K, value: V) -> None:
-        """Set an entry."""
-
-    @abstractmethod
-    def put_all(self, dict_value: dict[K, V] | Iterable[tuple[K, V]]) -> None:
-        """Set entries, from a dict or from pairs."""
-
-    @abstractmethod
-    def remove(self, key: K) -> None:
-        """Remove an entry, if there is one."""
-
-    def __setitem__(self, key: K, value: V) -> None:
-        self.put(key, value)
-
-    def __delitem__(self, key: K) -> None:
-        self.remove(key)
-
-
-class MapState(_MapReads[K, V], _MapWrites[K, V]):
-    """A map per key, whose entries are read and written one by one."""
-
-
-class ReadOnlyBroadcastState(_MapReads[K, V]):
-    """A map that every subtask holds, as the stream that is not broadcast sees it."""
-
-
-class BroadcastState(ReadOnlyBroadcastState[K, V], _MapWrites[K, V]):
-    """A map that every subtask holds, as the broadcast stream sees it."""
-
-
-def _type(type_info: Any, what: str) -> TypeInformation | None:
-    if type_info is None or isinstance(type_info, TypeInformation):
-        return type_info
-    if isinstance(type_info, list):
-        return RowTypeInfo(type_info)
-    name = getattr(type_info, "__name__", "LONG")
-    raise TypeError(f"{what} must be a type like Types.{name if name.isupper() else 'LONG'}(), got {type_info!r}")
-
-
-class StateDescriptor(ABC):
-    """The declaration of a state: its name, unique within the operator, and its type.
-
-    Without a type (None), values are stored by pickle: any value is taken, but what is stored can only be read by a
-    program that has the values' classes.
-
-    Raises:
-        ConfigurationError: the name is empty.
-        TypeError: the name is no string, or the type no type.
-    """
-
-    kind: ClassVar[str]
-    """``value``, ``list``, ``map``, ``reducing`` or ``aggregating``."""
-
-    def __init__(self, name: str, type_info: TypeInformation | None = None) -> None:
-        if not isinstance(name, str):
-            raise TypeError(f"a state's name must be a string, got {name!r}")
-        if not name:
-            raise ConfigurationError("a state's name must not be empty")
-        self.name = name
-        self.type_info = _type(type_info, f"the type of state {name!r}")
-        self.ttl_config: StateTtlConfig | None = None
-
-    def get_name(self) -> str:
-        """The state's name."""
-        return self.name
-
-    def enable_time_to_live(self, ttl_config: StateTtlConfig) -> None:
-        """Let what the state holds expire.
-
-        Raises:
-            TypeError: it is no StateTtlConfig.
-        """
-        if not isinstance(ttl_config, StateTtlConfig):
-            raise TypeError(f"enable_time_to_live takes StateTtlConfig.new_builder(...).build(), got {ttl_config!r}")
-        self.ttl_config = ttl_config
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.name!r}, {self.type_info!r})"
-
-
-class ValueStateDescriptor(StateDescriptor):
-    """Declares a state of one value per key."""
-
-    kind = "value"
-
-    def __init__(self, name: str, value_type_info: TypeInformation | None = None) -> None:
-        super().__init__(name, value_type_info)
-
-
-class ListStateDescriptor(StateDescriptor):
-    """Declares a state of a list per key."""
-
-    kind = "list"
-
-    def __init__(self, name: str, elem_type_info: TypeInformation | None = None) -> None:
-        super().__init__(name, elem_type_info)
-
-    @property
-    def element_type_info(self) -> TypeInformation | None:
-        """The elements' type."""
-        return self.type_info
-
-
-class MapStateDescriptor(StateDescriptor):
-    """Declares a state of a map per key, or a broadcast state."""
-
-    kind = "map"
-
-    def __init__(
-        self,
-        name: str,
-        key_type_info: TypeInformation | None = None,
-        value_type_info: TypeInformation | None = None,
-    ) -> None:
-        super().__init__(name)
-        self.key_type_info = _type(key_type_info, f"the key type of state {name!r}")
-        self.value_type_info = _type(value_type_info, f"the value type of state {name!r}")
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.name!r}, {self.key_type_info!r}, {self.value_type_info!r})"
-
-
-class ReducingStateDescriptor(StateDescriptor):
-    """Declares a state of one value per key, into which all that is added is reduced.
-
-    Args:
-        name: the state's name.
-        reduce_function: a callable ``(accumulated, value) -> accumulated`` or a ReduceFunction.
-        type_info: the values' type.
-    """
-
-    kind = "reducing"
-
-    def __init__(self, name: str, reduce_function: Any, type_info: TypeInformation | None = None) -> None:
-        super().__init__(name, type_info)
-        target = getattr(reduce_function, "reduce", reduce_function)
-        if isinstance(reduce_function, type) or not callable(target):
-            raise TypeError(f"state {name!r} needs a ReduceFunction or a function of two values: {reduce_function!r}")
-        self.reduce_function: Callable[[Any, Any], Any] = target
-
-    def get_reduce_function(self) -> Callable[[Any, Any], Any]:
-        """The function that reduces two values to one."""
-        return self.reduce_function
-
-
-class AggregatingStateDescriptor(StateDescriptor):
-    """Declares a state of one accumulator per key, into which all that is added is aggregated.
-
-    Args:
-        name: the state's name.
-        agg_function: the AggregateFunction.
-        state_type_info: the accumulators' type.
-    """
-
-    kind = "aggregating"
-
-    def __init__(self, name: str, agg_function: Any, state_type_info: TypeInformation | None = None) -> None:
-        from holdfast.datastream.functions import AggregateFunction  # which needs the descriptors above
-
-        super().__init__(name, state_type_info)
-        if not isinstance(agg_function, AggregateFunction):
-            raise TypeError(f"state {name!r} needs an AggregateFunction object, got {agg_function!r}")
-        self.agg_function = agg_function
-
-    def get_agg_function(self) -> Any:
-        """The AggregateFunction."""
-        return self.agg_function

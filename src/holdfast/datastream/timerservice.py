@@ -1,42 +1,7 @@
-"""TimerService: the clocks of a subtask, and the timers of the current key."""
+"""TimerService, under PyFlink's module name."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from holdfast.functions.timer_service import TimerService
 
 __all__ = ["TimerService"]
-
-
-class TimerService(ABC):
-    """The clocks of a subtask, and the timers of the current key.
-
-    Timers are durable. A key has at most one timer of each kind for a time: setting it twice fires it once. Timers of
-    the two kinds are separate.
-    """
-
-    @abstractmethod
-    def current_processing_time(self) -> int:
-        """The machine's time, in ms since 1970."""
-
-    @abstractmethod
-    def current_watermark(self) -> int:
-        """The watermark, in ms; ``-2**63`` before the first, ``2**63 - 1`` at the end of bounded input."""
-
-    @abstractmethod
-    def register_processing_time_timer(self, timestamp: int) -> None:
-        """Set a timer that fires when the machine's time reaches ``timestamp`` (ms)."""
-
-    @abstractmethod
-    def register_event_time_timer(self, timestamp: int) -> None:
-        """Set a timer that fires when the watermark reaches ``timestamp`` (ms).
-
-        If it has already, the timer fires when the watermark next advances.
-        """
-
-    @abstractmethod
-    def delete_processing_time_timer(self, timestamp: int) -> None:
-        """Delete the processing-time timer of this time, if there is one."""
-
-    @abstractmethod
-    def delete_event_time_timer(self, timestamp: int) -> None:
-        """Delete the event-time timer of this time, if there is one."""

@@ -6,15 +6,13 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+from holdfast.common.time import MAX_TIMESTAMP, MIN_TIMESTAMP
+
 if TYPE_CHECKING:
     from holdfast.runtime.context import OperatorContext
 
 __all__ = ["MIN_TIMESTAMP", "MAX_TIMESTAMP", "Emit", "Operator", "OperatorFactory", "whole_timestamps"]
 
-MIN_TIMESTAMP = -(2**63)
-"""The timestamp of a record that has none, and the watermark before the first one (Java's Long.MIN_VALUE)."""
-MAX_TIMESTAMP = 2**63 - 1
-"""The watermark at the end of bounded input (Java's Long.MAX_VALUE)."""
 
 Emit = Callable[[list[Any], "list[int] | None"], None]
 """Takes a batch: values and their timestamps (None: no record has one)."""

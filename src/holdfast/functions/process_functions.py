@@ -6,9 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Any
 
-from holdfast.datastream.function_base import Function
-from holdfast.datastream.time_domain import TimeDomain
-from holdfast.datastream.timerservice import TimerService
+from holdfast.common.time_domain import TimeDomain
+from holdfast.functions.function import Function
+from holdfast.functions.timer_service import TimerService
 
 __all__ = ["KeyedContext", "KeyedOnTimerContext", "KeyedProcessFunction", "ProcessFunction", "TimedContext"]
 

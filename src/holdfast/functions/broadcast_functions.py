@@ -6,10 +6,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Any, Generic, TypeVar
 
-from holdfast.datastream.function_base import Function
-from holdfast.datastream.state import BroadcastState, MapStateDescriptor, ReadOnlyBroadcastState
-from holdfast.datastream.time_domain import TimeDomain
-from holdfast.datastream.timerservice import TimerService
+from holdfast.common.time_domain import TimeDomain
+from holdfast.functions.function import Function
+from holdfast.functions.timer_service import TimerService
+from holdfast.state.descriptors import MapStateDescriptor
+from holdfast.state.interfaces import BroadcastState, ReadOnlyBroadcastState
 
 __all__ = ["BaseBroadcastProcessFunction", "BroadcastProcessFunction", "KeyedBroadcastProcessFunction"]
 

@@ -5,19 +5,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any
 
-from holdfast.datastream.state import (
-    AggregatingState,
+from holdfast.metrics.user import MetricGroup
+from holdfast.state.descriptors import (
     AggregatingStateDescriptor,
-    ListState,
     ListStateDescriptor,
-    MapState,
     MapStateDescriptor,
-    ReducingState,
     ReducingStateDescriptor,
-    ValueState,
     ValueStateDescriptor,
 )
-from holdfast.metrics.user import MetricGroup
+from holdfast.state.interfaces import AggregatingState, ListState, MapState, ReducingState, ValueState
 
 __all__ = ["Function", "KeyedStateStore", "RuntimeContext"]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any, Generic, TypeVar
 
 from holdfast.common.windows import Window
-from holdfast.datastream.function_base import Function, KeyedStateStore
+from holdfast.functions.function import Function, KeyedStateStore
 
 __all__ = ["AllWindowFunction", "ProcessAllWindowFunction", "ProcessWindowFunction", "WindowFunction"]
 

@@ -6,8 +6,8 @@ from abc import abstractmethod
 from collections.abc import Iterable
 from typing import Any
 
-from holdfast.datastream.function_base import Function
-from holdfast.datastream.process_functions import KeyedContext, KeyedOnTimerContext, TimedContext
+from holdfast.functions.function import Function
+from holdfast.functions.process_functions import KeyedContext, KeyedOnTimerContext, TimedContext
 
 __all__ = ["CoFlatMapFunction", "CoMapFunction", "CoProcessFunction", "KeyedCoProcessFunction"]
 

@@ -1,0 +1,1 @@
+"""The classes that user functions extend, and the contexts they are called with."""
