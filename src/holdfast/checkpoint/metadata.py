@@ -92,7 +92,7 @@ class CheckpointMetadata(msgspec.Struct, frozen=True, omit_defaults=True):
     job_id: str
     job_name: str
     created_at: int
-    """When its epoch was planned, in ms since 1970."""
+    """The processing time of its epoch, in ms since 1970: the next one's is not before it."""
     duration_ms: int = 0
     sources: dict[str, SourceState] = {}
     """By the source's uid."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from operator import length_hint
 from typing import Any
 
@@ -11,7 +11,8 @@ from holdfast.metrics.user import MetricGroup
 from holdfast.runtime.channels import Router, Send
 from holdfast.runtime.context import Clock, OperatorContext
 from holdfast.runtime.copies import Copy, copied, same
-from holdfast.runtime.operators.base import Emit, Operator
+from holdfast.runtime.lateness import Run, deadlines, pieces
+from holdfast.runtime.operators.base import MIN_TIMESTAMP, Emit, Operator
 from holdfast.runtime.operators.stateless import SinkRunner
 from holdfast.runtime.order import JobSetup
 from holdfast.runtime.plan import Chained, Vertex
@@ -24,15 +25,14 @@ __all__ = ["Chain"]
 class _Node:
     """One operator with what follows it."""
 
-    def __init__(self, operator: Operator, clock: Clock) -> None:
+    def __init__(self, operator: Operator, makes_watermarks: bool, clock: Clock) -> None:
         self.operator = operator
+        self.makes_watermarks = makes_watermarks
         self.clock = clock
+        # What comes behind an operator with watermarks of its own lives in that operator's time.
+        self.output_clock = Clock() if makes_watermarks else clock
         self.children: list[_Node] = []
         self.routers: list[Router] = []
-
-    @property
-    def makes_watermarks(self) -> bool:
-        return hasattr(self.operator, "max_timestamp")
 
     def advance(self, watermark: int) -> None:
         """Event time has reached ``watermark``: the operator first, then what follows."""
@@ -44,6 +44,18 @@ class _Node:
     def forward(self, watermark: int) -> None:
         for child in self.children:
             child.advance(watermark)
+        for router in self.routers:
+            router.watermark = watermark
+
+    def resume(self, watermark: int) -> None:
+        """Event time goes on from ``watermark``, at which an earlier attempt has fired all that was due."""
+        self.clock.watermark = watermark
+        if not self.makes_watermarks:
+            self.resume_outputs(watermark)
+
+    def resume_outputs(self, watermark: int) -> None:
+        for child in self.children:
+            child.resume(watermark)
         for router in self.routers:
             router.watermark = watermark
 
@@ -107,7 +119,9 @@ class Chain:
         clocks = {0: self.clock}
         for position, chained in enumerate(vertex.chain):
             operator = chained.factory.create()
-            node = _Node(operator, clocks[position])
+            makes_watermarks = chained.factory.makes_watermarks
+            node = _Node(operator, makes_watermarks, clocks[position])
+            behind = ([edge.target for edge in chained.edges], [channel.target for channel in chained.channels])
             operator.context = OperatorContext(
                 job=setup.job,
                 uid=chained.uid,
@@ -121,15 +135,17 @@ class Chain:
                 job_parameters=plan.settings.job_parameters,
                 attempt=attempt,
                 copied=copies,
+                deadlines=deadlines(plan, vertex, *behind) if makes_watermarks else (),
+                output_clock=node.output_clock,
                 forward_watermark=node.forward,
                 forward_idle=node.forward_idle,
             )
             self._nodes.append(node)
             for edge in chained.edges:
-                # What comes behind an operator with watermarks of its own lives in that operator's time.
-                clocks[edge.target] = Clock() if node.makes_watermarks else node.clock
+                clocks[edge.target] = node.output_clock
+            where = (chained.name, chained.uid)
             for channel in chained.channels:
-                node.routers.append(Router(plan, vertex, channel, subtask, send, (chained.name, chained.uid)))
+                node.routers.append(Router(plan, vertex, channel, subtask, send, where, node.output_clock))
         for node, chained in zip(self._nodes, vertex.chain):
             node.children = [self._nodes[edge.target] for edge in chained.edges]
             main: list[Emit] = []
@@ -163,10 +179,23 @@ class Chain:
         for node in opened:
             node.operator.close()
 
-    @property
-    def process(self) -> Callable[[list[Any], Any, Any, int], None]:
-        """Takes the vertex's input: values, timestamps, keys, index of the input."""
-        return self._head.operator.process
+    def process(self, values: list[Any], timestamps: Any, keys: Any, input_index: int, late: Sequence[Run] = ()) -> None:
+        """Take some of the vertex's input; the late records are handed on apart from the others, in their order."""
+        process, clock = self._head.operator.process, self.clock
+        if not late:
+            process(values, timestamps, keys, input_index)
+            return
+        for first, end, clock.late_by in pieces(len(values), late):
+            process(values[first:end], timestamps[first:end], keys and keys[first:end], input_index)
+        clock.late_by = MIN_TIMESTAMP
+
+    def resume(self, watermark: int, generators: dict[str, Any]) -> None:
+        """Go on where an earlier attempt ended: at this watermark, and with this state of the chain's generators."""
+        self._head.resume(watermark)
+        for node in self._nodes:
+            stored = generators.get(node.operator.context.uid)
+            if stored is not None and node.makes_watermarks:
+                node.resume_outputs(node.operator.restore(stored))  # type: ignore[attr-defined]
 
     def advance_watermark(self, watermark: int) -> None:
         """Event time has reached ``watermark``."""
@@ -203,13 +232,6 @@ class Chain:
     def snapshot_generators(self) -> dict[str, Any]:
         """The state of the watermark generators in the chain, by uid."""
         return {n.operator.context.uid: n.operator.snapshot() for n in self._nodes if n.makes_watermarks}  # type: ignore[attr-defined]
-
-    def restore_generators(self, stored: dict[str, Any]) -> None:
-        """Resume the watermark generators."""
-        for node in self._nodes:
-            state = stored.get(node.operator.context.uid)
-            if state is not None and node.makes_watermarks:
-                node.operator.restore(state)  # type: ignore[attr-defined]
 
     @property
     def late_dropped(self) -> int:

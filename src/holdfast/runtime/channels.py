@@ -8,6 +8,7 @@ from operator import index, itemgetter
 from typing import Any, SupportsIndex
 
 from holdfast.errors import HoldfastError
+from holdfast.runtime.context import Clock
 from holdfast.runtime.frames import (
     BARRIER,
     DATA,
@@ -64,12 +65,16 @@ def receivers(partitioning: Partitioning, sender: int, senders: int, count: int)
 class Router:
     """Sends one channel's records: partitions them, gathers them by receiver, and makes frames."""
 
-    def __init__(self, plan: JobPlan, vertex: Vertex, channel: Channel, subtask: int, send: Send, where: tuple[str, str]):
+    def __init__(
+        self, plan: JobPlan, vertex: Vertex, channel: Channel, subtask: int, send: Send, where: tuple[str, str], clock: Clock
+    ):
+        """``clock``: that of the records; it says whether they are late."""
         target = next(v for v in plan.vertices if v.id == channel.target)
         self._channel = channel
         self._sender = subtask
         self._send = send
         self._where = where
+        self._clock = clock
         self._level = target.level
         self._first = first_partition(plan, target)
         self._next_level_width = sum(v.parallelism for v in plan.at(vertex.level + 1))
@@ -208,6 +213,8 @@ class Router:
                 frame.timestamps.extend(timestamps)
             if frame.keys is not None:
                 frame.keys.extend(keys)
+        if self._clock.late_by > MIN_TIMESTAMP:
+            frame.late.append((len(frame.values) - len(values), len(frame.values), self._clock.late_by))
         if self.location is not None:
             assert frame.locations is not None
             frame.locations.extend([self.location()] * (len(frame.values) - len(frame.locations)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +27,8 @@ class Clock:
     watermark: int = MIN_TIMESTAMP
     processing_time: int = 0
     late_dropped: int = 0
+    late_by: int = MIN_TIMESTAMP
+    """Records at hand that are late by the watermark of their own split: that watermark. Else the least."""
 
 
 @dataclass
@@ -48,6 +50,10 @@ class OperatorContext:
     """Makes of a value that a function emits one that it cannot change any more."""
     emit: Emit = _nowhere
     side_outputs: dict[str, Emit] = field(default_factory=dict)
+    deadlines: Sequence[Callable[[int], int]] = ()
+    """For operators that make watermarks: when their records are late further on."""
+    output_clock: Clock = field(default_factory=Clock)
+    """The clock of what follows; the operator's own, unless it makes watermarks."""
     forward_watermark: Callable[[int], None] = lambda watermark: None
     forward_idle: Callable[[bool], None] = lambda idle: None
 

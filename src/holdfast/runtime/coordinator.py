@@ -38,6 +38,8 @@ __all__ = ["Coordinator", "EpochExecutor"]
 log = logging.getLogger("holdfast")
 
 _BUGS = (AttributeError, NameError, ImportError, AssertionError, TypeError, KeyError, IndexError)
+_CLOCK_TOLERANCE_MS = 60_000
+"""Clocks of drivers that differ by less are not worth a warning."""
 _SWEEP_EVERY = 1000
 """Epochs between two searches for what dead attempts left behind."""
 
@@ -152,6 +154,8 @@ class Coordinator:
         owned = self._log.take_over(lambda checkpoint: self._verify(checkpoint, damaged), self._restore_from)
         restored = owned.restored
         job = self._make_job(owned.generation)
+        if restored is not None:
+            self._resume_time(restored)
         now = self._now()
         if restored is not None:
             check_resumable(self._plan, restored)
@@ -253,7 +257,7 @@ class Coordinator:
         self._finish_commit()
         waited = time.perf_counter() - at
         at = time.perf_counter()
-        checkpoint = self._complete(epoch, trigger_ms, started, reports)
+        checkpoint = self._complete(epoch, now, started, reports)
         phases = {
             "plan": plan_seconds,
             "job": job_seconds,
@@ -263,7 +267,7 @@ class Coordinator:
         self._begin_commit(checkpoint, min([epoch, *(r.uploading for r in reports if r.uploading is not None)]))
         self._account(epoch, trigger_ms, started, reports, phases, backlog, checkpoint)
 
-    def _complete(self, epoch: int, trigger_ms: int, started: float, reports: Sequence[TaskReport]) -> CheckpointMetadata:
+    def _complete(self, epoch: int, now: int, started: float, reports: Sequence[TaskReport]) -> CheckpointMetadata:
         """Complete the epoch's checkpoint: from here on nothing of it is ever computed again."""
         for source in self._sources:
             for report in reports:
@@ -276,7 +280,7 @@ class Coordinator:
             generation=self._log.owned.generation,
             job_id=self._job.job_id,
             job_name=self._job.job_name,
-            created_at=trigger_ms,
+            created_at=now,
             duration_ms=round((time.monotonic() - started) * 1000),
             sources={source.uid: source.state() for source in self._sources},
             operators=operators,
@@ -336,6 +340,18 @@ class Coordinator:
         """Processing time: the driver's wall clock, which may be set back, but job time does not go back with it."""
         self._processing_time = max(self._processing_time, time.time_ns() // 1_000_000)
         return self._processing_time
+
+    def _resume_time(self, restored: CheckpointMetadata) -> None:
+        """Go on from the processing time of the restored checkpoint: what has fired by then must not fill up again."""
+        self._processing_time = max(self._processing_time, restored.created_at)
+        ahead = restored.created_at - time.time_ns() // 1_000_000
+        if ahead > _CLOCK_TOLERANCE_MS:
+            log.warning(
+                "processing time stands still for %d s: the driver that completed checkpoint %d had a clock that was so far "
+                "ahead of this one. Correct the clock of this host if it is wrong",
+                ahead // 1000,
+                restored.checkpoint_id,
+            )
 
     def _wake_at(self, now: int) -> int | None:
         times = [self._next_timer, *(source.next_idle(now) for source in self._sources)]

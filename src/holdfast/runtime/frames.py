@@ -9,7 +9,7 @@ from __future__ import annotations
 import pickle
 import struct
 from array import array
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.common import pickling
@@ -82,6 +82,8 @@ class Frame:
     keys: list[Any] | None
     locations: list[str] | None = None
     """Where each record came from; only when an epoch is traced."""
+    late: list[tuple[int, int, int]] = field(default_factory=list)
+    """The runs of records that are late by the watermark of their own split (`lateness.Run`)."""
 
 
 def encode_data(frame: Frame) -> bytes:
@@ -91,7 +93,7 @@ def encode_data(frame: Frame) -> bytes:
         TypeError: a value cannot be pickled.
     """
     timestamps = None if frame.timestamps is None else array("q", frame.timestamps).tobytes()
-    content = (frame.watermark, frame.values, timestamps, frame.keys, frame.locations)
+    content = (frame.watermark, frame.values, timestamps, frame.keys, frame.locations, frame.late)
     try:
         return pickle.dumps(content, 5)
     except (pickle.PicklingError, AttributeError, TypeError):
@@ -100,13 +102,13 @@ def encode_data(frame: Frame) -> bytes:
 
 def decode_data(payload: memoryview | bytes) -> Frame:
     """The records of a data frame's payload."""
-    watermark, values, stamps, keys, locations = pickle.loads(payload)
+    watermark, values, stamps, keys, locations, late = pickle.loads(payload)
     timestamps = None
     if stamps is not None:
         flat = array("q")
         flat.frombytes(stamps)
         timestamps = flat.tolist()
-    return Frame(watermark, values, timestamps, keys, locations)
+    return Frame(watermark, values, timestamps, keys, locations, late)
 
 
 def encode_barrier(barrier: Barrier) -> bytes:

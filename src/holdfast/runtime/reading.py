@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from holdfast.connectors.base import Batch, SourceReader, SplitRange
+from holdfast.runtime.lateness import Deadline, LateRecords, Run
 from holdfast.runtime.operators.base import MAX_TIMESTAMP, MIN_TIMESTAMP, whole_timestamps
 from holdfast.runtime.order import SourceOrder, SplitTime
 from holdfast.runtime.user_code import user_error
@@ -28,12 +29,21 @@ class SplitMerge:
     """
 
     def __init__(
-        self, reader: SourceReader, order: SourceOrder, strategy: Any, now: int, max_batch: int, where: tuple[str, str]
+        self,
+        reader: SourceReader,
+        order: SourceOrder,
+        strategy: Any,
+        deadlines: Sequence[Deadline],
+        now: int,
+        max_batch: int,
+        where: tuple[str, str],
     ) -> None:
+        """``deadlines``: when records are late further on."""
         self._reader = reader
         self._order = order
         self._assign = strategy.timestamp_assigner
         self._delay: int | None = strategy.max_out_of_orderness_ms
+        self._late = LateRecords(self._delay, deadlines)
         self._idle_timeout: int | None = strategy.idle_timeout_ms
         self._now = now
         self._max_batch = max_batch
@@ -42,8 +52,8 @@ class SplitMerge:
         self.watermark = order.watermark
         self.read_seconds = 0.0
 
-    def batches(self) -> Iterator[tuple[Batch, list[int] | None, int]]:
-        """Each batch with its timestamps and the watermark behind it."""
+    def batches(self) -> Iterator[tuple[Batch, list[int] | None, list[Run], int]]:
+        """Each batch with its timestamps, its records that are late by their split, and the watermark behind it."""
         waiting: dict[str, list[SplitRange]] = {}
         for part in self._order.ranges:
             self.splits.setdefault(part.split, SplitTime(last_active=self._now))
@@ -68,9 +78,11 @@ class SplitMerge:
             timestamps = self._timestamps(batch)
             split = self.splits[current.part.split]
             split.last_active = self._now
+            late: list[Run] = []
             if timestamps is not None:
+                late = self._late.find(timestamps, split.max_timestamp)
                 split.max_timestamp = max(split.max_timestamp, max(timestamps))
-            yield batch, timestamps, self._advance()
+            yield batch, timestamps, late, self._advance()
         if self._order.finished:
             self.watermark = MAX_TIMESTAMP
         else:

@@ -21,6 +21,7 @@ from holdfast.connectors.base import Committable, ReaderContext, SourceReader
 from holdfast.errors import ConfigurationError, HoldfastError, UserCodeError
 from holdfast.runtime.chain import Chain
 from holdfast.runtime.channels import InputMerge
+from holdfast.runtime.lateness import deadlines, pieces
 from holdfast.runtime.operators.base import MIN_TIMESTAMP
 from holdfast.runtime.order import EpochOrder, JobSetup, TaskReport
 from holdfast.runtime.plan import Vertex
@@ -144,6 +145,7 @@ class Subtask:
             self._reader,
             order.sources[report.task],
             source.watermark_strategy,
+            deadlines(self._setup.plan, self._vertex, (0,), ()),
             order.processing_time,
             max_batch,
             (source.name, source.uid),
@@ -155,11 +157,11 @@ class Subtask:
             for router in chain.routers:
                 router.location = lambda: location
         try:
-            for batch, timestamps, watermark in merge.batches():
+            for batch, timestamps, late, watermark in merge.batches():
                 report.records_in += len(batch.values)
                 if order.trace:
                     location = batch.locate(0)
-                process(batch.values, timestamps, None, 0)
+                process(batch.values, timestamps, None, 0, late)
                 self._advance(chain, watermark)
         except UserCodeError as error:
             raise (with_location(error, location) if location else error) from error.__cause__
@@ -183,7 +185,7 @@ class Subtask:
                 if order.trace and content.locations is not None:
                     self._process_traced(chain, content, index)
                 else:
-                    process(content.values, content.timestamps, content.keys, index)
+                    process(content.values, content.timestamps, content.keys, index, content.late)
             self._advance(chain, watermark)
             if self._state is not None and self._files is not None:
                 self._files.bound(self._state)
@@ -193,7 +195,11 @@ class Subtask:
     @staticmethod
     def _process_traced(chain: Chain, frame: Any, index: int) -> None:
         """Element by element, so that a failure can be told with its record's origin."""
+        watermarks = [
+            watermark for first, end, watermark in pieces(len(frame.values), frame.late) for _ in range(first, end)
+        ]
         for position, location in enumerate(frame.locations):
+            late_by = watermarks[position]
             for router in chain.routers:
                 router.location = lambda: location  # noqa: B023  (called before the next one is set)
             try:
@@ -202,6 +208,7 @@ class Subtask:
                     frame.timestamps and [frame.timestamps[position]],
                     frame.keys and [frame.keys[position]],
                     index,
+                    [(0, 1, late_by)] if late_by > MIN_TIMESTAMP else [],
                 )
             except UserCodeError as error:
                 raise with_location(error, location) from error
@@ -254,14 +261,12 @@ class Subtask:
         chain = Chain(setup, vertex, self._subtask, self._state, lambda part, frame: self._send(part, frame), order.restarts)
         self._chain = chain
         self._watermark = MIN_TIMESTAMP if stored is None else stored.watermark
-        for router in chain.routers:
-            router.watermark = self._watermark
         chain.clock.watermark = self._watermark
         chain.open()
         if self._files is not None and self._state is not None:
             self._files.replay(self._state)
         if stored is not None:
-            chain.restore_generators(stored.extra.get("generators", {}))
+            chain.resume(stored.watermark, stored.extra.get("generators", {}))
         if vertex.source is not None:
             context = ReaderContext(setup.job, vertex.source.uid, self._subtask, vertex.parallelism)
             self._reader = vertex.source.source.create_reader(context)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from holdfast.common.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 
@@ -69,11 +69,23 @@ class Operator:
         """The operator's life in this slot ends."""
 
 
-class OperatorFactory(Protocol):
+class OperatorFactory:
     """Configuration and user functions of an operator; pickled into the plan."""
+
+    makes_watermarks = False
+    """Whether watermarks end here, and the operator makes others."""
 
     def create(self) -> Operator:
         """A fresh instance."""
+        raise NotImplementedError
 
     def functions(self) -> Sequence[Any]:
         """The user's functions in it, for checks before the job starts."""
+        return ()
+
+    def deadline(self) -> Callable[[int], int] | None:
+        """Timestamp of a record -> the watermark from which on it is late here; None: no record is ever late.
+
+        It never falls as timestamps rise.
+        """
+        return None

@@ -10,7 +10,7 @@ from typing import Any
 from holdfast.common.time_domain import TimeDomain
 from holdfast.runtime.context import Clock, UserRuntimeContext
 from holdfast.runtime.copies import fixed
-from holdfast.runtime.operators.base import MAX_TIMESTAMP, MIN_TIMESTAMP, Operator
+from holdfast.runtime.operators.base import MAX_TIMESTAMP, MIN_TIMESTAMP, Operator, OperatorFactory
 from holdfast.runtime.operators.stateless import Collector
 from holdfast.runtime.user_code import close_function, method_of, not_iterable, open_function, user_error
 from holdfast.state.codec import Column
@@ -281,7 +281,7 @@ class _KeyedReduce(KeyedOperator):
 
 
 @dataclass(frozen=True)
-class _KeyedFactory:
+class _KeyedFactory(OperatorFactory):
     func: Any
 
     def functions(self) -> Sequence[Any]:

@@ -11,7 +11,8 @@ from holdfast.common.output_tag import OutputTag
 from holdfast.connectors.base import Sink, SinkWriter, WriterContext
 from holdfast.runtime.context import UserRuntimeContext
 from holdfast.runtime.copies import FIXED, Copy, fixed
-from holdfast.runtime.operators.base import MAX_TIMESTAMP, MIN_TIMESTAMP, Operator, whole_timestamps
+from holdfast.runtime.lateness import LateRecords, Run, pieces
+from holdfast.runtime.operators.base import MAX_TIMESTAMP, MIN_TIMESTAMP, Operator, OperatorFactory, whole_timestamps
 from holdfast.runtime.user_code import close_function, method_of, not_iterable, open_function, user_error
 
 __all__ = [
@@ -226,6 +227,9 @@ class _Timestamps(Operator):
         self._idle = False
         self._emitted = MIN_TIMESTAMP
 
+    def open(self) -> None:
+        self._late = LateRecords(self._delay, self.context.deadlines)
+
     def advance_processing_time(self, now: int) -> None:
         if self._last_record is None:
             self._last_record = now
@@ -241,7 +245,8 @@ class _Timestamps(Operator):
                 position = max(len(values) - length_hint(rest) - 1, 0)
                 raise user_error(error, self.context.name, self.context.uid, values[position]) from error
         self._last_record = self.context.clock.processing_time
-        self.context.emit(values, timestamps)
+        late = [] if timestamps is None else self._late.find(timestamps, self.max_timestamp)
+        self._emit(values, timestamps, late)
         if self._delay is not None and timestamps:
             self.max_timestamp = max(self.max_timestamp, max(timestamps))
             watermark = self.max_timestamp - self._delay - 1
@@ -249,8 +254,18 @@ class _Timestamps(Operator):
                 self._emitted = watermark
                 self.context.forward_watermark(watermark)
 
+    def _emit(self, values: list[Any], timestamps: list[int] | None, late: list[Run]) -> None:
+        if timestamps is None or not late:
+            self.context.emit(values, timestamps)
+            return
+        clock = self.context.output_clock
+        for first, end, clock.late_by in pieces(len(values), late):
+            self.context.emit(values[first:end], timestamps[first:end])
+        clock.late_by = MIN_TIMESTAMP
+
     def advance_watermark(self, watermark: int) -> None:
         if watermark == MAX_TIMESTAMP:
+            self._emitted = watermark
             self.context.forward_watermark(watermark)
 
     def end_epoch(self) -> None:
@@ -270,12 +285,11 @@ class _Timestamps(Operator):
         """Plain data for the checkpoint."""
         return {"max_timestamp": self.max_timestamp, "emitted": self._emitted}
 
-    def restore(self, state: dict[str, Any]) -> None:
-        """Resume from `snapshot`'s data."""
+    def restore(self, state: dict[str, Any]) -> int:
+        """Resume from `snapshot`'s data; returns the watermark that was emitted last."""
         self.max_timestamp = state["max_timestamp"]
         self._emitted = state["emitted"]
-        if self._emitted > MIN_TIMESTAMP:
-            self.context.forward_watermark(self._emitted)
+        return self._emitted
 
 
 class SinkRunner(Operator):
@@ -305,7 +319,7 @@ class SinkRunner(Operator):
 
 
 @dataclass(frozen=True)
-class _FunctionFactory:
+class _FunctionFactory(OperatorFactory):
     func: Any
 
     def functions(self) -> Sequence[Any]:
@@ -346,21 +360,19 @@ class ProcessOperator(_FunctionFactory):
 
 
 @dataclass(frozen=True)
-class IdentityOperator:
+class IdentityOperator(OperatorFactory):
     """Passes everything on: the head of a source or a union."""
 
     def create(self) -> Operator:
         """A fresh instance."""
         return _Identity()
 
-    def functions(self) -> Sequence[Any]:
-        """None."""
-        return ()
-
 
 @dataclass(frozen=True)
-class TimestampsAndWatermarksOperator:
+class TimestampsAndWatermarksOperator(OperatorFactory):
     """Assigns timestamps and makes watermarks in the middle of a stream."""
+
+    makes_watermarks = True
 
     strategy: Any
 
@@ -374,7 +386,7 @@ class TimestampsAndWatermarksOperator:
 
 
 @dataclass(frozen=True)
-class SinkOperator:
+class SinkOperator(OperatorFactory):
     """The end of a stream."""
 
     sink: Sink

@@ -15,7 +15,7 @@ from typing import Any
 from holdfast.common.output_tag import OutputTag
 from holdfast.common.windows import TimeWindow
 from holdfast.runtime.context import UserRuntimeContext
-from holdfast.runtime.operators.base import MAX_TIMESTAMP, MIN_TIMESTAMP, Operator
+from holdfast.runtime.operators.base import MAX_TIMESTAMP, MIN_TIMESTAMP, Operator, OperatorFactory
 from holdfast.runtime.operators.stateless import Collector
 from holdfast.runtime.user_code import close_function, method_of, not_iterable, open_function, user_error
 from holdfast.state.codec import Column, Row
@@ -89,6 +89,8 @@ class _TumblingWindow(Operator):
         self._tag = spec.late_tag
         self._time = MIN_TIMESTAMP
         """Up to where windows have fired, in the operator's time domain."""
+        self._late_by = MIN_TIMESTAMP
+        """The watermark by which the elements at hand are late or not."""
 
     def open(self) -> None:
         assert self.context.state is not None
@@ -163,6 +165,7 @@ class _TumblingWindow(Operator):
             times: list[int] = timestamps
         else:
             times = [self.context.clock.processing_time] * len(values)
+        self._late_by = max(self._time, self.context.clock.late_by)
         size, offset = self._size, self._offset
         low, high = min(times), max(times)
         first = low - (low - offset) % size
@@ -187,7 +190,7 @@ class _TumblingWindow(Operator):
 
     def _add_to(self, start: int, keys: list[Any], values: list[Any], times: list[int]) -> None:
         last = self._last(start)
-        if self._event_time and last + self._lateness <= self._time:
+        if self._event_time and last + self._lateness <= self._late_by:
             self._late(values, times)
             return
         rows = self.window_space.table(start).load(keys)
@@ -263,7 +266,7 @@ class _TumblingWindow(Operator):
         if self._global is not None:
             self._global.sweep()
         if not self._event_time:
-            self._advance(now)
+            self._advance(now - 1)  # elements of this millisecond may come yet
 
     def _advance(self, time: int) -> None:
         before, self._time = self._time, time
@@ -280,7 +283,7 @@ class _TumblingWindow(Operator):
         """When the next window of processing time ends."""
         if self._event_time or not self.window_space.tables:
             return None
-        return min(start for start in self.window_space.tables if start is not None) + self._size - 1
+        return min(start for start in self.window_space.tables if start is not None) + self._size
 
     def _rows(self, start: int) -> Iterator[tuple[Any, Row]]:
         """All rows of a window, those in the store included."""
@@ -358,7 +361,7 @@ class _TumblingWindow(Operator):
 
 
 @dataclass(frozen=True)
-class TumblingWindowOperator:
+class TumblingWindowOperator(OperatorFactory):
     """A tumbling window with an optional aggregation and an optional window function."""
 
     size_ms: int
@@ -376,6 +379,13 @@ class TumblingWindowOperator:
     def create(self) -> Operator:
         """A fresh instance."""
         return _TumblingWindow(self)
+
+    def deadline(self) -> Callable[[int], int] | None:
+        """An element is late when its window is gone."""
+        if not self.event_time:
+            return None
+        size, offset, kept = self.size_ms, self.offset_ms, self.size_ms - 1 + self.allowed_lateness_ms
+        return lambda timestamp: timestamp - (timestamp - offset) % size + kept
 
     def functions(self) -> Sequence[Any]:
         """The user's functions."""

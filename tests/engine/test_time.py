@@ -1,0 +1,230 @@
+"""Time within a job: one result a window and one set of late records, however the input is cut and whoever restarts."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holdfast.common import Duration, Time, WatermarkStrategy
+from holdfast.datastream import (
+    KeyedProcessFunction,
+    OutputTag,
+    ProcessWindowFunction,
+    StreamExecutionEnvironment,
+    TumblingEventTimeWindows,
+    TumblingProcessingTimeWindows,
+)
+from holdfast.runtime import coordinator
+
+from .inprocess import CRASH_POINTS, LEDGERS, Lab, LedgerSink, SplitSource
+from .test_same_results import few, lab
+
+START = 1_700_000_000_000
+SIZE = 100
+LATE = OutputTag("late")
+
+crash_lists = st.lists(st.tuples(st.sampled_from(CRASH_POINTS), st.integers(1, 5)), max_size=4)
+
+
+# ---- windows of processing time ------------------------------------------------------------------------------------------
+
+
+class Elements(ProcessWindowFunction):
+    def process(self, key: Any, context: Any, elements: Any) -> Any:
+        yield key, context.window().start, list(elements)
+
+
+def per_tenth_of_a_second(count: int) -> Any:
+    def build(env: StreamExecutionEnvironment) -> None:
+        source = env.from_source(SplitSource({"s": list(range(count))}), WatermarkStrategy.no_watermarks(), "numbers")
+        windows = source.key_by(lambda n: n % 2).window(TumblingProcessingTimeWindows.of(Time.milliseconds(SIZE)))
+        windows.process(Elements()).sink_to(LedgerSink("out"))
+
+    return build
+
+
+def run_by_the_clock(directory: Path, monkeypatch: Any, steps: Any, count: int, crashes: Any = ()) -> list[Any]:
+    """Run epochs of two records by a clock that goes these steps of ms; the results."""
+    now = itertools.accumulate(itertools.cycle(steps), initial=START)
+    monkeypatch.setattr(coordinator.time, "time_ns", lambda: next(now) * 1_000_000)
+    LEDGERS["out"].committed.clear()
+    job = Lab(per_tenth_of_a_second(count), directory, parallelism=1, budget=2)
+    try:
+        job.run(crashes)
+    finally:
+        job.close()
+    return list(LEDGERS["out"].values)
+
+
+def a_window_of_processing_time_that_ends_in_the_millisecond_of_an_epoch_gives_one_result(tmp_path, monkeypatch):
+    results = run_by_the_clock(tmp_path, monkeypatch, [SIZE - 1, 1, SIZE - 1, 1, SIZE - 1, 1], 40)
+    assert len(results) > 4
+    assert [window for window, n in Counter((key, start) for key, start, _ in results).items() if n > 1] == []
+
+
+moments = st.tuples(st.integers(0, 9), st.sampled_from([-2, -1, 0, 1, 30])).map(lambda m: m[0] * SIZE + m[1])
+"""Near the ends of windows."""
+
+
+@settings(few, max_examples=60)
+@given(hours=st.lists(st.lists(moments, min_size=8, max_size=30).map(sorted), min_size=1, max_size=3), crashes=crash_lists)
+def test_a_window_of_processing_time_gives_one_result_whatever_the_clocks_of_drivers_show(tmp_path_factory, hours, crashes):
+    # The clock goes on within each list, and back from one to the next, as from a driver to another.
+    times = [moment + 60 * SIZE for hour in hours for moment in hour]
+    steps = [b - a for a, b in itertools.pairwise([0, *times, 10_000])]
+    with pytest.MonkeyPatch.context() as patch:
+        results = run_by_the_clock(tmp_path_factory.mktemp("clock"), patch, steps, 60, crashes)
+    assert [window for window, n in Counter((key, start) for key, start, _ in results).items() if n > 1] == []
+    counted = Counter(element for _, _, elements in results for element in elements)
+    assert set(counted.values()) <= {1}
+
+
+# ---- watermarks after a restart ----------------------------------------------------------------------------------------
+
+
+def timed(delay: int) -> WatermarkStrategy:
+    strategy = WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_millis(delay))
+    return strategy.with_timestamp_assigner(lambda record, _: record[1])
+
+
+def sums(keyed: Any, lateness: int = 0) -> Any:
+    windows = keyed.window(TumblingEventTimeWindows.of(Time.milliseconds(SIZE))).allowed_lateness(lateness)
+    return windows.side_output_late_data(LATE).reduce(lambda a, b: (a[0], max(a[1], b[1]), a[2] + b[2]))
+
+
+@pytest.mark.parametrize("crash", [None, 1, 3])
+def test_watermarks_of_the_source_end_at_a_generator_also_after_a_restart(tmp_path, crash):
+    hidden = [("hidden", 10_000 + n, 0) for n in range(10)]
+    shown = [("a", 100 * n, 1) for n in range(4)]
+
+    def build(env: StreamExecutionEnvironment) -> None:
+        source = env.from_source(SplitSource({"s": hidden + shown}), timed(0), "source")
+        seen = source.filter(lambda record: record[0] != "hidden").assign_timestamps_and_watermarks(timed(0))
+        sums(seen.key_by(lambda record: record[0])).sink_to(LedgerSink("out"))
+
+    LEDGERS["out"].committed.clear()
+    job = Lab(build, tmp_path, parallelism=1, budget=2)
+    job.run([] if crash is None else [("after complete", crash)])
+    assert [record for record in LEDGERS["out"].values] == shown
+
+
+@pytest.mark.parametrize("crash", [None, 4])
+def a_source_that_has_ended_holds_no_other_back_after_a_restart_behind_a_generator(tmp_path, crash):
+    short = [("a", 100, 1)]
+    long = [("b", 100 * n, 1) for n in range(20)]
+    seen: list[int] = []
+
+    class Watermarks(KeyedProcessFunction):
+        def process_element(self, value: Any, ctx: Any) -> Any:
+            yield value[1], ctx.timer_service().current_watermark()
+
+    def build(env: StreamExecutionEnvironment) -> None:
+        first = env.from_source(SplitSource({"s": short}), timed(0), "first").assign_timestamps_and_watermarks(timed(0))
+        second = env.from_source(SplitSource({"s": long}), timed(0), "second")
+        first.union(second).key_by(lambda record: record[0]).process(Watermarks()).sink_to(LedgerSink("out"))
+
+    LEDGERS["out"].committed.clear()
+    Lab(build, tmp_path, parallelism=1, budget=2).run([] if crash is None else [("after complete", crash)])
+    seen = [watermark for timestamp, watermark in LEDGERS["out"].values if timestamp == 1900]
+    assert seen[0] > 1000
+
+
+# ---- late records --------------------------------------------------------------------------------------------------------
+
+DELAY = 20
+
+records = st.lists(st.tuples(st.sampled_from("abc"), st.integers(-150, 60), st.integers(0, 9)), min_size=1, max_size=40).map(
+    lambda steps: [(key, START + 10 * n + jitter, value) for n, (key, jitter, value) in enumerate(steps)]
+)
+"""Records of a split: time goes on by 10 ms each, give or take; many are behind the bound."""
+
+
+def judged(splits: dict[str, list[Any]], lateness: int) -> tuple[Counter[Any], dict[Any, int]]:
+    """The late records, and the windows' sums of all others: a record is late by its own split's watermark before it."""
+    late: Counter[Any] = Counter()
+    totals: dict[Any, int] = {}
+    for split in splits.values():
+        highest = None
+        for key, time, value in split:
+            start = time - time % SIZE
+            if highest is not None and start + SIZE - 1 + lateness <= highest - DELAY - 1:
+                late[key, time, value] += 1
+            else:
+                totals[key, start] = totals.get((key, start), 0) + value
+            highest = time if highest is None else max(highest, time)
+    return late, totals
+
+
+class PassedOn(KeyedProcessFunction):
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        yield value
+
+
+def late_and_sums(splits: dict[str, list[Any]], lateness: int, way: str, cut: int) -> Any:
+    def build(env: StreamExecutionEnvironment) -> None:
+        in_source = way != "generator"
+        stream = env.from_source(
+            SplitSource(splits, cut), timed(DELAY) if in_source else WatermarkStrategy.no_watermarks(), "s"
+        )
+        if way == "generator":
+            stream = stream.map(lambda record: record).assign_timestamps_and_watermarks(timed(DELAY))
+        elif way == "chain":
+            stream = stream.flat_map(lambda record: [record]).filter(lambda record: True)
+        elif way == "shuffles":
+            stream = stream.rebalance().map(lambda record: record).key_by(lambda record: record[2]).process(PassedOn())
+        totals = sums(stream.key_by(lambda record: record[0]), lateness)
+        late = totals.get_side_output(LATE).map(lambda record: ("late", record))
+        totals.map(lambda record: ("sum", record)).union(late).sink_to(LedgerSink("out"))
+
+    return build
+
+
+@settings(few, max_examples=60)
+@given(
+    splits=st.dictionaries(st.sampled_from(["s", "t", "u"]), records, min_size=1),
+    lateness=st.sampled_from([0, 0, 60]),
+    way=st.sampled_from(["source", "chain", "shuffles", "generator"]),
+    parallelism=st.integers(1, 3),
+    budget=st.sampled_from([3, 15, 5000]),
+    cut=st.booleans(),
+    batch=st.sampled_from(["1", "7", "4096"]),
+    frame=st.sampled_from(["1", "5", "2048"]),
+    crashes=crash_lists,
+)
+def test_the_same_records_are_late_however_the_input_is_cut(
+    splits, lateness, way, parallelism, budget, cut, batch, frame, crashes
+):
+    if way == "generator":
+        splits = dict([next(iter(splits.items()))])  # behind several splits it sees them as they come
+    late, totals = judged(splits, lateness)
+    build = late_and_sums(splits, lateness, way, budget if cut else 0)
+    sizes = {"holdfast.batch.records": batch, "holdfast.frame.records": frame, "state.backend.type": "hashmap"}
+    with lab(build, parallelism=parallelism, budget=budget, config=sizes) as job:
+        job.run(crashes)
+        assert Counter(record for kind, record in LEDGERS["out"].values if kind == "late") == late
+        results = [((key, time - time % SIZE), total) for kind, (key, time, total) in LEDGERS["out"].values if kind == "sum"]
+        assert dict(results) == totals
+        if lateness == 0:
+            assert len(results) == len(totals), "a window gave two results"
+
+
+@pytest.mark.parametrize("budget", [1, 2, 3, 8, 100])
+@pytest.mark.parametrize("batch", ["1", "3", "4096"])
+def test_of_eight_records_the_same_are_late_by_any_cut(tmp_path, budget, batch):
+    times = [10, 250, 20, 130, 240, 30, 400, 150]
+    data = [("a", time, 1) for time in times]
+
+    def build(env: StreamExecutionEnvironment) -> None:
+        stream = env.from_source(SplitSource({"s": data}), timed(DELAY), "s")
+        sums(stream.key_by(lambda record: record[0])).get_side_output(LATE).sink_to(LedgerSink("out"))
+
+    LEDGERS["out"].committed.clear()
+    job = Lab(build, tmp_path, parallelism=2, budget=budget, config={"holdfast.batch.records": batch})
+    job.run()
+    assert [time for _, time, _ in LEDGERS["out"].values] == [20, 130, 30, 150]
