@@ -14,6 +14,7 @@ from holdfast.runtime.restart import (
     Restart,
     RestartState,
     decide,
+    is_bug,
     restart_strategy,
 )
 
@@ -134,3 +135,28 @@ def test_flinks_keys_choose_the_strategy(settings, expected):
 def test_settings_that_make_no_sense_are_refused(settings, message):
     with pytest.raises(ConfigurationError, match=message):
         restart_strategy(settings)
+
+
+def raised_in(module, error="KeyError('broker')"):
+    """The error, as code of this module raises it when Holdfast calls it."""
+    place = {"__name__": module}
+    exec(f"def call():\n    raise {error}", place)
+    try:
+        exec("call()", {"__name__": "holdfast.runtime.coordinator", "call": place["call"]})
+    except Exception as raised:
+        return raised
+    raise AssertionError
+
+
+def an_error_in_holdfasts_own_code_is_a_bug():
+    assert is_bug(raised_in("holdfast.connectors.kafka.enumerator"))
+    assert is_bug(raised_in("holdfast", "AssertionError()"))
+
+
+@pytest.mark.parametrize("module", ["confluent_kafka.admin", "holdfast_plugin", "my_connector"])
+def the_same_error_in_a_client_library_or_a_connector_of_the_user_is_no_bug(module):
+    assert not is_bug(raised_in(module))
+
+
+def a_failure_that_holdfast_reports_is_no_bug():
+    assert not is_bug(raised_in("holdfast.runtime.task", "RuntimeError('the slot is gone')"))

@@ -29,7 +29,7 @@ from holdfast.runtime.completion import check_resumable, failure_of, operator_st
 from holdfast.runtime.order import EpochOrder, TaskReport
 from holdfast.runtime.pacing import Pace
 from holdfast.runtime.plan import JobPlan
-from holdfast.runtime.restart import GiveUp, RestartState, RestartStrategy, decide
+from holdfast.runtime.restart import GiveUp, RestartState, RestartStrategy, decide, is_bug
 from holdfast.runtime.sources import SourceDriver
 from holdfast.runtime.statistics import epoch_stats
 
@@ -37,7 +37,6 @@ __all__ = ["Coordinator", "EpochExecutor"]
 
 log = logging.getLogger("holdfast")
 
-_BUGS = (AttributeError, NameError, ImportError, AssertionError, TypeError, KeyError, IndexError)
 _CLOCK_TOLERANCE_MS = 60_000
 """Clocks of drivers that differ by less are not worth a warning."""
 _SWEEP_EVERY = 1000
@@ -137,9 +136,11 @@ class Coordinator:
                     self._metrics.status("RUNNING")
                 if self._loop():
                     return
-            except (*_BUGS, _GivenUp):
-                raise  # bugs of Holdfast or a connector: no restart mends them
+            except _GivenUp:
+                raise
             except Exception as error:
+                if is_bug(error):
+                    raise
                 if isinstance(error, CorruptFile) and not self._damaged:
                     raise  # the log has looked for an intact checkpoint and says what to do
                 started = False

@@ -26,6 +26,7 @@ __all__ = [
     "RestartState",
     "RestartStrategy",
     "decide",
+    "is_bug",
     "restart_strategy",
 ]
 
@@ -34,6 +35,10 @@ _ENDLESS = 2**31 - 1
 """Flink's Integer.MAX_VALUE: the number of attempts that means no limit."""
 _HOPELESS = (ConfigurationError, Fenced, IncompatibleState, InputLost, SparkGone)
 """Failures that no restart in this driver mends, or must survive (another driver has the job)."""
+
+
+_BUGS = (AttributeError, NameError, ImportError, AssertionError, TypeError, KeyError, IndexError)
+_PACKAGE = __name__.partition(".")[0]
 
 
 @dataclass(frozen=True)
@@ -145,6 +150,22 @@ class ExponentialDelay:
         jittered = backoff + self.uniform(-self.jitter, self.jitter) * backoff
         delay = round(min(max(jittered, self.initial_ms), self.max_ms))
         return Restart(delay), RestartState(state.restarts + 1, backoff, (now_ms,))
+
+
+def is_bug(failure: BaseException) -> bool:
+    """Whether Holdfast's own code raised an error that only a mistake in it explains; a restart would meet it again.
+
+    The innermost frame decides: the same error raised by a client library or a user's connector may well be gone
+    after a restart.
+    """
+    if not isinstance(failure, _BUGS):
+        return False
+    raised_by = ""
+    trace = failure.__traceback__
+    while trace is not None:
+        raised_by = trace.tb_frame.f_globals.get("__name__", "")
+        trace = trace.tb_next
+    return raised_by.partition(".")[0] == _PACKAGE
 
 
 def decide(
