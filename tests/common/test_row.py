@@ -33,13 +33,14 @@ def test_positional_and_named_fields_do_not_mix() -> None:
         Row(1, a=2)
 
 
-def test_equality_goes_by_name_when_both_have_names() -> None:
-    assert Row(a=1, b=2) == Row(b=2, a=1)
-    assert hash(Row(a=1, b=2)) == hash(Row(b=2, a=1))
+def test_rows_are_equal_if_names_their_order_and_values_are_as_in_pyflink() -> None:
+    assert Row(a=1, b=2) == Row(a=1, b=2)
+    assert hash(Row(a=1, b=2)) == hash(Row(a=1.0, b=2))
+    assert Row(a=1, b=2) != Row(b=2, a=1)
     assert Row(a=1, b=2) != Row(a=2, b=1)
     assert Row(a=1) != Row(b=1)
-    assert Row(1, 2) == Row(a=1, b=2)
-    assert hash(Row(1, 2)) == hash(Row(a=1, b=2))
+    assert Row(1, 2) != Row(a=1, b=2)
+    assert Row(1, 2) == Row(f0=1, f1=2)
     assert Row(1, 2) != (1, 2)
     assert Row(1) != Row(1, 2)
 

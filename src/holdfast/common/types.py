@@ -118,6 +118,10 @@ class Row:
             return self._values
         return [self[name] for name in names]
 
+    def _names(self) -> list[str]:
+        """The field names; Flink's default ones (f0, f1, ...) where there are none."""
+        return [f"f{i}" for i in range(len(self._values))] if self._fields is None else list(self._fields)
+
     def _index(self, name: str) -> int:
         if self._fields is None:
             raise ValueError(f"{self!r} has no field names; read it by position")
@@ -161,15 +165,12 @@ class Row:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Row):
             return NotImplemented
-        if self._row_kind is not other._row_kind or len(self._values) != len(other._values):
+        if self._row_kind is not other._row_kind or self._values != other._values:
             return False
-        if self._fields is None or other._fields is None or list(self._fields) == list(other._fields):
-            return self._values == other._values
-        return self.as_dict() == other.as_dict()
+        return self._fields == other._fields or self._names() == other._names()
 
     def __hash__(self) -> int:
-        # Independent of the fields' order, for rows that are equal by name must have equal hashes.
-        return hash((self._row_kind.value, len(self._values), frozenset(self._values)))
+        return hash(tuple(self._values))
 
     def __repr__(self) -> str:
         if self._fields is None:

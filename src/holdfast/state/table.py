@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from holdfast.state.codec import Row, RowCodec
-from holdfast.state.key_groups import decode_key, decode_keys, encode_key, encode_keys
+from holdfast.state.key_codec import decode_key, decode_keys, encode_key, encode_keys
 from holdfast.state.store import RocksDBStore
 
 __all__ = ["DIRTY", "PERSISTED", "UNFLUSHED", "RowTable", "TableDelta"]

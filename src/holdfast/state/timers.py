@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.state.key_groups import decode_keys, encode_keys
+from holdfast.state.key_codec import decode_keys, encode_keys
 
 __all__ = ["TimerQueue"]
 
