@@ -8,14 +8,13 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from holdfast.checkpoint.metadata import SubtaskState
 from holdfast.checkpoint.paths import JobPaths, new_attempt
 from holdfast.checkpoint.storage import Storage
 from holdfast.runtime.context import Clock
 from holdfast.runtime.state_io import StateBackendSettings, StateFiles
 from holdfast.state.operator_state import OperatorState
+from holdfast.state.schema import OperatorSchema
 from holdfast.testing.memory_store import MemoryStore
 
 SMALL = {
@@ -50,13 +49,13 @@ class Backend:
         self.hosts = 1
         self.epoch = 0
         self.clock = Clock()
-        self.checkpoints: list[tuple[SubtaskState, dict[str, Any]] | None] = [None]
+        self.checkpoints: list[tuple[SubtaskState, OperatorSchema] | None] = [None]
         self.current: SubtaskState | None = None
         self.open(0)
 
     def open(self, number: int) -> None:
         """Start from the checkpoint with this number; 0: from nothing."""
-        stored, schema = self.checkpoints[number] or (None, {})
+        stored, schema = self.checkpoints[number] or (None, None)
         self.files = StateFiles(
             self.storage,
             JobPaths.of("job"),
@@ -100,8 +99,7 @@ class Backend:
         """End the epoch; ``commit``: and let the next one begin."""
         self.epoch += 1
         stored = self.files.snapshot(self.state, 1, self.epoch, new_attempt())
-        schema = self.state.schema()
-        stored = msgspec.structs.replace(stored, extra={**stored.extra, "schema": schema})
+        schema = self.state.schema
         self.checkpoints.append((stored, schema))
         if commit:
             self.files.committed(self.state, stored, 1, self.epoch)

@@ -28,6 +28,8 @@ from holdfast.datastream.state import (
 )
 from holdfast.errors import IncompatibleState, UserCodeError
 from holdfast.state.codec import Column, RowCodec
+from holdfast.state.registry import SchemaRegistry
+from holdfast.state.schema import ROWS, OperatorSchema
 
 WHERE = "'count' (uid 'count-1')"
 PERSON = Types.ROW_NAMED(["name", "age"], [Types.STRING(), Types.INT()])
@@ -47,18 +49,26 @@ class Mean(AggregateFunction):
         return a[0] + b[0], a[1] + b[1]
 
 
-def codec_of(*descriptors: Any) -> RowCodec:
-    codec = RowCodec()
+def codec_of(*descriptors: Any, schema: OperatorSchema | None = None) -> RowCodec:
+    """A codec for these states, which a checkpoint with this schema may hold already."""
+    registry = SchemaRegistry(WHERE, schema)
+    registry.state("keyed", ROWS)
+    codec = RowCodec(registry, "keyed")
     for descriptor in descriptors:
-        codec.register(Column.of(descriptor), WHERE)
+        codec.register(Column.of(descriptor))
     return codec
+
+
+def schema_of(codec: RowCodec) -> OperatorSchema:
+    """The codec's schema as a checkpoint gives it back."""
+    return OperatorSchema.of_plain(msgspec.msgpack.decode(msgspec.msgpack.encode(codec._registry.schema.plain())))
 
 
 def there_and_back(descriptor: Any, value: Any) -> Any:
     """The value after it was stored together with others, and alone."""
     codec = codec_of(descriptor)
     row = [3, value]
-    (many,) = codec.decode_many(codec.encode_many(["k"], [row], WHERE), 1)
+    (many,) = codec.decode_many(codec.encode_many(["k"], [row], WHERE), codec.schema_id, 1)
     alone = codec.decode(codec.encode(row), 4)
     assert many[0] == 1
     assert alone[0] == 4
@@ -194,10 +204,12 @@ def a_value_that_cannot_be_told_is_named_with_its_state_key_and_operator():
 def test_values_of_classes_of_the_main_module_are_readable_elsewhere():
     define = "class P:\n  def __init__(self, a): self.a = a\n"
     write = "sys.stdout.buffer.write(codec.encode_many(['k'], [[0, P(7)]], 'here'))"
-    read = "print(codec.decode_many(sys.stdin.buffer.read(), 0)[0][1].a)"
+    read = "print(codec.decode_many(sys.stdin.buffer.read(), codec.schema_id, 0)[0][1].a)"
     common = (
         "from holdfast.state.codec import *; from holdfast.datastream.state import ValueStateDescriptor\nimport sys\n"
-        "codec = RowCodec(); codec.register(Column.of(ValueStateDescriptor('v')), 'here')\n"
+        "from holdfast.state.registry import SchemaRegistry\n"
+        "registry = SchemaRegistry('here'); registry.state('keyed', 'rows'); codec = RowCodec(registry, 'keyed')\n"
+        "codec.register(Column.of(ValueStateDescriptor('v')))\n"
     )
     stored = subprocess.run([sys.executable, "-c", common + define + write], capture_output=True, check=True).stdout
     seen = subprocess.run([sys.executable, "-c", common + read], input=stored, capture_output=True, check=True).stdout
@@ -226,7 +238,7 @@ def the_rows_of_an_epoch_come_back_as_they_were(content: list[tuple[Any, ...]]):
     codec = codec_of(*DESCRIPTORS)
     given_rows = [[2, *slots] for slots in content]
     stored = codec.encode_many(range(len(content)), given_rows, WHERE)
-    assert codec.decode_many(stored, 1) == [[1, *slots] for slots in content]
+    assert codec.decode_many(stored, codec.schema_id, 1) == [[1, *slots] for slots in content]
     assert [codec.decode(codec.encode(row), 1) for row in given_rows] == [[1, *slots] for slots in content]
 
 
@@ -235,24 +247,68 @@ def the_rows_of_an_epoch_come_back_as_they_were(content: list[tuple[Any, ...]]):
 def the_rows_of_states_that_are_declared_late_or_not_at_all_are_kept(content: list[tuple[Any, ...]]):
     first = codec_of(*DESCRIPTORS)
     stored = first.encode_many(range(len(content)), [[0, *slots] for slots in content], WHERE)
-    later = RowCodec(first.snapshot())
-    raw = later.decode_many(stored, 0)
-    assert later.decode_many(later.encode_many(range(len(raw)), raw, WHERE), 0) == raw
+    later = codec_of(schema=schema_of(first))
+    raw = later.decode_many(stored, first.schema_id, 0)
+    assert later.decode_many(later.encode_many(range(len(raw)), raw, WHERE), later.schema_id, 0) == raw
     for position, descriptor in enumerate(DESCRIPTORS):
         column = Column.of(descriptor)
-        assert later.register(column, WHERE) == position
+        assert later.register(column) == position
         for row, slots in zip(raw, content, strict=True):
             assert slots[position] is None or column.restored(row[position + 1]) == slots[position]
-    assert later.decode_many(stored, 0) == [[0, *slots] for slots in content]
+    assert later.decode_many(stored, first.schema_id, 0) == [[0, *slots] for slots in content]
 
 
 def a_column_that_is_added_later_is_empty_in_older_rows():
     codec = codec_of(DESCRIPTORS[0])
+    old = codec.schema_id
     one, many = codec.encode([0, 5]), codec.encode_many(["a", "b"], [[0, 5], [0, 6]], WHERE)
-    assert codec.register(Column.of(DESCRIPTORS[1]), WHERE) == 1
-    assert codec.register(Column.of(DESCRIPTORS[0]), WHERE) == 0
+    assert codec.register(Column.of(DESCRIPTORS[1])) == 1
+    assert codec.register(Column.of(DESCRIPTORS[0])) == 0
+    assert codec.schema_id > old
     assert codec.decode(one, 1) == [1, 5, None]
-    assert codec.decode_many(many, 1) == [[1, 5, None], [1, 6, None]]
+    assert codec.decode_many(many, old, 1) == [[1, 5, None], [1, 6, None]]
+
+
+def a_row_is_read_by_the_schema_that_wrote_it_and_not_by_one_of_the_same_shape():
+    """In an epoch that failed another state was declared first, under the id that the next one gets now."""
+    codec = codec_of(DESCRIPTORS[0])
+    codec._registry.commit()
+    checkpoint = schema_of(codec)
+    codec.register(Column.of(ListStateDescriptor("of the failed epoch", Types.LONG())))
+    untouched = codec.encode_committed([0, 5, None])
+    again = codec_of(DESCRIPTORS[0], ListStateDescriptor("another", Types.STRING()), schema=checkpoint)
+    assert again.decode(untouched, 1) == [1, 5, None]
+    with pytest.raises(IncompatibleState, match="was written by schema 9; the checkpoint has schemas up to 3"):
+        again.decode_many(msgspec.msgpack.encode([[5]]), 9, 0)
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.lists(st.tuples(st.sampled_from(["keyed", "window", "global"]), st.booleans()), max_size=12), st.data())
+def a_row_of_any_schema_is_read_as_it_was_written(declared: list[tuple[str, bool]], data: st.DataObject):
+    """Columns come one by one to several states, a row is stored after each; all are read in the end and after a restart."""
+    registry = SchemaRegistry(WHERE)
+    codecs: dict[str, RowCodec] = {}
+    stored: list[tuple[str, int, bytes, bytes, list[Any]]] = []
+    for number, (name, typed) in enumerate(declared):
+        if name not in codecs:
+            registry.state(name, ROWS)
+            codecs[name] = RowCodec(registry, name)
+        codec = codecs[name]
+        codec.register(Column.of(ValueStateDescriptor(f"s{number}", Types.LONG() if typed else None)))
+        slots = data.draw(st.lists(st.none() | st.integers(0, 99), min_size=codec.width, max_size=codec.width))
+        registry.commit()
+        many = codec.encode_many(["k"], [[0, *slots]], WHERE)
+        stored.append((name, codec.schema_id, codec.encode_committed([0, *slots]), many, slots))
+    after = SchemaRegistry(WHERE, OperatorSchema.of_plain(registry.schema.plain()))
+    readers = {name: RowCodec(after, name) for name in codecs}
+    for number, (name, typed) in reversed(list(enumerate(declared))):
+        readers[name].register(Column.of(ValueStateDescriptor(f"s{number}", Types.LONG() if typed else None)))
+    assert after.schema == registry.schema
+    for name, schema_id, one, many, slots in stored:
+        for codec in (codecs[name], readers[name]):
+            row = [1, *slots, *[None] * (codec.width - len(slots))]
+            assert codec.decode(one, 1) == row
+            assert codec.decode_many(many, schema_id, 1) == [row]
 
 
 @pytest.mark.parametrize(
@@ -266,15 +322,14 @@ def a_column_that_is_added_later_is_empty_in_older_rows():
     ids=repr,
 )
 def a_state_declared_with_another_type_or_kind_is_refused_with_the_remedy(other: Any):
-    stored = codec_of(ValueStateDescriptor("n", Types.LONG())).snapshot()
-    codec = RowCodec(msgspec.json.decode(msgspec.json.encode(stored)))
+    codec = codec_of(schema=schema_of(codec_of(ValueStateDescriptor("n", Types.LONG()))))
     with pytest.raises(IncompatibleState, match=r"state 'n' of 'count'.*was stored as a value state of LONG.*declared as"):
-        codec.register(Column.of(other), WHERE)
-    codec.register(Column.of(ValueStateDescriptor("n", Types.LONG())), WHERE)
+        codec.register(Column.of(other))
+    codec.register(Column.of(ValueStateDescriptor("n", Types.LONG())))
     with pytest.raises(IncompatibleState, match=r"state 'n' of 'count'.*is declared twice, as a value state of LONG and as"):
-        codec.register(Column.of(other), WHERE)
+        codec.register(Column.of(other))
 
 
 def an_epoch_that_only_deletes_has_no_rows_to_store():
     codec = codec_of(ValueStateDescriptor("v", Types.BIG_DEC()))
-    assert codec.decode_many(codec.encode_many([], [], WHERE), 0) == []
+    assert codec.decode_many(codec.encode_many([], [], WHERE), codec.schema_id, 0) == []

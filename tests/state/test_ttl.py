@@ -163,10 +163,8 @@ def test_no_time_to_live_is_a_state_like_any_other() -> None:
     fill(backend)
     backend.clock.processing_time = 10**15
     assert read(backend) == FULL
-    assert (
-        backend.state.schema()["keyed"][0]
-        == Backend("hashmap", [ValueStateDescriptor("value", Types.LONG())]).state.schema()["keyed"][0]
-    )
+    plain = Backend("hashmap", [ValueStateDescriptor("value", Types.LONG())])
+    assert backend.state.schema.states["keyed"].columns[0] == plain.state.schema.states["keyed"].columns[0]
     backend.close()
 
 

@@ -77,8 +77,8 @@ class OperatorState(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whether the user chose the uid."""
     max_parallelism: int = 128
     parallelism: int = 1
-    schema: dict[str, dict[str, Any]] = {}
-    """Per state name the snapshot of its serializer: plain data."""
+    schema: dict[str, Any] = {}
+    """The schema of its state: plain data (see `holdfast.state.schema`)."""
     subtasks: list[SubtaskState] = []
 
 

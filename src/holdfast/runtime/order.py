@@ -84,7 +84,7 @@ class TaskReport:
     """By channel and sending subtask: the attempt whose frames were read."""
     state: dict[str, SubtaskState] = field(default_factory=dict)
     """By operator uid."""
-    schema: dict[str, dict[str, Any]] = field(default_factory=dict)
+    schema: dict[str, Any] = field(default_factory=dict)
     committables: list[Committable] = field(default_factory=list)
     splits: dict[str, SplitTime] = field(default_factory=dict)
     watermark: int = MIN_TIMESTAMP

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import IO
 
 import msgspec
 import xxhash
@@ -28,6 +28,7 @@ from holdfast.checkpoint.storage import Storage
 from holdfast.common.config_values import parse_memory_size
 from holdfast.errors import IncompatibleState
 from holdfast.state.operator_state import OperatorState
+from holdfast.state.schema import OperatorSchema
 from holdfast.state.store import RocksDBStore, rocksdb_settings
 
 __all__ = ["StateBackendSettings", "StateFiles", "verify_contents"]
@@ -113,9 +114,7 @@ class StateFiles:
 
     # restoring
 
-    def open(
-        self, where: str, stored: SubtaskState | None, schema: Mapping[str, list[dict[str, Any]]], epoch: int
-    ) -> OperatorState:
+    def open(self, where: str, stored: SubtaskState | None, schema: OperatorSchema | None, epoch: int) -> OperatorState:
         """The state for the checkpoint of ``epoch``; what is not in the local store comes with `replay`.
 
         Raises:
@@ -137,7 +136,7 @@ class StateFiles:
             self._unlock()
             raise
 
-    def _open_rocksdb(self, where: str, schema: Mapping[str, list[dict[str, Any]]]) -> OperatorState:
+    def _open_rocksdb(self, where: str, schema: OperatorSchema | None) -> OperatorState:
         stored = self._stored
         store, self.reused = self._open_store()
         try:

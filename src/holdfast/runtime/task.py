@@ -29,6 +29,7 @@ from holdfast.runtime.reading import SplitMerge, with_location
 from holdfast.runtime.state_io import StateFiles
 from holdfast.state.key_groups import key_group_range
 from holdfast.state.operator_state import OperatorState
+from holdfast.state.schema import OperatorSchema
 
 __all__ = ["Subtask"]
 
@@ -287,9 +288,9 @@ class Subtask:
                 "same mounted file system"
             ) from None
 
-    def _stored(self, order: EpochOrder, expected: str) -> tuple[SubtaskState | None, dict[str, Any]]:
+    def _stored(self, order: EpochOrder, expected: str) -> tuple[SubtaskState | None, OperatorSchema | None]:
         if not expected:
-            return None, {}
+            return None, None
         path = self._paths.log_entry(order.base)
         entry = decode_entry(self._storage.get(path), self._storage.locate(path))
         if not isinstance(entry, Completed):
@@ -300,7 +301,8 @@ class Subtask:
             raise HoldfastError(
                 f"checkpoint {order.base} holds state {stored.token} for {operator.name!r}, the epoch needs {expected}"
             )
-        return stored, stored.extra.get("schema", {})
+        schema = stored.extra.get("schema")
+        return stored, None if schema is None else OperatorSchema.of_plain(schema)
 
     def _snapshot(self, order: EpochOrder, chain: Chain, report: TaskReport) -> None:
         head = self._vertex.chain[0]
@@ -311,8 +313,7 @@ class Subtask:
             stored = self._files.snapshot(self._state, order.generation, order.epoch, token)
             report.delta_bytes = self._files.written
             report.uploading = self._files.uploading
-            schema = self._state.schema()
-            report.schema = {name: {"columns": columns} for name, columns in schema.items()}
+            report.schema = schema = self._state.schema.plain()
             stored = msgspec.structs.replace(stored, extra={**stored.extra, "schema": schema})
             report.state_rows = self._state.rows()
         extra = {**stored.extra, "generators": chain.snapshot_generators()}

@@ -1,7 +1,9 @@
 """Rows and their stored form: all states of one operator and key, side by side.
 
-A row is a list: its flags, then one slot a state (None: empty). Stored, it is a msgpack array of the slots. States with
-a declared type are stored in that type's plain form, checked, so they can be read by any version; the others are pickled.
+A row is a list: its flags, then one slot a state (None: empty). Stored, it is a msgpack array: the id of the schema that
+wrote it (`holdfast.state.schema`), then the slots. Many rows are stored as an array of their slots; who keeps that names
+the schema once. States with a declared type are stored in that type's plain form, checked, so they can be read by any
+version; the others are pickled.
 
 At the barrier a value is brought to its declared type where nothing is lost (a tuple becomes the Row it stands for);
 what is its own stored form already is only checked, and converted if it fails the check.
@@ -12,14 +14,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import GenericAlias
-from typing import Any, Optional
+from typing import Any, NamedTuple, Optional
 
 import msgspec
 
 from holdfast.common.pickling import dumps, loads
-from holdfast.common.typeinfo.base import shown
+from holdfast.common.typeinfo.base import TypeInformation, shown
 from holdfast.errors import IncompatibleState, UserCodeError
 from holdfast.state.footprint import Footprint
+from holdfast.state.registry import SchemaRegistry
+from holdfast.state.schema import ColumnSchema
 
 __all__ = ["Column", "Row", "RowCodec"]
 
@@ -31,18 +35,20 @@ _unpack = msgspec.msgpack.Decoder().decode
 
 @dataclass(frozen=True)
 class Column:
-    """One state: its name, its kind (Flink's five) and how a slot of it is stored."""
+    """One state: what the schema knows of it, and how a slot of it is stored."""
 
-    name: str
-    kind: str
-    type: dict[str, Any]
-    """The declared types' snapshots, or empty: compared when a job resumes."""
+    schema: ColumnSchema
     annotation: Any = bytes
     encode: Callable[[Any], Any] | None = dumps
     """From a conforming slot to its stored form; None: the slot is its own."""
     decode: Callable[[Any], Any] | None = loads
     conform: Callable[[Any], Any] | None = None
     """Brings a slot to the declared type."""
+
+    @property
+    def name(self) -> str:
+        """The state's name."""
+        return self.schema.name
 
     @staticmethod
     def of(descriptor: Any) -> Column:
@@ -54,29 +60,30 @@ class Column:
             parts = [descriptor.element_type_info]
         else:
             parts = [descriptor.type_info]
-        ttl = {"ttl": True} if expires(descriptor) else {}
-        if any(part is None or part.is_pickled for part in parts):
-            return Column(descriptor.name, kind, ttl)
-        types = {"types": [part.to_dict() for part in parts], **ttl}
+        return Column.declared(descriptor.name, kind, parts, expires(descriptor))
+
+    @staticmethod
+    def declared(name: str, kind: str, types: Sequence[TypeInformation | None], ttl: bool = False) -> Column:
+        """The column of a state with these types (a map has two); it is pickled if one of them is not declared."""
+        declared: list[Any] = [each for each in types if each is not None and not each.is_pickled]
+        if len(declared) < len(types):
+            return Column(ColumnSchema(name, kind, ttl=ttl))
+        schema = ColumnSchema(name, kind, tuple(each.to_dict() for each in declared), ttl)
         if ttl:
-            parts[-1] = Stamped(parts[-1])
+            declared[-1] = Stamped(declared[-1])
         if kind == "map":
-            return Column(descriptor.name, kind, types, *_map_of(*parts))
-        (part,) = parts
+            return Column(schema, *_map_of(*declared))
+        (part,) = declared
         if kind == "list":
-            return Column(descriptor.name, kind, types, *_list_of(part))
+            return Column(schema, *_list_of(part))
         if part.is_plain:
-            return Column(descriptor.name, kind, types, part.annotation, None, None, part.conform)
-        return Column(descriptor.name, kind, types, part.annotation, part.encode, part.decode, part.conform)
+            return Column(schema, part.annotation, None, None, part.conform)
+        return Column(schema, part.annotation, part.encode, part.decode, part.conform)
 
     def restored(self, stored: Any) -> Any:
         """The slot's value, from what an undeclared column gives: its plain stored form."""
         slot = msgspec.convert(stored, self.annotation)
         return slot if self.decode is None else self.decode(slot)
-
-    def snapshot(self) -> dict[str, Any]:
-        """What the checkpoint keeps of the column."""
-        return {"name": self.name, "kind": self.kind, **self.type}
 
 
 _Stored = tuple[Any, Any, Any, Any]
@@ -126,14 +133,23 @@ def _list_of(element: Any) -> _Stored:
     )
 
 
-class RowCodec:
-    """Turns rows into their stored form and back. Columns are only ever added, so a row's positions never change."""
+class _Reader(NamedTuple):
+    """Reads the rows of one schema."""
 
-    def __init__(self, stored: Sequence[dict[str, Any]] = ()) -> None:
-        """``stored``: the column snapshots of the checkpoint that the rows come from."""
-        self._stored = list(stored)
-        self.columns: list[Column | None] = [None] * len(self._stored)
+    width: int
+    one: Callable[[bytes], Any]
+    many: Callable[[bytes], Any]
+
+
+class RowCodec:
+    """Turns the rows of one state into their stored form and back. Columns are only ever added: positions never change."""
+
+    def __init__(self, registry: SchemaRegistry, state: str) -> None:
+        """``state``: the name of a state of rows in the registry."""
+        self._registry = registry
+        self._name = state
         self.footprint = Footprint()
+        self.columns: list[Column | None] = [None] * len(registry.schema.states[state].columns)
         self._compile()
 
     @property
@@ -141,73 +157,96 @@ class RowCodec:
         """The number of columns."""
         return len(self.columns)
 
-    def register(self, column: Column, where: str) -> int:
+    def register(self, column: Column) -> int:
         """The column's position; the same name gives the same position.
 
         Raises:
-            IncompatibleState: the name is known with another kind or type. ``where`` names the operator.
+            IncompatibleState: the name is known with another kind or type.
         """
-        new = column.snapshot()
-        for position, old in enumerate(self._stored):
-            if old["name"] == column.name:
-                if old != new and self.columns[position] is not None:
-                    raise IncompatibleState(
-                        f"state {column.name!r} of {where} is declared twice, as {_describe(old)} and as {_describe(new)}; "
-                        "give each state a name of its own"
-                    )
-                if old != new:
-                    raise IncompatibleState(
-                        f"state {column.name!r} of {where} was stored as {_describe(old)} and is now declared as "
-                        f"{_describe(new)}; give the new state another name, or restore the old declaration"
-                    )
-                if self.columns[position] is None:
-                    self.columns[position] = column
-                    self._compile()
-                return position
-        self._stored.append(new)
-        self.columns.append(column)
+        again = any(known is not None and known.name == column.name for known in self.columns)
+        position = self._registry.column(self._name, column.schema, again=again)
+        if position == self.width:
+            self.columns.append(column)
+        elif self.columns[position] is None:
+            self.columns[position] = column
+        else:
+            return position
         self._compile()
-        return self.width - 1
-
-    def snapshot(self) -> list[dict[str, Any]]:
-        """The columns as the checkpoint keeps them."""
-        return list(self._stored)
+        return position
 
     def _compile(self) -> None:
-        # A column that the program no longer declares keeps its stored form.
-        annotations = [Optional[Any if c is None else c.annotation] for c in self.columns]  # noqa: UP045
-        row_type = GenericAlias(tuple, tuple(annotations))
-        self._one: Callable[[bytes], Any] = msgspec.msgpack.Decoder(row_type).decode
-        self._many: Callable[[bytes], Any] = msgspec.msgpack.Decoder(GenericAlias(list, (row_type,))).decode
+        schema = self._registry.schema
+        self._state = schema.states[self._name]
+        self.schema_id = self._state.version(schema.version)
+        """The schema of rows that are written now."""
+        self._readers: dict[int, _Reader] = {}
+        self._one, self._many = self._reader(self.schema_id)[1:]
         declared = [(i + 1, column) for i, column in enumerate(self.columns) if column is not None]
         self._encoders = [(i, c.encode) for i, c in declared if c.encode]
         self._decoders = [(i, c.decode) for i, c in declared if c.decode]
         self._conformers = [(i, c.conform) for i, c in declared if c.conform]
         self._converted = [(i, c.conform) for i, c in declared if c.conform and c.encode and c.encode is not _items]
 
+    def _reader(self, schema_id: int) -> _Reader:
+        known = self._readers.get(schema_id)
+        if known is not None:
+            return known
+        if not self._state.since <= schema_id <= self._registry.schema.version:
+            raise IncompatibleState(
+                f"state of {self._registry.where} was written by schema {schema_id}; the checkpoint has schemas up to "
+                f"{self._registry.schema.version}"
+            )
+        width = self._state.width(schema_id)
+        # A column that the program no longer declares keeps its stored form.
+        slots = [Optional[Any if c is None else c.annotation] for c in self.columns[:width]]  # noqa: UP045
+        one = msgspec.msgpack.Decoder(GenericAlias(tuple, (int, *slots))).decode
+        many = msgspec.msgpack.Decoder(GenericAlias(list, (GenericAlias(tuple, tuple(slots)),))).decode
+        reader = self._readers[schema_id] = _Reader(width, one, many)
+        return reader
+
     def encode(self, row: Row) -> bytes:
         """One row's stored form."""
-        if self._encoders:
-            row = row.copy()
-            for position, encode in self._encoders:
-                if row[position] is not None:
-                    row[position] = encode(row[position])
-        return _pack(row[1:])
+        row = [self.schema_id, *row[1:]]
+        for position, encode in self._encoders:
+            if row[position] is not None:
+                row[position] = encode(row[position])
+        return _pack(row)
+
+    def encode_committed(self, row: Row) -> bytes:
+        """The stored form of a row as the last completed checkpoint has it, by a schema that this checkpoint has, too.
+
+        The local store outlives an epoch that fails, which forgets the states that were declared in it.
+        """
+        committed = self._state.version(self._registry.committed)
+        if committed == self.schema_id:
+            return self.encode(row)
+        kept = row[: self._state.width(committed) + 1]
+        kept[0] = committed
+        for position, encode in self._encoders:
+            if position < len(kept) and kept[position] is not None:
+                kept[position] = encode(kept[position])
+        return _pack(kept)
 
     def decode(self, data: bytes, flags: int) -> Row:
         """The row that `encode` stored."""
+        row: Row | None
         try:
-            slots = self._one(data)
+            row = list(self._one(data))
         except msgspec.ValidationError:
-            slots = self._one(_pack(self._padded(_unpack(data))))
-        row = [flags, *slots]
+            row = None
+        if row is None or row[0] != self.schema_id:
+            reader = self._reader(_unpack(data)[0])
+            row = [*reader.one(data), *[None] * (self.width - reader.width)]
+        row[0] = flags
         for position, decode in self._decoders:
             if row[position] is not None:
                 row[position] = decode(row[position])
         return row
 
     def encode_many(self, keys: Sequence[Any], rows: Sequence[Row], where: str) -> bytes:
-        """The stored form of many rows, checked against the declared types. What had to be converted is, in the rows.
+        """The stored form of many rows by the schema `schema_id`, checked against the declared types.
+
+        What had to be converted is, in the rows.
 
         Raises:
             UserCodeError: a value does not fit its declared type; names the state and the key.
@@ -249,22 +288,17 @@ class RowCodec:
             columns[position] = [None if slot is None else encode(slot) for slot in columns[position]]
         return _pack(list(zip(*columns[1:], strict=True)))
 
-    def decode_many(self, data: bytes, flags: int) -> list[Row]:
-        """The rows that `encode_many` stored."""
-        try:
-            many = self._many(data)
-        except msgspec.ValidationError:
-            many = self._many(_pack([self._padded(slots) for slots in _unpack(data)]))
-        rows = [[flags, *slots] for slots in many]
+    def decode_many(self, data: bytes, schema_id: int, flags: int) -> list[Row]:
+        """The rows that `encode_many` stored by this schema."""
+        reader = self._reader(schema_id)
+        padding = [None] * (self.width - reader.width)
+        rows = [[flags, *slots, *padding] for slots in reader.many(data)]
         for position, decode in self._decoders:
             for row in rows:
                 if row[position] is not None:
                     row[position] = decode(row[position])
         self._measure(rows, data)
         return rows
-
-    def _padded(self, slots: list[Any]) -> list[Any]:
-        return slots + [None] * (self.width - len(slots))
 
     def _blame(self, keys: Sequence[Any], rows: Sequence[Row], where: str) -> None:
         """Find the value that cannot be stored, and say so."""
@@ -278,9 +312,8 @@ class RowCodec:
                     msgspec.msgpack.decode(_pack(stored), type=column.annotation)
                 except Exception as error:
                     raise UserCodeError(
-                        f"the value {shown(slot)} of state {column.name!r} cannot be stored as "
-                        f"{_describe(column.snapshot())} ({error}); operator {where}, key {key!r:.200}. "
-                        "Nothing of this epoch was committed.",
+                        f"the value {shown(slot)} of state {column.name!r} cannot be stored as {column.schema} ({error}); "
+                        f"operator {where}, key {key!r:.200}. Nothing of this epoch was committed.",
                         operator=where,
                         key=repr(key),
                     ) from error
@@ -314,11 +347,3 @@ class Stamped:
     @staticmethod
     def _each(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
         return lambda stamped: (stamped[0], None if stamped[1] is None else convert(stamped[1]))
-
-
-def _describe(column: dict[str, Any]) -> str:
-    types = column.get("types")
-    kind = f"a {column['kind']} state" + (" with time-to-live" if column.get("ttl") else "")
-    if not types:
-        return f"{kind} without declared type"
-    return f"{kind} of " + ", ".join(str(t.get("type", t)) for t in types)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import msgspec
 
+from holdfast.state.registry import SchemaRegistry
+from holdfast.state.schema import ROWS, TIMERS, OperatorSchema
 from holdfast.state.space import StateSpace
 from holdfast.state.store import RocksDBStore
 from holdfast.state.timers import TimerQueue
@@ -16,6 +15,8 @@ __all__ = ["OperatorState"]
 FORMAT = 1
 """Version of the delta's and the dump's layout."""
 
+_SLICES = {"window": "window"}
+
 _pack = msgspec.msgpack.Encoder().encode
 _unpack = msgspec.msgpack.Decoder().decode
 
@@ -23,31 +24,35 @@ _unpack = msgspec.msgpack.Decoder().decode
 class OperatorState:
     """The state that one keyed operator sees. Names are fixed: a space's or queue's name is part of the stored format."""
 
-    def __init__(self, where: str, schema: Mapping[str, list[dict[str, Any]]], store: RocksDBStore | None) -> None:
+    def __init__(self, where: str, schema: OperatorSchema | None, store: RocksDBStore | None) -> None:
+        """``schema``: that of the checkpoint, if there is one. ``where``: the operator, for messages."""
         self.store = store
-        self._schema = schema
-        self._where = where
+        self.registry = SchemaRegistry(where, schema)
         self.spaces: dict[str, StateSpace] = {}
         self.timers: dict[str, TimerQueue] = {}
-        for name in schema:
-            self.space(name)
+        for name, stored in self.registry.schema.states.items():
+            if stored.kind == ROWS:
+                self.space(name)
 
     def space(self, name: str) -> StateSpace:
         """The space of this name: ``keyed``, ``window`` or ``global``."""
         known = self.spaces.get(name)
         if known is None:
-            index = ("keyed", "window", "global").index(name)
-            known = StateSpace(name, index, list(self._schema.get(name, [])), self.store, self._where)
-            self.spaces[name] = known
+            known = self.spaces[name] = StateSpace(name, _SLICES.get(name, ""), self.registry, self.store)
         return known
 
     def timer_queue(self, name: str) -> TimerQueue:
-        """The timers of a domain: ``event`` or ``processing``."""
-        return self.timers.setdefault(name, TimerQueue())
+        """The timers of a service: ``event``, ``processing`` or ``ttl``."""
+        known = self.timers.get(name)
+        if known is None:
+            self.registry.state(f"{name}-timers", TIMERS, "time")
+            known = self.timers[name] = TimerQueue()
+        return known
 
-    def schema(self) -> dict[str, list[dict[str, Any]]]:
-        """The columns of every space, for the checkpoint's metadata."""
-        return {name: space.codec.snapshot() for name, space in self.spaces.items()}
+    @property
+    def schema(self) -> OperatorSchema:
+        """What is stored and how, for the checkpoint's metadata."""
+        return self.registry.schema
 
     def collect(self) -> bytes | None:
         """The barrier: the epoch's changes as one delta; None if nothing changed."""
@@ -59,6 +64,7 @@ class OperatorState:
 
     def committed(self) -> None:
         """The epoch that was last collected is complete."""
+        self.registry.commit()
         for space in self.spaces.values():
             space.committed()
 

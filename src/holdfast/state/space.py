@@ -7,6 +7,8 @@ from typing import Any, NoReturn
 
 from holdfast.state.codec import Column, RowCodec, expires
 from holdfast.state.handles import HANDLES
+from holdfast.state.registry import SchemaRegistry
+from holdfast.state.schema import ROWS
 from holdfast.state.store import RocksDBStore
 from holdfast.state.table import RowTable, TableDelta
 from holdfast.state.timers import TimerQueue
@@ -35,13 +37,13 @@ NO_KEY: list[Any] = _NoKey()
 class StateSpace:
     """States that are read through one current row. Also Flink's KeyedStateStore: what ``get_state`` is called on."""
 
-    def __init__(self, name: str, index: int, schema: list[dict[str, Any]], store: RocksDBStore | None, where: str):
-        """``schema``: the columns of the restored checkpoint. ``where``: the operator, for messages."""
+    def __init__(self, name: str, slices: str, registry: SchemaRegistry, store: RocksDBStore | None) -> None:
+        """``slices``: what namespaces are (see `holdfast.state.schema.StateSchema`)."""
         self.name = name
-        self.where = where
-        self.codec = RowCodec(schema)
+        self.where = registry.where
         self.store = store
-        self._prefix = bytes([index + 1])
+        self._prefix = registry.state(name, ROWS, slices).id.to_bytes(2, "big")
+        self.codec = RowCodec(registry, name)
         self.tables: dict[int | None, RowTable] = {}
         self._in_store: set[int | None] = set()
         self._store_is_newer = False
@@ -90,7 +92,7 @@ class StateSpace:
         """The position of a column, new or known."""
         known = {i for i, declared in enumerate(self.codec.columns) if declared is not None}
         width = self.codec.width
-        position = self.codec.register(column, self.where)
+        position = self.codec.register(column)
         if self.codec.width != width:
             for table in self.tables.values():
                 table.resize()
@@ -138,7 +140,7 @@ class StateSpace:
         dropped, self._dropped = self._dropped, []
         if not changes and not dropped:
             return None
-        return {"columns": self.codec.snapshot(), "tables": changes, "dropped": dropped}
+        return {"schema": self.codec.schema_id, "tables": changes, "dropped": dropped}
 
     def committed(self) -> None:
         """The epoch is complete: the store may follow."""
@@ -157,12 +159,12 @@ class StateSpace:
         for namespace, *parts in delta["tables"]:
             table = self.table(namespace)
             table.in_store = table.in_store or self._store_is_newer
-            table.apply(TableDelta(*parts))
+            table.apply(TableDelta(*parts), delta["schema"])
 
     def dump(self) -> dict[str, Any]:
         """Everything in memory, in the form that `apply` takes."""
         tables = [(namespace, *part) for namespace, table in self.tables.items() for part in table.dump(self.where)]
-        return {"columns": self.codec.snapshot(), "tables": tables, "dropped": []}
+        return {"schema": self.codec.schema_id, "tables": tables, "dropped": []}
 
     def flush(self) -> list[int | None]:
         """Bring the store up to date; returns the namespaces that it holds rows of."""

@@ -172,11 +172,11 @@ class RowTable:
         data = self.codec.encode_many(keys, rows, where)
         return TableDelta(encode_keys(keys), data, encode_keys(list(deleted)), len(keys) + len(deleted))
 
-    def apply(self, delta: TableDelta) -> None:
+    def apply(self, delta: TableDelta, schema_id: int) -> None:
         """Take over the changes of a completed epoch that this table has not seen (a restore)."""
         flags = PERSISTED if self.store is None else PERSISTED | UNFLUSHED
         rows = self.rows
-        rows.update(zip(decode_keys(delta.keys), self.codec.decode_many(delta.rows, flags)))
+        rows.update(zip(decode_keys(delta.keys), self.codec.decode_many(delta.rows, schema_id, flags)))
         deleted = decode_keys(delta.deleted)
         if self.store is None:
             for key in deleted:
@@ -214,7 +214,7 @@ class RowTable:
         puts: list[tuple[bytes, bytes]] = []
         deletes: list[bytes] = []
         prefix = self.prefix
-        encode = self.codec.encode
+        encode = self.codec.encode_committed
         held = 0
         for key in keys:
             row = self.rows[key]

@@ -259,7 +259,7 @@ class _KeyedReduce(KeyedOperator):
     def open(self) -> None:
         super().open()
         self._reduce = method_of(self.function, "reduce")
-        self._slot = 1 + self.space.register(Column("_op_state", "reducing", {}))
+        self._slot = 1 + self.space.register(Column.declared("_op_state", "reducing", [None]))
 
     def process(self, values: list[Any], timestamps: list[int] | None, keys: list[Any] | None, input_index: int) -> None:
         assert keys is not None

@@ -96,7 +96,7 @@ class _TumblingWindow(Operator):
         assert self.context.state is not None
         self.window_space = self.context.state.space("window")
         self.window_space.expire_by(self.context.clock, None)
-        self._slot = 1 + self.window_space.register(Column("_op_state", "value", {}))
+        self._slot = 1 + self.window_space.register(Column.declared("_op_state", "value", [None]))
         self._time = self.context.clock.watermark if self._event_time else MIN_TIMESTAMP
         function: Any
         kind, function = self._spec.aggregation or (None, None)

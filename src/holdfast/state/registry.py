@@ -1,0 +1,94 @@
+"""The schema of one operator as it grows in one subtask, while states are declared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from holdfast.errors import IncompatibleState
+from holdfast.state.schema import (
+    AfterMigration,
+    AsIs,
+    ColumnSchema,
+    Incompatible,
+    OperatorSchema,
+    StateSchema,
+    judge_column,
+    judge_key,
+)
+
+__all__ = ["SchemaRegistry"]
+
+
+class SchemaRegistry:
+    """The states of one operator in one subtask. Every new declaration gives the schema a new version."""
+
+    def __init__(self, where: str, schema: OperatorSchema | None = None) -> None:
+        """Begin with a checkpoint's schema, or an empty one.
+
+        Args:
+            where: The operator, for messages.
+            schema: The schema in the checkpoint.
+        """
+        self.where = where
+        self.schema = schema or OperatorSchema()
+        self.committed = self.schema.version
+        """The last version that a completed checkpoint holds. Later ones are forgotten if the epoch fails."""
+
+    def commit(self) -> None:
+        """The checkpoint that holds the schema is complete."""
+        self.committed = self.schema.version
+
+    def state(self, name: str, kind: str, slices: str = "") -> StateSchema:
+        """The state of this name, new or known."""
+        try:
+            self.schema = self.schema.with_state(name, kind, slices)
+        except IncompatibleState as error:
+            raise IncompatibleState(f"operator {self.where}: {error}") from None
+        return self.schema.states[name]
+
+    def key(self, declared: Mapping[str, Any] | None) -> None:
+        """Declare the type of the key by its serializer snapshot.
+
+        Raises:
+            IncompatibleState: the stored keys are of another type.
+        """
+        verdict = judge_key(self.schema.key, declared)
+        if isinstance(verdict, Incompatible):
+            raise IncompatibleState(
+                f"the state of operator {self.where} cannot be used: {verdict.reason}. Set the key back, or give the "
+                "operator another uid to begin without its state"
+            )
+        self.schema = self.schema.with_key(declared)
+
+    def column(self, state: str, column: ColumnSchema, *, again: bool = False) -> int:
+        """The position of a column, new or known.
+
+        Args:
+            state: The state whose rows it is in.
+            column: What is declared.
+            again: Whether the program has declared it before (so that the message says so).
+
+        Raises:
+            IncompatibleState: the name is known with another kind or type.
+        """
+        position = self.schema.column(state, column.name)
+        if position is None:
+            self.schema = self.schema.with_column(state, column)
+            return len(self.schema.states[state].columns) - 1
+        stored = self.schema.states[state].columns[position]
+        verdict = judge_column(stored, column)
+        if isinstance(verdict, AsIs):
+            return position
+        if again:
+            raise IncompatibleState(
+                f"state {column.name!r} of {self.where} is declared twice, as {stored} and as {column}; give each state a "
+                "name of its own"
+            )
+        why = f" ({verdict.reason})" if isinstance(verdict, Incompatible) else ""
+        if isinstance(verdict, AfterMigration):
+            why = f", and this release has no migration for it ({verdict.change})"
+        raise IncompatibleState(
+            f"state {column.name!r} of {self.where} was stored as {stored} and is now declared as {column}{why}; give the "
+            "new state another name, or restore the old declaration"
+        )

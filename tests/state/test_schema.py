@@ -1,0 +1,204 @@
+"""Schemas of stored state: ids that stay, versions that are added, verdicts on new declarations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.common.typeinfo import Types
+from holdfast.errors import IncompatibleState
+from holdfast.state.registry import SchemaRegistry
+from holdfast.state.schema import (
+    ENTRIES,
+    ROWS,
+    TIMERS,
+    AfterMigration,
+    AsIs,
+    ColumnSchema,
+    Incompatible,
+    KeySchema,
+    OperatorSchema,
+    StateSchema,
+    judge_column,
+    judge_key,
+    merged,
+)
+
+LONG, INT, STRING = (t.to_dict() for t in (Types.LONG(), Types.INT(), Types.STRING()))
+BIG_INT, DOUBLE = Types.BIG_INT().to_dict(), Types.DOUBLE().to_dict()
+
+
+def column(*types: dict[str, Any], kind: str = "value", ttl: bool = False, name: str = "n") -> ColumnSchema:
+    return ColumnSchema(name, kind, types, ttl)
+
+
+@pytest.mark.parametrize(
+    ("stored", "declared", "verdict"),
+    [
+        (column(LONG), column(LONG), AsIs),
+        (column(), column(), AsIs),
+        (column(LONG, ttl=True), column(LONG, ttl=True), AsIs),
+        (column(INT), column(LONG), AfterMigration),
+        (column(STRING, INT, kind="map"), column(STRING, LONG, kind="map"), AfterMigration),
+        (column(), column(LONG), AfterMigration),
+        (column(LONG), column(), AfterMigration),
+        (column(LONG), column(LONG, ttl=True), AfterMigration),
+        (column(LONG), column(INT), Incompatible),
+        (column(LONG), column(BIG_INT), Incompatible),
+        (column(LONG), column(STRING), Incompatible),
+        (column(INT, ttl=True), column(STRING), Incompatible),
+        (column(LONG), column(LONG, kind="list"), Incompatible),
+    ],
+    ids=str,
+)
+def the_verdict_on_a_declaration(stored: ColumnSchema, declared: ColumnSchema, verdict: type):
+    assert isinstance(judge_column(stored, declared), verdict)
+
+
+@pytest.mark.parametrize(
+    ("stored", "declared", "verdict"),
+    [
+        (KeySchema(LONG), LONG, AsIs()),
+        (KeySchema(None), LONG, AsIs()),
+        (KeySchema(LONG), None, AsIs()),
+        (KeySchema(LONG), BIG_INT, AsIs()),
+        (KeySchema(INT), LONG, AsIs()),
+    ],
+    ids=str,
+)
+def the_state_of_equal_keys_is_kept(stored: KeySchema, declared: Any, verdict: Any):
+    assert judge_key(stored, declared) == verdict
+
+
+@pytest.mark.parametrize(("stored", "declared"), [(LONG, STRING), (STRING, LONG), (DOUBLE, LONG), (LONG, DOUBLE)], ids=str)
+def the_state_of_keys_of_another_type_is_refused(stored: Any, declared: Any):
+    verdict = judge_key(KeySchema(stored), declared)
+    assert isinstance(verdict, Incompatible)
+    assert f"declared as {stored['type']} and are now declared as {declared['type']}" in verdict.reason
+
+
+def the_state_of_keys_of_another_hash_is_refused():
+    verdict = judge_key(KeySchema(None, hash_version=2), None)
+    assert isinstance(verdict, Incompatible)
+    assert "version 2 of the hash; this release computes version 1" in verdict.reason
+
+
+def a_key_type_that_changed_is_refused_with_the_operator():
+    registry = SchemaRegistry("'count' (uid 'c')")
+    registry.key(LONG)
+    later = SchemaRegistry("'count' (uid 'c')", registry.schema)
+    later.key(None)
+    assert later.schema == registry.schema
+    with pytest.raises(IncompatibleState, match=r"operator 'count' \(uid 'c'\).*declared as LONG.*now declared as STRING"):
+        later.key(STRING)
+
+
+def a_declaration_that_needs_a_migration_is_refused_with_what_it_would_do():
+    registry = SchemaRegistry("'count' (uid 'c')")
+    registry.state("keyed", ROWS)
+    registry.column("keyed", column(INT))
+    with pytest.raises(
+        IncompatibleState, match=r"as a value state of INT .* as a value state of LONG.*become wider.*another name"
+    ):
+        registry.column("keyed", column(LONG))
+
+
+def a_state_keeps_its_kind():
+    schema = OperatorSchema().with_state("event-timers", TIMERS, "time")
+    with pytest.raises(
+        IncompatibleState, match="'event-timers' holds timers in slices of time in the checkpoint and rows in"
+    ):
+        schema.with_state("event-timers", ROWS)
+
+
+names = st.sampled_from("abcdef")
+states = st.sampled_from(
+    [("keyed", ROWS, ""), ("window", ROWS, "window"), ("event-timers", TIMERS, "time"), ("m", ENTRIES, "")]
+)
+
+
+@given(st.lists(st.tuples(states, names), max_size=30))
+def a_schema_only_grows(declared: list[tuple[tuple[str, str, str], str]]):
+    schema = OperatorSchema()
+    seen: dict[tuple[str, str | None], int] = {}
+    versions = [schema]
+    for (state, kind, slices), name in declared:
+        schema = schema.with_state(state, kind, slices)
+        assert seen.setdefault((state, None), schema.states[state].id) == schema.states[state].id
+        if schema.column(state, name) is None:
+            schema = schema.with_column(state, column(LONG, name=name))
+        position = schema.column(state, name)
+        assert seen.setdefault((state, name), position) == position
+        versions.append(schema)
+    assert len({each.id for each in schema.states.values()}) == len(schema.states)
+    for old in versions:  # what an old version wrote is known to the newest
+        for state, stored in old.states.items():
+            assert schema.states[state].width(old.version) == len(stored.columns)
+            assert schema.states[state].version(old.version) == stored.version(old.version) <= old.version
+    assert OperatorSchema.of_plain(msgspec.msgpack.decode(msgspec.msgpack.encode(schema.plain()))) == schema
+
+
+@given(st.lists(st.lists(st.tuples(states, names), max_size=8), min_size=1, max_size=4))
+def the_schemas_of_several_subtasks_are_merged_by_name(subtasks: list[list[tuple[tuple[str, str, str], str]]]):
+    schemas = []
+    for declared in subtasks:
+        schema = OperatorSchema()
+        for (state, kind, slices), name in declared:
+            schema = schema.with_state(state, kind, slices)
+            if schema.column(state, name) is None:
+                schema = schema.with_column(state, column(LONG, name=name))
+        schemas.append(schema)
+    result = merged(schemas)
+    for schema in schemas:
+        for state, stored in schema.states.items():
+            for each in stored.columns:
+                assert result.column(state, each.name) is not None
+    first = schemas[0]
+    for state, stored in first.states.items():
+        assert result.states[state].id == stored.id
+        assert result.states[state].columns[: len(stored.columns)] == stored.columns
+    assert len({each.id for each in result.states.values()}) == len(result.states)
+
+
+def a_name_that_subtasks_declare_differently_cannot_be_merged():
+    first, second = (OperatorSchema().with_state("keyed", ROWS).with_column("keyed", column(t)) for t in (LONG, STRING))
+    with pytest.raises(
+        IncompatibleState, match="state 'n' is a value state of LONG in one subtask and a value state of STRING"
+    ):
+        merged([first, second])
+
+
+def a_schema_of_another_form_is_refused():
+    with pytest.raises(IncompatibleState, match="this release does not read"):
+        OperatorSchema.of_plain({"version": "one"})
+
+
+def the_schema_of_an_example_stays_as_it_is():
+    """Its stored form is in every checkpoint."""
+    schema = (
+        OperatorSchema()
+        .with_key(STRING)
+        .with_state("keyed", ROWS)
+        .with_column("keyed", column(LONG, ttl=True))
+        .with_state("event-timers", TIMERS, "time")
+    )
+    assert schema.plain() == {
+        "version": 4,
+        "key": {"type": {"version": 1, "type": "STRING"}},
+        "states": {
+            "keyed": {
+                "id": 1,
+                "kind": "rows",
+                "columns": [
+                    {"name": "n", "kind": "value", "types": [{"version": 1, "type": "LONG"}], "ttl": True, "since": 3},
+                ],
+                "since": 2,
+            },
+            "event-timers": {"id": 2, "kind": "timers", "slices": "time", "since": 4},
+        },
+    }
+    assert schema.states["event-timers"] == StateSchema(2, TIMERS, "time", since=4)
