@@ -33,9 +33,20 @@ def test_what_is_put_is_got(storage):
     assert sorted(storage.list("dir/")) == ["dir/a", "dir/b"]
 
 
+def a_part_of_an_object_is_read_by_itself(storage):
+    storage.put("dir/a", b"0123456789")
+    assert storage.get_range("dir/a", 0, 3) == b"012"
+    assert storage.get_range("dir/a", 7, 3) == b"789"
+    assert storage.get_range("dir/a", 7, 30) == b"789"
+    assert storage.get_range("dir/a", 10, 5) == b""
+    assert storage.get_range("dir/a", 40, 5) == b""
+
+
 def test_what_is_not_there_is_not_found(storage):
     with pytest.raises(NotFound, match="dir/nothing"):
         storage.get("dir/nothing")
+    with pytest.raises(NotFound, match="dir/nothing"):
+        storage.get_range("dir/nothing", 2, 3)
     assert storage.list("dir/") == []
 
 
@@ -99,7 +110,7 @@ def test_of_several_processes_exactly_one_puts_each_object(kind, tmp_path, s3_co
             assert storage.get(f"log/{position}") == f"{name} {position}".encode()
 
 
-@pytest.mark.parametrize("method", ["put", "put_new", "get", "size", "list", "delete"])
+@pytest.mark.parametrize("method", ["put", "put_new", "get", "get_range", "size", "list", "delete"])
 def test_a_call_is_repeated_until_the_store_answers(method, faulty, memory):
     memory.objects["a/b"] = b"x"
     storage = quick(faulty)
@@ -109,6 +120,7 @@ def test_a_call_is_repeated_until_the_store_answers(method, faulty, memory):
         "put": lambda: storage.put("a/c", b"y"),
         "put_new": lambda: storage.put_new("a/c", b"y"),
         "get": lambda: storage.get("a/b"),
+        "get_range": lambda: storage.get_range("a/b", 0, 1),
         "size": lambda: storage.size("a/b"),
         "list": lambda: storage.list("a/"),
         "delete": lambda: storage.delete(["a/b"]),

@@ -28,7 +28,7 @@ import zstandard
 from holdfast.checkpoint.storage import Data, NotFound, Storage
 from holdfast.errors import CorruptFile, IncompatibleState
 
-__all__ = ["FileHandle", "pack", "read_file", "read_raw", "unpack", "write_file", "write_raw"]
+__all__ = ["FileHandle", "compress", "decompress", "pack", "read_file", "read_raw", "unpack", "write_file", "write_raw"]
 
 _MAGIC = b"HFST"
 _VERSION = 1
@@ -61,15 +61,25 @@ class _Codecs(threading.local):
 _codecs = _Codecs()
 
 
+def compress(data: Data) -> tuple[Data, int]:
+    """The stored form of some bytes: one zstd frame and the size of ``data``; or ``data`` and 0 where zstd saves nothing."""
+    if len(data) >= _WORTH_COMPRESSING:
+        compressed = _codecs.compressor.compress(data)
+        if len(compressed) < len(data):
+            return compressed, len(data)
+    return data, 0
+
+
+def decompress(stored: Data, size: int) -> bytes:
+    """The bytes that `compress` stored; their checksum must have been verified."""
+    return _codecs.decompressor.decompress(stored, max_output_size=size) if size else bytes(stored)
+
+
 def pack(payload: Data) -> bytes:
     """The bytes of a contained file."""
-    body: Data = payload
-    flags = 0
     size = len(payload)
-    if size >= _WORTH_COMPRESSING:
-        compressed = _codecs.compressor.compress(payload)
-        if len(compressed) < size:
-            body, flags = compressed, _ZSTD
+    body, compressed = compress(payload)
+    flags = _ZSTD if compressed else 0
     fields = _FIELDS.pack(_MAGIC, _VERSION, flags, 0, len(body), size)
     return b"".join((fields, _checksum(fields, body), body))
 

@@ -55,6 +55,12 @@ class LocalStore:
         with self._errors("get", path):
             return (self._root / path).read_bytes()
 
+    def get_range(self, path: str, start: int, length: int) -> bytes:
+        """A part of an object's content."""
+        with self._errors("get", path), open(self._root / path, "rb") as file:
+            file.seek(start)
+            return file.read(length)
+
     def size(self, path: str) -> int:
         """The size of an object in bytes."""
         with self._errors("look up", path):

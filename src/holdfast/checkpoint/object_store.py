@@ -46,6 +46,9 @@ class ObjectStore(Protocol):
     def get(self, path: str) -> bytes:
         """The object's content, or `NotFound`."""
 
+    def get_range(self, path: str, start: int, length: int) -> bytes:
+        """``length`` bytes of the object from ``start`` on, fewer where it ends before; or `NotFound`."""
+
     def size(self, path: str) -> int:
         """The object's size in bytes, or `NotFound`."""
 

@@ -84,6 +84,16 @@ class S3Store:
         with self._errors("get", path):
             return bytes(self._obstore.get(self._bucket, path).bytes())
 
+    def get_range(self, path: str, start: int, length: int) -> bytes:
+        """A part of an object's content."""
+        with self._errors("get", path):
+            try:
+                return bytes(self._obstore.get_range(self._bucket, path, start=start, length=length))
+            except self._obstore.exceptions.BaseError as error:
+                if _status(error) == 416:  # the object ends before
+                    return b""
+                raise
+
     def size(self, path: str) -> int:
         """The size of an object in bytes."""
         with self._errors("look up", path):
@@ -125,8 +135,7 @@ class S3Store:
             text = str(error)
             if "NoSuchBucket" in text:
                 raise StorageError(f"{self.uri}: the bucket {self._bucket_name} does not exist; create it") from error
-            status = _STATUS.search(text)
-            code = int(status.group(1)) if status else 0
+            code = _status(error)
             reason = f"cannot {what} {where}: {_first_line(error)}"
             if 300 <= code < 500 and code not in (408, 429):
                 raise StorageError(reason) from error
@@ -188,6 +197,12 @@ def _profile() -> dict[str, str]:
         "region": "region",
     }
     return {name: found[key] for key, name in names.items() if found.get(key)}
+
+
+def _status(error: BaseException) -> int:
+    """The HTTP status that an error tells of; 0 for none."""
+    found = _STATUS.search(str(error))
+    return int(found.group(1)) if found else 0
 
 
 def _first_line(error: BaseException) -> str:

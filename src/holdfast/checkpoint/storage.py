@@ -139,6 +139,15 @@ class Storage:
         """
         return self._repeat(f"get {path}", lambda: self._store.get(path))
 
+    def get_range(self, path: str, start: int, length: int) -> bytes:
+        """``length`` bytes of an object from ``start`` on; fewer where the object ends before.
+
+        Raises:
+            NotFound: there is no such object.
+            StorageError: no answer within the retry budget, or refused.
+        """
+        return self._repeat(f"get {path}", lambda: self._store.get_range(path, start, length))
+
     def size(self, path: str) -> int:
         """The size of an object in bytes.
 

@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 
 from holdfast.state.codec import Column, RowCodec, expires
 from holdfast.state.handles import HANDLES
+from holdfast.state.layout import after
 from holdfast.state.registry import SchemaRegistry
 from holdfast.state.schema import ROWS
 from holdfast.state.store import RocksDBStore
@@ -146,7 +147,8 @@ class StateSpace:
         """The epoch is complete: the store may follow."""
         for namespace in self._dropped_from_store:
             assert self.store is not None
-            self.store.delete_prefix(self._prefix + _NAMESPACE(namespace + (1 << 63)))
+            prefix = self._prefix + _NAMESPACE(namespace + (1 << 63))
+            self.store.delete_range(prefix, after(prefix))
         self._dropped_from_store.clear()
 
     def apply(self, delta: dict[str, Any]) -> None:
@@ -155,7 +157,8 @@ class StateSpace:
             self.tables.pop(namespace, None)
             self._in_store.discard(namespace)
             if self.store is not None:
-                self.store.delete_prefix(self._prefix + _NAMESPACE(namespace + (1 << 63)))
+                prefix = self._prefix + _NAMESPACE(namespace + (1 << 63))
+                self.store.delete_range(prefix, after(prefix))
         for namespace, *parts in delta["tables"]:
             table = self.table(namespace)
             table.in_store = table.in_store or self._store_is_newer

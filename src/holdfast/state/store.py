@@ -27,10 +27,9 @@ from rocksdict import (
 
 from holdfast.common.config_options import ConfigOption
 from holdfast.common.rocksdb_options import RocksDBOptions, predefined_settings
+from holdfast.state.layout import META
 
 __all__ = ["RocksDBStore", "rocksdb_settings"]
-
-_META = b"\x00meta"
 
 _PREFIX = "state.backend.rocksdb."
 _O = RocksDBOptions
@@ -168,17 +167,17 @@ class RocksDBStore:
         with self._watched():
             self._db.write(batch, write_opt=self._unlogged)
 
-    def delete_prefix(self, prefix: bytes) -> None:
-        """Delete every row whose key begins with ``prefix``."""
+    def delete_range(self, start: bytes, end: bytes) -> None:
+        """Delete every row from ``start`` on, before ``end``."""
         with self._watched():
-            self._db.delete_range(prefix, _after(prefix), self._unlogged)
+            self._db.delete_range(start, end, self._unlogged)
 
-    def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """The rows whose keys begin with ``prefix``, in order."""
+    def scan(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """The rows from ``start`` on, before ``end``, in order, as they are at the first step."""
         read = ReadOptions()
-        read.set_iterate_upper_bound(_after(prefix))
+        read.set_iterate_upper_bound(end)
         rows = self._db.iter(read)
-        rows.seek(prefix)
+        rows.seek(start)
         while rows.valid():
             yield rows.key(), rows.value()
             rows.next()
@@ -188,11 +187,11 @@ class RocksDBStore:
     @property
     def meta(self) -> bytes | None:
         """What `set_meta` kept: which checkpoint the store belongs to."""
-        return self._db.get(_META)  # type: ignore[no-any-return]
+        return self._db.get(META)  # type: ignore[no-any-return]
 
     def set_meta(self, value: bytes) -> None:
         """Keep a note beside the rows; it becomes durable no earlier than what was written before it."""
-        self.write([(_META, value)])
+        self.write([(META, value)])
 
     def checkpoint(self, directory: str) -> None:
         """A consistent copy of the store by hard links, complete in itself."""
@@ -214,9 +213,3 @@ class RocksDBStore:
     def remove(path: str) -> None:
         """Remove a closed store's files."""
         shutil.rmtree(path, ignore_errors=True)
-
-
-def _after(prefix: bytes) -> bytes:
-    """The smallest key behind all keys with this prefix."""
-    stem = prefix.rstrip(b"\xff")
-    return stem[:-1] + bytes([stem[-1] + 1])

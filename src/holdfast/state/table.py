@@ -15,6 +15,7 @@ import msgspec
 
 from holdfast.state.codec import Row, RowCodec
 from holdfast.state.key_codec import decode_key, decode_keys, encode_key, encode_keys
+from holdfast.state.layout import after
 from holdfast.state.store import RocksDBStore
 
 __all__ = ["DIRTY", "PERSISTED", "UNFLUSHED", "RowTable", "TableDelta"]
@@ -237,7 +238,7 @@ class RowTable:
         """The rows of this table that the store holds (they may have newer versions in memory)."""
         assert self.store is not None
         start = len(self.prefix)
-        for key, data in self.store.scan(self.prefix):
+        for key, data in self.store.scan(self.prefix, after(self.prefix)):
             yield decode_key(key[start:]), self.codec.decode(data, PERSISTED)
 
     def take_in(self, read: Sequence[tuple[Any, Row]]) -> None:

@@ -79,6 +79,10 @@ class FaultyStorage:
         """The object's content, unless it is to fail."""
         return self._call("get", path, lambda: self._store.get(path))
 
+    def get_range(self, path: str, start: int, length: int) -> bytes:
+        """A part of the object's content, unless it is to fail."""
+        return self._call("get_range", path, lambda: self._store.get_range(path, start, length))
+
     def size(self, path: str) -> int:
         """The object's size, unless it is to fail."""
         return self._call("size", path, lambda: self._store.size(path))

@@ -40,6 +40,10 @@ class MemoryStore:
         except KeyError:
             raise NotFound(f"memory:/{path}: no such object") from None
 
+    def get_range(self, path: str, start: int, length: int) -> bytes:
+        """A part of an object's content."""
+        return self.get(path)[start : start + length]
+
     def size(self, path: str) -> int:
         """The object's size in bytes."""
         return len(self.get(path))

@@ -1,0 +1,81 @@
+"""The ordered key space of keyed state: the same in the local store, in deltas and in dumps.
+
+A stored row or entry has the key
+
+    state id (u16) | slice (8 bytes) | key group (u16) | key | entry
+
+with all integers big-endian, so that bytes sort as their values do. A *state* is a family of rows of one operator; its
+id comes from the operator's schema. A *slice* (a window's start, a bucket of timers) is a signed 64-bit integer with its
+sign bit flipped; states without slices have none. The *key* is the user's key in its canonical form
+(`holdfast.state.key_groups`), which delimits itself, so that an *entry* (of a map, a chunk of a list) may follow it.
+
+One range delete removes a slice, and the rows of a range of key groups in a slice are one contiguous range.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final, NamedTuple
+
+from holdfast.state.key_groups import KeyGroupRange
+
+__all__ = ["META", "Section", "after", "group_bytes", "group_of", "group_range", "section"]
+
+META: Final = b"\x00\x00meta"
+"""Key of the local store's note about itself. No state has the id 0."""
+
+_STATE = struct.Struct(">H")
+_SLICE = struct.Struct(">HQ")
+_GROUP = struct.Struct(">H")
+_SIGN = 1 << 63
+
+
+class Section(NamedTuple):
+    """The part of the key space that one slice of a state takes: everything that begins with `prefix`."""
+
+    state: int
+    slice: int | None
+    prefix: bytes
+
+
+def section(state: int, slice: int | None = None) -> Section:
+    """The section of a state, or of one slice of it.
+
+    >>> section(1).prefix.hex(), section(2, -1).prefix.hex()
+    ('0001', '00027fffffffffffffff')
+    """
+    return Section(state, slice, _STATE.pack(state) if slice is None else _SLICE.pack(state, slice + _SIGN))
+
+
+def group_bytes(groups: int) -> list[bytes]:
+    """The stored form of each key group below ``groups``.
+
+    >>> group_bytes(128)[127].hex()
+    '007f'
+    """
+    return [_GROUP.pack(group) for group in range(groups)]
+
+
+def group_of(key: bytes, start: int) -> int:
+    """The key group in a stored key whose section's prefix has ``start`` bytes."""
+    group: int = _GROUP.unpack_from(key, start)[0]
+    return group
+
+
+def group_range(prefix: bytes, groups: KeyGroupRange) -> tuple[bytes, bytes]:
+    """The keys of these groups in a section, as the half-open range ``[start, end)``.
+
+    >>> [end.hex() for end in group_range(section(1).prefix, KeyGroupRange(0, 63))]
+    ['00010000', '00010040']
+    """
+    return prefix + _GROUP.pack(groups.first), after(prefix + _GROUP.pack(groups.last))
+
+
+def after(prefix: bytes) -> bytes:
+    """The smallest key behind all keys that begin with ``prefix``.
+
+    >>> after(bytes.fromhex("0001ffff")).hex()
+    '0002'
+    """
+    stem = prefix.rstrip(b"\xff")
+    return stem[:-1] + bytes([stem[-1] + 1])

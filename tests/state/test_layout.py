@@ -1,0 +1,52 @@
+"""The key space: fixed bytes, and an order that slices and key groups can be cut out of."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.state.key_codec import encode_key
+from holdfast.state.key_groups import KeyGroupRange
+from holdfast.state.layout import META, after, group_bytes, group_of, group_range, section
+
+GROUPS = group_bytes(1024)
+slices = st.none() | st.integers(-(2**63), 2**63 - 1)
+
+
+@pytest.mark.parametrize(
+    ("state", "slice", "group", "key", "entry", "stored"),
+    [
+        (1, None, 0, "a", b"", "00010000a161"),
+        (1, None, 127, 7, b"", "0001007f07"),
+        (2, 0, 3, ("a", 1), b"", "00028000000000000000000392a16101"),
+        (2, -60_000, 3, b"\xff", b"", "00027fffffffffff15a00003c401ff"),
+        (256, 2**63 - 1, 1000, None, b"\x01\x02", "0100ffffffffffffffff03e8c00102"),
+    ],
+)
+def the_stored_form_of_a_key_is_fixed(state, slice, group, key, entry, stored):
+    assert (section(state, slice).prefix + GROUPS[group] + encode_key(key) + entry).hex() == stored
+
+
+def the_stores_own_note_lies_before_all_states():
+    assert section(1).prefix > META
+
+
+@given(st.integers(1, 65535), slices, st.integers(0, 1023), st.integers(0, 1023), st.integers(0, 1023), st.binary())
+def a_range_of_key_groups_is_one_range_of_keys(state, slice, first, last, group, rest):
+    prefix = section(state, slice).prefix
+    start, end = group_range(prefix, KeyGroupRange(min(first, last), max(first, last)))
+    key = prefix + GROUPS[group] + rest
+    assert (start <= key < end) == (min(first, last) <= group <= max(first, last))
+    assert group_of(key, len(prefix)) == group
+
+
+@given(st.integers(1, 65535), st.lists(slices.filter(lambda s: s is not None), min_size=2, max_size=2))
+def slices_sort_as_their_numbers_do(state, pair):
+    assert (pair[0] < pair[1]) == (section(state, pair[0]).prefix < section(state, pair[1]).prefix)
+
+
+@given(st.binary(min_size=1).filter(lambda b: set(b) != {255}), st.binary(), st.binary())
+def what_begins_with_a_prefix_lies_before_its_end(prefix, rest, other):
+    assert prefix <= prefix + rest < after(prefix)
+    assert other.startswith(prefix) == (prefix <= other < after(prefix))

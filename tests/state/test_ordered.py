@@ -1,0 +1,83 @@
+"""Ordered stores, RocksDB and the one in memory, against a plain dictionary."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+
+from holdfast.state import ordered
+from holdfast.state.ordered import OrderedStore, SortedMemory
+from holdfast.state.store import RocksDBStore, rocksdb_settings
+
+keys = st.binary(min_size=1, max_size=3).map(lambda rest: b"\0\1" + rest)
+bounds = st.lists(keys, min_size=2, max_size=2, unique=True).map(sorted)
+
+
+class MemoryMachine(RuleBasedStateMachine):
+    @initialize()
+    def begin(self) -> None:
+        self.model: dict[bytes, bytes] = {}
+        self.store: OrderedStore = self.made()
+
+    def made(self) -> OrderedStore:
+        return SortedMemory()
+
+    @rule(puts=st.lists(st.tuples(keys, st.binary(max_size=3)), max_size=30), deletes=st.lists(keys, max_size=10))
+    def write(self, puts: list[tuple[bytes, bytes]], deletes: list[bytes]) -> None:
+        self.store.write(puts, deletes)
+        self.model.update(puts)
+        for key in deletes:
+            self.model.pop(key, None)
+
+    @rule(within=bounds)
+    def delete_a_range(self, within: list[bytes]) -> None:
+        start, end = within
+        self.store.delete_range(start, end)
+        self.model = {key: value for key, value in self.model.items() if not start <= key < end}
+
+    @rule(wanted=st.lists(keys, max_size=10))
+    def read(self, wanted: list[bytes]) -> None:
+        assert self.store.get_many(wanted) == [self.model.get(key) for key in wanted]
+
+    @rule(within=bounds)
+    def scan(self, within: list[bytes]) -> None:
+        start, end = within
+        expected = [(key, self.model[key]) for key in sorted(self.model) if start <= key < end]
+        assert list(self.store.scan(start, end)) == expected
+
+    @rule()
+    def scan_everything(self) -> None:
+        assert list(self.store.scan(b"\0\1", b"\0\2")) == sorted(self.model.items())
+
+
+class RocksDBMachine(MemoryMachine):
+    def made(self) -> OrderedStore:
+        self.path = tempfile.mkdtemp()
+        return RocksDBStore(self.path, rocksdb_settings({}))
+
+    def teardown(self) -> None:
+        if hasattr(self, "path"):
+            self.store.close()
+            shutil.rmtree(self.path)
+
+
+MemoryMachine.TestCase.settings = settings(deadline=None, max_examples=60)
+RocksDBMachine.TestCase.settings = settings(deadline=None, max_examples=10)
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(ordered, "_BLOCK", 3)
+
+
+class TestMemory(MemoryMachine.TestCase):
+    pass
+
+
+class TestRocksDB(RocksDBMachine.TestCase):
+    pass
