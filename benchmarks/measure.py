@@ -159,6 +159,16 @@ def holdfast(arguments: Sequence[str], cap_s: float = 600) -> dict[str, Any]:
     return {**figures, **usage_of(done), "arguments": list(arguments)}
 
 
+def child(module: str, arguments: Sequence[str], cap_s: float = 300) -> Any:
+    """Run a module of this suite in a fresh process; what the last line of JSON that it prints says."""
+    environment = {**os.environ, "PYTHONPATH": python_path()}
+    done = run([sys.executable, "-m", module, *arguments], cap_s, environment)
+    lines = [line for line in done.output.splitlines() if line.startswith("{")]
+    if done.exit_code != 0 or not lines:
+        raise RuntimeError(f"{module} {' '.join(arguments)} failed: {done.output[-2000:]}")
+    return {**json.loads(lines[-1]), "cpu_s": round(sum(done.usage.cpu_s.values()), 1)}
+
+
 def python_path() -> str:
     """Where programs find this suite and Holdfast."""
     return os.pathsep.join([str(ROOT), str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])])

@@ -43,7 +43,8 @@ def functions_of_this_module_travel_by_value():
 
 def environment(directory: Path | None = None, **settings: str) -> StreamExecutionEnvironment:
     config = Configuration()
-    for key, value in {"rest.port": "0", "restart-strategy.type": "none", **settings}.items():
+    defaults = {"rest.port": "0", "restart-strategy.type": "none", "spark.ui.enabled": "true"}
+    for key, value in {**defaults, **settings}.items():
         config.set_string(key.replace("_", "."), value)
     env = StreamExecutionEnvironment.get_execution_environment(config).set_parallelism(1)
     if directory is not None:

@@ -6,12 +6,15 @@ the frames between the stages, retries tasks that die, and prefers the host wher
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import logging
 import os
 import pickle
+import shutil
 import signal
 import sys
+import tempfile
 import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -28,11 +31,13 @@ from holdfast.runtime.placement import Placement
 from holdfast.runtime.plan import JobPlan
 from holdfast.runtime.shipping import is_local, pack_files, portable, ship_package, spark_failure
 from holdfast.runtime.slot import SlotCannotLoad, SlotClient, slot_directory
+from holdfast.runtime.worker import quicken
 
 __all__ = ["SparkExecutor", "spark_context"]
 
 log = logging.getLogger(__name__)
 
+_LONGEST_BASE = 40
 _LOG_SETTINGS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "log4j2.properties")
 
 
@@ -56,11 +61,18 @@ def spark_context(name: str, config: dict[str, str]) -> SparkContext:
         "spark.ui.retainedJobs": "200",
         "spark.ui.retainedStages": "200",
         "spark.ui.retainedTasks": "2000",
+        # Frames and tasks are small, and mostly stay on their host.
         "spark.shuffle.compress": "false",
+        "spark.broadcast.compress": "false",
     }
     if is_local(master):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         settings["spark.locality.wait"] = "0s"
+        # The job has its REST API; what Spark gathers for its own pages costs every epoch, and the start.
+        settings["spark.ui.enabled"] = "false"
+        # Spark 4.1 and later: between the JVM and its workers, instead of TCP.
+        settings["spark.python.unix.domain.socket.enabled"] = "true"
+        settings["spark.python.unix.domain.socket.dir"] = _socket_directory()
         # Java only passes frames on. Its optimising compiler would take a core for the first half minute to save little.
         settings["spark.driver.extraJavaOptions"] = (
             f"-XX:TieredStopAtLevel=1 -Dlog4j2.configurationFile=file:{_LOG_SETTINGS}"
@@ -70,6 +82,14 @@ def spark_context(name: str, config: dict[str, str]) -> SparkContext:
     with _interrupts_later():
         _start_java(conf)
         return SparkContext.getOrCreate(conf)
+
+
+def _socket_directory() -> str:
+    """A new directory that nobody else can enter, with a path that leaves room in a socket's address for Spark's names."""
+    base = tempfile.gettempdir()
+    directory = tempfile.mkdtemp(prefix="holdfast-", dir=base if len(os.fsencode(base)) <= _LONGEST_BASE else "/tmp")
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    return directory
 
 
 def _submitted() -> dict[str, str]:
@@ -135,6 +155,7 @@ class _LevelTask:
 
     def __call__(self, partition: int, items: Iterable[Any], setup: Broadcast[bytes]) -> Iterator[tuple[int, bytes]]:
         """Run the task of ``partition``: its frames for the next stage, by partition; at last its report."""
+        quicken()
         client = SlotClient(slot_directory(self._root, self._job_id), partition)
         passing: list[tuple[int, bytes]] = []
 
