@@ -1,4 +1,4 @@
-"""A short run of the campaign that ``make chaos`` runs for as long as it is told."""
+"""Short runs of the campaigns that ``make chaos`` runs for as long as it is told."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ import random
 
 import pytest
 
-from holdfast.testing.chaos.campaign import Campaign
+from holdfast.testing.chaos.campaign import Limits, run
+from holdfast.testing.chaos.scenarios import SCENARIOS
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.fault]
 
 
-@pytest.mark.spark
-@pytest.mark.kafka
-@pytest.mark.fault
-def test_random_faults_lose_nothing_and_repeat_nothing() -> None:
+@pytest.mark.parametrize("scenario", ["processes"])
+def test_random_faults_lose_nothing_and_repeat_nothing(scenario: str) -> None:
     seed = random.randrange(10**6)
     log: list[str] = []
-    verdict = Campaign(20.0, seed, rate=500.0, say=log.append).run()
-    told = "\n".join([*log, verdict.table])
-    assert verdict.injections, told
-    assert not verdict.violations, told
+    report = run(SCENARIOS[scenario], Limits(20.0), seed, rate=500.0, say=log.append)
+    told = "\n".join([*log, report.table])
+    assert report.injections, told
+    assert not report.violations, told

@@ -17,12 +17,15 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from enum import Enum
+from pathlib import Path
 from typing import TypeVar
+from urllib.parse import unquote, urlsplit
 
+from holdfast.checkpoint.local_store import LocalStore
 from holdfast.checkpoint.storage import Data, ObjectStore, Unavailable
 from holdfast.errors import StorageError
 
-__all__ = ["Fault", "FaultyStorage"]
+__all__ = ["Fault", "FaultyStorage", "lag_listings"]
 
 T = TypeVar("T")
 
@@ -113,3 +116,32 @@ class FaultyStorage:
         if fault is Fault.LOST_ANSWER:
             raise Unavailable(f"injected: {method} {path}: the answer was lost")
         return result
+
+
+def lag_listings(seconds: float) -> None:
+    """Let all listings of local stores in this process lag, as those of object stores may.
+
+    What was put less than so long ago, by whatever process, is not shown; what this one has deleted is shown for as long.
+    """
+    listed, deleted = LocalStore.list, LocalStore.delete
+    gone: dict[str, float] = {}
+
+    def list_(self: LocalStore, prefix: str) -> list[str]:
+        now = time.time()
+        shown = [path for path in listed(self, prefix) if _age(self, path, now) >= seconds]
+        return shown + [path for path, at in list(gone.items()) if path.startswith(prefix) and now - at < seconds]
+
+    def delete(self: LocalStore, paths: Iterable[str]) -> None:
+        every = list(paths)
+        deleted(self, every)
+        gone.update(dict.fromkeys(every, time.time()))
+
+    setattr(LocalStore, "list", list_)  # noqa: B010
+    setattr(LocalStore, "delete", delete)  # noqa: B010
+
+
+def _age(store: LocalStore, path: str, now: float) -> float:
+    try:
+        return now - (Path(unquote(urlsplit(store.uri).path)) / path).stat().st_mtime
+    except FileNotFoundError:
+        return 0.0

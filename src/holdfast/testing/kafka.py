@@ -371,9 +371,9 @@ class KafkaCluster:
             self._admin = AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0})
         return self._admin
 
-    def create_topic(self, name: str, partitions: int = 1, **config: str) -> None:
-        """Create a topic replicated to all brokers. Settings with ``_`` for ``.``."""
-        create_topic(self.admin(), name, partitions, len(self.brokers), config)
+    def create_topic(self, name: str, partitions: int = 1, *, replication: int | None = None, **config: str) -> None:
+        """Create a topic, replicated to all brokers unless it says otherwise. Settings with ``_`` for ``.``."""
+        create_topic(self.admin(), name, partitions, replication or len(self.brokers), config)
 
     def leader(self, topic: str, partition: int = 0) -> KafkaBroker:
         """The broker that leads the partition."""

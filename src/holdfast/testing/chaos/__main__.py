@@ -8,33 +8,44 @@ import signal
 import sys
 from pathlib import Path
 
-from holdfast.testing.chaos.campaign import Campaign
+from holdfast.testing.chaos.campaign import Limits, run
+from holdfast.testing.chaos.report import summary
+from holdfast.testing.chaos.scenarios import SCENARIOS
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run a job on real Spark and real Kafka under random faults; exit with 1 if the output is not exact."""
-    parser = argparse.ArgumentParser(prog="python -m holdfast.testing.chaos", description=main.__doc__)
-    parser.add_argument("--minutes", type=float, default=10.0, help="how long faults are injected (default: 10)")
+    """Run jobs on real Spark and real Kafka under random faults; exit with 1 if the output is not exact."""
+    parser = argparse.ArgumentParser(
+        prog="python -m holdfast.testing.chaos",
+        description=main.__doc__,
+        epilog="scenarios: " + "; ".join(f"{s.name}: {s.about}" for s in SCENARIOS.values()),
+    )
+    parser.add_argument("--scenario", action="append", choices=sorted(SCENARIOS), help="only this one (default: all)")
+    parser.add_argument("--minutes", type=float, default=10.0, help="how long each scenario's faults last (default: 10)")
+    parser.add_argument(
+        "--kills", type=int, help="end each scenario after so many killed processes, and kill in quick order"
+    )
     parser.add_argument("--seed", type=int, default=None, help="decides on faults and input (default: at random)")
-    parser.add_argument("--brokers", type=int, choices=(1, 3), default=1)
     parser.add_argument("--rate", type=float, default=1000.0, help="input records a second (default: 1000)")
     parser.add_argument("--only", action="append", default=[], metavar="FAULT", help="only faults whose names contain this")
     parser.add_argument("--directory", type=Path, help="keep everything here (default: a new directory, removed on success)")
     options = parser.parse_args(arguments)
     seed = random.SystemRandom().randrange(1_000_000) if options.seed is None else options.seed
-    campaign = Campaign(
-        options.minutes * 60,
-        seed,
-        options.brokers,
-        options.rate,
-        directory=options.directory,
-        only=options.only,
-        say=lambda line: print(line, flush=True),
-    )
     signal.signal(signal.SIGTERM, lambda signum, frame: sys.exit(1))  # ends what the campaign started, too
-    verdict = campaign.run()
-    print(verdict.table, flush=True)
-    return 1 if verdict.violations else 0
+    reports = [
+        run(
+            SCENARIOS[name],
+            Limits(options.minutes * 60, options.kills),
+            seed,
+            rate=options.rate,
+            directory=options.directory,
+            only=options.only,
+            say=lambda line: print(line, flush=True),
+        )
+        for name in options.scenario or SCENARIOS
+    ]
+    print(summary(reports), flush=True)
+    return 1 if any(report.violations for report in reports) else 0
 
 
 if __name__ == "__main__":

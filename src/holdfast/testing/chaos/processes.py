@@ -11,17 +11,23 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from holdfast.errors import ConfigurationError
 
-__all__ = ["DriverProcess", "KINDS"]
+__all__ = ["DriverProcess", "KINDS", "RESTARTS", "STEP"]
 
 KINDS = ("driver", "jvm", "daemon", "worker", "slot")
 """What a driver's processes are: itself, Spark's JVM, the daemon that forks Python workers, those, and task slots."""
+RESTARTS = "restarts so far: "
+"""What a driver's log says when it has restarted in place."""
+STEP = "reached step "
+"""What a driver's log says before it kills or stops itself."""
 _MARK = "HOLDFAST_CHAOS"
+_PATIENCE_S = 20.0
 
 
 class DriverProcess:
@@ -32,6 +38,7 @@ class DriverProcess:
         directory: Where its settings and its log go.
         settings: What the driver's main function reads.
         program: What Python runs; its last argument is the file with the settings.
+        kills: Counts the processes that are killed, by kind.
     """
 
     def __init__(
@@ -40,10 +47,12 @@ class DriverProcess:
         directory: Path,
         settings: dict[str, Any],
         program: Sequence[str] = ("-m", "holdfast.testing.chaos.driver"),
+        kills: Counter[str] | None = None,
     ) -> None:
         if not sys.platform.startswith("linux"):
             raise ConfigurationError("the fault campaign needs Linux: it finds a driver's processes in /proc")
         self.number = number
+        self.kills: Counter[str] = Counter() if kills is None else kills
         self.log_file = directory / f"driver-{number}.log"
         self._mark = f"{uuid.uuid4().hex}"
         path = directory / f"driver-{number}.json"
@@ -85,10 +94,12 @@ class DriverProcess:
                     yield int(entry), "daemon" if b"SparkSubmit" in _command(_parent(int(entry))) else "worker"
 
     def kill(self, *pids: int) -> None:
-        """``kill -9``."""
+        """``kill -9``, counted."""
+        kinds = dict(self._all())
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+                self.kills[kinds.get(pid, "driver")] += 1
 
     def pause(self, *pids: int) -> None:
         """SIGSTOP."""
@@ -117,17 +128,40 @@ class DriverProcess:
         lines = [line.strip() for line in self.log().splitlines() if "rror" in line or "Fenced" in line or "failed" in line]
         return lines[-1][:300] if lines else "nothing in its log"
 
-    def end(self, patience: float = 20.0) -> None:
-        """Kill everything of it that is left; returns when it is gone."""
-        deadline = time.monotonic() + patience
+    @property
+    def restarts(self) -> int:
+        """How often it has restarted in place."""
+        return max((int(line.rsplit(RESTARTS, 1)[1]) for line in self.log().splitlines() if RESTARTS in line), default=0)
+
+    @property
+    def died_as_told(self) -> bool:
+        """Whether it killed itself at the step it was told."""
+        return self.exit_code == -signal.SIGKILL and STEP in self.log()
+
+    def kill_all(self) -> None:
+        """Kill everything of it that is left, counted; returns when it is gone."""
+        self._sweep(self.kill)
+
+    def end(self) -> None:
+        """Clear away everything of it that is left; returns when it is gone."""
+        self._sweep(_clear_away)
+
+    def _sweep(self, kill: Callable[..., None]) -> None:
+        deadline = time.monotonic() + _PATIENCE_S
         while True:
             left = [pid for pid, _ in self._all()]
-            self.kill(*left)
+            kill(*left)
             if self.process.poll() is not None and not left:
                 return
             if time.monotonic() > deadline:
                 raise ConfigurationError(f"processes {left} of driver {self.number} cannot be killed")
             time.sleep(0.05)
+
+
+def _clear_away(*pids: int) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def _command(pid: int) -> bytes:

@@ -1,24 +1,38 @@
-"""Both ends of the job under test: the feed, which writes numbered records, and readers that see what is committed."""
+"""Both ends of the job under test: the feed, which writes records, and readers that see what is committed."""
 
 from __future__ import annotations
 
-import random
 import threading
 import time
 from collections import Counter
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import orjson
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 from holdfast.errors import HoldfastError
-from holdfast.testing.chaos.program import DELAY_MS, ELEMENTS, INPUT, MINUTE_MS, TOTALS, Record
 
-__all__ = ["PARTITIONS", "Feed", "Watcher", "read_topic", "records_of"]
+__all__ = ["Feed", "Given", "Records", "Watcher", "read_messages", "read_topic"]
 
-PARTITIONS = 4
-_SPEED = 10
-"""Event time passes so much faster than the clock."""
+
+class Given(NamedTuple):
+    """A record for the feed."""
+
+    partition: int
+    value: bytes
+    timestamp: int = 0
+    """Kafka's, in ms since 1970; 0: now."""
+
+
+class Records(Protocol):
+    """Where a feed's records come from."""
+
+    def next(self, seconds: float) -> Given:
+        """The next one, ``seconds`` after the feed began."""
+
+    def last(self) -> Iterable[Given]:
+        """The records that end the input: event time passes all that came before."""
 
 
 class Feed:
@@ -26,12 +40,12 @@ class Feed:
 
     Args:
         bootstrap_servers: The brokers.
+        topic: Where to.
+        records: Which.
         rate: Records a second.
-        keys: How many keys there are.
-        seed: Of the choice of keys and of the disorder of event time.
     """
 
-    def __init__(self, bootstrap_servers: str, rate: float, keys: int, seed: int) -> None:
+    def __init__(self, bootstrap_servers: str, topic: str, records: Records, rate: float) -> None:
         self._producer = Producer(
             {
                 "bootstrap.servers": bootstrap_servers,
@@ -39,29 +53,35 @@ class Feed:
                 "message.timeout.ms": 0,
                 "linger.ms": 5,
                 "reconnect.backoff.max.ms": 500,
+                "topic.metadata.refresh.interval.ms": 1000,
                 "log_level": 0,
             }
         )
+        self._topic = topic
+        self._records = records
         self._rate = rate
-        self._keys = keys
-        self._random = random.Random(seed)
-        self._numbers: Counter[int] = Counter()
         self._stopping = threading.Event()
+        self._idle = threading.Event()
         self._failed: list[KafkaError] = []
         self._thread = threading.Thread(target=self._run, name="feed")
-        self._time = 1_700_000_000_000
-
-    @property
-    def written(self) -> int:
+        self.written = 0
         """How many records there are so far."""
-        return sum(self._numbers.values())
 
     def start(self) -> None:
         """Begin."""
         self._thread.start()
 
+    def rest(self) -> None:
+        """Write nothing until `go_on`; returns when all that was written is acknowledged."""
+        self._idle.set()
+        self._flush()
+
+    def go_on(self) -> None:
+        """Write again."""
+        self._idle.clear()
+
     def stop(self) -> None:
-        """End the input: a last record in every partition moves event time past all that came before.
+        """End the input with its last records.
 
         Raises:
             HoldfastError: Kafka did not take a record.
@@ -70,12 +90,9 @@ class Feed:
             return
         self._stopping.set()
         self._thread.join()
-        end = self._time + 60 * MINUTE_MS
-        for partition in range(PARTITIONS):
-            self._send(f"end-{partition}", 1, end, partition)
-        left = self._producer.flush(60.0)
-        if left or self._failed:
-            raise HoldfastError(f"the input could not be written: {self._failed[:1] or f'{left} records are stuck'}")
+        for given in self._records.last():
+            self._send(given)
+        self._flush()
 
     def abandon(self) -> None:
         """End without more ado."""
@@ -83,30 +100,42 @@ class Feed:
         if self._thread.is_alive():
             self._thread.join()
 
-    def _run(self) -> None:
-        began = time.monotonic()
-        sent = 0
-        start = self._time
-        while not self._stopping.wait(0.02):
-            passed = time.monotonic() - began
-            self._time = start + int(passed * 1000 * _SPEED)
-            while sent < passed * self._rate:
-                key = self._random.randrange(self._keys)
-                number = self._numbers[key] + 1
-                jitter = self._random.randrange(DELAY_MS)
-                if not self._send(f"k{key}", number, self._time - jitter, key % PARTITIONS):
-                    break  # the client holds all it may: the brokers are away
-                self._numbers[key] = number
-                sent += 1
+    def _flush(self) -> None:
+        left = self._producer.flush(60.0)
+        if left or self._failed:
+            raise HoldfastError(f"the input could not be written: {self._failed[:1] or f'{left} records are stuck'}")
 
-    def _send(self, key: str, number: int, event_time: int, partition: int) -> bool:
-        value = orjson.dumps((key, number, event_time, time.time_ns() // 1_000_000))
+    def _run(self) -> None:
+        since, due, sent = time.monotonic(), 0.0, 0
+        began = since
+        pending: Given | None = None
+        while not self._stopping.wait(0.02):
+            now = time.monotonic()
+            if not self._idle.is_set():
+                due += (now - since) * self._rate
+                while sent < due:
+                    pending = pending or self._records.next(now - began)
+                    if not self._send(pending):
+                        break  # the client holds all it may: the brokers are away
+                    pending = None
+                    sent += 1
+            self._producer.poll(0)
+            since = now
+
+    def _send(self, given: Given) -> bool:
         try:
-            self._producer.produce(INPUT, value, partition=partition, on_delivery=self._delivered)
+            self._producer.produce(
+                self._topic,
+                given.value,
+                partition=given.partition,
+                timestamp=given.timestamp,
+                on_delivery=self._delivered,
+            )
         except BufferError:
             return False
         finally:
             self._producer.poll(0)
+        self.written += 1
         return True
 
     def _delivered(self, error: KafkaError | None, message: Any) -> None:
@@ -115,11 +144,18 @@ class Feed:
 
 
 class Watcher:
-    """Follows the outputs as a read_committed reader; knows how current they are."""
+    """Follows the outputs as a read_committed reader; knows how current they are.
 
-    def __init__(self, bootstrap_servers: str) -> None:
+    Args:
+        bootstrap_servers: The brokers.
+        topics: The outputs.
+        sent: When the input of an output was sent (wall clock, ms); 0 if it does not tell.
+    """
+
+    def __init__(self, bootstrap_servers: str, topics: Sequence[str], sent: Callable[[Any], int]) -> None:
         self._consumer = Consumer(_reading(bootstrap_servers))
-        self._consumer.assign([TopicPartition(t, p, 0) for t in (ELEMENTS, TOTALS) for p in range(PARTITIONS)])
+        self._consumer.assign([p for topic in topics for p in _partitions(self._consumer, topic)])
+        self._sent = sent
         self._stopping = threading.Event()
         self._news = threading.Condition()
         self._thread = threading.Thread(target=self._run, name="watcher", daemon=True)
@@ -146,10 +182,7 @@ class Watcher:
             newest = self.newest
             for message in messages:
                 self.counts[message.topic()] += 1
-                if message.topic() == ELEMENTS:
-                    value = orjson.loads(message.value())
-                    if value[0] == "seen" and value[6] > newest:
-                        newest = value[6]
+                newest = max(newest, self._sent(orjson.loads(message.value())))
             if messages:
                 with self._news:
                     self.newest = newest
@@ -170,16 +203,26 @@ def _reading(bootstrap_servers: str, isolation: str = "read_committed") -> dict[
     }
 
 
-def read_topic(bootstrap_servers: str, topic: str, patience: float = 30.0) -> list[list[Any]]:
+def _partitions(consumer: Consumer, topic: str) -> list[TopicPartition]:
+    found = consumer.list_topics(topic, timeout=20).topics[topic].partitions
+    return [TopicPartition(topic, partition, 0) for partition in sorted(found)]
+
+
+def read_topic(bootstrap_servers: str, topic: str) -> list[list[Any]]:
     """All committed records of a topic, parsed, partition by partition in the order of their offsets.
 
     Raises:
         HoldfastError: readers do not reach the end of a partition: a transaction was left open in it.
     """
+    return [[orjson.loads(m.value()) for m in part] for part in read_messages(bootstrap_servers, topic)]
+
+
+def read_messages(bootstrap_servers: str, topic: str, patience: float = 30.0) -> list[list[Any]]:
+    """All committed records of a topic as the client gives them; else as `read_topic`."""
     consumer = Consumer(_reading(bootstrap_servers))
-    records: list[list[Any]] = [[] for _ in range(PARTITIONS)]
     try:
-        partitions = [TopicPartition(topic, p, 0) for p in range(PARTITIONS)]
+        partitions = _partitions(consumer, topic)
+        found: list[list[Any]] = [[] for _ in partitions]
         consumer.assign(partitions)
         ends = _ends(bootstrap_servers, partitions)
         open_ends = set(ends)
@@ -188,7 +231,7 @@ def read_topic(bootstrap_servers: str, topic: str, patience: float = 30.0) -> li
             for message in consumer.consume(10_000, 0.2):
                 error = message.error()
                 if error is None:
-                    records[message.partition()].append(orjson.loads(message.value()))
+                    found[message.partition()].append(message)
                     deadline = time.monotonic() + patience
                 elif error.code() == KafkaError._PARTITION_EOF and message.offset() >= ends[message.partition()]:
                     open_ends.discard(message.partition())
@@ -198,7 +241,7 @@ def read_topic(bootstrap_servers: str, topic: str, patience: float = 30.0) -> li
                 )
     finally:
         consumer.close()
-    return records
+    return found
 
 
 def _ends(bootstrap_servers: str, partitions: list[TopicPartition]) -> dict[int, int]:
@@ -208,8 +251,3 @@ def _ends(bootstrap_servers: str, partitions: list[TopicPartition]) -> dict[int,
         return {p.partition: consumer.get_watermark_offsets(p, timeout=20)[1] for p in partitions}
     finally:
         consumer.close()
-
-
-def records_of(parsed: list[list[Any]]) -> list[list[Record]]:
-    """The input's records as the job sees them."""
-    return [[(r[0], r[1], r[2], r[3]) for r in part] for part in parsed]

@@ -1,11 +1,12 @@
-"""The job under test, and the same in a few lines of plain Python: the judge of what came out.
+"""The numbered job: records that are numbered by key, counted with all kinds of state, timers, windows and a side output.
 
-Input records are numbered by key. The job keeps all kinds of state about them, sets timers, builds windows, has a side
-output, and writes to two exactly-once sinks. What it must write depends on the input alone.
+It writes to two exactly-once sinks. What it must write depends on the input alone.
 """
 
 from __future__ import annotations
 
+import random
+import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -28,14 +29,18 @@ from holdfast.datastream import (
     TumblingEventTimeWindows,
     ValueStateDescriptor,
 )
+from holdfast.errors import HoldfastError
+from holdfast.testing.chaos.topics import Given
 
-__all__ = ["DELAY_MS", "ELEMENTS", "INPUT", "MINUTE_MS", "TOTALS", "Expected", "Record", "build", "compare"]
+__all__ = ["Expected", "Numbers", "Record", "build", "compare", "sent", "sparse"]
 
-INPUT, ELEMENTS, TOTALS = "numbers", "elements", "totals"
-"""The topics: the input, and those of the two sinks."""
+PARTITIONS = 4
 MINUTE_MS = 60_000
 DELAY_MS = 3_000
 """How far timestamps may go back within a partition."""
+_SPEED = 10
+"""Event time passes so much faster than the clock."""
+_START = 1_700_000_000_000
 _RECENT = 3
 _ASIDE = 7
 
@@ -88,24 +93,74 @@ def _record(data: bytes) -> Record:
     return key, number, time, sent
 
 
-def build(env: StreamExecutionEnvironment, bootstrap_servers: str) -> None:
-    """Add the job to an environment."""
-    clients = {"bootstrap.servers": bootstrap_servers}
-    source = KafkaSource({**clients, "group.id": "chaos"}, (INPUT,), deserializer=_record)
+def build(env: StreamExecutionEnvironment, settings: dict[str, Any]) -> None:
+    """Add the job to an environment.
+
+    The settings: ``input``, ``elements`` and ``totals`` name the topics, ``source`` and ``sink`` are the properties of
+    the Kafka clients, ``every`` says which of a key's records are written (each if 1, so that output is sparse if large).
+    """
+    source = KafkaSource({**settings["source"], "group.id": "chaos"}, (settings["input"],), deserializer=_record)
     strategy = WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_millis(DELAY_MS))
     strategy = strategy.with_timestamp_assigner(lambda record, _: record[2])
     keyed = env.from_source(source, strategy, "numbers").uid("numbers").key_by(lambda record: record[0])
     tracked = keyed.process(_Track()).uid("track").name("track")
     windows = keyed.window(TumblingEventTimeWindows.of(Time.minutes(1))).process(_Named()).uid("windows").name("windows")
     totals = windows.union(tracked.get_side_output(_SIDE))
-    for stream, topic in ((tracked, ELEMENTS), (totals, TOTALS)):
+    every = settings.get("every", 1)
+    elements = tracked if every == 1 else tracked.filter(lambda output: sparse(output, every))
+    for stream, name in ((elements, "elements"), (totals, "totals")):
+        topic = settings[name]
         serializer = RecordSerializer(topic, value_schema=orjson.dumps, key_schema=_key)
-        sink = KafkaSink(clients, serializer, DeliveryGuarantee.EXACTLY_ONCE, f"chaos-{topic}")
-        stream.sink_to(sink).uid(f"{topic}-sink").name(f"{topic}-sink")
+        sink = KafkaSink(settings["sink"], serializer, DeliveryGuarantee.EXACTLY_ONCE, topic)
+        stream.sink_to(sink).uid(f"{name}-sink").name(f"{name}-sink")
+
+
+def sparse(output: Output, every: int) -> bool:
+    """Whether an element is written although output is sparse: a few of each key, none most of the time."""
+    return bool(output[0] == "seen" and output[2] % every == 0)
 
 
 def _key(output: Output) -> bytes:
     return str(output[1]).encode()
+
+
+# ---- the input -----------------------------------------------------------------------------------------------------------
+
+
+class Numbers:
+    """The input: each key's records are numbered, in one partition, their event time is a little out of order.
+
+    Args:
+        keys: How many keys.
+        seed: Of the choice of keys and of the disorder.
+    """
+
+    def __init__(self, keys: int, seed: int) -> None:
+        self._keys = keys
+        self._random = random.Random(seed)
+        self._numbers: Counter[int] = Counter()
+        self._time = _START
+
+    def next(self, seconds: float) -> Given:
+        """The next record."""
+        self._time = _START + int(seconds * 1000 * _SPEED)
+        key = self._random.randrange(self._keys)
+        self._numbers[key] += 1
+        return _given(f"k{key}", self._numbers[key], self._time - self._random.randrange(DELAY_MS), key % PARTITIONS)
+
+    def last(self) -> Iterator[Given]:
+        """A record in every partition, an hour later."""
+        for partition in range(PARTITIONS):
+            yield _given(f"end-{partition}", 1, self._time + 60 * MINUTE_MS, partition)
+
+
+def _given(key: str, number: int, event_time: int, partition: int) -> Given:
+    return Given(partition, orjson.dumps((key, number, event_time, time.time_ns() // 1_000_000)))
+
+
+def sent(output: Sequence[Any]) -> int:
+    """When the input of an output was sent, if it tells."""
+    return int(output[6]) if output[0] == "seen" else 0
 
 
 # ---- the model -----------------------------------------------------------------------------------------------------------
@@ -119,8 +174,12 @@ class Expected:
     totals: Counter[Output] = field(default_factory=Counter)
 
     @classmethod
-    def of(cls, partitions: Sequence[Sequence[Record]]) -> Expected:
-        """For an input, partition by partition in the order of its offsets."""
+    def of(cls, partitions: Sequence[Sequence[Record]], every: int = 1) -> Expected:
+        """For an input, partition by partition in the order of its offsets.
+
+        Raises:
+            HoldfastError: the input itself is not numbered.
+        """
         expected = cls()
         if not all(partitions):
             return expected
@@ -128,19 +187,23 @@ class Expected:
         for part in partitions:
             by_key: dict[str, list[Record]] = defaultdict(list)
             for record in part:
+                if record[1] != len(by_key[record[0]]) + 1:
+                    raise HoldfastError(f"the input is not numbered: {record} after {by_key[record[0]][-1:]}")
                 by_key[record[0]].append(record)
             for key, records in by_key.items():
                 expected._add(key, records, watermark)
+        if every > 1:
+            expected.elements = Counter({o: n for o, n in expected.elements.items() if sparse(o, every)})
         return expected
 
     def _add(self, key: str, records: Sequence[Record], watermark: int) -> None:
         minutes: dict[int, list[int]] = defaultdict(list)
         numbers: list[int] = []
-        for _, number, time, sent in records:
+        for _, number, event_time, sent_at in records:
             last = numbers[-1] if numbers else 0
             numbers.append(number)
-            minutes[time - time % MINUTE_MS].append(number)
-            self.elements[("seen", key, number, len(numbers), last, tuple(numbers[-_RECENT:]), sent)] += 1
+            minutes[event_time - event_time % MINUTE_MS].append(number)
+            self.elements[("seen", key, number, len(numbers), last, tuple(numbers[-_RECENT:]), sent_at)] += 1
             if number % _ASIDE == 0:
                 self.totals[("side", key, number)] += 1
         for minute, members in minutes.items():

@@ -1,0 +1,72 @@
+"""Disks that lose, damage or take no more of what they were given."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from pathlib import Path
+
+from holdfast.checkpoint.metadata import Completed, decode_entry
+from holdfast.testing.chaos.faults.processes import one_of
+from holdfast.testing.chaos.stage import Stage
+
+__all__ = ["damage", "delete_stores", "fill_disk"]
+
+_TELL_S = 90.0
+
+
+def delete_stores(stage: Stage) -> str:
+    """The local stores, maybe with a slot."""
+    shutil.rmtree(stage.state_directory, ignore_errors=True)
+    pids = one_of(stage, "slot") if stage.random.random() < 0.5 else []
+    stage.driver.kill(*pids)
+    return f"local stores deleted{f', slot {pids} killed' if pids else ''}"
+
+
+def fill_disk(stage: Stage) -> str:
+    """The disk of checkpoints and local stores is full for a while."""
+    ballast = stage.disk / "ballast"
+    with contextlib.suppress(OSError), ballast.open("wb", buffering=0) as file:
+        while True:
+            file.write(b"\0" * 4096)
+    killed = ""
+    if stage.random.random() < 0.4:
+        stage.driver.kill(*one_of(stage, "slot"))
+        killed = ", a slot killed meanwhile"
+    stage.pause(2.0, 10.0)
+    ballast.unlink()
+    return f"disk was full for a while{killed}"
+
+
+def damage(stage: Stage) -> str:
+    """A bit flips in a file that the next driver must read. It must be named; put back, the job goes on."""
+    stage.kill_driver()
+    stage.driver.kill_all()
+    shutil.rmtree(stage.state_directory, ignore_errors=True)
+    victim = _needed_file(stage)
+    intact = victim.read_bytes()
+    at = stage.random.randrange(len(intact))
+    victim.write_bytes(intact[:at] + bytes([intact[at] ^ (1 << stage.random.randrange(8))]) + intact[at + 1 :])
+    stage.expected_stop = victim.name
+    driver = stage.start_driver()
+    if not stage.until(lambda: victim.name in driver.log(), _TELL_S):
+        stage.violation(f"{victim} was damaged at byte {at}, and driver {driver.number} does not say so")
+    victim.write_bytes(intact)
+    if stage.driver.exit_code is not None or stage.driver is not driver:
+        stage.pause(0.3, 0.3)
+    stage.recovered()
+    stage.expected_stop = ""
+    return f"{victim.name} damaged at byte {at}, named by driver {driver.number}, put back"
+
+
+def _needed_file(stage: Stage) -> Path:
+    """A file of the newest checkpoint."""
+    for path in sorted((stage.checkpoints / "log").iterdir(), reverse=True):
+        entry = decode_entry(path.read_bytes(), str(path))
+        if isinstance(entry, Completed):
+            files = sorted({file.path for file in entry.checkpoint.files()})
+            if files:
+                return stage.checkpoints.parent / stage.random.choice(files)
+            return path
+    raise FileNotFoundError(os.fspath(stage.checkpoints))

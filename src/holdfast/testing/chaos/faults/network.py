@@ -1,0 +1,133 @@
+"""The network between the job and the brokers: requests that are held, repeated, lost, slow; cuts one way or both."""
+
+from __future__ import annotations
+
+from holdfast.testing.chaos.stage import Stage
+from holdfast.testing.proxy import ApiKey, Side
+
+__all__ = [
+    "cut",
+    "disconnect",
+    "hold_requests",
+    "hold_transaction_ends",
+    "lose_answers",
+    "lose_requests",
+    "repeat_requests",
+    "silence_listings",
+    "slow_requests",
+]
+
+_KINDS = (
+    ApiKey.PRODUCE,
+    ApiKey.END_TXN,
+    ApiKey.INIT_PRODUCER_ID,
+    ApiKey.METADATA,
+    ApiKey.ADD_PARTITIONS_TO_TXN,
+    ApiKey.FIND_COORDINATOR,
+    ApiKey.DESCRIBE_TRANSACTIONS,
+    ApiKey.FETCH,
+    ApiKey.OFFSET_COMMIT,
+)
+_SLOW_KINDS = (*_KINDS, ApiKey.LIST_TRANSACTIONS)
+_SPARE = 16
+"""As many transactions are ended in four epochs of two sinks with two subtasks each."""
+_SILENCE_S = 30.0
+
+
+def hold_transaction_ends(stage: Stage) -> str:
+    """Requests to end transactions are long on their way; their repetitions arrive, and epochs later they do, too."""
+    return _late(stage, ApiKey.END_TXN, _SPARE)
+
+
+def hold_requests(stage: Stage) -> str:
+    """As `hold_transaction_ends`, for requests of another kind."""
+    return _late(stage, stage.random.choice(_KINDS), stage.random.randint(1, 4))
+
+
+def _late(stage: Stage, kind: ApiKey, number: int) -> str:
+    held = [proxy.hold(kind, times=number, sever=True) for proxy in stage.proxies]
+    stage.until(lambda: all(len(one.caught) == number for one in held), 6.0)
+    stage.recovered()
+    stage.pause(0.5, 3.0)
+    for one in held:
+        one.stop()
+    caught = sum(len(one.caught) for one in held)
+    return f"{caught} {kind.name} requests were long on their way, and arrived after their repetitions"
+
+
+def repeat_requests(stage: Stage) -> str:
+    """Requests arrive once more, seconds later."""
+    kind = stage.random.choice(_KINDS)
+    repeated = [proxy.repeat(kind, times=stage.random.randint(1, 8)) for proxy in stage.proxies]
+    stage.pause(1.0, 4.0)
+    for one in repeated:
+        one.stop()
+    return f"{sum(len(one.caught) for one in repeated)} {kind.name} requests arrived once more"
+
+
+def lose_requests(stage: Stage) -> str:
+    """The connection breaks in place of requests."""
+    return _lose(stage, Side.REQUEST)
+
+
+def lose_answers(stage: Stage) -> str:
+    """What was asked happened, but the connection breaks in place of the answer."""
+    return _lose(stage, Side.ANSWER)
+
+
+def _lose(stage: Stage, side: Side) -> str:
+    kind = stage.random.choice(_KINDS)
+    lost = [proxy.lose(kind, side, times=stage.random.randint(1, 3)) for proxy in stage.proxies]
+    stage.pause(1.0, 4.0)
+    for one in lost:
+        one.stop()
+    what = "requests" if side is Side.REQUEST else "answers to requests"
+    return f"{sum(len(one.caught) for one in lost)} {kind.name} {what} were lost"
+
+
+def slow_requests(stage: Stage) -> str:
+    """Requests of one kind take long, but not too long: no reason to restart."""
+    kind = stage.random.choice(_SLOW_KINDS)
+    seconds = stage.random.uniform(0.2, 2.0)
+    with stage.calm(f"{kind.name} requests take {seconds:.1f} s longer"):
+        slow = [proxy.delay(kind, seconds) for proxy in stage.proxies]
+        stage.pause(4.0, 8.0)
+        for one in slow:
+            one.stop()
+        stage.pause(1.0, 1.0)
+    return f"{kind.name} requests took {seconds:.1f} s longer for a while"
+
+
+def silence_listings(stage: Stage) -> str:
+    """The driver gets no answer to its listings of transactions, for a minute if need be: output goes on."""
+    held = [proxy.hold(ApiKey.LIST_TRANSACTIONS, times=None) for proxy in stage.proxies]
+    stage.pause(1.0, 2.0)
+    since = stage.watcher.newest
+    stage.until(lambda: stage.watcher.newest > since + 2000, _SILENCE_S)
+    if stage.watcher.newest <= since + 2000:
+        stage.violation(f"no new output for {_SILENCE_S:.0f} s while Kafka does not answer listings of transactions")
+    for one in held:
+        one.stop()
+    return "listings of transactions were not answered"
+
+
+def cut(stage: Stage) -> str:
+    """Nothing passes one way, or neither way."""
+    sides = stage.random.choice(((Side.REQUEST,), (Side.ANSWER,), (Side.REQUEST, Side.ANSWER)))
+    for proxy in stage.proxies:
+        for side in sides:
+            proxy.cut(side)
+    stage.pause(0.5, 14.0)
+    for proxy in stage.proxies:
+        proxy.restore()
+    return f"nothing passed {' or '.join(side.value for side in sides)} for a while"
+
+
+def disconnect(stage: Stage) -> str:
+    """All connections are closed, several times."""
+    times = stage.random.randint(1, 5)
+    for _ in range(times):
+        for proxy in stage.proxies:
+            proxy.disconnect()
+        stage.pause(0.05, 1.0)
+    return f"all connections were closed {times} times"

@@ -1,0 +1,13 @@
+"""The scenarios: a program with its surroundings and the faults it can take, each in a module."""
+
+from __future__ import annotations
+
+from holdfast.testing.chaos.scenario import Scenario
+from holdfast.testing.chaos.scenarios.network import Network
+from holdfast.testing.chaos.scenarios.outbox import Outbox
+from holdfast.testing.chaos.scenarios.processes import Processes
+from holdfast.testing.chaos.scenarios.tail import Tail
+
+__all__ = ["SCENARIOS"]
+
+SCENARIOS: dict[str, type[Scenario]] = {scenario.name: scenario for scenario in (Processes, Network, Outbox, Tail)}

@@ -1,0 +1,109 @@
+"""The numbered job from Kafka to Kafka: what the scenarios have in common that run it."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any, ClassVar
+
+from holdfast.testing.chaos.programs.numbered import PARTITIONS, Expected, Numbers, compare, sent
+from holdfast.testing.chaos.scenario import Scenario
+from holdfast.testing.chaos.topics import Feed, Watcher, read_topic
+
+__all__ = ["NumberedScenario"]
+
+DRAIN_S = 240.0
+
+
+class NumberedScenario(Scenario):
+    """Runs the numbered job, in one or several lives of it."""
+
+    without_spark: ClassVar[bool] = True
+    brokers: ClassVar[int] = 1
+    broker_properties: ClassVar[dict[str, str]] = {}
+    """With ``_`` for ``.``."""
+    proxied: ClassVar[bool] = False
+    keys: ClassVar[int] = 97
+    every: ClassVar[int] = 1
+    """Which of a key's records give output: sparse output if this is large."""
+    sink_properties: ClassVar[dict[str, Any]] = {}
+    driver_settings: ClassVar[dict[str, Any]] = {}
+    """Of every driver."""
+    lives: int = 0
+
+    def prepare(self) -> None:
+        """Start brokers, feed and the first driver."""
+        stage = self.stage
+        stage.start_kafka(self.brokers, proxied=self.proxied, **self.broker_properties)
+        stage.program = "holdfast.testing.chaos.programs.numbered"
+        self.begin_life()
+
+    def begin_life(self) -> None:
+        """Topics, feed and job, under names that were not used before."""
+        stage = self.stage
+        self.lives += 1
+        suffix = f"-{self.lives}"
+        stage.job_name = f"chaos{suffix}"
+        servers = stage.kafka.bootstrap_servers
+        self.topics = {name: f"{name}{suffix}" for name in ("input", "elements", "totals")}
+        self.create_topics()
+        stage.settings = {
+            **self.topics,
+            "source": {"bootstrap.servers": stage.servers},
+            "sink": {"bootstrap.servers": stage.servers, **self.sink_properties},
+            "every": self.every,
+            "without_spark": self.without_spark,
+            **self.driver_settings,
+        }
+        self.feed = Feed(servers, self.topics["input"], Numbers(self.keys, stage.seed + self.lives), self.rate)
+        stage.at_the_end(self.feed.abandon)
+        stage.watcher = Watcher(servers, [self.topics["elements"], self.topics["totals"]], sent)
+        stage.at_the_end(stage.watcher.close)
+        stage.start_driver()
+        self.feed.start()
+
+    def create_topics(self) -> None:
+        """Create the topics of this life."""
+        for topic in self.topics.values():
+            self.stage.kafka.create_topic(topic, PARTITIONS)
+
+    def judge(self) -> None:
+        """Compare what readers see with the model."""
+        self.feed.stop()
+        self.stage.say(f"the input ends after {self.feed.written} records; the job drains")
+        expected = self.expected()
+        if self.drain(expected):
+            self.stage.pause(2.0, 2.0)  # what should not come has a chance to come
+        self.stage.stop_driver()
+        self.compare(expected)
+
+    def expected(self) -> Expected:
+        """What the job must have written by now, if the input has ended."""
+        numbers = read_topic(self.stage.kafka.bootstrap_servers, self.topics["input"])
+        self.stage.report.events += sum(map(len, numbers))
+        return Expected.of([[(r[0], r[1], r[2], r[3]) for r in part] for part in numbers], self.every)
+
+    def drain(self, expected: Expected) -> bool:
+        """Wait until as many records are visible as there must be; tell if they do not come."""
+        stage = self.stage
+        wanted = {self.topics["elements"]: expected.elements.total(), self.topics["totals"]: expected.totals.total()}
+
+        def progressing() -> bool:
+            before = stage.watcher.counts.total()
+            return stage.until(lambda: done() or stage.watcher.counts.total() > before, DRAIN_S)
+
+        def done() -> bool:
+            return all(stage.watcher.counts[topic] >= number for topic, number in wanted.items())
+
+        while not done():
+            if not progressing():
+                stage.violation(f"the job does not drain: {dict(stage.watcher.counts)} of {wanted} records are visible")
+                return False
+        return True
+
+    def compare(self, expected: Expected) -> None:
+        """Tell how the outputs differ from what they must be."""
+        for name, content in (("elements", expected.elements), ("totals", expected.totals)):
+            written = read_topic(self.stage.kafka.bootstrap_servers, self.topics[name])
+            self.stage.report.outputs += sum(map(len, written))
+            for problem in compare(name, content, itertools.chain.from_iterable(written)):
+                self.stage.violation(problem)

@@ -1,0 +1,50 @@
+"""Everything on one machine with Spark: processes, disks, brokers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar
+
+from holdfast.testing.chaos.faults import brokers, disks, drivers, processes
+from holdfast.testing.chaos.scenarios.numbers import NumberedScenario
+
+__all__ = ["Processes"]
+
+
+class Processes(NumberedScenario):
+    """The numbered job on Spark."""
+
+    name = "processes"
+    about = "Spark's processes, task slots, drivers, disks and a broker die, sleep, fill up"
+    without_spark = False
+    faults: ClassVar = {
+        "driver killed": drivers.kill_driver,
+        "driver killed several times": drivers.kill_driver_repeatedly,
+        "driver dies at steps of its recovery": drivers.die_at_steps,
+        "driver and local stores gone": drivers.lose_machine,
+        "driver paused, successor takes over": drivers.pause_driver,
+        "everything paused, successor takes over": drivers.pause_everything,
+        "Spark's JVM killed": processes.kill_jvm,
+        "Python worker killed": processes.kill_worker,
+        "Python daemon killed": processes.kill_daemon,
+        "task slot killed": processes.kill_slot,
+        "all task slots killed": processes.kill_slots,
+        "task slot paused": processes.pause_slot,
+        "task slot paused, driver killed": processes.pause_slot_kill_driver,
+        "local stores deleted": disks.delete_stores,
+        "broker killed": brokers.kill_broker,
+        "broker paused": brokers.pause_broker,
+        "broker and driver killed": brokers.kill_broker_and_driver,
+        "checkpoint file damaged": disks.damage,
+    }
+    kills = (processes.kill_slot, processes.kill_slots, processes.kill_worker, processes.kill_daemon)
+
+    def deck(self) -> dict[str, Callable[[], str]]:
+        """With a full disk where the disk is a small one."""
+        full = {"disk full": lambda: disks.fill_disk(self.stage)} if self.stage.small_disk else {}
+        return {**super().deck(), **full}
+
+    def prepare(self) -> None:
+        """On a small disk."""
+        self.stage.small_disk_of_its_own()
+        super().prepare()

@@ -1,0 +1,141 @@
+"""Kafka that loses what it had acknowledged: the job must say so, and must not go on as if nothing had been lost."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import ClassVar
+
+from holdfast.testing.chaos.faults import drivers
+from holdfast.testing.chaos.faults.brokers import kill_broker
+from holdfast.testing.chaos.programs.numbered import PARTITIONS, Numbers
+from holdfast.testing.chaos.scenarios.numbers import NumberedScenario
+from holdfast.testing.chaos.topics import Feed
+from holdfast.testing.kafka import KafkaBroker
+
+__all__ = ["Tail"]
+
+_TELL_S = 60.0
+_METADATA = "__cluster_metadata-0"
+
+
+class Tail(NumberedScenario):
+    """The numbered job, life after life: each ends with the loss of its input's tail."""
+
+    name = "tail"
+    about = "Kafka loses its tail: a broker's disk is restored, an unclean election, a replica of the tokens gone"
+    brokers = 3
+    keys = 31
+    broker_properties: ClassVar = {
+        "default_replication_factor": "1",  # as of a stock broker: what the job creates must not rely on it
+        "replica_lag_time_max_ms": "1500",
+        "unclean_leader_election_enable": "true",
+        "unclean_leader_election_interval_ms": "1000",
+        "leader_imbalance_check_interval_seconds": "5",
+    }
+    faults: ClassVar = {
+        "driver killed": drivers.kill_driver,
+        "driver dies at steps of its recovery": drivers.die_at_steps,
+        "broker killed": kill_broker,
+    }
+    kills = (drivers.kill_driver,)
+
+    def deck(self) -> dict[str, Callable[[], str]]:
+        """With those that end the job's life."""
+        return {
+            **super().deck(),
+            "disk restored, the partition ends below the job's position": lambda: self.restore_disk(grow=False),
+            "disk restored, the partition has grown beyond the job's position": lambda: self.restore_disk(grow=True),
+            "unclean election": self.elect_unclean,
+            "broker of the tokens away, back with an empty disk": self.lose_token_replica,
+        }
+
+    def create_topics(self) -> None:
+        """Output on all brokers; input on two, which need not agree."""
+        kafka = self.stage.kafka
+        for name, topic in self.topics.items():
+            if name == "input":
+                kafka.create_topic(topic, PARTITIONS, replication=2, min_insync_replicas="1")
+            else:
+                kafka.create_topic(topic, PARTITIONS)
+
+    def restore_disk(self, *, grow: bool) -> str:
+        """The brokers of a partition get older disks back."""
+        stage = self.stage
+        partition = stage.random.randrange(PARTITIONS)
+        holders = self._holders(partition)
+        old = stage.directory / "old-disk"
+        for broker in holders:
+            shutil.copytree(self._data(broker, partition), old / str(broker.node_id))
+        self._finish()
+        if grow:
+            stage.kill_driver()
+        for broker in holders:
+            stage.kill_broker(broker)
+        for broker in holders:
+            shutil.rmtree(self._data(broker, partition))
+            shutil.move(old / str(broker.node_id), self._data(broker, partition))
+        shutil.rmtree(old)
+        for broker in holders:
+            broker.start(wait=False)
+        stage.kafka.start()
+        return self._must_tell(f"partition {partition} was restored from an older disk", grow=grow)
+
+    def elect_unclean(self) -> str:
+        """A follower that is behind becomes the leader."""
+        stage = self.stage
+        partition = stage.random.randrange(PARTITIONS)
+        leader = stage.kafka.leader(self.topics["input"], partition)
+        follower = next(b for b in self._holders(partition) if b is not leader)
+        follower.pause()
+        stage.pause(4.0, 5.0)  # until the leader is its partition's only replica in sync
+        self._finish()
+        stage.kill_broker(leader)
+        follower.resume()
+        stage.until(lambda: stage.kafka.leader(self.topics["input"], partition) is follower, _TELL_S, tend=False)
+        leader.start()
+        return self._must_tell(f"partition {partition} has a leader that was behind", grow=False)
+
+    def lose_token_replica(self) -> str:
+        """Output goes on without the broker that leads the tokens, and when it is back with an empty disk."""
+        stage = self.stage
+        broker = stage.kafka.leader(f"{self.topics['elements']}-holdfast-tokens")
+        stage.kill_broker(broker)
+        took = stage.recovered(_TELL_S)
+        for path in (broker.directory / "data").iterdir():
+            if path.is_dir() and path.name != _METADATA:
+                shutil.rmtree(path)
+        broker.start()
+        return f"broker {broker.node_id} was gone, new output after {took:.1f} s; it came back with an empty disk"
+
+    def _finish(self) -> None:
+        """What was acknowledged so far has been read, and gave the output it must."""
+        self.feed.stop()
+        expected = self.expected()
+        self.drain(expected)
+        self.compare(expected)
+
+    def _must_tell(self, what: str, *, grow: bool) -> str:
+        stage = self.stage
+        if grow:
+            more = Feed(stage.kafka.bootstrap_servers, self.topics["input"], Numbers(self.keys, 0), self.rate)
+            more.start()
+            stage.until(lambda: more.written >= self.feed.written, _TELL_S, tend=False)
+            more.stop()
+            stage.start_driver()
+        driver = stage.driver
+        stage.until(lambda: driver.exit_code is not None, _TELL_S, tend=False)
+        if "InputLost" not in driver.log():
+            stage.violation(f"{what}, and driver {driver.number} does not tell that input was lost: {driver.last_error()}")
+        stage.kill_driver()
+        self.begin_life()
+        return f"{what}, which driver {driver.number} told; another job started"
+
+    def _holders(self, partition: int) -> list[KafkaBroker]:
+        found = self.stage.kafka.admin().list_topics(self.topics["input"], timeout=10)
+        replicas = found.topics[self.topics["input"]].partitions[partition].replicas
+        return [broker for broker in self.stage.kafka.brokers if broker.node_id in replicas]
+
+    def _data(self, broker: KafkaBroker, partition: int) -> Path:
+        return broker.directory / "data" / f"{self.topics['input']}-{partition}"

@@ -1,0 +1,71 @@
+"""Steps: every call by which a driver changes storage or brokers, or learns from them; it may die or sleep at any of them.
+
+A step is the beginning or the end of such a call, so that what was asked may or may not have happened.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from holdfast.checkpoint.local_store import LocalStore
+from holdfast.connectors.kafka.producers import RecordProducer, TransactionalProducer
+from holdfast.connectors.kafka.transactions import TransactionClient
+from holdfast.testing.chaos.processes import STEP
+
+__all__ = ["act_at"]
+
+_CALLS: dict[type, tuple[str, ...]] = {
+    LocalStore: ("put", "put_new", "get", "list", "delete"),
+    TransactionClient: ("end", "fence", "describe", "list"),
+    TransactionalProducer: ("__init__", "open", "prepare", "commit"),
+    RecordProducer: ("send", "flush"),
+}
+
+
+def act_at(number: int, what: int, only: str = "", since: str = "") -> None:
+    """Let this process send itself a signal at a step.
+
+    Args:
+        number: Which, counted from 1.
+        what: The signal.
+        only: Count only steps whose name contains this, as ``before TransactionClient.end``.
+        since: Begin to count with the first step whose name contains this.
+    """
+    counter = _Counter(number, signal.Signals(what), only, since)
+    for owner, names in _CALLS.items():
+        for name in names:
+            setattr(owner, name, _counted(getattr(owner, name), counter))
+
+
+def _counted(method: Callable[..., Any], counter: _Counter) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        counter.step(f"before {method.__qualname__}")
+        result = method(*args, **kwargs)
+        counter.step(f"after {method.__qualname__}")
+        return result
+
+    return call
+
+
+class _Counter:
+    def __init__(self, number: int, what: signal.Signals, only: str, since: str) -> None:
+        self._left, self._what, self._only, self._since = number, what, only, since
+        self._lock = threading.Lock()
+
+    def step(self, name: str) -> None:
+        with self._lock:
+            if self._since and self._since not in name:
+                return
+            self._since = ""
+            self._left -= self._only in name
+            if self._left == 0:
+                self._left = -1
+                print(f"{STEP}{name}: {self._what.name}", file=sys.stderr, flush=True)
+                os.kill(os.getpid(), self._what)
