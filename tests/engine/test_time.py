@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from pathlib import Path
+from time import sleep
 from typing import Any
 
 import pytest
@@ -83,6 +84,47 @@ def test_a_window_of_processing_time_gives_one_result_whatever_the_clocks_of_dri
     assert [window for window, n in Counter((key, start) for key, start, _ in results).items() if n > 1] == []
     counted = Counter(element for _, _, elements in results for element in elements)
     assert set(counted.values()) <= {1}
+
+
+# ---- processing time within an epoch ---------------------------------------------------------------------------------
+
+
+class Waits(KeyedProcessFunction):
+    """Sets a timer 20 ms ahead with its first element, and takes 5 ms for each."""
+
+    def process_element(self, value: int, ctx: Any) -> Any:
+        timers = ctx.timer_service()
+        now = timers.current_processing_time()
+        if value == 0:
+            timers.register_processing_time_timer(now + 20)
+        sleep(0.005)
+        yield "element", value, now, timers.current_processing_time()
+
+    def on_timer(self, timestamp: int, ctx: Any) -> Any:
+        now = ctx.timer_service().current_processing_time()
+        yield "timer", timestamp, now, ctx.timer_service().current_processing_time()
+
+
+@pytest.mark.parametrize("keyed_task", [True, False])
+def test_processing_time_moves_between_the_batches_of_an_epoch_and_fires_timers_there(tmp_path, keyed_task):
+    config = {"holdfast.batch.records": "1", "holdfast.frame.records": "1" if keyed_task else "2048"}
+
+    def build(env: StreamExecutionEnvironment) -> None:
+        source = env.from_source(SplitSource({"s": list(range(40))}), WatermarkStrategy.no_watermarks(), "numbers")
+        source.key_by(lambda _: "k").process(Waits()).sink_to(LedgerSink("out"))
+
+    LEDGERS["out"].committed.clear()
+    Lab(build, tmp_path, parallelism=1, budget=1000, config=config).run()
+    told = LEDGERS["out"].values
+    assert [now for _, _, now, _ in told] == sorted(now for _, _, now, _ in told)
+    assert all(before == after for _, _, before, after in told), "the clock moved within a call"
+    if keyed_task:
+        assert len({now for _, _, now, _ in told}) > 20
+        (fired,) = [position for position, (kind, *_) in enumerate(told) if kind == "timer"]
+        assert 0 < fired < 40, "the timer did not fire among the elements"
+        assert told[fired][1] <= told[fired][2]
+    else:  # the elements are one frame: the timer fires behind it
+        assert [kind for kind, *_ in told] == ["element"] * 40 + ["timer"]
 
 
 # ---- watermarks after a restart ----------------------------------------------------------------------------------------

@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from holdfast.common import Types
+from holdfast.common.time import MIN_TIMESTAMP
 from holdfast.connectors.base import JobInfo
 from holdfast.datastream import ListStateDescriptor, OutputTag, ProcessWindowFunction, ValueStateDescriptor
 from holdfast.metrics.user import MetricGroup
 from holdfast.runtime import state_io
 from holdfast.runtime.context import OperatorContext
 from holdfast.runtime.operators import window
-from holdfast.runtime.operators.base import MIN_TIMESTAMP
+from holdfast.runtime.records import RecordBatch
 from holdfast.state import table
 
 from .backend import Backend
@@ -61,8 +62,8 @@ class Operated(Backend):
             clock=self.clock,
             state=self.state,
             metrics=MetricGroup(),
-            emit=lambda values, stamps: self.out.extend(zip(values, stamps or [], strict=True)),
-            side_outputs={"late": lambda values, stamps: self.late.extend(zip(values, stamps or [], strict=True))},
+            emit=lambda batch: self.out.extend(zip(batch.values, batch.stamps(), strict=True)),
+            side_outputs={"late": lambda batch: self.late.extend(zip(batch.values, batch.stamps(), strict=True))},
         )
         self.operator.open()
 
@@ -119,7 +120,7 @@ class WindowMachine(RuleBasedStateMachine):
                 results.append(self._fire(start, key))
         self.backend.out.clear()
         self.backend.late.clear()
-        self.backend.operator.process(values, times, keys, 0)
+        self.backend.operator.process(RecordBatch(values, times, keys))
         assert self.backend.out == results
         assert self.backend.late == late
 

@@ -22,7 +22,7 @@ from holdfast.functions.element_functions import (
     Partitioner,
     ReduceFunction,
 )
-from holdfast.functions.function import Function, KeyedStateStore, RuntimeContext
+from holdfast.functions.function import Function, RuntimeContext
 from holdfast.functions.process_functions import KeyedProcessFunction, ProcessFunction
 from holdfast.functions.window_functions import (
     AllWindowFunction,
@@ -30,6 +30,7 @@ from holdfast.functions.window_functions import (
     ProcessWindowFunction,
     WindowFunction,
 )
+from holdfast.state.interfaces import KeyedStateStore
 
 __all__ = [
     "AggregateFunction",

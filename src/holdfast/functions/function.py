@@ -3,43 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
 
 from holdfast.metrics.user import MetricGroup
-from holdfast.state.descriptors import (
-    AggregatingStateDescriptor,
-    ListStateDescriptor,
-    MapStateDescriptor,
-    ReducingStateDescriptor,
-    ValueStateDescriptor,
-)
-from holdfast.state.interfaces import AggregatingState, ListState, MapState, ReducingState, ValueState
+from holdfast.state.interfaces import KeyedStateStore
 
-__all__ = ["Function", "KeyedStateStore", "RuntimeContext"]
-
-
-class KeyedStateStore(ABC):
-    """Gives handles of keyed state. The same name gives the same state; it is read and written for the current key."""
-
-    @abstractmethod
-    def get_state(self, state_descriptor: ValueStateDescriptor) -> ValueState[Any]:
-        """The state of one value per key."""
-
-    @abstractmethod
-    def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState[Any]:
-        """The state of a list per key."""
-
-    @abstractmethod
-    def get_map_state(self, state_descriptor: MapStateDescriptor) -> MapState[Any, Any]:
-        """The state of a map per key."""
-
-    @abstractmethod
-    def get_reducing_state(self, state_descriptor: ReducingStateDescriptor) -> ReducingState[Any]:
-        """The state of one value per key, into which all that is added is reduced."""
-
-    @abstractmethod
-    def get_aggregating_state(self, state_descriptor: AggregatingStateDescriptor) -> AggregatingState[Any, Any]:
-        """The state of one accumulator per key, into which all that is added is aggregated."""
+__all__ = ["Function", "RuntimeContext"]
 
 
 class RuntimeContext(KeyedStateStore):

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from typing import Any, Generic, TypeVar
 
 from holdfast.common.windows import Window
-from holdfast.functions.function import Function, KeyedStateStore
+from holdfast.functions.function import Function
+from holdfast.state.interfaces import KeyedStateStore
 
 __all__ = ["AllWindowFunction", "ProcessAllWindowFunction", "ProcessWindowFunction", "WindowFunction"]
 

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from operator import length_hint
 from typing import Any
 
+from holdfast.common.time import MIN_TIMESTAMP
 from holdfast.common.typeinfo import TypeInformation, Types
+from holdfast.connectors.base import Committable
 from holdfast.metrics.user import MetricGroup
 from holdfast.runtime.channels import Router, Send
 from holdfast.runtime.context import Clock, OperatorContext
 from holdfast.runtime.copies import Copy, copied, same
 from holdfast.runtime.lateness import Run, deadlines, pieces
-from holdfast.runtime.operators.base import MIN_TIMESTAMP, Emit, Operator
-from holdfast.runtime.operators.stateless import SinkRunner
+from holdfast.runtime.operators.base import Operator
 from holdfast.runtime.order import JobSetup
-from holdfast.runtime.plan import Chained, Vertex
+from holdfast.runtime.plan import Chained, ChainEdge, Vertex
+from holdfast.runtime.records import Emit, RecordBatch, select_keys
 from holdfast.runtime.user_code import user_error
 from holdfast.state.operator_state import OperatorState
 
@@ -72,11 +74,11 @@ def _fan_out(outputs: list[Emit], copied: Copy) -> Emit:
     if not others:
         return last
 
-    def emit(values: list[Any], timestamps: list[int] | None) -> None:
+    def emit(batch: RecordBatch) -> None:
         # Each gets elements of its own: what one of them changes is not changed for the others.
         for output in others:
-            output(list(map(copied, values)), timestamps)
-        last(values, timestamps)
+            output(RecordBatch(list(map(copied, batch.values)), batch.timestamps))
+        last(batch)
 
     return emit
 
@@ -88,9 +90,10 @@ def _typed(chained: Chained, declared: TypeInformation | None, emit: Emit) -> Em
     conform = declared.conform
     text = declared == Types.STRING()
 
-    def emit_typed(values: list[Any], timestamps: list[int] | None) -> None:
+    def emit_typed(batch: RecordBatch) -> None:
+        values = batch.values
         if text and set(map(type, values)) == {str} and all(map(str.isascii, values)):  # the usual case: they fit
-            emit(values, timestamps)
+            emit(batch)
             return
         rest = iter(values)
         try:
@@ -99,17 +102,36 @@ def _typed(chained: Chained, declared: TypeInformation | None, emit: Emit) -> Em
             value = values[len(values) - length_hint(rest) - 1]
             refusal = TypeError(f"a result does not fit the declared type {declared}: {error}")
             raise user_error(refusal, chained.name, chained.uid, value) from error
-        emit(fitting, timestamps)
+        emit(RecordBatch(fitting, batch.timestamps))
 
     return emit_typed
+
+
+def _into(operator: Operator, edge: ChainEdge, where: tuple[str, str]) -> Emit:
+    """Takes what goes along an edge of the chain; ``where``: the sender's name and uid."""
+    process, select = operator.process, edge.key_selector
+    if select is None:
+        return process
+
+    def process_keyed(batch: RecordBatch) -> None:
+        process(RecordBatch(batch.values, batch.timestamps, select_keys(select, batch.values, where)))
+
+    return process_keyed
 
 
 class Chain:
     """The operators of one subtask. The first one is the head: it takes the vertex's input."""
 
     def __init__(
-        self, setup: JobSetup, vertex: Vertex, subtask: int, state: OperatorState | None, send: Send, attempt: int
+        self,
+        setup: JobSetup,
+        vertex: Vertex,
+        subtask: int,
+        states: Mapping[str, OperatorState],
+        send: Send,
+        attempt: int,
     ) -> None:
+        """``states``: the keyed state of operators, by uid."""
         plan = setup.plan
         self.clock = Clock()
         self.metrics = MetricGroup()
@@ -130,7 +152,7 @@ class Chain:
                 parallelism=vertex.parallelism,
                 max_parallelism=vertex.max_parallelism,
                 clock=node.clock,
-                state=state if position == 0 else None,
+                state=states.get(chained.uid),
                 metrics=self.metrics.add_group(chained.name),
                 job_parameters=plan.settings.job_parameters,
                 attempt=attempt,
@@ -138,6 +160,7 @@ class Chain:
                 deadlines=deadlines(plan, vertex, *behind) if makes_watermarks else (),
                 output_clock=node.output_clock,
                 forward_watermark=node.forward,
+                resume_watermark=node.resume_outputs,
                 forward_idle=node.forward_idle,
             )
             self._nodes.append(node)
@@ -151,9 +174,8 @@ class Chain:
             main: list[Emit] = []
             side: dict[str, list[Emit]] = {}
             for edge in chained.edges:
-                target = self._nodes[edge.target].operator.process
                 outputs = main if edge.side_output is None else side.setdefault(edge.side_output, [])
-                outputs.append(_into(target))
+                outputs.append(_into(self._nodes[edge.target].operator, edge, (chained.name, chained.uid)))
             for channel, router in zip(chained.channels, node.routers):
                 outputs = main if channel.side_output is None else side.setdefault(channel.side_output, [])
                 outputs.append(router.process)
@@ -164,38 +186,46 @@ class Chain:
             }
             self.routers.extend(node.routers)
         self._head = self._nodes[0]
+        self._inputs = self._head.operator.inputs()
+        self._operators = [node.operator for node in self._nodes]
+        self._clocks = list({id(clock): clock for n in self._nodes for clock in (n.clock, n.output_clock)}.values())
         self._opened = 0
 
     def open(self) -> None:
         """Open the operators, the last of the chain first, as Flink does."""
-        for node in reversed(self._nodes):
+        for operator in reversed(self._operators):
             self._opened += 1
-            node.operator.open()
+            operator.open()
 
     def close(self) -> None:
         """Close the operators that were opened, the head first."""
-        opened = self._nodes[len(self._nodes) - self._opened :]
+        opened = self.opened
         self._opened = 0
-        for node in opened:
-            node.operator.close()
+        for operator in opened:
+            operator.close()
 
-    def process(self, values: list[Any], timestamps: Any, keys: Any, input_index: int, late: Sequence[Run] = ()) -> None:
-        """Take some of the vertex's input; the late records are handed on apart from the others, in their order."""
-        process, clock = self._head.operator.process, self.clock
+    def process(self, batch: RecordBatch, index: int = 0, late: Sequence[Run] = ()) -> None:
+        """Take some of an input of the vertex; the late records are handed on apart from the others, in their order."""
+        process, clock = self._inputs[index], self.clock
         if not late:
-            process(values, timestamps, keys, input_index)
+            process(batch)
             return
-        for first, end, clock.late_by in pieces(len(values), late):
-            process(values[first:end], timestamps[first:end], keys and keys[first:end], input_index)
+        for first, end, clock.late_by in pieces(len(batch.values), late):
+            process(batch.part(first, end))
         clock.late_by = MIN_TIMESTAMP
 
-    def resume(self, watermark: int, generators: dict[str, Any]) -> None:
-        """Go on where an earlier attempt ended: at this watermark, and with this state of the chain's generators."""
+    def resume(self, watermark: int, stored: Mapping[str, Any]) -> None:
+        """Go on where an earlier attempt ended: at this watermark, and with the plain state of operators by uid."""
         self._head.resume(watermark)
-        for node in self._nodes:
-            stored = generators.get(node.operator.context.uid)
-            if stored is not None and node.makes_watermarks:
-                node.resume_outputs(node.operator.restore(stored))  # type: ignore[attr-defined]
+        for operator in self._operators:
+            state = stored.get(operator.context.uid)
+            if state is not None:
+                operator.restore_state(state)
+
+    def snapshot(self) -> dict[str, Any]:
+        """The plain state of operators, by uid."""
+        states = {operator.context.uid: operator.snapshot_state() for operator in self._operators}
+        return {uid: state for uid, state in states.items() if state is not None}
 
     def advance_watermark(self, watermark: int) -> None:
         """Event time has reached ``watermark``."""
@@ -203,44 +233,47 @@ class Chain:
 
     def advance_processing_time(self, now: int) -> None:
         """Processing time has reached ``now``."""
-        for clock in {id(node.clock): node.clock for node in self._nodes}.values():
+        for clock in self._clocks:
             clock.processing_time = now
-        for node in self._nodes:
-            node.operator.advance_processing_time(now)
+        for operator in self._operators:
+            operator.advance_processing_time(now)
 
-    def end_epoch(self, idle: bool) -> None:
-        """The barrier has reached the vertex."""
+    def begin_epoch(self, epoch: int, attempt: str, committed: int) -> None:
+        """An epoch starts: its number, the name of this attempt at it, and the last epoch whose output is committed."""
+        for router in self.routers:
+            router.begin()
+        for operator in self._operators:
+            operator.begin_epoch(epoch, attempt, committed)
+
+    def end_epoch(self, epoch: int, attempt: str, idle: bool) -> list[Committable]:
+        """The barrier has reached the vertex; returns the output that the epoch has prepared."""
         self._head.forward_idle(idle)
-        for node in self._nodes:
-            node.operator.end_epoch()
+        for operator in self._operators:
+            operator.end_epoch()
+        for router in self.routers:
+            router.end(epoch, attempt)
+        return [
+            Committable(operator.context.uid, operator.context.subtask, data)
+            for operator in self._operators
+            for data in operator.prepare_commit()
+        ]
 
-    def sinks(self) -> list[SinkRunner]:
-        """The sinks in the chain."""
-        return [node.operator for node in self._nodes if isinstance(node.operator, SinkRunner)]
+    @property
+    def opened(self) -> list[Operator]:
+        """The operators that were opened and not closed, the head first."""
+        return self._operators[len(self._operators) - self._opened :]
 
-    def next_timer(self) -> int | None:
-        """The processing time of the earliest timer or window."""
-        times = []
-        for node in self._nodes:
-            operator: Any = node.operator
-            if hasattr(operator, "next_processing_time"):
-                times.append(operator.next_processing_time())
-            elif hasattr(operator, "processing_timers"):
-                times.append(operator.processing_timers.next_time())
+    def next_processing_time(self) -> int | None:
+        """The processing time at which an operator next has something to do."""
+        times = [operator.next_processing_time() for operator in self._operators]
         return min((time for time in times if time is not None), default=None)
 
-    def snapshot_generators(self) -> dict[str, Any]:
-        """The state of the watermark generators in the chain, by uid."""
-        return {n.operator.context.uid: n.operator.snapshot() for n in self._nodes if n.makes_watermarks}  # type: ignore[attr-defined]
+    @property
+    def records_written(self) -> int:
+        """Records given to sinks so far."""
+        return sum(operator.records_written for operator in self._operators)
 
     @property
     def late_dropped(self) -> int:
         """Late records dropped so far."""
-        return sum(clock.late_dropped for clock in {id(n.clock): n.clock for n in self._nodes}.values())
-
-
-def _into(process: Callable[..., None]) -> Emit:
-    def emit(values: list[Any], timestamps: list[int] | None) -> None:
-        process(values, timestamps, None, 0)
-
-    return emit
+        return sum(clock.late_dropped for clock in self._clocks)

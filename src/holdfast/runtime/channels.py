@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from operator import index, itemgetter
 from typing import Any, SupportsIndex
 
+from holdfast.common.time import MIN_TIMESTAMP
 from holdfast.errors import HoldfastError
 from holdfast.runtime.context import Clock
 from holdfast.runtime.frames import (
@@ -22,8 +23,8 @@ from holdfast.runtime.frames import (
     pack_frame,
     unpack_header,
 )
-from holdfast.runtime.operators.base import MIN_TIMESTAMP
 from holdfast.runtime.plan import Channel, JobPlan, Partitioning, Vertex
+from holdfast.runtime.records import RecordBatch, select_keys
 from holdfast.runtime.spill import FrameStore
 from holdfast.runtime.user_code import user_error
 from holdfast.state.key_groups import group_assigner
@@ -104,8 +105,9 @@ class Router:
         self._frames = dict.fromkeys(self._targets, 0)
         self.records = 0
 
-    def process(self, values: list[Any], timestamps: list[int] | None) -> None:
+    def process(self, batch: RecordBatch) -> None:
         """Take a batch."""
+        values, timestamps = batch.values, batch.timestamps
         if not values:
             return
         self.records += len(values)
@@ -138,17 +140,8 @@ class Router:
             self._spread([first + (turn + i) % width for i in range(len(values))], values, timestamps, None)
 
     def _keys(self, values: list[Any]) -> list[Any]:
-        select = self._key
-        assert select is not None
-        try:
-            return [select(value) for value in values]
-        except (Exception, SystemExit):
-            for value in values:
-                try:
-                    select(value)
-                except (Exception, SystemExit) as error:
-                    raise user_error(error, *self._where, value) from error
-            raise
+        assert self._key is not None
+        return select_keys(self._key, values, self._where)
 
     def _chosen(self, values: list[Any]) -> list[int]:
         """The subtasks that the user's partitioner picks."""

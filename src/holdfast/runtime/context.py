@@ -6,23 +6,33 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from holdfast.common.time import MIN_TIMESTAMP
 from holdfast.connectors.base import JobInfo
+from holdfast.functions.function import RuntimeContext
 from holdfast.metrics.user import MetricGroup
 from holdfast.runtime.copies import Copy, copied
-from holdfast.runtime.operators.base import MIN_TIMESTAMP, Emit
+from holdfast.runtime.records import Emit, RecordBatch
+from holdfast.state.descriptors import (
+    AggregatingStateDescriptor,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    ValueStateDescriptor,
+)
+from holdfast.state.interfaces import AggregatingState, ListState, MapState, ReducingState, ValueState
 from holdfast.state.operator_state import OperatorState
 from holdfast.state.space import StateSpace
 
 __all__ = ["Clock", "OperatorContext", "UserRuntimeContext"]
 
 
-def _nowhere(values: list[Any], timestamps: list[int] | None) -> None:
+def _nowhere(batch: RecordBatch) -> None:
     """Output that nobody asked for."""
 
 
 @dataclass
 class Clock:
-    """The two times of a subtask. Within an epoch processing time stands still, as the driver set it."""
+    """The two times of a subtask. Both move between batches only."""
 
     watermark: int = MIN_TIMESTAMP
     processing_time: int = 0
@@ -55,6 +65,9 @@ class OperatorContext:
     output_clock: Clock = field(default_factory=Clock)
     """The clock of what follows; the operator's own, unless it makes watermarks."""
     forward_watermark: Callable[[int], None] = lambda watermark: None
+    """Event time has reached a watermark of the operator's own."""
+    resume_watermark: Callable[[int], None] = lambda watermark: None
+    """Event time goes on behind the operator from a watermark that an earlier attempt has emitted."""
     forward_idle: Callable[[bool], None] = lambda idle: None
 
     @property
@@ -62,15 +75,15 @@ class OperatorContext:
         """The operator in messages."""
         return f"{self.name!r} (uid {self.uid!r}, subtask {self.subtask})"
 
-    def emit_side(self, tag_id: str, values: list[Any], timestamps: list[int] | None) -> None:
+    def emit_side(self, tag_id: str, batch: RecordBatch) -> None:
         """Emit to a side output; dropped when nobody reads it."""
         emit = self.side_outputs.get(tag_id)
         if emit is not None:
-            emit(values, timestamps)
+            emit(batch)
 
 
-class UserRuntimeContext:
-    """What `Function.open` receives: PyFlink's RuntimeContext."""
+class UserRuntimeContext(RuntimeContext):
+    """What `Function.open` receives."""
 
     def __init__(self, context: OperatorContext, space: StateSpace | None) -> None:
         self._context = context
@@ -125,22 +138,22 @@ class UserRuntimeContext:
             )
         return self._space
 
-    def get_state(self, state_descriptor: Any) -> Any:
+    def get_state(self, state_descriptor: ValueStateDescriptor) -> ValueState[Any]:
         """The ValueState of this descriptor."""
-        return self._keyed().get_state(state_descriptor)
+        return self._keyed().get_state(state_descriptor)  # type: ignore[no-any-return]
 
-    def get_list_state(self, state_descriptor: Any) -> Any:
+    def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState[Any]:
         """The ListState of this descriptor."""
-        return self._keyed().get_list_state(state_descriptor)
+        return self._keyed().get_list_state(state_descriptor)  # type: ignore[no-any-return]
 
-    def get_map_state(self, state_descriptor: Any) -> Any:
+    def get_map_state(self, state_descriptor: MapStateDescriptor) -> MapState[Any, Any]:
         """The MapState of this descriptor."""
-        return self._keyed().get_map_state(state_descriptor)
+        return self._keyed().get_map_state(state_descriptor)  # type: ignore[no-any-return]
 
-    def get_reducing_state(self, state_descriptor: Any) -> Any:
+    def get_reducing_state(self, state_descriptor: ReducingStateDescriptor) -> ReducingState[Any]:
         """The ReducingState of this descriptor."""
-        return self._keyed().get_reducing_state(state_descriptor)
+        return self._keyed().get_reducing_state(state_descriptor)  # type: ignore[no-any-return]
 
-    def get_aggregating_state(self, state_descriptor: Any) -> Any:
+    def get_aggregating_state(self, state_descriptor: AggregatingStateDescriptor) -> AggregatingState[Any, Any]:
         """The AggregatingState of this descriptor."""
-        return self._keyed().get_aggregating_state(state_descriptor)
+        return self._keyed().get_aggregating_state(state_descriptor)  # type: ignore[no-any-return]

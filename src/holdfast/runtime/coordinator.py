@@ -178,12 +178,11 @@ class Coordinator:
         self._next_timer = now if restored is not None else None
 
     def _create_committers(self, job: JobInfo) -> None:
-        from holdfast.runtime.operators.stateless import SinkOperator
-
         for vertex in self._plan.vertices:
             for chained in vertex.chain:
-                if isinstance(chained.factory, SinkOperator):
-                    committer = chained.factory.sink.create_committer(job, chained.uid)
+                sink = chained.factory.written_sink
+                if sink is not None:
+                    committer = sink.create_committer(job, chained.uid)
                     if committer is not None:
                         self._committers[chained.uid] = committer
 
@@ -258,7 +257,8 @@ class Coordinator:
         self._finish_commit()
         waited = time.perf_counter() - at
         at = time.perf_counter()
-        checkpoint = self._complete(epoch, now, started, reports)
+        self._processing_time = max([self._processing_time, *(report.processing_time for report in reports)])
+        checkpoint = self._complete(epoch, self._processing_time, started, reports)
         phases = {
             "plan": plan_seconds,
             "job": job_seconds,

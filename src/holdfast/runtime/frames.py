@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.common import pickling
+from holdfast.runtime.records import RecordBatch
 
 __all__ = [
     "BARRIER",
@@ -84,6 +85,10 @@ class Frame:
     """Where each record came from; only when an epoch is traced."""
     late: list[tuple[int, int, int]] = field(default_factory=list)
     """The runs of records that are late by the watermark of their own split (`lateness.Run`)."""
+
+    def batch(self) -> RecordBatch:
+        """The records as operators take them."""
+        return RecordBatch(self.values, self.timestamps, self.keys)
 
 
 def encode_data(frame: Frame) -> bytes:

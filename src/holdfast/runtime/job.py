@@ -27,7 +27,6 @@ from holdfast.connectors.base import JobInfo
 from holdfast.errors import ConfigurationError, HoldfastError, JobFailed, StorageError
 from holdfast.metrics.job import JobMetrics
 from holdfast.runtime.coordinator import Coordinator
-from holdfast.runtime.operators.stateless import SinkOperator
 from holdfast.runtime.order import JobSetup
 from holdfast.runtime.pacing import Pace
 from holdfast.runtime.plan import JobPlan
@@ -115,8 +114,8 @@ class Job(JobClient):
         self._storage, self._paths = storage, paths
         for vertex in plan.vertices:
             for chained in vertex.chain:
-                if isinstance(chained.factory, SinkOperator):
-                    chained.factory.sink.validate()
+                if chained.factory.written_sink is not None:
+                    chained.factory.written_sink.validate()
         self._spark = session.sparkContext if session is not None else spark_context(plan.name, plan.config)
         self._log = checkpoint_log = CheckpointLog(storage, paths, settings.retained_checkpoints)
         self._executors: list[SparkExecutor] = []

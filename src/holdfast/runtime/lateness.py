@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from holdfast.runtime.operators.base import MIN_TIMESTAMP
+from holdfast.common.time import MIN_TIMESTAMP
 from holdfast.runtime.plan import JobPlan, Vertex
 
 __all__ = ["Deadline", "LateRecords", "Run", "deadlines", "pieces"]

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.checkpoint.metadata import SubtaskState
+from holdfast.common.time import MIN_TIMESTAMP
 from holdfast.connectors.base import Committable, JobInfo, SplitRange
-from holdfast.runtime.operators.base import MIN_TIMESTAMP
 from holdfast.runtime.plan import JobPlan
 
 __all__ = ["EpochOrder", "JobSetup", "SourceOrder", "SplitTime", "TaskId", "TaskReport", "task_name"]
@@ -88,6 +88,8 @@ class TaskReport:
     committables: list[Committable] = field(default_factory=list)
     splits: dict[str, SplitTime] = field(default_factory=dict)
     watermark: int = MIN_TIMESTAMP
+    processing_time: int = 0
+    """What the subtask's clock showed at the barrier, in ms."""
     next_timer: int | None = None
     """Processing time of the earliest timer or window, in ms."""
     records_in: int = 0

@@ -49,7 +49,7 @@ class ChainEdge:
     side_output: str | None = None
     """The OutputTag's id whose records take this edge; None: the main output."""
     key_selector: Callable[[Any], Any] | None = None
-    """Unused within chains today: a keyed operator always begins a vertex."""
+    """Record -> key, for a target with keyed state."""
 
 
 @dataclass(frozen=True)

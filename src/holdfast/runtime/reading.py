@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from holdfast.common.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from holdfast.connectors.base import Batch, SourceReader, SplitRange
 from holdfast.runtime.lateness import Deadline, LateRecords, Run
-from holdfast.runtime.operators.base import MAX_TIMESTAMP, MIN_TIMESTAMP, whole_timestamps
 from holdfast.runtime.order import SourceOrder, SplitTime
+from holdfast.runtime.records import whole_timestamps
 from holdfast.runtime.user_code import user_error
 
 __all__ = ["SplitMerge"]

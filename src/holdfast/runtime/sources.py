@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.checkpoint.metadata import SourceState
+from holdfast.common.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from holdfast.connectors.base import EpochInput, JobInfo, SplitRange
-from holdfast.runtime.operators.base import MAX_TIMESTAMP, MIN_TIMESTAMP
 from holdfast.runtime.order import SourceOrder, SplitTime, TaskId
 from holdfast.runtime.plan import Vertex
 

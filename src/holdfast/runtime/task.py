@@ -17,15 +17,17 @@ import msgspec
 from holdfast.checkpoint.metadata import Completed, SubtaskState, decode_entry
 from holdfast.checkpoint.paths import JobPaths, new_attempt, safe_name
 from holdfast.checkpoint.storage import NotFound, Storage
-from holdfast.connectors.base import Committable, ReaderContext, SourceReader
+from holdfast.common.time import MIN_TIMESTAMP
+from holdfast.connectors.base import ReaderContext, SourceReader
 from holdfast.errors import ConfigurationError, HoldfastError, UserCodeError
 from holdfast.runtime.chain import Chain
 from holdfast.runtime.channels import InputMerge
 from holdfast.runtime.lateness import deadlines, pieces
-from holdfast.runtime.operators.base import MIN_TIMESTAMP
 from holdfast.runtime.order import EpochOrder, JobSetup, TaskReport
 from holdfast.runtime.plan import Vertex
+from holdfast.runtime.processing_time import ProcessingTime
 from holdfast.runtime.reading import SplitMerge, with_location
+from holdfast.runtime.records import RecordBatch
 from holdfast.runtime.state_io import StateFiles
 from holdfast.state.key_groups import key_group_range
 from holdfast.state.operator_state import OperatorState
@@ -72,6 +74,7 @@ class Subtask:
         """The snapshot of the last epoch run here, its generation and epoch: not known to be complete yet."""
         self._send: Callable[[int, bytes], None] = lambda partition, frame: None
         self._watermark = MIN_TIMESTAMP
+        self._time = ProcessingTime(0, lambda now: None)
         self._found_state: bool | None = None
 
     def _find(self, vertex_id: int) -> Vertex:
@@ -103,13 +106,9 @@ class Subtask:
         report.found_state = self._found_state
         report.phases["prepare"] = clock() - at
         late_before = chain.late_dropped
-        for router in chain.routers:
-            router.begin()
-            router.location = None
-        sinks = chain.sinks()
-        for sink in sinks:
-            assert sink.writer is not None
-            sink.writer.begin_epoch(order.epoch, report.attempt, order.committed)
+        written_before = chain.records_written
+        chain.begin_epoch(order.epoch, report.attempt, order.committed)
+        self._time = ProcessingTime(max(order.processing_time, self._time.reached), chain.advance_processing_time)
         at = clock()
         if self._vertex.source is not None:
             idle = self._read(order, chain, report)
@@ -117,21 +116,16 @@ class Subtask:
             idle = self._receive(order, frames, chain, report)
         report.phases["process"] = clock() - at
         at = clock()
-        chain.end_epoch(idle)
-        for router in chain.routers:
-            router.end(order.epoch, report.attempt)
+        self._time.tick()
+        report.committables = chain.end_epoch(order.epoch, report.attempt, idle)
+        report.processing_time = self._time.reached
         report.records_out = sum(router.records for router in chain.routers)
-        for sink in sinks:
-            assert sink.writer is not None
-            report.records_written += sink.records
-            sink.records = 0
-            data = sink.writer.prepare_commit()
-            report.committables += [Committable(sink.context.uid, self._subtask, each) for each in data]
+        report.records_written = chain.records_written - written_before
         report.phases["output"] = clock() - at
         at = clock()
         self._snapshot(order, chain, report)
         report.phases["state"] = clock() - at
-        report.next_timer = chain.next_timer()
+        report.next_timer = chain.next_processing_time()
         report.late_dropped = chain.late_dropped - late_before
         report.user_metrics = chain.metrics.snapshot()
 
@@ -151,8 +145,7 @@ class Subtask:
             max_batch,
             (source.name, source.uid),
         )
-        chain.advance_processing_time(order.processing_time)
-        process = chain.process
+        process, tick = chain.process, self._time.tick
         location = ""
         if order.trace:
             for router in chain.routers:
@@ -162,7 +155,8 @@ class Subtask:
                 report.records_in += len(batch.values)
                 if order.trace:
                     location = batch.locate(0)
-                process(batch.values, timestamps, None, 0, late)
+                tick()
+                process(RecordBatch(batch.values, timestamps), 0, late)
                 self._advance(chain, watermark)
         except UserCodeError as error:
             raise (with_location(error, location) if location else error) from error.__cause__
@@ -178,15 +172,15 @@ class Subtask:
         for frame in frames:
             merge.add(frame)
         report.seen = merge.verify(order.epoch)
-        chain.advance_processing_time(order.processing_time)
-        process = chain.process
+        process, tick = chain.process, self._time.tick
         for content, index, watermark in merge.frames():
+            tick()
             if content is not None:
                 report.records_in += len(content.values)
                 if order.trace and content.locations is not None:
                     self._process_traced(chain, content, index)
                 else:
-                    process(content.values, content.timestamps, content.keys, index, content.late)
+                    process(content.batch(), index, content.late)
             self._advance(chain, watermark)
             if self._state is not None and self._files is not None:
                 self._files.bound(self._state)
@@ -196,21 +190,14 @@ class Subtask:
     @staticmethod
     def _process_traced(chain: Chain, frame: Any, index: int) -> None:
         """Element by element, so that a failure can be told with its record's origin."""
-        watermarks = [
-            watermark for first, end, watermark in pieces(len(frame.values), frame.late) for _ in range(first, end)
-        ]
-        for position, location in enumerate(frame.locations):
-            late_by = watermarks[position]
+        batch = frame.batch()
+        watermarks = [each for first, end, each in pieces(len(batch.values), frame.late) for _ in range(first, end)]
+        for position, (location, watermark) in enumerate(zip(frame.locations, watermarks)):
+            late = [(0, 1, watermark)] if watermark > MIN_TIMESTAMP else []
             for router in chain.routers:
                 router.location = lambda: location  # noqa: B023  (called before the next one is set)
             try:
-                chain.process(
-                    [frame.values[position]],
-                    frame.timestamps and [frame.timestamps[position]],
-                    frame.keys and [frame.keys[position]],
-                    index,
-                    [(0, 1, late_by)] if late_by > MIN_TIMESTAMP else [],
-                )
+                chain.process(batch.part(position, position + 1), index, late)
             except UserCodeError as error:
                 raise with_location(error, location) from error
 
@@ -259,7 +246,8 @@ class Subtask:
             where = f"{head.name!r} (uid {head.uid!r})"
             self._state = self._files.open(where, stored, schema, order.base)
         self._found_state = self._files.reused if self._files is not None and expected else None
-        chain = Chain(setup, vertex, self._subtask, self._state, lambda part, frame: self._send(part, frame), order.restarts)
+        states = {} if self._state is None else {head.uid: self._state}
+        chain = Chain(setup, vertex, self._subtask, states, lambda part, frame: self._send(part, frame), order.restarts)
         self._chain = chain
         self._watermark = MIN_TIMESTAMP if stored is None else stored.watermark
         chain.clock.watermark = self._watermark
@@ -316,7 +304,7 @@ class Subtask:
             report.schema = schema = self._state.schema.plain()
             stored = msgspec.structs.replace(stored, extra={**stored.extra, "schema": schema})
             report.state_rows = self._state.rows()
-        extra = {**stored.extra, "generators": chain.snapshot_generators()}
+        extra = {**stored.extra, "generators": chain.snapshot()}
         report.state[head.uid] = msgspec.structs.replace(
             stored,
             key_group_first=groups.first,
@@ -336,9 +324,8 @@ class Subtask:
         self._token = ""
         self._written = None
         if chain is not None:
-            for sink in chain.sinks():
-                if sink.writer is not None:
-                    _quietly("abort the epoch's output", sink.writer.abort_epoch)
+            for operator in chain.opened:
+                _quietly("abort the epoch's output", operator.abort_epoch)
             _quietly("close the operators", chain.close)
         if reader is not None:
             _quietly("close the reader", reader.close)

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
+
+from holdfast.state.descriptors import (
+    AggregatingStateDescriptor,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    ValueStateDescriptor,
+)
 
 __all__ = [
     "AggregatingState",
     "AppendingState",
     "BroadcastState",
+    "KeyedStateStore",
     "ListState",
     "MapState",
     "MergingState",
@@ -154,3 +163,27 @@ class ReadOnlyBroadcastState(_MapReads[K, V]):
 
 class BroadcastState(ReadOnlyBroadcastState[K, V], _MapWrites[K, V]):
     """A map that every subtask holds, as the broadcast stream sees it."""
+
+
+class KeyedStateStore(ABC):
+    """Gives handles of keyed state. The same name gives the same state; it is read and written for the current key."""
+
+    @abstractmethod
+    def get_state(self, state_descriptor: ValueStateDescriptor) -> ValueState[Any]:
+        """The state of one value per key."""
+
+    @abstractmethod
+    def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState[Any]:
+        """The state of a list per key."""
+
+    @abstractmethod
+    def get_map_state(self, state_descriptor: MapStateDescriptor) -> MapState[Any, Any]:
+        """The state of a map per key."""
+
+    @abstractmethod
+    def get_reducing_state(self, state_descriptor: ReducingStateDescriptor) -> ReducingState[Any]:
+        """The state of one value per key, into which all that is added is reduced."""
+
+    @abstractmethod
+    def get_aggregating_state(self, state_descriptor: AggregatingStateDescriptor) -> AggregatingState[Any, Any]:
+        """The state of one accumulator per key, into which all that is added is aggregated."""

@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 
 from holdfast.state.codec import Column, RowCodec, expires
 from holdfast.state.handles import HANDLES
+from holdfast.state.interfaces import KeyedStateStore
 from holdfast.state.layout import after
 from holdfast.state.registry import SchemaRegistry
 from holdfast.state.schema import ROWS
@@ -35,8 +36,8 @@ class _NoKey(list[Any]):
 NO_KEY: list[Any] = _NoKey()
 
 
-class StateSpace:
-    """States that are read through one current row. Also Flink's KeyedStateStore: what ``get_state`` is called on."""
+class StateSpace(KeyedStateStore):
+    """States that are read through one current row."""
 
     def __init__(self, name: str, slices: str, registry: SchemaRegistry, store: RocksDBStore | None) -> None:
         """``slices``: what namespaces are (see `holdfast.state.schema.StateSchema`)."""

@@ -1,82 +1,102 @@
-"""What every operator is: made in a task slot by its factory, fed batches, told of time and of the epoch's end."""
+"""Operator, the contract between the runtime and everything that works on records, and the factory that makes one."""
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from enum import Enum
+from typing import Any
 
-from holdfast.common.time import MAX_TIMESTAMP, MIN_TIMESTAMP
+from holdfast.connectors.base import Sink
+from holdfast.runtime.context import OperatorContext
+from holdfast.runtime.records import RecordBatch
 
-if TYPE_CHECKING:
-    from holdfast.runtime.context import OperatorContext
-
-__all__ = ["MIN_TIMESTAMP", "MAX_TIMESTAMP", "Emit", "Operator", "OperatorFactory", "whole_timestamps"]
-
-
-Emit = Callable[[list[Any], "list[int] | None"], None]
-"""Takes a batch: values and their timestamps (None: no record has one)."""
+__all__ = ["Operator", "OperatorFactory", "StateKind"]
 
 
-def whole_timestamps(stamps: list[Any]) -> list[int]:
-    """What a timestamp assigner returned, if all of it can be timestamps.
+class StateKind(Enum):
+    """What state an operator keeps in checkpoints."""
 
-    Raises:
-        TypeError: one is not a whole number of ms in 64 bits.
-    """
-    try:
-        if type(sum(stamps)) is int and max(stamps, default=0) <= MAX_TIMESTAMP and min(stamps, default=0) >= MIN_TIMESTAMP:
-            return stamps
-    except TypeError:
-        pass  # no numbers: one by one below, which tells the first that is wrong
-    return [_whole_timestamp(stamp) for stamp in stamps]
-
-
-def _whole_timestamp(stamp: Any) -> int:
-    try:
-        whole = operator.index(stamp)
-    except TypeError:
-        whole = MAX_TIMESTAMP + 1
-    if not MIN_TIMESTAMP <= whole <= MAX_TIMESTAMP:
-        raise TypeError(
-            f"the timestamp assigner returned {stamp!r:.80}; a timestamp is a whole number, in ms since 1970, of 64 bits"
-        )
-    return whole
+    NONE = "none"
+    KEYED = "keyed"
+    """Rows and timers by key: ``context.state`` is given."""
+    LISTED = "listed"
+    """Plain data: `Operator.snapshot_state` and `Operator.restore_state`."""
 
 
 class Operator:
-    """One operator instance in one subtask. It lives for many epochs; `open` and `close` frame its life."""
+    """One operator in one subtask. It lives for many epochs; `open` and `close` frame its life.
+
+    The runtime calls the methods of an operator one at a time, in this order::
+
+        open, restore_state?, (begin_epoch, (process | advance_...)*, end_epoch, prepare_commit, snapshot_state)*, close
+
+    A failed epoch ends in `abort_epoch` and `close`; a new operator takes its place.
+    """
 
     context: OperatorContext
+    """Set before `open`."""
+    records_written = 0
+    """Records given to a sink since the operator was opened."""
 
     def open(self) -> None:
-        """Called once before the first batch; ``self.context`` is set."""
+        """Called once before the first batch. Keyed state and timers are declared here."""
 
-    def process(self, values: list[Any], timestamps: list[int] | None, keys: list[Any] | None, input_index: int) -> None:
-        """Take a batch. ``keys`` is given in a keyed vertex's first operator, else None."""
+    def inputs(self) -> Sequence[Callable[[RecordBatch], None]]:
+        """What takes the batches of each input, by the input's number; an operator with two inputs has two."""
+        return (self.process,)
+
+    def process(self, batch: RecordBatch) -> None:
+        """Take a batch. An operator with keyed state gets the keys with it."""
         raise NotImplementedError
 
     def advance_watermark(self, watermark: int) -> None:
-        """Event time has reached ``watermark`` (rises strictly). Chained operators are told after this returns."""
+        """Event time has reached ``watermark`` (rises strictly). Chained operators learn it after this returns."""
 
     def advance_processing_time(self, now: int) -> None:
-        """Processing time has reached ``now`` (ms since the epoch): fire the timers that are due."""
+        """Processing time has reached ``now`` (ms since 1970; never falls): fire what is due."""
+
+    def next_processing_time(self) -> int | None:
+        """The processing time at which the operator next has something to do; None: at no known time."""
+        return None
+
+    def begin_epoch(self, epoch: int, attempt: str, committed: int) -> None:
+        """An epoch starts: its number, the name of this attempt at it, and the last epoch whose output is committed."""
 
     def end_epoch(self) -> None:
-        """The barrier: nothing more comes in this epoch. Emit what is held back, write state out."""
+        """The barrier: nothing more comes in this epoch. Emit what is held back."""
+
+    def prepare_commit(self) -> Sequence[Any]:
+        """The epoch's output as plain data for the committer; `end_epoch` has been called on the whole chain."""
+        return ()
+
+    def abort_epoch(self) -> None:
+        """The epoch has failed: throw its output away."""
+
+    def snapshot_state(self) -> Any:
+        """The plain data from which `restore_state` goes on; None: the operator has none."""
+        return None
+
+    def restore_state(self, stored: Any) -> None:
+        """Go on from the data of `snapshot_state`, after `open`."""
 
     def close(self) -> None:
         """The operator's life in this slot ends."""
 
 
 class OperatorFactory:
-    """Configuration and user functions of an operator; pickled into the plan."""
+    """Configuration and user functions of an operator; pickled into the plan. It says what the runtime must provide."""
 
+    state = StateKind.NONE
     makes_watermarks = False
     """Whether watermarks end here, and the operator makes others."""
 
+    @property
+    def written_sink(self) -> Sink | None:
+        """The sink that the operator writes to, if it is the end of a stream."""
+        return None
+
     def create(self) -> Operator:
-        """A fresh instance."""
+        """A fresh operator."""
         raise NotImplementedError
 
     def functions(self) -> Sequence[Any]:

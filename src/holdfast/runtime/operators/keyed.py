@@ -7,11 +7,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from holdfast.common.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from holdfast.common.time_domain import TimeDomain
+from holdfast.functions.process_functions import KeyedProcessFunction
+from holdfast.functions.timer_service import TimerService
 from holdfast.runtime.context import Clock, UserRuntimeContext
 from holdfast.runtime.copies import fixed
-from holdfast.runtime.operators.base import MAX_TIMESTAMP, MIN_TIMESTAMP, Operator, OperatorFactory
+from holdfast.runtime.operators.base import Operator, OperatorFactory, StateKind
 from holdfast.runtime.operators.stateless import Collector
+from holdfast.runtime.records import RecordBatch
 from holdfast.runtime.user_code import close_function, method_of, not_iterable, open_function, user_error
 from holdfast.state.codec import Column
 from holdfast.state.timers import TimerQueue
@@ -31,74 +35,62 @@ _LAST_ROUNDS = 1000
 """How often timers that set timers may do so again when the input has ended."""
 
 
-class TimerService:
-    """The time, and the timers of the current key."""
+class _KeyTimers(TimerService):
+    """The clocks, and the timers of the current key."""
 
     __slots__ = ("_clock", "_context", "_event", "_processing")
 
-    def __init__(self, clock: Clock, event: TimerQueue, processing: TimerQueue, context: KeyedContext) -> None:
+    def __init__(self, clock: Clock, event: TimerQueue, processing: TimerQueue, context: _ElementContext) -> None:
         self._clock = clock
         self._event = event
         self._processing = processing
         self._context = context
 
     def current_processing_time(self) -> int:
-        """Processing time in ms since the epoch; stands still within an epoch of the job."""
         return self._clock.processing_time
 
     def current_watermark(self) -> int:
-        """The watermark; -2**63 before the first one, 2**63-1 when bounded input has ended."""
         return self._clock.watermark
 
     def register_event_time_timer(self, timestamp: int) -> None:
-        """Call ``on_timer`` for this key when the watermark reaches ``timestamp`` (ms)."""
         self._event.register(timestamp, self._context.key)
 
     def register_processing_time_timer(self, timestamp: int) -> None:
-        """Call ``on_timer`` for this key when processing time reaches ``timestamp`` (ms)."""
         self._processing.register(timestamp, self._context.key)
 
     def delete_event_time_timer(self, timestamp: int) -> None:
-        """Remove the event-time timer of this key and time, if there is one."""
         self._event.delete(timestamp, self._context.key)
 
     def delete_processing_time_timer(self, timestamp: int) -> None:
-        """Remove the processing-time timer of this key and time, if there is one."""
         self._processing.delete(timestamp, self._context.key)
 
 
-class KeyedContext:
-    """What ``process_element`` receives beside the element."""
+class _ElementContext(KeyedProcessFunction.Context):
+    """The element or timer at hand; the operator sets ``key`` and ``stamp``."""
 
-    __slots__ = ("_service", "key", "stamp")
+    __slots__ = ("_timers", "key", "stamp")
 
     def __init__(self, clock: Clock, event: TimerQueue, processing: TimerQueue) -> None:
         self.key: Any = None
         self.stamp = MIN_TIMESTAMP
-        self._service = TimerService(clock, event, processing, self)
+        self._timers = _KeyTimers(clock, event, processing, self)
 
     def get_current_key(self) -> Any:
-        """The key of the element or timer."""
         return self.key
 
     def timestamp(self) -> int:
-        """The element's timestamp (-2**63 if it has none), or the timer's time."""
         return self.stamp
 
     def timer_service(self) -> TimerService:
-        """The time, and timers of this key."""
-        return self._service
+        return self._timers
 
 
-class OnTimerContext(KeyedContext):
-    """What ``on_timer`` receives beside the timer's time."""
-
+class _TimerContext(_ElementContext, KeyedProcessFunction.OnTimerContext):
     __slots__ = ("domain",)
 
     domain: TimeDomain
 
     def time_domain(self) -> TimeDomain:
-        """Whether the timer is an event-time or a processing-time timer."""
         return self.domain
 
 
@@ -124,6 +116,9 @@ class KeyedOperator(Operator):
     def advance_processing_time(self, now: int) -> None:
         self.space.sweep()
 
+    def next_processing_time(self) -> int | None:
+        return self.processing_timers.next_time()
+
     def fail(self, error: BaseException, value: Any, key: Any) -> Exception:
         """The user's error with its element and key."""
         return user_error(error, self.context.name, self.context.uid, value, key)
@@ -133,21 +128,21 @@ class _KeyedProcess(KeyedOperator):
     def open(self) -> None:
         super().open()
         timers = (self.context.clock, self.event_timers, self.processing_timers)
-        self._element_context = KeyedContext(*timers)
-        self._timer_context = OnTimerContext(*timers)
+        self._element_context = _ElementContext(*timers)
+        self._timer_context = _TimerContext(*timers)
         self._process = method_of(self.function, "process_element")
         self._on_timer = getattr(self.function, "on_timer", None)
 
-    def process(self, values: list[Any], timestamps: list[int] | None, keys: list[Any] | None, input_index: int) -> None:
+    def process(self, batch: RecordBatch) -> None:
+        keys = batch.keys
         assert keys is not None
         space, context, function = self.space, self._element_context, self._process
         rows = self.table.load(keys)
         out = Collector(self.context.copied)
         take, append, append_stamp = out.take_one, out.values.append, out.stamps.append
         key = value = results = None
-        stamps = [MIN_TIMESTAMP] * len(values) if timestamps is None else timestamps
         try:
-            for key, value, stamp, row in zip(keys, values, stamps, rows):
+            for key, value, stamp, row in zip(keys, batch.values, batch.stamps(), rows):
                 space.row = row
                 context.key = key
                 context.stamp = stamp
@@ -217,7 +212,8 @@ class _KeyedEach(KeyedOperator):
         self._method = method
         self._take = emit
 
-    def process(self, values: list[Any], timestamps: list[int] | None, keys: list[Any] | None, input_index: int) -> None:
+    def process(self, batch: RecordBatch) -> None:
+        keys = batch.keys
         assert keys is not None
         space = self.space
         function = method_of(self.function, self._method)
@@ -225,9 +221,8 @@ class _KeyedEach(KeyedOperator):
         out = Collector(self.context.copied)
         take = self._take
         key = value = result = None
-        stamps = [MIN_TIMESTAMP] * len(values) if timestamps is None else timestamps
         try:
-            for key, value, stamp, row in zip(keys, values, stamps, rows):  # noqa: B007  (the error tells the key)
+            for key, value, stamp, row in zip(keys, batch.values, batch.stamps(), rows):  # noqa: B007  (the error tells the key)
                 space.row = row
                 result = function(value)
                 take(out, result, value, stamp)
@@ -261,13 +256,14 @@ class _KeyedReduce(KeyedOperator):
         self._reduce = method_of(self.function, "reduce")
         self._slot = 1 + self.space.register(Column.declared("_op_state", "reducing", [None]))
 
-    def process(self, values: list[Any], timestamps: list[int] | None, keys: list[Any] | None, input_index: int) -> None:
+    def process(self, batch: RecordBatch) -> None:
+        keys = batch.keys
         assert keys is not None
         rows, reduce, slot, copied = self.table.load(keys), self._reduce, self._slot, self.context.copied
         reduced: list[Any] = []
         key = value = None
         try:
-            for key, value, row in zip(keys, values, rows):  # noqa: B007
+            for key, value, row in zip(keys, batch.values, rows):  # noqa: B007
                 current = row[slot]
                 if current is not None:
                     self.space.row = row
@@ -277,11 +273,12 @@ class _KeyedReduce(KeyedOperator):
                 reduced.append(copied(value))
         except (Exception, SystemExit) as error:
             raise self.fail(error, value, key) from error
-        self.context.emit(reduced, timestamps)
+        self.context.emit(RecordBatch(reduced, batch.timestamps))
 
 
 @dataclass(frozen=True)
 class _KeyedFactory(OperatorFactory):
+    state = StateKind.KEYED
     func: Any
 
     def functions(self) -> Sequence[Any]:

@@ -8,11 +8,15 @@ from operator import length_hint
 from typing import Any
 
 from holdfast.common.output_tag import OutputTag
+from holdfast.common.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from holdfast.connectors.base import Sink, SinkWriter, WriterContext
-from holdfast.runtime.context import UserRuntimeContext
+from holdfast.functions.process_functions import ProcessFunction
+from holdfast.functions.timer_service import TimerService
+from holdfast.runtime.context import OperatorContext, UserRuntimeContext
 from holdfast.runtime.copies import FIXED, Copy, fixed
 from holdfast.runtime.lateness import LateRecords, Run, pieces
-from holdfast.runtime.operators.base import MAX_TIMESTAMP, MIN_TIMESTAMP, Operator, OperatorFactory, whole_timestamps
+from holdfast.runtime.operators.base import Operator, OperatorFactory, StateKind
+from holdfast.runtime.records import RecordBatch, whole_timestamps
 from holdfast.runtime.user_code import close_function, method_of, not_iterable, open_function, user_error
 
 __all__ = [
@@ -49,14 +53,15 @@ class _Map(FunctionOperator):
         super().open()
         self._map = method_of(self.function, "map")
 
-    def process(self, values: list[Any], timestamps: list[int] | None, keys: list[Any] | None, input_index: int) -> None:
+    def process(self, batch: RecordBatch) -> None:
+        values = batch.values
         rest = iter(values)
         function = self._map
         try:
             mapped = [function(value) for value in rest]
         except (Exception, SystemExit) as error:
             raise self.failed_at(error, values, rest) from error
-        self.context.emit(mapped, timestamps)
+        self.context.emit(RecordBatch(mapped, batch.timestamps))
 
 
 class _Filter(FunctionOperator):
@@ -64,7 +69,8 @@ class _Filter(FunctionOperator):
         super().open()
         self._filter = method_of(self.function, "filter")
 
-    def process(self, values: list[Any], timestamps: list[int] | None, keys: list[Any] | None, input_index: int) -> None:
+    def process(self, batch: RecordBatch) -> None:
+        values, timestamps = batch.values, batch.timestamps
         rest = iter(values)
         function = self._filter
         try:
@@ -76,7 +82,7 @@ class _Filter(FunctionOperator):
         except (Exception, SystemExit) as error:
             raise self.failed_at(error, values, rest) from error
         if passed:
-            self.context.emit(passed, None if timestamps is None else [stamp for _, stamp in kept])
+            self.context.emit(RecordBatch(passed, None if timestamps is None else [stamp for _, stamp in kept]))
 
 
 class Collector:
@@ -114,12 +120,12 @@ class Collector:
         values.append(self.copied(value))
         stamps.append(stamp)
 
-    def emit(self, context: Any) -> None:
+    def emit(self, context: OperatorContext) -> None:
         """Hand everything on."""
         if self.values:
-            context.emit(self.values, self.stamps)
+            context.emit(RecordBatch(self.values, self.stamps))
         for tag_id, (values, stamps) in self.tagged.items():
-            context.emit_side(tag_id, values, stamps)
+            context.emit_side(tag_id, RecordBatch(values, stamps))
 
 
 class _FlatMap(FunctionOperator):
@@ -127,15 +133,15 @@ class _FlatMap(FunctionOperator):
         super().open()
         self._flat_map = method_of(self.function, "flat_map")
 
-    def process(self, values: list[Any], timestamps: list[int] | None, keys: list[Any] | None, input_index: int) -> None:
+    def process(self, batch: RecordBatch) -> None:
+        values = batch.values
         rest = iter(values)
         function = self._flat_map
         out = Collector(self.context.copied)
         take = out.take
-        stamps = [MIN_TIMESTAMP] * len(values) if timestamps is None else timestamps
         results = None
         try:
-            for value, stamp in zip(rest, stamps):
+            for value, stamp in zip(rest, batch.stamps()):
                 results = function(value)
                 if results is None:
                     raise TypeError("flat_map returned None; it must return an iterable (an empty one for nothing)")
@@ -145,19 +151,17 @@ class _FlatMap(FunctionOperator):
         out.emit(self.context)
 
 
-class TimerlessService:
-    """A timer service on a plain stream: it tells the time and refuses timers."""
+class _Clocks(TimerService):
+    """The clocks on a plain stream, which has no timers."""
 
     def __init__(self, operator: Operator) -> None:
         self._clock = operator.context.clock
         self._where = operator.context.where
 
     def current_processing_time(self) -> int:
-        """Processing time in ms since the epoch; stands still within an epoch of the job."""
         return self._clock.processing_time
 
     def current_watermark(self) -> int:
-        """The watermark; -2**63 before the first one."""
         return self._clock.watermark
 
     def _refuse(self, timestamp: int) -> None:
@@ -169,38 +173,36 @@ class TimerlessService:
     delete_processing_time_timer = _refuse
 
 
-class _ProcessContext:
-    __slots__ = ("_service", "stamp")
+class _ProcessContext(ProcessFunction.Context):
+    __slots__ = ("_clocks", "stamp")
 
-    def __init__(self, service: TimerlessService) -> None:
-        self._service = service
+    def __init__(self, clocks: TimerService) -> None:
+        self._clocks = clocks
         self.stamp = MIN_TIMESTAMP
 
     def timestamp(self) -> int:
-        """The element's timestamp."""
         return self.stamp
 
-    def timer_service(self) -> TimerlessService:
-        """The timer service."""
-        return self._service
+    def timer_service(self) -> TimerService:
+        return self._clocks
 
 
 class _Process(FunctionOperator):
     def open(self) -> None:
         super().open()
         self._process = method_of(self.function, "process_element")
-        self._user_context = _ProcessContext(TimerlessService(self))
+        self._user_context = _ProcessContext(_Clocks(self))
 
-    def process(self, values: list[Any], timestamps: list[int] | None, keys: list[Any] | None, input_index: int) -> None:
+    def process(self, batch: RecordBatch) -> None:
+        values = batch.values
         rest = iter(values)
         function = self._process
         context = self._user_context
         out = Collector(self.context.copied)
         take = out.take
-        stamps = [MIN_TIMESTAMP] * len(values) if timestamps is None else timestamps
         results = None
         try:
-            for value, stamp in zip(rest, stamps):
+            for value, stamp in zip(rest, batch.stamps()):
                 context.stamp = stamp
                 results = function(value, context)
                 if results is not None:
@@ -211,8 +213,8 @@ class _Process(FunctionOperator):
 
 
 class _Identity(Operator):
-    def process(self, values: list[Any], timestamps: list[int] | None, keys: list[Any] | None, input_index: int) -> None:
-        self.context.emit(values, timestamps)
+    def process(self, batch: RecordBatch) -> None:
+        self.context.emit(batch)
 
 
 class _Timestamps(Operator):
@@ -222,7 +224,7 @@ class _Timestamps(Operator):
         self._assign = strategy.timestamp_assigner
         self._delay = strategy.max_out_of_orderness_ms
         self._idle_timeout: int | None = strategy.idle_timeout_ms
-        self.max_timestamp = MIN_TIMESTAMP
+        self._max_timestamp = MIN_TIMESTAMP
         self._last_record: int | None = None
         self._idle = False
         self._emitted = MIN_TIMESTAMP
@@ -234,33 +236,33 @@ class _Timestamps(Operator):
         if self._last_record is None:
             self._last_record = now
 
-    def process(self, values: list[Any], timestamps: list[int] | None, keys: list[Any] | None, input_index: int) -> None:
+    def process(self, batch: RecordBatch) -> None:
+        values, timestamps = batch.values, batch.timestamps
         if self._assign is not None:
             assign = self._assign
             rest = iter(values)
-            before = [MIN_TIMESTAMP] * len(values) if timestamps is None else timestamps
             try:
-                timestamps = whole_timestamps([assign(value, stamp) for value, stamp in zip(rest, before)])
+                timestamps = whole_timestamps([assign(value, stamp) for value, stamp in zip(rest, batch.stamps())])
             except (Exception, SystemExit) as error:
                 position = max(len(values) - length_hint(rest) - 1, 0)
                 raise user_error(error, self.context.name, self.context.uid, values[position]) from error
         self._last_record = self.context.clock.processing_time
-        late = [] if timestamps is None else self._late.find(timestamps, self.max_timestamp)
-        self._emit(values, timestamps, late)
+        late = [] if timestamps is None else self._late.find(timestamps, self._max_timestamp)
+        self._emit(RecordBatch(values, timestamps), late)
         if self._delay is not None and timestamps:
-            self.max_timestamp = max(self.max_timestamp, max(timestamps))
-            watermark = self.max_timestamp - self._delay - 1
+            self._max_timestamp = max(self._max_timestamp, max(timestamps))
+            watermark = self._max_timestamp - self._delay - 1
             if watermark > self._emitted:
                 self._emitted = watermark
                 self.context.forward_watermark(watermark)
 
-    def _emit(self, values: list[Any], timestamps: list[int] | None, late: list[Run]) -> None:
-        if timestamps is None or not late:
-            self.context.emit(values, timestamps)
+    def _emit(self, batch: RecordBatch, late: list[Run]) -> None:
+        if not late:
+            self.context.emit(batch)
             return
         clock = self.context.output_clock
-        for first, end, clock.late_by in pieces(len(values), late):
-            self.context.emit(values[first:end], timestamps[first:end])
+        for first, end, clock.late_by in pieces(len(batch.values), late):
+            self.context.emit(batch.part(first, end))
         clock.late_by = MIN_TIMESTAMP
 
     def advance_watermark(self, watermark: int) -> None:
@@ -276,46 +278,58 @@ class _Timestamps(Operator):
             self.context.forward_idle(self._idle)
 
     def next_processing_time(self) -> int | None:
-        """When the stream will have been quiet for so long that it counts as idle."""
         if self._idle_timeout is None or self._idle or self._last_record is None:
             return None
         return self._last_record + self._idle_timeout
 
-    def snapshot(self) -> dict[str, Any]:
-        """Plain data for the checkpoint."""
-        return {"max_timestamp": self.max_timestamp, "emitted": self._emitted}
+    def snapshot_state(self) -> dict[str, Any]:
+        return {"max_timestamp": self._max_timestamp, "emitted": self._emitted}
 
-    def restore(self, state: dict[str, Any]) -> int:
-        """Resume from `snapshot`'s data; returns the watermark that was emitted last."""
-        self.max_timestamp = state["max_timestamp"]
-        self._emitted = state["emitted"]
-        return self._emitted
+    def restore_state(self, stored: dict[str, Any]) -> None:
+        self._max_timestamp = stored["max_timestamp"]
+        self._emitted = stored["emitted"]
+        self.context.resume_watermark(self._emitted)
 
 
-class SinkRunner(Operator):
-    """Feeds a sink's writer; the task opens and ends its epochs."""
+class _Sink(Operator):
+    """Feeds a sink's writer."""
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
-        self.writer: SinkWriter | None = None
-        self.records = 0
-        """Taken so far."""
+        self._writer: SinkWriter | None = None
 
     def open(self) -> None:
         context = self.context
-        self.writer = self._sink.create_writer(WriterContext(context.job, context.uid, context.subtask, context.parallelism))
+        self._writer = self._sink.create_writer(
+            WriterContext(context.job, context.uid, context.subtask, context.parallelism)
+        )
 
-    def process(self, values: list[Any], timestamps: list[int] | None, keys: list[Any] | None, input_index: int) -> None:
-        assert self.writer is not None
-        self.records += len(values)
+    @property
+    def writer(self) -> SinkWriter:
+        assert self._writer is not None
+        return self._writer
+
+    def begin_epoch(self, epoch: int, attempt: str, committed: int) -> None:
+        self.writer.begin_epoch(epoch, attempt, committed)
+
+    def process(self, batch: RecordBatch) -> None:
+        values = batch.values
+        self.records_written += len(values)
         try:
-            self.writer.write(values, timestamps)
+            self.writer.write(values, batch.timestamps)
         except (TypeError, ValueError, ArithmeticError, LookupError, AttributeError) as error:
             raise user_error(error, self.context.name, self.context.uid, values[0]) from error
 
+    def prepare_commit(self) -> Sequence[Any]:
+        return self.writer.prepare_commit()
+
+    def abort_epoch(self) -> None:
+        if self._writer is not None:
+            self._writer.abort_epoch()
+
     def close(self) -> None:
-        if self.writer is not None:
-            self.writer.close()
+        if self._writer is not None:
+            self._writer.close()
 
 
 @dataclass(frozen=True)
@@ -372,6 +386,7 @@ class IdentityOperator(OperatorFactory):
 class TimestampsAndWatermarksOperator(OperatorFactory):
     """Assigns timestamps and makes watermarks in the middle of a stream."""
 
+    state = StateKind.LISTED
     makes_watermarks = True
 
     strategy: Any
@@ -393,7 +408,12 @@ class SinkOperator(OperatorFactory):
 
     def create(self) -> Operator:
         """A fresh instance."""
-        return SinkRunner(self.sink)
+        return _Sink(self.sink)
+
+    @property
+    def written_sink(self) -> Sink:
+        """The sink."""
+        return self.sink
 
     def functions(self) -> Sequence[Any]:
         """The sink."""

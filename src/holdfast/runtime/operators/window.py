@@ -13,10 +13,13 @@ from operator import length_hint
 from typing import Any
 
 from holdfast.common.output_tag import OutputTag
+from holdfast.common.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from holdfast.common.windows import TimeWindow
+from holdfast.functions.window_functions import ProcessWindowFunction
 from holdfast.runtime.context import UserRuntimeContext
-from holdfast.runtime.operators.base import MAX_TIMESTAMP, MIN_TIMESTAMP, Operator, OperatorFactory
+from holdfast.runtime.operators.base import Operator, OperatorFactory, StateKind
 from holdfast.runtime.operators.stateless import Collector
+from holdfast.runtime.records import RecordBatch
 from holdfast.runtime.user_code import close_function, method_of, not_iterable, open_function, user_error
 from holdfast.state.codec import Column, Row
 from holdfast.state.handles import NO_ACCUMULATOR, NO_REDUCED
@@ -28,8 +31,8 @@ _CHUNK = 20_000
 """Results are handed on in batches of about this size."""
 
 
-class _WindowContext:
-    """What a ProcessWindowFunction receives: the window, the times, state per window and per key."""
+class _WindowContext(ProcessWindowFunction.Context[TimeWindow]):
+    """The key and window at hand, which the operator sets."""
 
     __slots__ = ("_key", "_operator", "_window")
 
@@ -39,23 +42,18 @@ class _WindowContext:
         self._key: Any = None
 
     def window(self) -> TimeWindow:
-        """The window."""
         return self._window
 
     def current_processing_time(self) -> int:
-        """Processing time in ms since the epoch."""
         return self._operator.context.clock.processing_time
 
     def current_watermark(self) -> int:
-        """The watermark."""
         return self._operator.context.clock.watermark
 
     def window_state(self) -> StateSpace:
-        """State of this key and window; the function clears it in ``clear``, or it goes with the window."""
         return self._operator.window_space
 
     def global_state(self) -> StateSpace:
-        """State of this key, across its windows."""
         return self._operator.global_state_of(self._key)
 
 
@@ -148,7 +146,8 @@ class _TumblingWindow(Operator):
 
     # adding elements
 
-    def process(self, values: list[Any], timestamps: list[int] | None, keys: list[Any] | None, input_index: int) -> None:
+    def process(self, batch: RecordBatch) -> None:
+        values, timestamps, keys = batch.values, batch.timestamps, batch.keys
         assert keys is not None
         if self._event_time:
             if timestamps is None or min(timestamps) < self._least:
@@ -214,7 +213,7 @@ class _TumblingWindow(Operator):
 
     def _late(self, values: list[Any], times: list[int]) -> None:
         if self._tag is not None:
-            self.context.emit_side(self._tag.tag_id, values, times)
+            self.context.emit_side(self._tag.tag_id, RecordBatch(values, times))
         else:
             self.context.clock.late_dropped += len(values)
 
@@ -280,7 +279,6 @@ class _TumblingWindow(Operator):
                 self._purge(start)
 
     def next_processing_time(self) -> int | None:
-        """When the next window of processing time ends."""
         if self._event_time or not self.window_space.tables:
             return None
         return min(start for start in self.window_space.tables if start is not None) + self._size
@@ -363,6 +361,8 @@ class _TumblingWindow(Operator):
 @dataclass(frozen=True)
 class TumblingWindowOperator(OperatorFactory):
     """A tumbling window with an optional aggregation and an optional window function."""
+
+    state = StateKind.KEYED
 
     size_ms: int
     offset_ms: int

@@ -1,0 +1,83 @@
+"""RecordBatch, the records that pass from operator to operator at once."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.common.time import MAX_TIMESTAMP, MIN_TIMESTAMP
+from holdfast.runtime.user_code import user_error
+
+__all__ = ["Emit", "RecordBatch", "select_keys", "whole_timestamps"]
+
+
+@dataclass(slots=True)
+class RecordBatch:
+    """Records with their timestamps and keys, in parallel lists of the same length."""
+
+    values: list[Any]
+    timestamps: list[int] | None = None
+    """In ms; None: no record has one."""
+    keys: list[Any] | None = None
+    """Given to operators with keyed state."""
+
+    def part(self, first: int, end: int) -> RecordBatch:
+        """The records from ``first`` up to ``end``."""
+        return RecordBatch(
+            self.values[first:end],
+            None if self.timestamps is None else self.timestamps[first:end],
+            None if self.keys is None else self.keys[first:end],
+        )
+
+    def stamps(self) -> Sequence[int]:
+        """The timestamps, or as many of the least one."""
+        return [MIN_TIMESTAMP] * len(self.values) if self.timestamps is None else self.timestamps
+
+
+Emit = Callable[[RecordBatch], None]
+"""Takes what an operator emits."""
+
+
+def select_keys(select: Callable[[Any], Any], values: list[Any], where: tuple[str, str]) -> list[Any]:
+    """The key of each value.
+
+    Raises:
+        UserCodeError: the selector failed; names the value, and the operator by its name and uid.
+    """
+    try:
+        return [select(value) for value in values]
+    except (Exception, SystemExit):
+        for value in values:
+            try:
+                select(value)
+            except (Exception, SystemExit) as error:
+                raise user_error(error, *where, value) from error
+        raise
+
+
+def whole_timestamps(stamps: list[Any]) -> list[int]:
+    """What a timestamp assigner returned, if all of it can be timestamps.
+
+    Raises:
+        TypeError: one is not a whole number of ms in 64 bits.
+    """
+    try:
+        if type(sum(stamps)) is int and max(stamps, default=0) <= MAX_TIMESTAMP and min(stamps, default=0) >= MIN_TIMESTAMP:
+            return stamps
+    except TypeError:
+        pass  # no numbers: one by one below, which tells the first that is wrong
+    return [_whole_timestamp(stamp) for stamp in stamps]
+
+
+def _whole_timestamp(stamp: Any) -> int:
+    try:
+        whole = operator.index(stamp)
+    except TypeError:
+        whole = MAX_TIMESTAMP + 1
+    if not MIN_TIMESTAMP <= whole <= MAX_TIMESTAMP:
+        raise TypeError(
+            f"the timestamp assigner returned {stamp!r:.80}; a timestamp is a whole number, in ms since 1970, of 64 bits"
+        )
+    return whole
