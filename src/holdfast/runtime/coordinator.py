@@ -311,9 +311,7 @@ class Coordinator:
 
         def commit() -> None:
             for uid, committer in self._committers.items():
-                prepared = _committables(checkpoint, uid)
-                if prepared:
-                    committer.commit(prepared)
+                committer.commit(_committables(checkpoint, uid))
             self._retention.collect()
             if checkpoint.checkpoint_id % _SWEEP_EVERY == 0:
                 try:
