@@ -58,6 +58,6 @@ class Hosts(NumberedScenario):
             "spark.speculation.interval": "100ms",
             "spark.speculation.multiplier": "1.5",
             "spark.speculation.quantile": "0.5",
-            "spark.speculation.minTaskRuntime": "1s",
+            "spark.speculation.minTaskRuntime": "2s",
         }
         super().prepare()
