@@ -11,7 +11,8 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.checkpoint.files import FileHandle, pack, read_file, read_raw, unpack, write_file, write_raw
+from holdfast.checkpoint.files import pack, read_file, read_raw, unpack, write_file, write_raw
+from holdfast.checkpoint.handles import ContainedFile, Handle, IndexedFile, LogRange, RawFile
 from holdfast.errors import CorruptFile, IncompatibleState
 
 from .conftest import quick
@@ -111,5 +112,13 @@ def test_files_of_version_1_stay_readable(name):
 
 
 def test_a_handle_stays_readable():
-    handle = FileHandle("state/f", 3, b"\1" * 16)
-    assert msgspec.msgpack.decode(msgspec.msgpack.encode(handle)) == ["state/f", 3, b"\1" * 16]
+    stored = {
+        ContainedFile("f", 3, b"c"): [0, "f", 3, b"c"],
+        RawFile("f", 3, b"c", "12.sst", b"a", b"z"): [1, "f", 3, b"c", "12.sst", b"a", b"z"],
+        IndexedFile("f", 3, b"c"): [2, "f", 3, b"c"],
+        LogRange("log", 3, 9): [3, "log", 3, 9],
+    }
+    for handle, plain in stored.items():
+        assert msgspec.msgpack.decode(msgspec.msgpack.encode(handle)) == plain
+        assert msgspec.msgpack.decode(msgspec.msgpack.encode(plain), type=Handle) == handle
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode([1, "f", 3, b"c"]), type=Handle) == RawFile("f", 3, b"c")

@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from holdfast.checkpoint.files import FileHandle, read_file, write_file
+from holdfast.checkpoint.files import read_file, write_file
+from holdfast.checkpoint.handles import ContainedFile
 from holdfast.checkpoint.log import CheckpointLog
-from holdfast.checkpoint.metadata import CheckpointMetadata, OperatorState, SourceState, SubtaskState
+from holdfast.checkpoint.metadata import CheckpointMetadata, KeyedHandle, OperatorState, SourceState, SubtaskState
 from holdfast.checkpoint.paths import new_attempt
 from holdfast.checkpoint.retention import Retention, verify_files
 from holdfast.errors import CheckpointError, CorruptFile, Fenced, StorageError
@@ -32,7 +33,8 @@ class TaskFailed(Exception):
 
 @dataclass
 class Report:
-    delta: FileHandle
+    delta: list[ContainedFile]
+    """None if nothing changed."""
     committable: str | None
     state: dict[int, int]
 
@@ -43,7 +45,7 @@ class Upload:
 
     begun: int
     subtask: int
-    files: list[FileHandle]
+    files: list[ContainedFile]
 
 
 def records(world_input: list[int], subtask: int, first: int, end: int) -> list[int]:
@@ -74,8 +76,10 @@ def task(
             state[key] = state.get(key, 0) + 1
             output.append((key, state[key]))
         changed = {key: state[key] for key in set(keys)}
-        path = world.paths.state_file(generation, epoch, "count", subtask, new_attempt(), "delta")
-        delta = write_file(storage, path, _encode(changed))
+        delta = []
+        if changed:
+            path = world.paths.state_file(generation, epoch, "count", subtask, new_attempt(), "delta")
+            delta = [write_file(storage, path, _encode(changed))]
         yield
         if keys:
             world.broker.prepare(name, output)
@@ -174,8 +178,8 @@ class Driver:
         previous = self.previous
         subtasks = []
         for subtask, report in enumerate(reports):
-            old = previous.operators["count"].subtasks[subtask] if previous else SubtaskState(subtask, subtask)
-            subtasks.append(self.next_state(checkpoint_id, subtask, old, report))
+            (old,) = previous.operators["count"].subtasks[subtask].keyed if previous else [KeyedHandle(subtask, subtask)]
+            subtasks.append(SubtaskState([self.next_state(checkpoint_id, subtask, old, report)]))
         checkpoint = CheckpointMetadata(
             checkpoint_id=checkpoint_id,
             generation=self.generation,
@@ -187,6 +191,7 @@ class Driver:
             committables=[("out", i, r.committable) for i, r in enumerate(reports) if r.committable],
         )
         self.log.complete(checkpoint)
+        checkpoint = self.log.owned.retained[0]
         self.position, self.previous = end, checkpoint
         self.state = [report.state for report in reports]
         # Every input record once, every state right: what is complete must be what the model says.
@@ -210,17 +215,17 @@ class Driver:
             corrupt_one(world, checkpoint)
         yield
 
-    def next_state(self, epoch: int, subtask: int, old: SubtaskState, report: Report) -> SubtaskState:
-        deltas = [*old.deltas, report.delta]
+    def next_state(self, epoch: int, subtask: int, old: KeyedHandle, report: Report) -> KeyedHandle:
+        deltas = [*old.deltas, *report.delta]
         ready = [u for u in self.uploads if u.subtask == subtask]
         if ready and self.world.random.random() < 0.5:
             upload = ready[-1]
             self.uploads = [u for u in self.uploads if u.subtask != subtask]
             since = [d for d in deltas if self.epoch_of(d) > upload.begun]
-            return SubtaskState(subtask, subtask, base=upload.files, base_epoch=upload.begun, deltas=since)
-        return SubtaskState(subtask, subtask, base=old.base, base_epoch=old.base_epoch, deltas=deltas)
+            return KeyedHandle(subtask, subtask, base=upload.files, base_epoch=upload.begun, deltas=since)
+        return KeyedHandle(subtask, subtask, base=old.base, base_epoch=old.base_epoch, deltas=deltas)
 
-    def epoch_of(self, file: FileHandle) -> int:
+    def epoch_of(self, file: ContainedFile) -> int:
         name = self.world.paths.parse_state_file(file.path)
         assert name is not None
         return name.epoch
@@ -231,14 +236,15 @@ class Driver:
         if any(upload.subtask == subtask for upload in self.uploads):
             return
         assert self.previous is not None
-        base = self.previous.operators["count"].subtasks[subtask].base
+        (stored,) = self.previous.operators["count"].subtasks[subtask].keyed
+        base = stored.base
         shared = [f for f in base[:1] if self.read(f).items() <= self.state[subtask].items()]
         known = self.read(shared[0]) if shared else {}
         rest = {key: count for key, count in self.state[subtask].items() if known.get(key) != count}
         path = self.world.paths.state_file(self.generation, epoch, "count", subtask, new_attempt(), "base")
         self.uploads.append(Upload(epoch, subtask, [*shared, write_file(self.storage, path, _encode(rest))]))
 
-    def read(self, file: FileHandle) -> dict[int, int]:
+    def read(self, file: ContainedFile) -> dict[int, int]:
         return _decode(read_file(self.storage, file), type=dict[int, int])
 
     def read_while_held(self, checkpoint: CheckpointMetadata) -> None:

@@ -10,7 +10,7 @@ import os
 
 import pytest
 
-from holdfast.checkpoint import tail
+from holdfast.checkpoint import manifests, tail
 from holdfast.checkpoint.retention import referenced
 
 from .job import KEYS, Driver, model
@@ -23,11 +23,13 @@ BLOCKS = 20
 def short_milestones(monkeypatch):
     """Milestones every 3, 9, 27 positions, so that short lives cross many."""
     monkeypatch.setattr(tail, "_BASE", 3)
+    monkeypatch.setattr(manifests, "LARGEST_LAYER", 500)  # `live` draws it
 
 
 def live(seed: int) -> World:
     """A job's life: drivers come, crash and overtake each other; in the end a last one finishes in peace."""
     world = World(seed)
+    manifests.LARGEST_LAYER = world.random.choice((0, 500, 700, 1000, 5000))
     numbers = [world.random.randrange(KEYS) for _ in range(world.random.randrange(5, 60))]
     for _ in range(world.random.randrange(1, 6)):
         if not any(p.gi_code.co_name == "run" for p in world.processes) or world.random.random() < 0.4:

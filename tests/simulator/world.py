@@ -9,7 +9,9 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Generator, Iterable
 
-from holdfast.checkpoint.metadata import CheckpointMetadata, Completed, decode_entry
+from holdfast.checkpoint.entries import Completed, decode_entry
+from holdfast.checkpoint.manifests import load
+from holdfast.checkpoint.metadata import CheckpointMetadata
 from holdfast.checkpoint.paths import JobPaths
 from holdfast.checkpoint.storage import AlreadyExists, Data, RetryPolicy, Storage, Unavailable
 from holdfast.errors import HoldfastError
@@ -112,6 +114,7 @@ class SimulatedStore(MemoryStore):
         self.newest: CheckpointMetadata | None = None
         """The one that a driver that starts now goes on from."""
         self.log_end = 0
+        self._truth = Storage(_Truth(self, world.backups))
 
     def put(self, path: str, data: Data) -> None:
         self._change(lambda: MemoryStore.put(self, path, data))
@@ -124,8 +127,7 @@ class SimulatedStore(MemoryStore):
                 self.log_end = position
                 entry = decode_entry(bytes(data), path)
                 if isinstance(entry, Completed):
-                    self.completed[position] = entry.checkpoint
-                    self.newest = entry.checkpoint
+                    self.newest = self.completed[position] = load(self._truth, entry.checkpoint).checkpoint
                 else:
                     self.newest = self.completed.get(entry.restored)
 
@@ -177,6 +179,17 @@ class SimulatedStore(MemoryStore):
         world.hazard()
         if world_lost:
             raise Unavailable("the answer was lost")
+
+
+class _Truth(MemoryStore):
+    """What was stored, whatever chance has done to it."""
+
+    def __init__(self, store: SimulatedStore, backups: dict[str, bytes]) -> None:
+        self.objects = store.objects
+        self._backups = backups
+
+    def get(self, path: str) -> bytes:
+        return self._backups[path] if path in self._backups else super().get(path)
 
 
 def _late(run: Callable[[], None]) -> None:

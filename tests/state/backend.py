@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
-from holdfast.checkpoint.metadata import SubtaskState
+from holdfast.checkpoint.metadata import KeyedHandle
 from holdfast.checkpoint.paths import JobPaths, new_attempt
 from holdfast.checkpoint.storage import Storage
 from holdfast.runtime.context import Clock
@@ -49,8 +49,8 @@ class Backend:
         self.hosts = 1
         self.epoch = 0
         self.clock = Clock()
-        self.checkpoints: list[tuple[SubtaskState, OperatorSchema] | None] = [None]
-        self.current: SubtaskState | None = None
+        self.checkpoints: list[tuple[KeyedHandle, OperatorSchema] | None] = [None]
+        self.current: KeyedHandle | None = None
         self.open(0)
 
     def open(self, number: int) -> None:
@@ -95,7 +95,7 @@ class Backend:
         table.load([key])
         self.space.row = table.rows[key]
 
-    def checkpoint(self, *, commit: bool = True) -> SubtaskState:
+    def checkpoint(self, *, commit: bool = True) -> KeyedHandle:
         """End the epoch; ``commit``: and let the next one begin."""
         self.epoch += 1
         stored = self.files.snapshot(self.state, 1, self.epoch, new_attempt())

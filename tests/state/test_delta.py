@@ -10,7 +10,8 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.checkpoint.files import FileHandle, write_file
+from holdfast.checkpoint.files import write_file
+from holdfast.checkpoint.handles import IndexedFile
 from holdfast.checkpoint.storage import RetryPolicy, Storage
 from holdfast.errors import CorruptFile, HoldfastError, IncompatibleState
 from holdfast.state import delta
@@ -197,13 +198,13 @@ def arbitrary_bytes_never_pass_for_a_delta(data):
     storage.put("d", data)
     for groups in (None, KeyGroupRange(0, 1)):
         with pytest.raises(HoldfastError):
-            list(read_delta(storage, FileHandle("d", len(data), b"\0" * 16), groups))
+            list(read_delta(storage, IndexedFile("d", len(data), b"\0" * 16), groups))
 
 
 def test_the_golden_delta_of_form_2_stays_readable(storage):
     data = (GOLDEN / "delta_2.bin").read_bytes()
     storage.put("d", data)
-    handle = FileHandle("d", len(data), xxhash.xxh3_128_digest(data[-DELTA_2_END:]))
+    handle = IndexedFile("d", len(data), xxhash.xxh3_128_digest(data[-DELTA_2_END:]))
     assert list(read_delta(storage, handle)) == SMALL
 
 

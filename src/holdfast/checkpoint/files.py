@@ -21,14 +21,14 @@ from __future__ import annotations
 import struct
 import threading
 
-import msgspec
 import xxhash
 import zstandard
 
+from holdfast.checkpoint.handles import ContainedFile, FileHandle, RawFile
 from holdfast.checkpoint.storage import Data, NotFound, Storage
 from holdfast.errors import CorruptFile, IncompatibleState
 
-__all__ = ["FileHandle", "compress", "decompress", "pack", "read_file", "read_raw", "unpack", "write_file", "write_raw"]
+__all__ = ["compress", "decompress", "pack", "read_file", "read_raw", "unpack", "write_file", "write_raw"]
 
 _MAGIC = b"HFST"
 _VERSION = 1
@@ -37,17 +37,6 @@ _FIELDS = struct.Struct("<4sBBHQQ")
 _CHECKSUM = slice(_FIELDS.size, _FIELDS.size + 16)
 _HEADER = _FIELDS.size + 16
 _WORTH_COMPRESSING = 128
-
-
-class FileHandle(msgspec.Struct, frozen=True, array_like=True):
-    """Refers to one stored file: where it is, how long it is, and what it must contain."""
-
-    path: str
-    """Relative to the storage's URI."""
-    size: int
-    """In bytes, as stored."""
-    checksum: bytes
-    """XXH3-128 of the content; for a contained file the checksum in its header."""
 
 
 class _Codecs(threading.local):
@@ -116,7 +105,7 @@ def unpack(data: bytes, where: str) -> bytes:
     return payload
 
 
-def write_file(storage: Storage, path: str, payload: Data) -> FileHandle:
+def write_file(storage: Storage, path: str, payload: Data) -> ContainedFile:
     """Store a payload, compressed where that helps, under a path that is never used again.
 
     Raises:
@@ -124,10 +113,10 @@ def write_file(storage: Storage, path: str, payload: Data) -> FileHandle:
     """
     data = pack(payload)
     storage.put(path, data)
-    return FileHandle(path, len(data), data[_CHECKSUM])
+    return ContainedFile(path, len(data), data[_CHECKSUM])
 
 
-def read_file(storage: Storage, handle: FileHandle) -> bytes:
+def read_file(storage: Storage, handle: ContainedFile) -> bytes:
     """The payload that `write_file` stored.
 
     Raises:
@@ -142,17 +131,17 @@ def read_file(storage: Storage, handle: FileHandle) -> bytes:
     return payload
 
 
-def write_raw(storage: Storage, path: str, data: Data) -> FileHandle:
+def write_raw(storage: Storage, path: str, data: Data) -> RawFile:
     """Store bytes as they are, under a path that is never used again.
 
     Raises:
         StorageError: not done within the retry budget, or refused.
     """
     storage.put(path, data)
-    return FileHandle(path, len(data), xxhash.xxh3_128_digest(data))
+    return RawFile(path, len(data), xxhash.xxh3_128_digest(data))
 
 
-def read_raw(storage: Storage, handle: FileHandle) -> bytes:
+def read_raw(storage: Storage, handle: RawFile) -> bytes:
     """The bytes that `write_raw` stored.
 
     Raises:

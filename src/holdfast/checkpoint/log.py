@@ -26,15 +26,17 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from holdfast.checkpoint.metadata import (
+from holdfast.checkpoint.entries import (
     FORMAT_VERSION,
-    CheckpointMetadata,
+    CheckpointRecord,
     Completed,
     LogEntry,
     Takeover,
     decode_entry,
     encode_entry,
 )
+from holdfast.checkpoint.manifests import StoredCheckpoint, load, rolled_up, successor
+from holdfast.checkpoint.metadata import CheckpointMetadata
 from holdfast.checkpoint.paths import JobPaths, new_attempt
 from holdfast.checkpoint.storage import AlreadyExists, NotFound, Storage
 from holdfast.checkpoint.tail import find_tail, has_successor
@@ -48,6 +50,7 @@ REMEMBERED_TAKEOVERS = 1000
 T = TypeVar("T")
 Verify = Callable[[CheckpointMetadata], None]
 """Raises CorruptFile if the checkpoint cannot be restored."""
+_Loaded = dict[int, StoredCheckpoint | CorruptFile]
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,7 @@ class LogFacts:
     """Of the driver that wrote the last entry; 0 if there is none."""
     owner: str
     """The driver that took over last; empty if there is none."""
-    completed: tuple[CheckpointMetadata, ...]
+    completed: tuple[CheckpointRecord, ...]
     """The retained checkpoints that a driver may go on from, the newest first."""
     takeovers: tuple[int, ...]
     """The positions of all take-overs."""
@@ -117,7 +120,9 @@ def after_takeover(facts: LogFacts, record: Takeover) -> LogFacts:
     )
 
 
-def newest_intact(completed: Sequence[CheckpointMetadata], verify: Verify, locate: Callable[[int], str]) -> int:
+def newest_intact(
+    completed: Sequence[CheckpointRecord], verify: Callable[[CheckpointRecord], object], locate: Callable[[int], str]
+) -> int:
     """The index of the newest checkpoint that can be restored without harm to the sinks.
 
     A damaged checkpoint may be passed over only if it had prepared no output: what it had prepared may be visible
@@ -149,7 +154,7 @@ def newest_intact(completed: Sequence[CheckpointMetadata], verify: Verify, locat
     ) from first
 
 
-def _advice(damaged: CheckpointMetadata, older: int, locate: Callable[[int], str]) -> str:
+def _advice(damaged: CheckpointRecord, older: int, locate: Callable[[int], str]) -> str:
     advice = (
         f"It belongs to checkpoint {damaged.checkpoint_id}, whose output may be visible already, so an older one is "
         "not used: its output would be written twice. Put the file back from a backup (or an older version of the "
@@ -192,6 +197,8 @@ class CheckpointLog:
         self._lock = threading.RLock()
         self._owned: Ownership | None = None
         self._displaced: deque[CheckpointMetadata] = deque()
+        self._stored: StoredCheckpoint | None = None
+        """The newest retained checkpoint with its layers."""
         self._settled = False
         """False while the outcome of a put is unknown, and once this driver is fenced."""
 
@@ -231,17 +238,26 @@ class CheckpointLog:
         """
         with self._lock:
             facts = self._fence(restore_from)
-            self._settle(facts)
-            if verify and facts.completed:
+            loaded = self._load(facts.completed)
+            self._settle(facts, loaded)
+
+            def check(record: CheckpointRecord) -> None:
+                found = loaded[record.checkpoint_id]
+                if isinstance(found, CorruptFile):
+                    raise found
+                if verify:
+                    verify(found.checkpoint)
+
+            if facts.completed:
                 try:
-                    index = newest_intact(facts.completed, verify, self.locate)
+                    index = newest_intact(facts.completed, check, self.locate)
                 except CorruptFile:
                     if self.still_mine():
                         raise
                     # Not damaged: deleted by the clean-up of the driver that has taken over meanwhile.
                     raise self._fenced("another driver took over") from None
                 if index > 0:
-                    self._fall_back(facts.completed[index:])
+                    self._fall_back(facts.completed[index:], loaded)
             owned = self.owned
             return TakenOver(owned.generation, owned.retained[0] if owned.retained else None, owned.next_id)
 
@@ -260,16 +276,18 @@ class CheckpointLog:
                     f"checkpoint {checkpoint.checkpoint_id} of generation {checkpoint.generation} cannot be "
                     f"completed: next is {owned.next_id} of generation {owned.generation}"
                 )
-            retained = (checkpoint, *owned.retained)[: self._num_retained]
+            stored = rolled_up(self._storage, self._paths, successor(self._stored, checkpoint))
+            retained = (stored.checkpoint, *owned.retained)[: self._num_retained]
             self._append(
                 Completed(
                     format_version=FORMAT_VERSION,
                     generation=owned.generation,
-                    checkpoint=checkpoint,
+                    checkpoint=stored.record,
                     oldest=retained[-1].checkpoint_id,
                     takeover=owned.takeovers[-1],
                 )
             )
+            self._stored = stored
             self._set(replace(owned, retained=retained, next_id=owned.next_id + 1))
 
     def still_mine(self) -> bool:
@@ -280,17 +298,6 @@ class CheckpointLog:
         """
         with self._lock:
             return self._settled and not self._exists(self.owned.next_id)
-
-    def check_ownership(self) -> None:
-        """Tell a driver that has failed whether the reason is another one, which deletes what this one goes on from.
-
-        Raises:
-            Fenced: another driver has taken over.
-            StorageError: the storage does not answer.
-        """
-        with self._lock:
-            if self._settled and self._exists(self.owned.next_id):
-                raise self._fenced("another driver took over")
 
     def _append(self, entry: LogEntry) -> None:
         """Put this driver's next entry."""
@@ -326,11 +333,28 @@ class CheckpointLog:
                 return after_takeover(facts, record)
             self._give_way(position, record)
 
-    def _settle(self, facts: LogFacts) -> None:
+    def _load(self, records: Sequence[CheckpointRecord]) -> _Loaded:
+        """The whole checkpoints by their ids, or what is wrong with their metadata."""
+        layers = dict(() if self._stored is None else ((h.path, layer) for h, layer in self._stored.manifests))
+        loaded: _Loaded = {}
+        for record in records:
+            try:
+                found = load(self._storage, record, layers)
+            except CorruptFile as error:
+                loaded[record.checkpoint_id] = error
+                continue
+            loaded[record.checkpoint_id] = found
+            layers.update((handle.path, layer) for handle, layer in found.manifests)
+        return loaded
+
+    def _settle(self, facts: LogFacts, loaded: _Loaded) -> None:
+        found = [loaded[record.checkpoint_id] for record in facts.completed]
+        intact = [stored for stored in found if isinstance(stored, StoredCheckpoint)]
+        self._stored = intact[0] if intact else None
         self._set(
             Ownership(
                 generation=facts.generation,
-                retained=facts.completed,
+                retained=tuple(stored.checkpoint for stored in intact),
                 next_id=facts.tail + 1,
                 takeovers=facts.takeovers,
                 requested=facts.requested,
@@ -344,13 +368,13 @@ class CheckpointLog:
             retained = {checkpoint.checkpoint_id for checkpoint in owned.retained}
             self._displaced.extend(c for c in before.retained if c.checkpoint_id not in retained)
 
-    def _fall_back(self, intact: tuple[CheckpointMetadata, ...]) -> None:
+    def _fall_back(self, intact: tuple[CheckpointRecord, ...], loaded: _Loaded) -> None:
         """Record that an older checkpoint than the newest is used, so that every later driver knows."""
         owned = self.owned
         facts = LogFacts(owned.next_id - 1, owned.generation, self._driver, intact, owned.takeovers, owned.requested)
         record = next_takeover(facts, self._driver, self._now_ms())
         self._append(record)
-        self._settle(after_takeover(facts, record))
+        self._settle(after_takeover(facts, record), loaded)
 
     def _give_way(self, position: int, record: Takeover) -> None:
         """The log goes on after this driver's take-over: find out how that can be.
@@ -394,10 +418,10 @@ class CheckpointLog:
         takeovers = (*takeover.takeovers, since)
         return LogFacts(tail, last.generation, takeover.driver, tuple(completed), takeovers, requested)
 
-    def _walk(self, entry: LogEntry, position: int) -> list[CheckpointMetadata]:
+    def _walk(self, entry: LogEntry, position: int) -> list[CheckpointRecord]:
         """The retained checkpoints from an entry on, the newest first."""
         oldest = max(1, entry.oldest)
-        completed: list[CheckpointMetadata] = []
+        completed: list[CheckpointRecord] = []
         while True:
             if isinstance(entry, Takeover):
                 position = entry.restored
@@ -408,7 +432,7 @@ class CheckpointLog:
                 return completed
             entry = self._get(position)
 
-    def _requested(self, checkpoint_id: int) -> CheckpointMetadata:
+    def _requested(self, checkpoint_id: int) -> CheckpointRecord:
         """The checkpoint that the user wants to go back to."""
         path = self._paths.log_entry(checkpoint_id)
         try:

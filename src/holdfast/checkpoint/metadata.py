@@ -1,7 +1,8 @@
 """What a completed checkpoint consists of: all that is needed to go on from it, and nothing else.
 
-Encoded as msgpack maps inside the container of `holdfast.checkpoint.files`. Fields may be added with a default;
-readers skip what they do not know. A change that an older reader would misunderstand raises `FORMAT_VERSION`.
+`CheckpointMetadata` is a whole checkpoint in memory. It is stored as *layers*: a layer holds what changed between two
+checkpoints. `holdfast.checkpoint.layers` takes the difference and adds layers up; `holdfast.checkpoint.log` has the
+entries in which they are stored. Fields may be added with a default; readers skip what they do not know.
 
 *Plain data* means what msgpack holds: None, bool, int (64 bits), float, str, bytes, lists and dicts of these. Tuples
 come back as lists.
@@ -14,23 +15,30 @@ from typing import Any
 
 import msgspec
 
-from holdfast.checkpoint.files import FileHandle, pack, unpack
-from holdfast.errors import CheckpointError, CorruptFile, IncompatibleState
+from holdfast.checkpoint.handles import ContainedFile, FileHandle, Handle, LogRange
 
 __all__ = [
-    "FORMAT_VERSION",
+    "BROADCAST",
+    "NO_WATERMARK",
+    "SPLIT",
+    "UNION",
     "CheckpointMetadata",
-    "Completed",
-    "LogEntry",
+    "KeyedHandle",
+    "ListPart",
+    "ListedState",
     "OperatorState",
     "SourceState",
     "SubtaskState",
-    "Takeover",
-    "decode_entry",
-    "encode_entry",
 ]
 
-FORMAT_VERSION = 1
+NO_WATERMARK = -(2**63)
+
+SPLIT = "split"
+"""Redistribution of listed state: the elements of all subtasks are dealt out in turn."""
+UNION = "union"
+"""Redistribution of listed state: every subtask gets the elements of all."""
+BROADCAST = "broadcast"
+"""Redistribution of listed state: the subtasks have the same elements, and every new one gets them."""
 
 
 class SourceState(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -42,44 +50,102 @@ class SourceState(msgspec.Struct, frozen=True, omit_defaults=True):
     """Per split the state of its watermark generator: plain data."""
 
 
-class SubtaskState(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The state of one subtask: a materialisation and the deltas since."""
+class KeyedHandle(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The keyed state of a range of key groups: a materialisation and the deltas since.
 
-    key_group_first: int
-    key_group_last: int
-    """The key groups it holds, both inclusive."""
-    token: str = ""
-    """Identifies the version of the local store that has this state."""
-    watermark: int = -(2**63)
-    """In ms; the lowest value before the first watermark."""
-    base: list[FileHandle] = []
-    """The files of the latest materialisation; none before the first."""
-    base_kind: str = ""
+    After a change of parallelism the files hold more key groups than the handle: the others belong to other subtasks.
+    """
+
+    first: int
+    last: int
+    """The key groups, both inclusive."""
+    schema: str = ""
+    """The fingerprint of the schema that its rows were written by (or by an earlier version of it)."""
+    kind: str = ""
     """What the base's files are; the state backend knows."""
     base_epoch: int = 0
     """The epoch at whose end the base was taken."""
-    deltas: list[FileHandle] = []
+    base: list[Handle] = []
+    """The files of the latest materialisation; none before the first."""
+    deltas: list[Handle] = []
     """What changed after the base, in order."""
-    extra: dict[str, Any] = {}
-    """Plain data of the state backend or the operator."""
 
-    def files(self) -> Iterator[FileHandle]:
-        """All files that the state consists of."""
+    def handles(self) -> Iterator[Handle]:
+        """Everything that the state consists of."""
         yield from self.base
         yield from self.deltas
 
 
+class ListPart(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Some elements of a listed state, here or in a file."""
+
+    elements: list[bytes] = []
+    """The elements in stored form; none if they are in the file."""
+    file: FileHandle | None = None
+    first: int = 0
+    count: int = 0
+    """Which elements of the file."""
+
+    def __len__(self) -> int:
+        return self.count if self.file is not None else len(self.elements)
+
+
+class SubtaskState(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The state of one operator in one subtask."""
+
+    keyed: list[KeyedHandle] = []
+    """One handle; several after a change of parallelism, until the next materialisation. Later ones are newer."""
+    lists: dict[str, list[ListPart]] = {}
+    """Listed state by name."""
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to restore."""
+        return not any(next(each.handles(), None) for each in self.keyed) and not any(
+            len(part) for parts in self.lists.values() for part in parts
+        )
+
+    def files(self) -> Iterator[FileHandle]:
+        """All files that the state consists of."""
+        for keyed in self.keyed:
+            for handle in keyed.handles():
+                if not isinstance(handle, LogRange):
+                    yield handle
+        for parts in self.lists.values():
+            for part in parts:
+                if part.file is not None:
+                    yield part.file
+
+
+class ListedState(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A listed state of an operator: how it is redistributed, and what its elements are."""
+
+    mode: str
+    """`SPLIT`, `UNION` or `BROADCAST`."""
+    type: dict[str, Any] | None = None
+    """Serializer snapshot of the elements' type; None: they are pickled."""
+
+
 class OperatorState(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The state of one operator."""
+    """The state of one operator, at any position of a chain. All lists are by subtask."""
 
     name: str
     uid_given: bool = False
     """Whether the user chose the uid."""
     max_parallelism: int = 128
     parallelism: int = 1
-    schema: dict[str, Any] = {}
-    """The schema of its state: plain data (see `holdfast.state.schema`)."""
+    schemas: dict[str, Any] = {}
+    """By fingerprint: the schemas of the keyed state, plain data (see `holdfast.state.schema`)."""
+    listed: dict[str, ListedState] = {}
+    """The listed states by name."""
     subtasks: list[SubtaskState] = []
+    """Empty if the operator has neither keyed nor listed state."""
+    watermarks: list[int] = []
+    """In ms; for the head of a chain, else empty."""
+    generators: list[Any] = []
+    """The states of watermark generators: plain data; empty if the operator makes no watermarks."""
+    attempts: list[str] = []
+    """Of the head of a chain: the attempts that made the checkpoint. Known to the driver that saw them, not stored."""
 
 
 class CheckpointMetadata(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -92,7 +158,7 @@ class CheckpointMetadata(msgspec.Struct, frozen=True, omit_defaults=True):
     job_id: str
     job_name: str
     created_at: int
-    """The processing time of its epoch, in ms since 1970: the next one's is not before it."""
+    """When its epoch was planned, in ms since 1970."""
     duration_ms: int = 0
     sources: dict[str, SourceState] = {}
     """By the source's uid."""
@@ -104,94 +170,12 @@ class CheckpointMetadata(msgspec.Struct, frozen=True, omit_defaults=True):
     """Bytes of all files it refers to."""
     delta_size: int = 0
     """Bytes written for this checkpoint alone."""
+    manifests: list[ContainedFile] = []
+    """The files that hold the part of the metadata that older checkpoints have, too. Known once it is stored."""
 
     def files(self) -> Iterator[FileHandle]:
         """All files that it refers to; files shared by subtasks come up more than once."""
+        yield from self.manifests
         for operator in self.operators.values():
             for subtask in operator.subtasks:
                 yield from subtask.files()
-
-
-class Takeover(msgspec.Struct, frozen=True, omit_defaults=True, tag="takeover"):
-    """A log entry: from here on, a new driver owns the job."""
-
-    format_version: int
-    generation: int
-    driver: str
-    """Unique to this take-over: tells whose entry it is when the answer of its put was lost."""
-    restored: int = 0
-    """The checkpoint that the new driver goes on from; 0 for none. Those between are skipped for good."""
-    oldest: int = 0
-    """The oldest retained checkpoint; 0 for none. Entries before it may be gone."""
-    takeovers: list[int] = []
-    """The positions of all take-overs before this one. Their entries stay: they fence the drivers they replaced."""
-    requested: int = 0
-    """The checkpoint that the user last asked to go back to; 0 for never."""
-    created_at: int = 0
-    """In ms since 1970."""
-
-
-class Completed(msgspec.Struct, frozen=True, omit_defaults=True, tag="completed"):
-    """A log entry: a completed checkpoint. The commit point."""
-
-    format_version: int
-    generation: int
-    checkpoint: CheckpointMetadata
-    oldest: int
-    """The oldest retained checkpoint, this one included. Entries before it may be gone."""
-    takeover: int
-    """The position of the take-over by which the driver came to own the job."""
-
-
-LogEntry = Takeover | Completed
-
-_encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(LogEntry)
-
-
-class _Version(msgspec.Struct):
-    format_version: int
-
-
-_version_decoder = msgspec.msgpack.Decoder(_Version)
-
-
-def encode_entry(entry: LogEntry) -> bytes:
-    """The stored bytes of a log entry.
-
-    Raises:
-        CheckpointError: the metadata holds something that is not plain data.
-    """
-    try:
-        return pack(_encoder.encode(entry))
-    except (TypeError, OverflowError, ValueError) as error:
-        raise CheckpointError(
-            f"the checkpoint's metadata cannot be stored: {error}. Snapshots of enumerators, committables, watermarks "
-            "and schemas must be plain data (None, bool, 64-bit int, float, str, bytes, lists and dicts of these)"
-        ) from error
-
-
-def decode_entry(data: bytes, where: str) -> LogEntry:
-    """The log entry in stored bytes.
-
-    Args:
-        data: The object's content.
-        where: The object's name, for errors.
-
-    Raises:
-        CorruptFile: truncated or altered.
-        IncompatibleState: written by a release with a newer format.
-    """
-    payload = unpack(data, where)
-    try:
-        version = _version_decoder.decode(payload).format_version
-        if version > FORMAT_VERSION:
-            raise IncompatibleState(
-                f"{where} has metadata of version {version}; this release of Holdfast reads up to {FORMAT_VERSION}: "
-                "run the release that wrote it, or a later one"
-            )
-        entry: LogEntry = _decoder.decode(payload)
-        return entry
-    except msgspec.MsgspecError as error:
-        # The checksum holds, so nobody altered it by accident: it was not written by Holdfast.
-        raise CorruptFile(where, f"not an entry of a checkpoint log: {error}") from error

@@ -115,6 +115,10 @@ class JobPaths:
         """
         return f"{self.state_prefix}{generation:010d}-{epoch:020d}-{safe_name(uid)}-{subtask:05d}-{attempt}.{kind}"
 
+    def manifest(self, generation: int, epoch: int) -> str:
+        """A new manifest of checkpoint metadata, among the state files: it is kept and swept like them."""
+        return self.state_file(generation, epoch, "metadata", 0, new_attempt(), "manifest")
+
     def parse_log_entry(self, path: str) -> int | None:
         """The position that a path (or its unfinished part file) belongs to; None if it is no log entry."""
         name = self._name_in(self.log_prefix, path)

@@ -29,12 +29,13 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Container, Iterable, Iterator
 from contextlib import contextmanager
 
 from holdfast.checkpoint.log import CheckpointLog, Ownership
 from holdfast.checkpoint.metadata import CheckpointMetadata
 from holdfast.checkpoint.paths import JobPaths
+from holdfast.checkpoint.references import References
 from holdfast.checkpoint.storage import NotFound, Storage
 from holdfast.checkpoint.tail import is_milestone
 from holdfast.errors import CorruptFile, StorageError
@@ -51,7 +52,7 @@ def referenced(checkpoints: Iterable[CheckpointMetadata]) -> set[str]:
 
 
 def orphans(
-    paths: JobPaths, listing: Iterable[str], needed: Collection[str], generation: int, oldest_open_epoch: int
+    paths: JobPaths, listing: Iterable[str], needed: Container[str], generation: int, oldest_open_epoch: int
 ) -> list[str]:
     """The state files of a listing that nobody needs.
 
@@ -117,6 +118,7 @@ class Retention:
         self._log = log
         self._lock = threading.RLock()
         self._known: dict[int, CheckpointMetadata] = {}
+        self._references = References()
         self._holds: Counter[int] = Counter()
         self._entries: set[int] = set()
 
@@ -145,12 +147,7 @@ class Retention:
         """
         with self._lock:
             owned = self._learn()
-            kept = self._kept(owned)
-            gone = [c for c in self._known.values() if c.checkpoint_id not in kept]
-            files = referenced(gone) - referenced(kept.values())
-            for checkpoint in gone:
-                del self._known[checkpoint.checkpoint_id]
-            return self._delete([*self._surplus(owned), *sorted(files)])
+            return self._delete([*self._surplus(owned), *self._forget(owned)])
 
     def sweep(self, oldest_open_epoch: int | None = None) -> int:
         """Delete everything of the job that nobody needs; at the start, after failures, and now and then.
@@ -173,14 +170,10 @@ class Retention:
             # Who owns the listed files is asked after the listing, which files may be old before it: a checkpoint
             # that is completed in between has its files in both answers.
             owned = self._learn()
-            needed = referenced(self._kept(owned).values())
+            gone = self._forget(owned)
             log_parts = self._learn_entries(log, before.next_id)
-            doomed = [
-                *self._surplus(owned),
-                *log_parts,
-                *self._old_probes(probes),
-                *orphans(self._paths, state, needed, before.generation, open_epoch),
-            ]
+            lost = set(orphans(self._paths, state, self._references, before.generation, open_epoch))
+            doomed = [*self._surplus(owned), *log_parts, *self._old_probes(probes), *sorted(lost.union(gone))]
             return self._delete(doomed)
 
     def _learn(self) -> Ownership:
@@ -192,12 +185,19 @@ class Retention:
         for checkpoint in (*displaced, *owned.retained):
             if checkpoint.checkpoint_id not in self._known:
                 self._known[checkpoint.checkpoint_id] = checkpoint
+                self._references.add(checkpoint)
                 self._entries.add(checkpoint.checkpoint_id)
         return owned
 
-    def _kept(self, owned: Ownership) -> dict[int, CheckpointMetadata]:
+    def _forget(self, owned: Ownership) -> list[str]:
+        """Forget the checkpoints that are neither retained nor held; returns the files that only they referred to."""
         retained = {c.checkpoint_id for c in owned.retained}
-        return {i: c for i, c in self._known.items() if i in retained or self._holds[i] > 0}
+        gone = [c for i, c in self._known.items() if i not in retained and not self._holds[i]]
+        files: list[str] = []
+        for checkpoint in gone:
+            del self._known[checkpoint.checkpoint_id]
+            files += self._references.remove(checkpoint)
+        return files
 
     def _learn_entries(self, listing: Iterable[str], next_id: int) -> list[str]:
         """Note which log entries there are; returns the part files of puts that are over."""

@@ -196,5 +196,6 @@ class WindowedStream:
             None,
             output_type,
             functions=functions,
+            keyed=True,
             side_outputs=True,
         )

@@ -9,6 +9,7 @@ from holdfast.errors import HoldfastError, IncompatibleState, UserCodeError
 from holdfast.runtime.channels import ChannelIncomplete
 from holdfast.runtime.order import TaskId, TaskReport, task_name
 from holdfast.runtime.plan import JobPlan
+from holdfast.runtime.redistribution import OperatorSnapshot
 
 __all__ = ["check_resumable", "failure_of", "operator_states", "tokens_of"]
 
@@ -51,29 +52,44 @@ def operator_states(plan: JobPlan, reports: Sequence[TaskReport]) -> dict[str, O
     by_task = {report.task: report for report in reports}
     states = {}
     for vertex in plan.vertices:
-        head = vertex.chain[0]
         tasks = [by_task[(vertex.id, n)] for n in range(vertex.parallelism)]
-        states[head.uid] = OperatorState(
-            name=head.name,
-            uid_given=head.uid_given,
-            max_parallelism=vertex.max_parallelism,
-            parallelism=vertex.parallelism,
-            schema=tasks[0].schema,
-            subtasks=[task.state[head.uid] for task in tasks],
-        )
+        for chained in vertex.chain:
+            is_head = chained is vertex.chain[0]
+            snapshots = [task.state.get(chained.uid, _STATELESS) for task in tasks]
+            stateful = any(snapshot.state != _STATELESS.state for snapshot in snapshots)
+            generates = any(snapshot.generator is not None for snapshot in snapshots)
+            if not (is_head or stateful or generates):
+                continue
+            states[chained.uid] = OperatorState(
+                name=chained.name,
+                uid_given=chained.uid_given,
+                max_parallelism=vertex.max_parallelism,
+                parallelism=vertex.parallelism,
+                schemas={name: schema for snapshot in snapshots for name, schema in snapshot.schemas.items()},
+                listed={name: listed for snapshot in snapshots for name, listed in snapshot.listed.items()},
+                subtasks=[snapshot.state for snapshot in snapshots] if stateful else [],
+                watermarks=[task.event_time for task in tasks] if is_head else [],
+                generators=[snapshot.generator for snapshot in snapshots] if generates else [],
+                attempts=[task.attempt for task in tasks] if is_head else [],
+            )
     return states
 
 
+_STATELESS = OperatorSnapshot()
+
+
 def tokens_of(plan: JobPlan, checkpoint: CheckpointMetadata | None) -> dict[TaskId, str]:
-    """Which state each subtask must have to continue a checkpoint."""
+    """Which state each subtask must have to continue a checkpoint: the attempt that made it, or the stored one."""
     if checkpoint is None:
         return {}
     tokens = {}
     for vertex in plan.vertices:
-        operator = checkpoint.operators.get(vertex.chain[0].uid)
-        if operator is not None and len(operator.subtasks) == vertex.parallelism:
-            for n, subtask in enumerate(operator.subtasks):
-                tokens[(vertex.id, n)] = subtask.token
+        head = checkpoint.operators.get(vertex.chain[0].uid)
+        attempts = [] if head is None else head.attempts
+        if len(attempts) != vertex.parallelism:
+            attempts = [f"checkpoint {checkpoint.checkpoint_id}"] * vertex.parallelism
+        if any(chained.uid in checkpoint.operators for chained in vertex.chain):
+            tokens.update({(vertex.id, n): attempt for n, attempt in enumerate(attempts)})
     return tokens
 
 
@@ -83,35 +99,33 @@ def check_resumable(plan: JobPlan, checkpoint: CheckpointMetadata) -> None:
     Raises:
         IncompatibleState: it does not; says what differs and what can be done.
     """
-    heads = {vertex.chain[0].uid: vertex for vertex in plan.vertices}
+    operators = {chained.uid: vertex for vertex in plan.vertices for chained in vertex.chain}
     sources = {vertex.source.uid for vertex in plan.vertices if vertex.source is not None}
     where = f"checkpoint {checkpoint.checkpoint_id} of job {checkpoint.job_name!r}"
     unclaimed = [
         f"{operator.name!r} (uid {uid!r})"
         for uid, operator in checkpoint.operators.items()
-        if uid not in heads and any(next(subtask.files(), None) for subtask in operator.subtasks)
+        if uid not in operators and not all(subtask.empty for subtask in operator.subtasks)
     ]
     unclaimed += [f"source {uid!r}" for uid in checkpoint.sources if uid not in sources]
-    operators = {chained.uid for vertex in plan.vertices for chained in vertex.chain}
     outputs = {uid for uid, _, _ in checkpoint.committables}
-    unclaimed += [f"sink {uid!r} (prepared output)" for uid in sorted(outputs - operators)]
+    unclaimed += [f"sink {uid!r} (prepared output)" for uid in sorted(outputs - operators.keys())]
     if unclaimed and not plan.settings.ignore_unclaimed_state:
         raise IncompatibleState(
             f"{where} has state of {', '.join(unclaimed)}, which the program does not have (any more). Uids that are not "
             "given come from the shape of the job and change with it: give the operators their uid(...) back, or set "
             "execution.state-recovery.ignore-unclaimed-state to true to go on without that state"
         )
-    for uid, vertex in heads.items():
+    for uid, vertex in operators.items():
         stored = checkpoint.operators.get(uid)
-        if stored is None:
+        if stored is None or not any(subtask.keyed for subtask in stored.subtasks):
             continue
         if stored.max_parallelism != vertex.max_parallelism:
             raise IncompatibleState(
                 f"operator {stored.name!r} (uid {uid!r}) has max parallelism {stored.max_parallelism} in {where} and "
                 f"{vertex.max_parallelism} in the program; it fixes the key groups and cannot change: set it back"
             )
-        keyed = any(next(subtask.files(), None) for subtask in stored.subtasks)
-        if keyed and stored.parallelism != vertex.parallelism:
+        if stored.parallelism != vertex.parallelism:
             raise IncompatibleState(
                 f"operator {stored.name!r} (uid {uid!r}) ran with parallelism {stored.parallelism} in {where} and has "
                 f"{vertex.parallelism} in the program; state cannot be redistributed yet: set it back"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.checkpoint.metadata import SubtaskState
 from holdfast.common.time import MIN_TIMESTAMP
 from holdfast.connectors.base import Committable, JobInfo, SplitRange
 from holdfast.runtime.plan import JobPlan
+from holdfast.runtime.redistribution import OperatorSnapshot
 
 __all__ = ["EpochOrder", "JobSetup", "SourceOrder", "SplitTime", "TaskId", "TaskReport", "task_name"]
 
@@ -82,9 +82,10 @@ class TaskReport:
     error: BaseException | None = None
     seen: dict[tuple[int, int], str] = field(default_factory=dict)
     """By channel and sending subtask: the attempt whose frames were read."""
-    state: dict[str, SubtaskState] = field(default_factory=dict)
-    """By operator uid."""
-    schema: dict[str, Any] = field(default_factory=dict)
+    state: dict[str, OperatorSnapshot] = field(default_factory=dict)
+    """By uid, of every operator of the chain that has some: keyed, listed, or that of a watermark generator."""
+    event_time: int = MIN_TIMESTAMP
+    """The watermark that the chain has come to."""
     committables: list[Committable] = field(default_factory=list)
     splits: dict[str, SplitTime] = field(default_factory=dict)
     watermark: int = MIN_TIMESTAMP

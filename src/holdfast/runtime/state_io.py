@@ -13,7 +13,7 @@ import math
 import os
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import IO
@@ -21,12 +21,14 @@ from typing import IO
 import msgspec
 import xxhash
 
-from holdfast.checkpoint.files import FileHandle, read_file, read_raw, write_file, write_raw
-from holdfast.checkpoint.metadata import CheckpointMetadata, SubtaskState
+from holdfast.checkpoint.files import read_file, read_raw, write_file, write_raw
+from holdfast.checkpoint.handles import ContainedFile, Handle, LogRange, RawFile
+from holdfast.checkpoint.metadata import CheckpointMetadata, KeyedHandle
 from holdfast.checkpoint.paths import JobPaths, new_attempt
 from holdfast.checkpoint.storage import Storage
 from holdfast.common.config_values import parse_memory_size
 from holdfast.errors import IncompatibleState
+from holdfast.state.delta import read_delta
 from holdfast.state.operator_state import OperatorState
 from holdfast.state.schema import OperatorSchema
 from holdfast.state.store import RocksDBStore, rocksdb_settings
@@ -40,7 +42,6 @@ ROCKSDB = "rocksdb"
 _MOST_DELTAS = 64
 _TOO_MANY_DELTAS = 4 * _MOST_DELTAS
 """When so many have gathered because no base could be stored, the job fails rather than let recovery take ever longer."""
-_INDEX = "index"
 _LOCK_PATIENCE = 3.0
 """How long (seconds) to wait for a slot that is ending."""
 _UPLOAD_PATIENCE = 10.0
@@ -94,10 +95,10 @@ class StateFiles:
         self._settings = settings
         self._directory = directory
         self._uploads = uploads
-        self._stored = SubtaskState(0, 0)
-        self._sst: dict[str, FileHandle] = {}
+        self._stored = KeyedHandle(0, 0)
+        self._sst: dict[str, RawFile] = {}
         """The store's files that the storage has, by their name here."""
-        self._pending: Future[tuple[int, int, str, list[FileHandle]]] | None = None
+        self._pending: Future[tuple[int, int, str, list[Handle]]] | None = None
         self._closed = False
         self._all_touched = False
         """Whether no more rows can leave memory in this epoch."""
@@ -106,7 +107,6 @@ class StateFiles:
         """Whether the store is this object's own, because another process has this host's."""
         self.written = 0
         """Bytes of the last delta."""
-        self._names_of_base: list[str] = []
         self.uploading: int | None = None
         """The epoch whose number the files of the upload under way have."""
         self.reused = False
@@ -114,17 +114,17 @@ class StateFiles:
 
     # restoring
 
-    def open(self, where: str, stored: SubtaskState | None, schema: OperatorSchema | None, epoch: int) -> OperatorState:
+    def open(self, where: str, stored: KeyedHandle | None, schema: OperatorSchema | None, epoch: int) -> OperatorState:
         """The state for the checkpoint of ``epoch``; what is not in the local store comes with `replay`.
 
         Raises:
             CorruptFile: a file of the checkpoint is missing or altered.
             IncompatibleState: it was written by another state backend.
         """
-        self._stored = stored or SubtaskState(0, 0)
+        self._stored = stored or KeyedHandle(0, 0)
         if self._settings.kind == HEAP:
             state = OperatorState(where, schema, None)
-            if self._stored.base_kind == ROCKSDB:
+            if self._stored.kind == ROCKSDB:
                 raise IncompatibleState(
                     f"the checkpoint's state of {where} was written by the rocksdb backend; "
                     "set state.backend.type to rocksdb to resume from it"
@@ -141,8 +141,8 @@ class StateFiles:
         store, self.reused = self._open_store()
         try:
             state = OperatorState(where, schema, store)
-            if stored.base_kind == ROCKSDB:
-                index = next(handle for name, handle in self._names() if name == _INDEX)
+            if stored.kind == ROCKSDB:
+                (index,) = (handle for handle in stored.base if isinstance(handle, ContainedFile))
                 state.opened(read_file(self._storage, index), self.reused)
             self._mark(store)
         except BaseException:
@@ -156,8 +156,9 @@ class StateFiles:
         Raises:
             CorruptFile: a file of the checkpoint is missing or altered.
         """
-        dumps = [] if self._stored.base_kind == ROCKSDB else self._stored.base
+        dumps = [] if self._stored.kind == ROCKSDB else self._stored.base
         for handle in (*dumps, *self._stored.deltas):
+            assert isinstance(handle, ContainedFile), handle
             state.apply(read_file(self._storage, handle))
             self.bound(state)
 
@@ -184,7 +185,7 @@ class StateFiles:
                 store.close()
         RocksDBStore.remove(path)
         os.makedirs(path)
-        if self._stored.base_kind == ROCKSDB:
+        if self._stored.kind == ROCKSDB:
             self._fetch(path)
             self._know_files()
         return RocksDBStore(path, self._settings.rocksdb), False
@@ -197,11 +198,11 @@ class StateFiles:
                 shutil.rmtree(path, ignore_errors=True)
 
     def _know_files(self) -> None:
-        self._sst = {name: handle for name, handle in self._names() if name.endswith(".sst")}
+        self._sst = {file.name: file for file in self._files() if file.name.endswith(".sst")}
 
-    def _names(self) -> list[tuple[str, FileHandle]]:
-        names = self._stored.extra.get("files", [])
-        return list(zip(names, self._stored.base))
+    def _files(self) -> list[RawFile]:
+        """The files of RocksDB that the checkpoint's base consists of."""
+        return [handle for handle in self._stored.base if isinstance(handle, RawFile)]
 
     def _lock(self) -> bool:
         """Take this host's store for this process; False if another one does not let go of it."""
@@ -223,11 +224,11 @@ class StateFiles:
 
     def _mark(self, store: RocksDBStore) -> None:
         """Note in the local store which base it continues, and up to which delta it may hold rows."""
-        deltas = self._stored.deltas
-        store.set_meta(msgspec.msgpack.encode((self._base_id(), deltas[-1].path if deltas else "")))
+        deltas = _paths(self._stored.deltas)
+        store.set_meta(msgspec.msgpack.encode((self._base_id(), deltas[-1] if deltas else "")))
 
     def _base_id(self) -> bytes:
-        return xxhash.xxh3_128_digest("\n".join(handle.path for handle in self._stored.base).encode())
+        return xxhash.xxh3_128_digest("\n".join(_paths(self._stored.base)).encode())
 
     def _reusable(self, store: RocksDBStore) -> bool:
         """Whether the local store continues the checkpoint's base, and holds nothing that the checkpoint does not.
@@ -240,18 +241,17 @@ class StateFiles:
         if meta is None:
             return False
         base, last = msgspec.msgpack.decode(meta)
-        return bool(base == self._base_id() and (not last or any(last == h.path for h in self._stored.deltas)))
+        return bool(base == self._base_id() and (not last or last in _paths(self._stored.deltas)))
 
     def _fetch(self, path: str) -> None:
-        for name, handle in self._names():
-            if name != _INDEX:
-                data = read_raw(self._storage, handle)
-                with open(os.path.join(path, name), "wb") as file:
-                    file.write(data)
+        for file in self._files():
+            data = read_raw(self._storage, file)
+            with open(os.path.join(path, file.name), "wb") as target:
+                target.write(data)
 
     # writing
 
-    def snapshot(self, state: OperatorState, generation: int, epoch: int, token: str) -> SubtaskState:
+    def snapshot(self, state: OperatorState, generation: int, epoch: int, token: str) -> KeyedHandle:
         """Write the epoch's delta; returns the subtask's state as the checkpoint will refer to it."""
         self._adopt_base()
         stored = self._stored
@@ -260,11 +260,12 @@ class StateFiles:
         self.written = 0
         if delta is not None:
             path = self._paths.state_file(generation, epoch, self._uid, self._subtask, token, "delta")
-            deltas.append(write_file(self._storage, path, delta))
-            self.written = deltas[-1].size
-        return msgspec.structs.replace(stored, token=token, deltas=deltas)
+            file = write_file(self._storage, path, delta)
+            deltas.append(file)
+            self.written = file.size
+        return msgspec.structs.replace(stored, deltas=deltas)
 
-    def committed(self, state: OperatorState, stored: SubtaskState, generation: int, epoch: int) -> None:
+    def committed(self, state: OperatorState, stored: KeyedHandle, generation: int, epoch: int) -> None:
         """The epoch whose snapshot was ``stored`` is complete: the store may follow, a new base may begin."""
         self._stored = stored
         self._all_touched = False
@@ -277,8 +278,8 @@ class StateFiles:
 
     def _base_due(self) -> bool:
         deltas = self._stored.deltas
-        written = sum(h.size for h in deltas)
-        base = sum(h.size for h in self._stored.base)
+        written = _size(deltas)
+        base = _size(self._stored.base)
         return len(deltas) >= _MOST_DELTAS or written > max(64 << 20, 2 * base)
 
     def _materialise(self, state: OperatorState, generation: int, epoch: int) -> None:
@@ -302,8 +303,8 @@ class StateFiles:
 
     def _upload(
         self, epoch: int, copy: str, index: bytes, count: int, name: Callable[[str], str]
-    ) -> tuple[int, int, str, list[FileHandle]]:
-        files: dict[str, FileHandle] = {}
+    ) -> tuple[int, int, str, list[Handle]]:
+        files: dict[str, RawFile] = {}
         try:
             for file in sorted(os.listdir(copy)):
                 if self._closed:
@@ -312,14 +313,14 @@ class StateFiles:
                 at = os.path.join(copy, file)
                 if known is None or known.size != os.path.getsize(at):
                     with open(at, "rb") as source:
-                        known = write_raw(self._storage, name("sst" if file.endswith(".sst") else "db"), source.read())
+                        stored = write_raw(self._storage, name("sst" if file.endswith(".sst") else "db"), source.read())
+                    known = msgspec.structs.replace(stored, name=file)
                 files[file] = known
-            files[_INDEX] = write_file(self._storage, name("index"), index)
+            held = write_file(self._storage, name("index"), index)
         finally:  # its links would keep the space of files that the store has replaced
             shutil.rmtree(copy, ignore_errors=True)
         self._sst = {file: handle for file, handle in files.items() if file.endswith(".sst")}
-        self._names_of_base = list(files)
-        return epoch, count, ROCKSDB, list(files.values())
+        return epoch, count, ROCKSDB, [*files.values(), held]
 
     def _adopt_base(self) -> None:
         """If a materialisation has been stored meanwhile, let the state refer to it instead of the deltas it covers."""
@@ -334,9 +335,8 @@ class StateFiles:
                 raise
             log.warning("no new base of the state of %s could be stored, will try again: %s", self._uid, error)
             return
-        extra = {**self._stored.extra, "files": self._names_of_base} if kind == ROCKSDB else {}
         self._stored = msgspec.structs.replace(
-            self._stored, base_epoch=epoch, base=files, base_kind=kind, deltas=self._stored.deltas[count:], extra=extra
+            self._stored, base_epoch=epoch, base=files, kind=kind, deltas=self._stored.deltas[count:]
         )
 
     def bound(self, state: OperatorState) -> None:
@@ -364,6 +364,14 @@ class StateFiles:
             self._unlock()
 
 
+def _paths(handles: Sequence[Handle]) -> list[str]:
+    return [handle.path for handle in handles if not isinstance(handle, LogRange)]
+
+
+def _size(handles: Sequence[Handle]) -> int:
+    return sum(handle.size for handle in handles if not isinstance(handle, LogRange))
+
+
 def _abandoned(path: str) -> bool:
     """Whether no process has the RocksDB in this directory open."""
     try:
@@ -383,5 +391,10 @@ def verify_contents(storage: Storage, checkpoint: CheckpointMetadata) -> None:
         CorruptFile: one is missing or altered.
     """
     for handle in {handle.path: handle for handle in checkpoint.files()}.values():
-        raw = handle.path.endswith((".sst", ".db"))
-        (read_raw if raw else read_file)(storage, handle)
+        if isinstance(handle, ContainedFile):
+            read_file(storage, handle)
+        elif isinstance(handle, RawFile):
+            read_raw(storage, handle)
+        else:
+            for _ in read_delta(storage, handle):
+                pass

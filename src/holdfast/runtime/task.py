@@ -10,11 +10,13 @@ import time
 import traceback
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 
-from holdfast.checkpoint.metadata import Completed, SubtaskState, decode_entry
+from holdfast.checkpoint.manifests import read_checkpoint
+from holdfast.checkpoint.metadata import KeyedHandle, SubtaskState
 from holdfast.checkpoint.paths import JobPaths, new_attempt, safe_name
 from holdfast.checkpoint.storage import NotFound, Storage
 from holdfast.common.time import MIN_TIMESTAMP
@@ -23,12 +25,12 @@ from holdfast.errors import ConfigurationError, HoldfastError, UserCodeError
 from holdfast.runtime.chain import Chain
 from holdfast.runtime.channels import InputMerge
 from holdfast.runtime.lateness import deadlines, pieces
-from holdfast.runtime.operators.base import StateKind
 from holdfast.runtime.order import EpochOrder, JobSetup, TaskReport
 from holdfast.runtime.plan import Vertex
 from holdfast.runtime.processing_time import ProcessingTime
 from holdfast.runtime.reading import SplitMerge, with_location
 from holdfast.runtime.records import RecordBatch
+from holdfast.runtime.redistribution import OperatorSnapshot, assigned, watermark_of
 from holdfast.runtime.state_io import StateFiles
 from holdfast.state.key_groups import key_group_range
 from holdfast.state.operator_state import OperatorState
@@ -71,7 +73,7 @@ class Subtask:
         self._reader: SourceReader | None = None
         self._token = ""
         """Names the state in memory, which includes the last epoch run here."""
-        self._written: tuple[SubtaskState, int, int] | None = None
+        self._written: tuple[KeyedHandle, int, int] | None = None
         """The snapshot of the last epoch run here, its generation and epoch: not known to be complete yet."""
         self._send: Callable[[int, bytes], None] = lambda partition, frame: None
         self._watermark = MIN_TIMESTAMP
@@ -232,9 +234,9 @@ class Subtask:
         self._fresh = False
         setup, vertex = self._setup, self._vertex
         self._check_storage(setup.takeover)
-        stored, schema = self._stored(order, expected)
+        stored, watermark = self._stored(order, expected)
         head = vertex.chain[0]
-        if head.factory.state is StateKind.KEYED:
+        if vertex.keyed:
             self._files = StateFiles(
                 self._storage,
                 self._paths,
@@ -245,18 +247,19 @@ class Subtask:
                 self._uploads,
             )
             where = f"{head.name!r} (uid {head.uid!r})"
-            self._state = self._files.open(where, stored, schema, order.base)
+            self._state = self._files.open(where, *_keyed(stored.get(head.uid)), order.base)
         self._found_state = self._files.reused if self._files is not None and expected else None
         states = {} if self._state is None else {head.uid: self._state}
         chain = Chain(setup, vertex, self._subtask, states, lambda part, frame: self._send(part, frame), order.restarts)
         self._chain = chain
-        self._watermark = MIN_TIMESTAMP if stored is None else stored.watermark
+        self._watermark = watermark
         chain.clock.watermark = self._watermark
         chain.open()
         if self._files is not None and self._state is not None:
             self._files.replay(self._state)
-        if stored is not None:
-            chain.resume(stored.watermark, stored.extra.get("generators", {}))
+        if expected:
+            generators = {uid: snapshot.generator for uid, snapshot in stored.items() if snapshot.generator is not None}
+            chain.resume(watermark, generators)
         if vertex.source is not None:
             context = ReaderContext(setup.job, vertex.source.uid, self._subtask, vertex.parallelism)
             self._reader = vertex.source.source.create_reader(context)
@@ -277,44 +280,36 @@ class Subtask:
                 "same mounted file system"
             ) from None
 
-    def _stored(self, order: EpochOrder, expected: str) -> tuple[SubtaskState | None, OperatorSchema | None]:
+    def _stored(self, order: EpochOrder, expected: str) -> tuple[dict[str, OperatorSnapshot], int]:
+        """What the checkpoint has for this subtask, by the operators' uids; and the watermark that it goes on from."""
         if not expected:
-            return None, None
-        path = self._paths.log_entry(order.base)
-        entry = decode_entry(self._storage.get(path), self._storage.locate(path))
-        if not isinstance(entry, Completed):
-            raise HoldfastError(f"{self._storage.locate(path)} is not a completed checkpoint")
-        operator = entry.checkpoint.operators[self._vertex.chain[0].uid]
-        stored = operator.subtasks[self._subtask]
-        if stored.token != expected:
-            raise HoldfastError(
-                f"checkpoint {order.base} holds state {stored.token} for {operator.name!r}, the epoch needs {expected}"
-            )
-        schema = stored.extra.get("schema")
-        return stored, None if schema is None else OperatorSchema.of_plain(schema)
+            return {}, MIN_TIMESTAMP
+        operators = read_checkpoint(self._storage, self._paths, order.base).operators
+        vertex, subtask = self._vertex, self._subtask
+        head = operators.get(vertex.chain[0].uid)
+        stored = {
+            chained.uid: assigned(operators[chained.uid], vertex.parallelism, subtask)
+            for chained in vertex.chain
+            if chained.uid in operators
+        }
+        return stored, MIN_TIMESTAMP if head is None else watermark_of(head, vertex.parallelism, subtask)
 
     def _snapshot(self, order: EpochOrder, chain: Chain, report: TaskReport) -> None:
         head = self._vertex.chain[0]
-        token = report.attempt
-        groups = key_group_range(self._vertex.max_parallelism, self._vertex.parallelism, self._subtask)
-        stored = SubtaskState(groups.first, groups.last, token)
+        report.state = {uid: OperatorSnapshot(generator=stored) for uid, stored in chain.snapshot().items()}
         if self._state is not None and self._files is not None:
-            stored = self._files.snapshot(self._state, order.generation, order.epoch, token)
+            handle = self._files.snapshot(self._state, order.generation, order.epoch, report.attempt)
             report.delta_bytes = self._files.written
             report.uploading = self._files.uploading
-            report.schema = schema = self._state.schema.plain()
-            stored = msgspec.structs.replace(stored, extra={**stored.extra, "schema": schema})
             report.state_rows = self._state.rows()
-        extra = {**stored.extra, "generators": chain.snapshot()}
-        report.state[head.uid] = msgspec.structs.replace(
-            stored,
-            key_group_first=groups.first,
-            key_group_last=groups.last,
-            watermark=self._watermark,
-            extra=extra,
-        )
-        self._written = (report.state[head.uid], order.generation, order.epoch)
-        self._token = token
+            schema = self._state.schema
+            groups = key_group_range(self._vertex.max_parallelism, self._vertex.parallelism, self._subtask)
+            handle = msgspec.structs.replace(handle, first=groups.first, last=groups.last, schema=schema.fingerprint)
+            other = report.state.get(head.uid, OperatorSnapshot())
+            report.state[head.uid] = replace(other, state=SubtaskState([handle]), schemas={handle.schema: schema.plain()})
+            self._written = (handle, order.generation, order.epoch)
+        report.event_time = self._watermark
+        self._token = report.attempt
 
     def close(self) -> None:
         """End the operators and close everything; what was not committed is forgotten."""
@@ -332,6 +327,14 @@ class Subtask:
             _quietly("close the reader", reader.close)
         if files is not None and state is not None:
             _quietly("close the local store", lambda: files.close(state))
+
+
+def _keyed(stored: OperatorSnapshot | None) -> tuple[KeyedHandle | None, OperatorSchema | None]:
+    """The keyed state that a subtask starts from, and its schema."""
+    if stored is None or not stored.state.keyed:
+        return None, None
+    (handle,) = stored.state.keyed
+    return handle, OperatorSchema.of_plain(stored.schemas[handle.schema])
 
 
 def _quietly(what: str, action: Callable[[], None]) -> None:

@@ -25,7 +25,8 @@ from typing import NamedTuple
 import msgspec
 import xxhash
 
-from holdfast.checkpoint.files import FileHandle, compress, decompress, unpack
+from holdfast.checkpoint.files import compress, decompress, unpack
+from holdfast.checkpoint.handles import IndexedFile
 from holdfast.checkpoint.storage import Data, NotFound, Storage
 from holdfast.errors import CorruptFile, IncompatibleState
 from holdfast.state.key_groups import KeyGroupRange
@@ -100,7 +101,7 @@ def pack_delta(changes: Iterable[Change]) -> tuple[bytes, bytes]:
     return b"".join(stored), xxhash.xxh3_128_digest(end)
 
 
-def write_delta(storage: Storage, path: str, changes: Iterable[Change]) -> FileHandle:
+def write_delta(storage: Storage, path: str, changes: Iterable[Change]) -> IndexedFile:
     """Store a delta or a dump under a path that is never used again.
 
     Raises:
@@ -108,10 +109,10 @@ def write_delta(storage: Storage, path: str, changes: Iterable[Change]) -> FileH
     """
     data, checksum = pack_delta(changes)
     storage.put(path, data)
-    return FileHandle(path, len(data), checksum)
+    return IndexedFile(path, len(data), checksum)
 
 
-def read_delta(storage: Storage, handle: FileHandle, groups: KeyGroupRange | None = None) -> Iterator[Change]:
+def read_delta(storage: Storage, handle: IndexedFile, groups: KeyGroupRange | None = None) -> Iterator[Change]:
     """The changes in a file, of the pieces only those that hold some of ``groups`` (None: all).
 
     Raises:
@@ -125,7 +126,7 @@ def read_delta(storage: Storage, handle: FileHandle, groups: KeyGroupRange | Non
 class _Reader:
     """One file being read: whole, or by ranges."""
 
-    def __init__(self, storage: Storage, handle: FileHandle) -> None:
+    def __init__(self, storage: Storage, handle: IndexedFile) -> None:
         self._storage = storage
         self._handle = handle
         self._where = storage.locate(handle.path)

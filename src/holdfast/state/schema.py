@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Union
 
 import msgspec
+import xxhash
 
 from holdfast.errors import IncompatibleState
 
@@ -152,6 +153,11 @@ class OperatorSchema(msgspec.Struct, frozen=True, omit_defaults=True):
         """The schema as plain data, for checkpoint metadata."""
         data: dict[str, Any] = msgspec.msgpack.decode(msgspec.msgpack.encode(self))
         return data
+
+    @property
+    def fingerprint(self) -> str:
+        """Tells schemas apart, as those of subtasks that declare states in another order."""
+        return xxhash.xxh3_64_hexdigest(msgspec.msgpack.encode(self))
 
     def with_state(self, name: str, kind: str, slices: str = "") -> OperatorSchema:
         """The schema with this state, which is added in a new version if it is not there.

@@ -7,7 +7,9 @@ import os
 import shutil
 from pathlib import Path
 
-from holdfast.checkpoint.metadata import Completed, decode_entry
+from holdfast.checkpoint.entries import Completed, decode_entry
+from holdfast.checkpoint.manifests import load
+from holdfast.checkpoint.storage import Storage
 from holdfast.testing.chaos.faults.processes import one_of
 from holdfast.testing.chaos.stage import Stage
 
@@ -62,10 +64,11 @@ def damage(stage: Stage) -> str:
 
 def _needed_file(stage: Stage) -> Path:
     """A file of the newest checkpoint."""
+    storage = Storage.open(os.fspath(stage.checkpoints.parent))
     for path in sorted((stage.checkpoints / "log").iterdir(), reverse=True):
         entry = decode_entry(path.read_bytes(), str(path))
         if isinstance(entry, Completed):
-            files = sorted({file.path for file in entry.checkpoint.files()})
+            files = sorted({file.path for file in load(storage, entry.checkpoint).checkpoint.files()})
             if files:
                 return stage.checkpoints.parent / stage.random.choice(files)
             return path

@@ -1,0 +1,212 @@
+"""Layers: what changed from one checkpoint to the next. A checkpoint is stored as the sum of its layers. Pure.
+
+    manifest 1                manifest 2        the checkpoint's entry in the log
+    all of checkpoint 90      91 to 130         131 to 140
+    ────────────────────────► ────────────────► ──────────────►  checkpoint 140
+
+So an epoch writes what it changed, and from time to time a roll-up (`kept_manifests`) writes the sum of the newest
+layers as a manifest, a file that no later checkpoint changes. Every entry names all of its checkpoint's manifests and
+holds the rest: no entry depends on another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.checkpoint.handles import Handle
+from holdfast.checkpoint.metadata import (
+    CheckpointMetadata,
+    KeyedHandle,
+    ListedState,
+    OperatorState,
+    SourceState,
+    SubtaskState,
+)
+
+__all__ = ["Content", "Layer", "added", "difference", "kept_manifests", "merged"]
+
+
+class OperatorHead(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What an operator's state has but once (see `OperatorState`)."""
+
+    name: str
+    uid_given: bool = False
+    max_parallelism: int = 128
+    parallelism: int = 1
+    schemas: dict[str, Any] = {}
+    listed: dict[str, ListedState] = {}
+
+
+class OperatorTime(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The event time of an operator, by subtask."""
+
+    watermarks: list[int] = []
+    generators: list[Any] = []
+
+
+class SubtaskChange(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What became of one subtask's state."""
+
+    state: SubtaskState | None = None
+    """The new state; None: the old one stays."""
+    deltas: list[Handle] = []
+    """Appended to the last keyed handle."""
+
+
+class Layer(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What changed between two checkpoints."""
+
+    reset: list[str] = []
+    """Uids of operators of which nothing that earlier layers say counts any more."""
+    operators: dict[str, OperatorHead] = {}
+    subtasks: dict[str, dict[int, SubtaskChange]] = {}
+    times: dict[str, OperatorTime] = {}
+    ended: list[str] = []
+    """Uids of sources that are no more."""
+    sources: dict[str, SourceState] = {}
+
+
+class Content(msgspec.Struct, frozen=True):
+    """The part of a checkpoint that layers hold."""
+
+    operators: dict[str, OperatorState] = {}
+    sources: dict[str, SourceState] = {}
+
+
+def difference(before: Content | CheckpointMetadata, after: Content | CheckpointMetadata) -> Layer:
+    """The layer that makes ``after`` of ``before``."""
+    layer = Layer(
+        reset=[uid for uid in before.operators if uid not in after.operators],
+        operators={},
+        subtasks={},
+        times={},
+        ended=[uid for uid in before.sources if uid not in after.sources],
+        sources={uid: source for uid, source in after.sources.items() if before.sources.get(uid) != source},
+    )
+    for uid, operator in after.operators.items():
+        old = before.operators.get(uid)
+        if old is not None and len(old.subtasks) != len(operator.subtasks):
+            layer.reset.append(uid)
+            old = None
+        head = _head(operator)
+        if old is None or _head(old) != head:
+            layer.operators[uid] = head
+        time = OperatorTime(operator.watermarks, operator.generators)
+        if time != (OperatorTime() if old is None else OperatorTime(old.watermarks, old.generators)):
+            layer.times[uid] = time
+        changes = {
+            n: change
+            for n, state in enumerate(operator.subtasks)
+            if (change := _change(None if old is None else old.subtasks[n], state)) is not None
+        }
+        if changes:
+            layer.subtasks[uid] = changes
+    return layer
+
+
+def _head(operator: OperatorState) -> OperatorHead:
+    return OperatorHead(
+        operator.name,
+        operator.uid_given,
+        operator.max_parallelism,
+        operator.parallelism,
+        operator.schemas,
+        operator.listed,
+    )
+
+
+def _change(old: SubtaskState | None, new: SubtaskState) -> SubtaskChange | None:
+    if old is new or old == new:
+        return None
+    if old is None or not new.keyed or len(old.keyed) != len(new.keyed) or old.lists != new.lists:
+        return SubtaskChange(new)
+    known = len(old.keyed[-1].deltas)
+    deltas = new.keyed[-1].deltas[known:]
+    if not deltas or _grown(old, deltas) != new:
+        return SubtaskChange(new)
+    return SubtaskChange(None, deltas)
+
+
+def _grown(state: SubtaskState, deltas: list[Handle]) -> SubtaskState:
+    """The state with more deltas."""
+    if not deltas:
+        return state
+    *older, newest = state.keyed
+    grown: KeyedHandle = msgspec.structs.replace(newest, deltas=[*newest.deltas, *deltas])
+    return msgspec.structs.replace(state, keyed=[*older, grown])
+
+
+def added(content: Content | CheckpointMetadata, layers: Iterable[Layer]) -> Content:
+    """The content after these layers. What they do not change stays the same object."""
+    operators = dict(content.operators)
+    sources = dict(content.sources)
+    for layer in layers:
+        for uid in layer.reset:
+            operators.pop(uid, None)
+        for uid, head in layer.operators.items():
+            old = operators.get(uid, OperatorState(head.name))
+            operators[uid] = msgspec.structs.replace(old, **{name: getattr(head, name) for name in head.__struct_fields__})
+        for uid, time in layer.times.items():
+            operators[uid] = msgspec.structs.replace(operators[uid], watermarks=time.watermarks, generators=time.generators)
+        for uid, changes in layer.subtasks.items():
+            subtasks = dict(enumerate(operators[uid].subtasks))
+            for n, change in changes.items():
+                subtasks[n] = _grown(subtasks[n] if change.state is None else change.state, change.deltas)
+            operators[uid] = msgspec.structs.replace(operators[uid], subtasks=[subtasks[n] for n in range(len(subtasks))])
+        for uid in layer.ended:
+            sources.pop(uid, None)
+        sources.update(layer.sources)
+    return Content(operators, sources)
+
+
+def merged(layers: Sequence[Layer]) -> Layer:
+    """One layer that does what these do one after the other."""
+    result = Layer(reset=[], operators={}, subtasks={}, times={}, ended=[], sources={})
+    for layer in layers:
+        for uid in layer.reset:
+            result.operators.pop(uid, None)
+            result.subtasks.pop(uid, None)
+            result.times.pop(uid, None)
+        result.reset.extend(uid for uid in layer.reset if uid not in result.reset)
+        result.operators.update(layer.operators)
+        result.times.update(layer.times)
+        for uid, changes in layer.subtasks.items():
+            known = result.subtasks.setdefault(uid, {})
+            for n, change in changes.items():
+                known[n] = _both(known.get(n), change)
+        for uid in layer.ended:
+            result.sources.pop(uid, None)
+        result.ended.extend(uid for uid in layer.ended if uid not in result.ended)
+        result.sources.update(layer.sources)
+    return result
+
+
+def _both(first: SubtaskChange | None, second: SubtaskChange) -> SubtaskChange:
+    if first is None or second.state is not None:
+        return second
+    if first.state is not None:
+        return SubtaskChange(_grown(first.state, second.deltas))
+    return SubtaskChange(None, [*first.deltas, *second.deltas])
+
+
+def kept_manifests(sizes: Sequence[int], layer: int) -> int:
+    """How many of the manifests a roll-up keeps; it writes the sum of the others and of the newest layer as one.
+
+    Every manifest is more than twice as large as the next, so their number and what is written again and again grow
+    with the logarithm of the metadata only.
+
+    Args:
+        sizes: Of the manifests, in bytes, the oldest first.
+        layer: The size of the newest layer.
+
+    >>> kept_manifests([1000, 100, 10], 4), kept_manifests([1000, 100, 10], 8), kept_manifests([1000, 100], 600)
+    (3, 2, 0)
+    """
+    kept = len(sizes)
+    while kept and sizes[kept - 1] <= 2 * layer:
+        kept -= 1
+        layer += sizes[kept]
+    return kept

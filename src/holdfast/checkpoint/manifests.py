@@ -1,0 +1,144 @@
+"""Stored checkpoints: from a record in the log to the whole checkpoint, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+
+from holdfast.checkpoint.entries import (
+    CheckpointRecord,
+    Completed,
+    decode_entry,
+    decode_manifest,
+    encode_manifest,
+)
+from holdfast.checkpoint.files import pack, read_file, write_file
+from holdfast.checkpoint.handles import ContainedFile
+from holdfast.checkpoint.layers import Layer, added, difference, kept_manifests, merged
+from holdfast.checkpoint.metadata import CheckpointMetadata
+from holdfast.checkpoint.paths import JobPaths
+from holdfast.checkpoint.storage import NotFound, Storage
+from holdfast.errors import CheckpointError, CorruptFile
+
+__all__ = ["StoredCheckpoint", "load", "read_checkpoint", "rolled_up", "successor"]
+
+LARGEST_LAYER = 12 << 10
+"""Bytes of a layer, as stored, up to which it stays in the entries of the log: what a quiet epoch writes at most."""
+
+
+@dataclass(frozen=True)
+class StoredCheckpoint:
+    """A whole checkpoint, and the layers that it is the sum of."""
+
+    checkpoint: CheckpointMetadata
+    manifests: tuple[tuple[ContainedFile, Layer], ...] = ()
+    """The oldest first."""
+    layer: Layer = field(default_factory=Layer)
+    """What no manifest holds."""
+
+    @property
+    def record(self) -> CheckpointRecord:
+        """The checkpoint as its log entry holds it."""
+        whole = self.checkpoint
+        return CheckpointRecord(
+            checkpoint_id=whole.checkpoint_id,
+            generation=whole.generation,
+            job_id=whole.job_id,
+            job_name=whole.job_name,
+            created_at=whole.created_at,
+            duration_ms=whole.duration_ms,
+            committables=whole.committables,
+            full_size=whole.full_size,
+            delta_size=whole.delta_size,
+            manifests=whole.manifests,
+            layer=self.layer,
+        )
+
+
+def successor(before: StoredCheckpoint | None, checkpoint: CheckpointMetadata) -> StoredCheckpoint:
+    """The checkpoint on the layers of the one before. What did not change is the same object as there."""
+    old = StoredCheckpoint(_NOTHING) if before is None else before
+    change = difference(old.checkpoint, checkpoint)
+    content = added(old.checkpoint, [change])
+    whole = msgspec.structs.replace(
+        checkpoint, operators=content.operators, sources=content.sources, manifests=old.checkpoint.manifests
+    )
+    return StoredCheckpoint(whole, old.manifests, merged([old.layer, change]))
+
+
+def rolled_up(storage: Storage, paths: JobPaths, stored: StoredCheckpoint) -> StoredCheckpoint:
+    """The checkpoint with a layer that is small enough for its log entry: what has become too large, in a manifest.
+
+    Raises:
+        CheckpointError: the metadata holds something that is not plain data.
+        StorageError: not stored within the retry budget, or refused.
+    """
+    size = len(pack(encode_manifest(stored.layer)))
+    if size <= LARGEST_LAYER:
+        return stored
+    kept = kept_manifests([handle.size for handle, _ in stored.manifests], size)
+    layer = merged([*(layer for _, layer in stored.manifests[kept:]), stored.layer])
+    whole = stored.checkpoint
+    # A crash before the log's entry is put leaves a file that no checkpoint refers to: the sweep finds it by its name.
+    handle = write_file(storage, paths.manifest(whole.generation, whole.checkpoint_id), encode_manifest(layer))
+    manifests = (*stored.manifests[:kept], (handle, layer))
+    whole = msgspec.structs.replace(whole, manifests=[handle for handle, _ in manifests])
+    return StoredCheckpoint(whole, manifests)
+
+
+def load(storage: Storage, record: CheckpointRecord, known: Mapping[str, Layer] | None = None) -> StoredCheckpoint:
+    """The whole checkpoint.
+
+    Args:
+        storage: Where it is.
+        record: What its log entry holds.
+        known: Layers of manifests that need not be read, by path.
+
+    Raises:
+        CorruptFile: a manifest is missing or altered.
+        StorageError: no answer within the retry budget, or refused.
+    """
+    manifests = []
+    for handle in record.manifests:
+        layer = (known or {}).get(handle.path)
+        manifests.append((handle, layer or decode_manifest(read_file(storage, handle), storage.locate(handle.path))))
+    content = added(_NOTHING, [*(layer for _, layer in manifests), record.layer])
+    whole = CheckpointMetadata(
+        checkpoint_id=record.checkpoint_id,
+        generation=record.generation,
+        job_id=record.job_id,
+        job_name=record.job_name,
+        created_at=record.created_at,
+        duration_ms=record.duration_ms,
+        sources=content.sources,
+        operators=content.operators,
+        committables=record.committables,
+        full_size=record.full_size,
+        delta_size=record.delta_size,
+        manifests=record.manifests,
+    )
+    return StoredCheckpoint(whole, tuple(manifests), record.layer)
+
+
+def read_checkpoint(storage: Storage, paths: JobPaths, checkpoint_id: int) -> CheckpointMetadata:
+    """A completed checkpoint, read from the storage.
+
+    Raises:
+        CorruptFile: its log entry or one of its manifests is missing or altered.
+        CheckpointError: there is no completed checkpoint at this position of the log.
+        StorageError: no answer within the retry budget, or refused.
+    """
+    path = paths.log_entry(checkpoint_id)
+    where = storage.locate(path)
+    try:
+        entry = decode_entry(storage.get(path), where)
+    except NotFound as error:
+        raise CorruptFile(where, "missing") from error
+    if not isinstance(entry, Completed):
+        raise CheckpointError(f"{where} is not a completed checkpoint")
+    return load(storage, entry.checkpoint).checkpoint
+
+
+_NOTHING = CheckpointMetadata(checkpoint_id=0, generation=0, job_id="", job_name="", created_at=0)

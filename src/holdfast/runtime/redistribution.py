@@ -1,0 +1,112 @@
+"""What each subtask gets of an operator's stored state, also at another parallelism than it was stored at. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from holdfast.checkpoint.metadata import (
+    BROADCAST,
+    NO_WATERMARK,
+    UNION,
+    KeyedHandle,
+    ListedState,
+    ListPart,
+    OperatorState,
+    SubtaskState,
+)
+from holdfast.state.key_groups import KeyGroupRange, key_group_range
+
+__all__ = ["OperatorSnapshot", "assigned", "watermark_of"]
+
+
+@dataclass(frozen=True)
+class OperatorSnapshot:
+    """The state of one operator in one subtask: what it reports at the barrier, and what it starts from."""
+
+    state: SubtaskState = field(default_factory=SubtaskState)
+    schemas: dict[str, Any] = field(default_factory=dict)
+    """By fingerprint: the schemas of the keyed state, plain data."""
+    listed: dict[str, ListedState] = field(default_factory=dict)
+    """The listed states by name."""
+    generator: Any = None
+    """The state of the watermark generator, plain data; None if the operator makes no watermarks."""
+
+
+def assigned(operator: OperatorState, parallelism: int, subtask: int) -> OperatorSnapshot:
+    """What one of ``parallelism`` subtasks starts from."""
+    groups = key_group_range(operator.max_parallelism, parallelism, subtask)
+    lists = {
+        name: _share([state.lists.get(name, []) for state in operator.subtasks], listed.mode, parallelism, subtask)
+        for name, listed in operator.listed.items()
+    }
+    state = SubtaskState(_clipped(operator.subtasks, groups), {name: parts for name, parts in lists.items() if parts})
+    used = {handle.schema for handle in state.keyed}
+    return OperatorSnapshot(
+        state=state,
+        schemas={fingerprint: schema for fingerprint, schema in operator.schemas.items() if fingerprint in used},
+        listed=operator.listed,
+        generator=_generator(operator.generators, parallelism, subtask),
+    )
+
+
+def watermark_of(operator: OperatorState, parallelism: int, subtask: int) -> int:
+    """The watermark that a chain with this head goes on from."""
+    watermarks = operator.watermarks
+    if len(watermarks) == parallelism:
+        return watermarks[subtask]
+    return min(watermarks, default=NO_WATERMARK)  # the records of any of the old subtasks may come here
+
+
+def _clipped(subtasks: Sequence[SubtaskState], groups: KeyGroupRange) -> list[KeyedHandle]:
+    clipped = []
+    for state in subtasks:
+        for handle in state.keyed:
+            first, last = max(handle.first, groups.first), min(handle.last, groups.last)
+            if (first, last) == (handle.first, handle.last):
+                clipped.append(handle)
+            elif first <= last:
+                clipped.append(msgspec.structs.replace(handle, first=first, last=last))
+    return clipped
+
+
+def _share(stored: Sequence[list[ListPart]], mode: str, parallelism: int, subtask: int) -> list[ListPart]:
+    """The parts of a listed state for one subtask; ``stored`` has those of every old subtask."""
+    if mode == UNION:
+        return [part for parts in stored for part in parts]
+    if not stored:
+        return []
+    if mode == BROADCAST:
+        return stored[subtask % len(stored)]
+    if len(stored) == parallelism:
+        return stored[subtask]
+    every = [part for parts in stored for part in parts]
+    count = sum(map(len, every))
+    return _elements(every, subtask * count // parallelism, (subtask + 1) * count // parallelism)
+
+
+def _elements(parts: Sequence[ListPart], first: int, end: int) -> list[ListPart]:
+    """The elements ``first`` to ``end`` of a list in parts, as parts."""
+    taken = []
+    for part in parts:
+        low, high = max(first, 0), min(end, len(part))
+        if low < high:
+            if part.file is None:
+                taken.append(ListPart(part.elements[low:high]))
+            else:
+                taken.append(ListPart(file=part.file, first=part.first + low, count=high - low))
+        first, end = first - len(part), end - len(part)
+    return taken
+
+
+def _generator(stored: Sequence[Any], parallelism: int, subtask: int) -> Any:
+    if len(stored) == parallelism:
+        return stored[subtask]
+    known = [state for state in stored if state is not None]
+    if not known:
+        return None
+    # As for the watermark: no further than the one that is behind.
+    return {name: min(state[name] for state in known) for name in known[0]}
