@@ -65,3 +65,8 @@ class Driver:
         for writer in self.writers + self.others:
             writer.close()
         self.committer.close()
+
+
+def both(*values: str) -> list[str]:
+    """What both writers wrote of these, sorted."""
+    return sorted(f"{v}/{s}" for v in values for s in range(2))

@@ -14,7 +14,7 @@ from holdfast.datastream.connectors.kafka import KafkaRecordSerializationSchema,
 from holdfast.datastream.functions import KeyedProcessFunction
 from holdfast.datastream.state import ValueStateDescriptor
 from holdfast.datastream.window import TumblingEventTimeWindows
-from holdfast.runtime.plan import Partitioning
+from holdfast.runtime.plan import InputKind, Partitioning
 
 ADDRESS = "localhost:1"
 
@@ -99,7 +99,7 @@ def test_the_upi_count_per_minute(env):
     assert plan.levels == 2
     (channel,) = plan.vertices[0].chain[0].channels
     assert channel.partitioning is Partitioning.HASH
-    assert plan.vertices[1].keyed
+    assert plan.vertices[1].inputs == (InputKind.KEYED,)
     assert plan.config["execution.checkpointing.dir"] == "s3://flink-ckpts/upi/"
     assert plan.config["execution.checkpointing.mode"] == "EXACTLY_ONCE"
 

@@ -474,6 +474,37 @@ def a_driver_that_was_overtaken_stops(job):
     assert LEDGERS["out"].values == values
 
 
+def a_driver_that_was_overtaken_stops_although_it_completes_no_epoch(job):
+    """Its epochs fail: the files that it goes on from are those of its successor, who has deleted them."""
+    from holdfast.errors import Fenced
+
+    values = [("a", n, "v") for n in range(20)]
+    lab = job(program(Pass(), values), config={"state.backend.type": "hashmap"})
+    first = lab.coordinator()
+    make = first._make_executor
+
+    def making(job_info: Any) -> Any:
+        made: Any = make(job_info)
+        failed = []
+
+        def run(order: Any) -> Any:
+            assert not failed, "it was overtaken, and starts again"
+            failed.append(order)
+            other = Lab(lab.build, lab.directory, budget=1, config=lab.config)
+            assert not other._run_until("after complete", 3)
+            raise HoldfastError("no such file")
+
+        made.run = run
+        return made
+
+    first._make_executor = making
+    with pytest.raises(Fenced):
+        first.run()
+    lab.close()
+    lab.run()
+    assert LEDGERS["out"].values == values
+
+
 def test_a_crash_is_not_handled(job):
     lab = job(program(Pass(), [("a", n, "v") for n in range(4)]))
     coordinator = lab.coordinator()

@@ -40,7 +40,7 @@ def a_subtask_that_begins_anew_leaves_nothing_of_its_state_in_memory(tmp_path: P
     plan = replace(plan, settings=replace(plan.settings, temporary_directory=str(tmp_path / "local")))
     job = JobInfo("j", "job", 1, str(tmp_path / "checkpoints"))
     host = TaskHost(pickle.dumps(([], [], cloudpickle.dumps(JobSetup(plan, job, "started")))), str(tmp_path))
-    keyed = next(vertex for vertex in plan.vertices if vertex.keyed)
+    keyed = next(vertex for vertex in plan.vertices if vertex.inputs)
 
     def fail() -> None:
         order = EpochOrder(2, 0, 0, 0, 1, 0, 0, {})

@@ -11,7 +11,8 @@ from holdfast.common import Configuration, Duration, Time, WatermarkStrategy
 from holdfast.datastream import KeyedProcessFunction, OutputTag, ProcessFunction, StreamExecutionEnvironment
 from holdfast.datastream.window import TumblingEventTimeWindows
 from holdfast.errors import ConfigurationError
-from holdfast.runtime.plan import JobPlan, Partitioning, Vertex
+from holdfast.runtime.operators.base import StateKind
+from holdfast.runtime.plan import InputKind, JobPlan, Partitioning, Vertex
 from holdfast.runtime.statistics import plan_shape
 
 RED = OutputTag("red")
@@ -68,7 +69,10 @@ def check_well_formed(plan: JobPlan) -> None:
         producers = fed[vertex.id]
         assert (vertex.source is not None) != bool(producers), "either a source or channels"
         assert vertex.level == (1 + max(p.level for p, _ in producers) if producers else 0)
-        if vertex.keyed:
+        assert (vertex.inputs == ()) == (vertex.source is not None)
+        if vertex.chain[0].factory.state is StateKind.KEYED:
+            assert InputKind.KEYED in vertex.inputs
+        if vertex.inputs == (InputKind.KEYED,):
             assert all(partitioning is Partitioning.HASH for _, partitioning in producers)
         for producer, partitioning in producers:
             if partitioning is Partitioning.FORWARD:
@@ -121,7 +125,7 @@ def test_several_shuffles_make_as_many_levels(env):
     ]
     assert channels(plan) == [(0, "HASH", 1), (1, "HASH", 2)]
     assert plan.levels == 3
-    assert [v.keyed for v in plan.vertices] == [False, True, True]
+    assert [v.inputs for v in plan.vertices] == [(), (InputKind.KEYED,), (InputKind.KEYED,)]
     (channel,) = plan.vertices[1].chain[0].channels
     assert channel.key_selector is not None
     assert channel.key_selector(("a", 7)) == 7
@@ -177,7 +181,7 @@ def test_a_union_can_be_keyed_and_holds_a_stream_twice(env):
     plan = plan_of(env)
     check_well_formed(plan)
     assert channels(plan) == [(0, "HASH", 1), (0, "HASH", 1)]
-    assert plan.vertices[1].keyed
+    assert plan.vertices[1].inputs == (InputKind.KEYED,)
 
 
 def test_side_outputs_take_edges_of_their_own(env):
@@ -230,7 +234,8 @@ def test_what_follows_a_keyed_stream_without_a_keyed_function_stays_partitioned(
     plan = plan_of(env)
     check_well_formed(plan)
     assert channels(plan) == [(0, "HASH", 1)]
-    assert not plan.vertices[1].keyed
+    assert plan.vertices[1].inputs == (InputKind.KEYED,)
+    assert plan.vertices[1].chain[0].factory.state is StateKind.NONE
 
 
 def test_key_by_on_a_keyed_stream_replaces_the_key(env):

@@ -6,6 +6,7 @@ import pytest
 
 from holdfast.datastream import KeyedProcessFunction, StreamExecutionEnvironment
 from holdfast.errors import ConfigurationError
+from holdfast.runtime.plan import InputKind
 
 
 class Count(KeyedProcessFunction):
@@ -81,7 +82,7 @@ def test_exchanged_functions_do_not_exchange_their_state():
         keyed = env.from_collection([1]).key_by(lambda x: x)
         made = [keyed.process(f).print()._transformation.inputs[0] for f in (first, second)]
         plan = env._plan("test")
-        named = {type(c.factory.functions()[0]).__name__: c.uid for v in plan.vertices if v.keyed for c in v.chain[:1]}
+        named = {type(c.factory.functions()[0]).__name__: c.uid for v in plan.vertices if v.inputs for c in v.chain[:1]}
         assert len(made) == 2
         return named
 
@@ -94,7 +95,7 @@ def test_a_given_uid_is_kept_and_shields_what_follows_from_changes_before():
     second.from_collection([1]).map(str).key_by(lambda x: x).process(Count()).uid("mine").name("c").print().name("out")
     assert uids(first)["c"] == "mine"
     assert uids(first)["out"] == uids(second)["out"]
-    given = [c.uid_given for v in first._plan("test").vertices if v.keyed for c in v.chain]
+    given = [c.uid_given for v in first._plan("test").vertices if InputKind.KEYED in v.inputs for c in v.chain]
     assert given == [True, False]
 
 

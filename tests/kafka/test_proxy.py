@@ -59,11 +59,11 @@ def test_a_held_request_arrives_when_it_is_released(proxy: KafkaProxy) -> None:
 
 def test_a_request_that_its_client_has_given_up_still_arrives(proxy: KafkaProxy) -> None:
     client = TransactionClient({"bootstrap.servers": proxy.bootstrap_servers})
-    client.fence(["id"])
+    client.fence(["id"], 30_000)
     mine = client.describe(["id"])["id"]
     assert mine is not None
     late = proxy.hold(ApiKey.INIT_PRODUCER_ID, sever=True)
-    client.fence(["id"])  # its second request is answered
+    client.fence(["id"], 30_000)  # its second request is answered
     late.wait()
     between = client.describe(["id"])["id"]
     assert between is not None
@@ -78,11 +78,11 @@ def test_a_request_that_its_client_has_given_up_still_arrives(proxy: KafkaProxy)
 
 def test_a_lost_request_has_no_effect_and_one_whose_answer_is_lost_has(proxy: KafkaProxy) -> None:
     client = TransactionClient({"bootstrap.servers": proxy.bootstrap_servers})
-    client.fence(["lost"])
+    client.fence(["lost"], 30_000)
     epochs = []
     for side in (Side.REQUEST, Side.ANSWER):
         lost = proxy.lose(ApiKey.INIT_PRODUCER_ID, side)
-        client.fence(["lost"])  # tried again until it is answered
+        client.fence(["lost"], 30_000)  # tried again until it is answered
         lost.wait()
         described = client.describe(["lost"])["lost"]
         assert described is not None
@@ -93,9 +93,9 @@ def test_a_lost_request_has_no_effect_and_one_whose_answer_is_lost_has(proxy: Ka
 
 def test_a_repeated_request_has_its_effect_twice(proxy: KafkaProxy) -> None:
     client = TransactionClient({"bootstrap.servers": proxy.bootstrap_servers})
-    client.fence(["twice"])
+    client.fence(["twice"], 30_000)
     again = proxy.repeat(ApiKey.INIT_PRODUCER_ID, where=lambda m: b"twice" in m.request)
-    client.fence(["other", "twice"])
+    client.fence(["other", "twice"], 30_000)
     assert [m.client_id for m in again.caught] == ["holdfast-transactions"]
     again.release()
     while (found := client.describe(["twice"])["twice"]) is None or found[1].producer_epoch < 2:
@@ -108,10 +108,11 @@ def test_a_repeated_request_has_its_effect_twice(proxy: KafkaProxy) -> None:
 def test_a_cut_one_way_stops_all_of_that_way_and_what_was_sent_arrives_afterwards(proxy: KafkaProxy) -> None:
     topic = topic_of(proxy, "cut")
     producer = Producer({"bootstrap.servers": proxy.bootstrap_servers, "linger.ms": 0, "acks": "all"})
-    producer.list_topics(topic, timeout=10)
+    producer.produce(topic, "w")
+    assert producer.flush() == 0
     proxy.cut(Side.ANSWER)
     producer.produce(topic, "x")
-    while committed_values(proxy.broker.bootstrap_servers, topic) != ["x"]:
+    while committed_values(proxy.broker.bootstrap_servers, topic) != ["w", "x"]:
         pass
     assert producer.flush(0.2) == 1  # written, but the producer is not told
     proxy.restore()
@@ -119,10 +120,10 @@ def test_a_cut_one_way_stops_all_of_that_way_and_what_was_sent_arrives_afterward
     proxy.cut(Side.REQUEST)
     producer.produce(topic, "y")
     assert producer.flush(0.2) == 1
-    assert committed_values(proxy.broker.bootstrap_servers, topic) == ["x"]
+    assert committed_values(proxy.broker.bootstrap_servers, topic) == ["w", "x"]
     proxy.restore()
     assert producer.flush() == 0
-    assert committed_values(proxy.broker.bootstrap_servers, topic) == ["x", "y"]
+    assert committed_values(proxy.broker.bootstrap_servers, topic) == ["w", "x", "y"]
 
 
 def test_clients_connect_again_when_they_were_disconnected(proxy: KafkaProxy) -> None:

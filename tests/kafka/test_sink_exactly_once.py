@@ -19,7 +19,7 @@ from holdfast.connectors.kafka.tokens import read_tokens, token_topic
 from holdfast.connectors.kafka.transactions import Outcome, TransactionClient, TransactionState
 from holdfast.errors import ConfigurationError, CorruptFile, Fenced, HoldfastError
 from kafka_fixtures import committed_values, read_all
-from kafka_sink_helpers import Driver
+from kafka_sink_helpers import Driver, both
 
 pytestmark = pytest.mark.kafka
 
@@ -46,10 +46,6 @@ def start(kafka: Any, new_topic: Any, tmp_path: Path) -> Iterator[Start]:
 
 def visible(driver: Driver) -> list[str]:
     return sorted(committed_values(driver.servers, driver.topic))
-
-
-def both(*values: str) -> list[str]:
-    return sorted(f"{v}/{s}" for v in values for s in range(2))
 
 
 def test_output_is_visible_with_its_commit_and_not_before(start: Start) -> None:
@@ -218,7 +214,7 @@ def test_the_token_tells_that_a_lost_transaction_had_been_committed(start: Start
     prepared = driver.prepare(1, ["a"])
     ours = [KafkaCommittable.decode(c) for c in prepared]
     driver.committer._client.end([c.transaction for c in ours], commit=True)  # whose answer nobody got
-    driver.committer._client.fence([c.transaction.transactional_id for c in ours])
+    driver.committer._client.fence([c.transaction.transactional_id for c in ours], 30_000)
     assert set(driver.committer._client.end([c.transaction for c in ours], commit=True).values()) == {Outcome.LOST}
     later = start(2)
     later.committer.recover(prepared)
@@ -257,7 +253,7 @@ def test_writing_again_may_be_killed_at_every_step(start: Start, monkeypatch: py
 
     driver = start()
     prepared = driver.prepare(1, ["a", "b"])
-    driver.committer._client.fence([KafkaCommittable.decode(c).transaction.transactional_id for c in prepared])
+    driver.committer._client.fence([KafkaCommittable.decode(c).transaction.transactional_id for c in prepared], 30_000)
     original = module.TransactionalProducer
     monkeypatch.setattr(module, "TransactionalProducer", Dies)
     for generation in (2, 3):
@@ -273,7 +269,7 @@ def test_writing_again_may_be_killed_at_every_step(start: Start, monkeypatch: py
 def test_a_lost_copy_is_an_error_and_never_a_silent_loss(start: Start) -> None:
     driver = start()
     prepared = driver.prepare(1, ["a"])
-    driver.committer._client.fence([KafkaCommittable.decode(c).transaction.transactional_id for c in prepared])
+    driver.committer._client.fence([KafkaCommittable.decode(c).transaction.transactional_id for c in prepared], 30_000)
     path = Path(driver.outbox()[0])
     data = path.read_bytes()
     path.write_bytes(data[:-12] + b"x" + data[-11:])
@@ -317,6 +313,22 @@ def test_a_driver_that_was_overtaken_before_it_recovered_costs_its_successor_not
     assert visible(new) == both("x")
 
 
+def test_an_overtaken_recovery_writes_nothing_again_also_if_the_copies_are_still_there(start: Start) -> None:
+    driver = start()
+    prepared = driver.prepare(1, ["a"])
+    driver.committer._client.fence([KafkaCommittable.decode(c).transaction.transactional_id for c in prepared], 30_000)
+    copies = {path: Path(path).read_bytes() for path in driver.outbox()}
+    assert len(copies) == 2
+    new = start(3)
+    new.committer.recover(prepared)
+    new.commit(2, new.prepare(2, ["b"]))
+    for path, copy in copies.items():  # a listing that lagged has hidden them from the one who deletes
+        Path(path).write_bytes(copy)
+    overtaken = start(2)
+    overtaken.committer.recover(prepared)
+    assert visible(new) == both("a", "b")
+
+
 def test_what_cannot_work_is_refused_before_the_start(kafka: Any, new_topic: Any) -> None:
     def sink(topic: str = "t", prefix: str = "p", **properties: Any) -> KafkaSink:
         properties = {"bootstrap.servers": kafka.bootstrap_servers, **properties}
@@ -338,7 +350,7 @@ def test_transactional_ids_of_other_sinks_are_left_alone(kafka: Any, start: Star
     driver = start()
     client = TransactionClient(driver.sink.properties)
     other = TransactionalId(driver.topic, "sink-2", 0, 1, "ab", 0, 1)
-    client.fence([str(other)])
+    client.fence([str(other)], 30_000)
     identity = client.describe([str(other)])[str(other)]
     driver.committer.recover([])
     assert client.describe([str(other)])[str(other)] == identity

@@ -299,6 +299,17 @@ class CheckpointLog:
         with self._lock:
             return self._settled and not self._exists(self.owned.next_id)
 
+    def check_ownership(self) -> None:
+        """Tell a driver that has failed whether the reason is another one, which deletes what this one goes on from.
+
+        Raises:
+            Fenced: another driver has taken over.
+            StorageError: the storage does not answer.
+        """
+        with self._lock:
+            if self._settled and self._exists(self.owned.next_id):
+                raise self._fenced("another driver took over")
+
     def _append(self, entry: LogEntry) -> None:
         """Put this driver's next entry."""
         owned = self.owned

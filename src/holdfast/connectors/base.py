@@ -217,7 +217,9 @@ class Committer(Protocol):
         """
 
     def commit(self, committables: Sequence[Committable]) -> None:
-        """Make them visible. Idempotent: it is repeated after a crash or a lost answer.
+        """Make them visible; called for every checkpoint, also if nothing was prepared.
+
+        Idempotent: it is repeated after a crash or a lost answer.
 
         Raises:
             Fenced: a later driver owns the output.

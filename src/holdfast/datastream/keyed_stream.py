@@ -51,7 +51,7 @@ class KeyedStream(DataStream):
             output_type: The type of the results, if declared: they are checked and made to fit (a tuple becomes a Row).
         """
         check_function(func, "map", ("value",), "map()")
-        return self._then("Map", KeyedMapOperator(func), func, output_type, keyed=True)
+        return self._then("Map", KeyedMapOperator(func), func, output_type)
 
     def flat_map(self, func: Callable[[Any], Any] | Any, output_type: TypeInformation | None = None) -> DataStream:
         """Any number of elements for each element; a FlatMapFunction may keep keyed state.
@@ -61,7 +61,7 @@ class KeyedStream(DataStream):
             output_type: The type of the results, if declared: they are checked and made to fit (a tuple becomes a Row).
         """
         check_function(func, "flat_map", ("value",), "flat_map()")
-        return self._then("FlatMap", KeyedFlatMapOperator(func), func, output_type, keyed=True, side_outputs=True)
+        return self._then("FlatMap", KeyedFlatMapOperator(func), func, output_type, side_outputs=True)
 
     def filter(self, func: Callable[[Any], Any] | Any) -> DataStream:
         """Only the elements for which the function returns something true; a FilterFunction may keep keyed state.
@@ -71,7 +71,7 @@ class KeyedStream(DataStream):
         """
         check_function(func, "filter", ("value",), "filter()")
         output_type = self._transformation.output_type
-        return self._then("Filter", KeyedFilterOperator(func), func, output_type, keyed=True, passes_elements=True)
+        return self._then("Filter", KeyedFilterOperator(func), func, output_type, passes_elements=True)
 
     def process(  # type: ignore[override]  # as in PyFlink: another class of function
         self, func: KeyedProcessFunction, output_type: TypeInformation | None = None
@@ -87,7 +87,7 @@ class KeyedStream(DataStream):
         """
         calls = {"process_element": ("value", "ctx"), "on_timer": ("timestamp", "ctx")}
         check_object(func, KeyedProcessFunction, calls, "process() on a KeyedStream", "Derive it from KeyedProcessFunction.")
-        return self._then("KeyedProcess", KeyedProcessOperator(func), func, output_type, keyed=True, side_outputs=True)
+        return self._then("KeyedProcess", KeyedProcessOperator(func), func, output_type, side_outputs=True)
 
     def reduce(self, func: Callable[[Any, Any], Any] | Any) -> DataStream:
         """For each element, what the function makes of the key's previous result and the element.
@@ -141,7 +141,7 @@ class KeyedStream(DataStream):
 
     def _rolling(self, kind: str, func: Any) -> DataStream:
         output_type = self._transformation.output_type
-        return self._then(kind, KeyedReduceOperator(func), func, output_type, keyed=True, role="reduce function")
+        return self._then(kind, KeyedReduceOperator(func), func, output_type, role="reduce function")
 
     def window(self, window_assigner: WindowAssigner[Any, Any]) -> WindowedStream:
         """Group the elements of each key by windows, e.g. ``TumblingEventTimeWindows.of(Time.minutes(1))``."""

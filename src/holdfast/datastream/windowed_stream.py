@@ -196,6 +196,5 @@ class WindowedStream:
             None,
             output_type,
             functions=functions,
-            keyed=True,
             side_outputs=True,
         )

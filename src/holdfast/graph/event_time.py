@@ -5,20 +5,8 @@ from __future__ import annotations
 from holdfast.errors import ConfigurationError
 from holdfast.graph.stream_graph import StreamGraph
 from holdfast.graph.transformations import OperatorTransformation, Physical, SourceTransformation
-from holdfast.runtime.operators.stateless import (
-    FilterOperator,
-    FlatMapOperator,
-    IdentityOperator,
-    MapOperator,
-    ProcessOperator,
-    TimestampsAndWatermarksOperator,
-)
-from holdfast.runtime.operators.window import TumblingWindowOperator
 
 __all__ = ["check_timestamps"]
-
-_KEEP_TIMESTAMPS = (FilterOperator, FlatMapOperator, IdentityOperator, MapOperator, ProcessOperator)
-"""What these emit has the timestamp of the element it came from."""
 
 
 def check_timestamps(graph: StreamGraph) -> None:
@@ -30,16 +18,14 @@ def check_timestamps(graph: StreamGraph) -> None:
         ConfigurationError: the first record would fail.
     """
     for operator in graph.operators:
-        if isinstance(operator, OperatorTransformation):
-            factory = operator.factory
-            if isinstance(factory, TumblingWindowOperator) and factory.event_time:
-                source = _without_timestamps(graph, operator)
-                if source is not None:
-                    raise ConfigurationError(
-                        f"{operator} is a window of event time, but the records of {source} have no timestamps: call "
-                        "assign_timestamps_and_watermarks(WatermarkStrategy.for_monotonous_timestamps()"
-                        ".with_timestamp_assigner(lambda value, _: ...)) on the stream, or take a window of processing time."
-                    )
+        if isinstance(operator, OperatorTransformation) and operator.factory.needs_timestamps:
+            source = _without_timestamps(graph, operator)
+            if source is not None:
+                raise ConfigurationError(
+                    f"{operator} is a window of event time, but the records of {source} have no timestamps: call "
+                    "assign_timestamps_and_watermarks(WatermarkStrategy.for_monotonous_timestamps()"
+                    ".with_timestamp_assigner(lambda value, _: ...)) on the stream, or take a window of processing time."
+                )
 
 
 def _without_timestamps(graph: StreamGraph, operator: Physical) -> Physical | None:
@@ -49,11 +35,8 @@ def _without_timestamps(graph: StreamGraph, operator: Physical) -> Physical | No
         if isinstance(producer, SourceTransformation):
             if not getattr(producer.source, "timestamped", True) and not producer.watermark_strategy.timestamp_assigner:
                 return producer
-        elif isinstance(producer, OperatorTransformation):
-            factory = producer.factory
-            assigns = isinstance(factory, TimestampsAndWatermarksOperator) and factory.strategy.timestamp_assigner
-            if isinstance(factory, (*_KEEP_TIMESTAMPS, TimestampsAndWatermarksOperator)) and not assigns:
-                found = _without_timestamps(graph, producer)
-                if found is not None:
-                    return found
+        elif isinstance(producer, OperatorTransformation) and producer.factory.passes_timestamps:
+            found = _without_timestamps(graph, producer)
+            if found is not None:
+                return found
     return None

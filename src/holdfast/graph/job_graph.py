@@ -19,13 +19,15 @@ from holdfast.graph.stream_graph import Edge, StreamGraph
 from holdfast.graph.transformations import OperatorTransformation, Physical, SourceTransformation
 from holdfast.runtime.operators.base import OperatorFactory
 from holdfast.runtime.operators.stateless import IdentityOperator
-from holdfast.runtime.plan import Chained, ChainEdge, Channel, JobPlan, Partitioning, SourceSpec, Vertex
+from holdfast.runtime.plan import Chained, ChainEdge, Channel, InputKind, JobPlan, Partitioning, SourceSpec, Vertex
 from holdfast.runtime.settings import JobSettings
 
 __all__ = ["DEFAULT_MAX_PARALLELISM", "job_plan"]
 
 DEFAULT_MAX_PARALLELISM = 128
 """The number of key groups unless ``pipeline.max-parallelism`` or the operator says otherwise."""
+
+_INPUT_KINDS = {Partitioning.HASH: InputKind.KEYED, Partitioning.BROADCAST: InputKind.BROADCAST}
 
 
 @dataclass
@@ -117,6 +119,7 @@ def _vertex(
 ) -> Vertex:
     head = chain.head
     keyed = isinstance(head, OperatorTransformation) and head.keyed
+    inputs = _inputs(head, graph)
     max_parallelism = head.max_parallelism or default_max_parallelism
     if keyed and head.parallelism > max_parallelism:
         raise ConfigurationError(
@@ -157,6 +160,7 @@ def _vertex(
                         side_output=edge.side_output,
                         key_selector=edge.key_selector,
                         partitioner=edge.partitioner,
+                        input_index=edge.input_index,
                     )
                 )
         uid = graph.uids[member.id]
@@ -185,8 +189,17 @@ def _vertex(
         level=chain.level,
         chain=tuple(chained),
         source=source,
-        keyed=keyed,
+        inputs=inputs,
     )
+
+
+def _inputs(head: Physical, graph: StreamGraph) -> tuple[InputKind, ...]:
+    kinds: dict[int, set[InputKind]] = {}
+    for edge in graph.into(head):
+        kind = _INPUT_KINDS.get(edge.partitioning, InputKind.PLAIN)
+        kinds.setdefault(edge.input_index, set()).add(kind)
+    # Where streams of several kinds are united, nothing holds for all of their records.
+    return tuple(kinds[i].pop() if len(kinds[i]) == 1 else InputKind.PLAIN for i in sorted(kinds))
 
 
 def _output_type(operator: Physical) -> TypeInformation | None:

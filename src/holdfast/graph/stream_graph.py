@@ -29,6 +29,8 @@ class Edge:
     producer: Physical
     consumer: OperatorTransformation
     partitioning: Partitioning
+    input_index: int
+    """Which input of the consumer it feeds."""
     side_output: str | None = None
     key_selector: Callable[[Any], Any] | None = None
     partitioner: Callable[[Any, int], int] | None = None
@@ -85,9 +87,9 @@ def _producers(edges: Iterable[Edge]) -> dict[int, list[tuple[int, str | None]]]
 
 
 def _edges_into(consumer: OperatorTransformation) -> Iterator[Edge]:
-    for node in consumer.inputs:
+    for index, node in enumerate(consumer.inputs):
         for path in _paths(node):
-            yield _edge(path, consumer)
+            yield _edge(path, consumer, index)
 
 
 @dataclass(frozen=True)
@@ -113,12 +115,12 @@ def _paths(node: Transformation) -> list[_Path]:
     return inner
 
 
-def _edge(path: _Path, consumer: OperatorTransformation) -> Edge:
+def _edge(path: _Path, consumer: OperatorTransformation, index: int) -> Edge:
     producer, partitioned = path.producer, path.partitioned
     same = producer.parallelism == consumer.parallelism
     if partitioned is None:
         partitioning = Partitioning.FORWARD if same else Partitioning.REBALANCE
-        return Edge(producer, consumer, partitioning, path.side_output, side_type=path.side_type)
+        return Edge(producer, consumer, partitioning, index, path.side_output, side_type=path.side_type)
     if partitioned.partitioning is Partitioning.FORWARD and not same:
         raise ConfigurationError(
             f"forward() needs equal parallelism, but {producer} has {producer.parallelism} and {consumer} has "
@@ -128,6 +130,7 @@ def _edge(path: _Path, consumer: OperatorTransformation) -> Edge:
         producer,
         consumer,
         partitioned.partitioning,
+        index,
         path.side_output,
         partitioned.key_selector,
         partitioned.partitioner,

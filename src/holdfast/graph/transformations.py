@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.connectors.base import Source
-from holdfast.runtime.operators.base import OperatorFactory
+from holdfast.runtime.operators.base import OperatorFactory, StateKind
 from holdfast.runtime.plan import Partitioning
 
 __all__ = [
@@ -91,15 +91,16 @@ class OperatorTransformation(Physical):
     factory: OperatorFactory
     functions: tuple[tuple[str, Any], ...]
     """What of the user's is in it, and what it is called in messages: ``("reduce function", f)``."""
-    keyed: bool = False
-    """Whether it needs its input partitioned by key."""
     is_sink: bool = False
     side_outputs: bool = False
     """Whether it can emit to side outputs."""
     passes_elements: bool = False
     """Whether it emits only what it was given, so that the elements are of the output type already."""
-    late_tag: str | None = None
-    """For a window operator: the id of the tag that takes late records."""
+
+    @property
+    def keyed(self) -> bool:
+        """Whether it has state by key, and so needs an input partitioned by key."""
+        return self.factory.state is StateKind.KEYED
 
 
 @dataclass(eq=False, kw_only=True)

@@ -311,9 +311,7 @@ class Coordinator:
 
         def commit() -> None:
             for uid, committer in self._committers.items():
-                prepared = _committables(checkpoint, uid)
-                if prepared:
-                    committer.commit(prepared)
+                committer.commit(_committables(checkpoint, uid))
             self._retention.collect()
             if checkpoint.checkpoint_id % _SWEEP_EVERY == 0:
                 try:
@@ -399,6 +397,7 @@ class Coordinator:
         Raises:
             _GivenUp: the job ends.
         """
+        failure = self._cause(failure)
         now = round(time.monotonic() * 1000)
         text = str(failure) or repr(failure)
         self._metrics.failure(time.time_ns() // 1_000_000, text, task)
@@ -422,6 +421,16 @@ class Coordinator:
         self._metrics.status("RESTARTING")
         log.warning("%s has failed and starts again in %.1f s:%s", task or "the job", decision.delay_ms / 1000, text)
         self._cancelled.wait(decision.delay_ms / 1000)
+
+    def _cause(self, failure: BaseException) -> BaseException:
+        """The failure, or Fenced if another driver has the job: a restart would only fail again, for want of files."""
+        try:
+            self._log.check_ownership()
+        except Fenced as fenced:
+            return fenced
+        except StorageError:
+            pass  # the next restart asks again
+        return failure
 
     def _repeats(self, failure: BaseException, traced: bool) -> bool:
         """Whether the same record fails the same function again: then no restart will help.

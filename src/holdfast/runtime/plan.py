@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from holdfast.connectors.base import Source
     from holdfast.runtime.operators.base import OperatorFactory
 
-__all__ = ["Chained", "ChainEdge", "Channel", "JobPlan", "Partitioning", "SourceSpec", "Vertex"]
+__all__ = ["Chained", "ChainEdge", "Channel", "InputKind", "JobPlan", "Partitioning", "SourceSpec", "Vertex"]
 
 
 class Partitioning(Enum):
@@ -38,6 +38,17 @@ class Partitioning(Enum):
     """To every subtask."""
     CUSTOM = "CUSTOM"
     """By the user's function (key, number of subtasks) -> subtask."""
+
+
+class InputKind(Enum):
+    """What reaches one input of a vertex."""
+
+    KEYED = "KEYED"
+    """Records with their keys; all records of a key reach the same subtask."""
+    BROADCAST = "BROADCAST"
+    """Every subtask gets each record."""
+    PLAIN = "PLAIN"
+    """Any records, each in one subtask."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +77,7 @@ class Channel:
     partitioner: Callable[[Any, int], int] | None = None
     """For CUSTOM."""
     input_index: int = 0
-    """Which input of the receiving operator (0 first, 1 second of a connected stream)."""
+    """Which of the receiving vertex's ``inputs`` it feeds."""
 
 
 @dataclass(frozen=True)
@@ -111,8 +122,8 @@ class Vertex:
     """Its Spark stage: 0 for sources; otherwise one more than the highest level that feeds it."""
     chain: tuple[Chained, ...]
     source: SourceSpec | None = None
-    keyed: bool = False
-    """Whether its input is partitioned by key (all HASH): its first operator may hold keyed state and timers."""
+    inputs: tuple[InputKind, ...] = ()
+    """What its first operator takes, by the input's index; empty for a source."""
 
 
 @dataclass(frozen=True)

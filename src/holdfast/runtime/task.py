@@ -25,6 +25,7 @@ from holdfast.errors import ConfigurationError, HoldfastError, UserCodeError
 from holdfast.runtime.chain import Chain
 from holdfast.runtime.channels import InputMerge
 from holdfast.runtime.lateness import deadlines, pieces
+from holdfast.runtime.operators.base import StateKind
 from holdfast.runtime.order import EpochOrder, JobSetup, TaskReport
 from holdfast.runtime.plan import Vertex
 from holdfast.runtime.processing_time import ProcessingTime
@@ -236,7 +237,7 @@ class Subtask:
         self._check_storage(setup.takeover)
         stored, watermark = self._stored(order, expected)
         head = vertex.chain[0]
-        if vertex.keyed:
+        if head.factory.state is StateKind.KEYED:
             self._files = StateFiles(
                 self._storage,
                 self._paths,

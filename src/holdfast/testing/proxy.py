@@ -62,7 +62,7 @@ class Side(Enum):
     ANSWER = "to the client"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Message:
     """A request, or the answer to one."""
 
@@ -117,6 +117,8 @@ class Disturbance:
         self._changed = threading.Condition()
         self.caught: list[Message] = []
         """The messages it has met."""
+        self.answered = 0
+        """How many of the requests it has met, or of their copies, the broker has answered: they have had their effect."""
         self.released = asyncio.Event()
 
     def takes(self, message: Message) -> bool:
@@ -144,6 +146,22 @@ class Disturbance:
         with self._changed:
             if not self._changed.wait_for(lambda: len(self.caught) >= n, timeout):
                 raise TimeoutError(f"{len(self.caught)} messages to {self.action.value} within {timeout:g} s, not {n}")
+
+    def wait_answered(self, n: int = 1, timeout: float = _WAIT_S) -> None:
+        """Return when the broker has answered ``n`` of the requests (of the copies, if it repeats).
+
+        Raises:
+            TimeoutError: it has not.
+        """
+        with self._changed:
+            if not self._changed.wait_for(lambda: self.answered >= n, timeout):
+                raise TimeoutError(f"the broker answered {self.answered} requests within {timeout:g} s, not {n}")
+
+    def note_answer(self) -> None:
+        """The broker has answered one of the requests."""
+        with self._changed:
+            self.answered += 1
+            self._changed.notify_all()
 
     def release(self) -> None:
         """Let what was held, or the copies of what is repeated, go on to where it was sent; later ones pass at once."""
@@ -204,8 +222,12 @@ class _Connection:
         try:
             while (frame := await _read(self._from_broker)) is not None:
                 request = self._unanswered.pop(int.from_bytes(frame[:4], "big", signed=True), None)
-                if request is not None and not await self._disturb(request.answer(), frame):
-                    return
+                if request is not None:
+                    for disturbance in self._proxy._disturbances:
+                        if disturbance.action is not _Action.REPEAT and request in disturbance.caught:
+                            disturbance.note_answer()
+                    if not await self._disturb(request.answer(), frame):
+                        return
                 if self._client_gone:
                     if not self._unanswered:
                         return
@@ -392,7 +414,8 @@ class KafkaProxy:
         reader, writer = await asyncio.open_connection(self.broker.host, self.upstream)
         try:
             _write(writer, frame)
-            await _read(reader)
+            if await _read(reader) is not None:
+                disturbance.note_answer()
         finally:
             writer.transport.abort()
 

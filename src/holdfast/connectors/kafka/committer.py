@@ -2,11 +2,12 @@
 
 Exactly once, whatever happens between the two phases:
 
-- A prepared transaction is committed by name (EndTxn); that can be repeated.
-- If it is not there any more (it timed out, its producer was fenced, its id was forgotten), the token that was part
-  of it tells whether it had been committed. If not, its records are written again from the outbox, with the token,
-  in a transaction whose id belongs to the subtask for good: taking that id aborts and locks out any earlier attempt to
-  do the same, before the tokens are read.
+- A prepared transaction is committed by name (EndTxn). Its transactional id, producer id and producer epoch belong to no
+  other transaction, so the request may be repeated, and may arrive late.
+- If it is not there any more (it timed out, its producer was fenced, its id was forgotten or used again), the token that
+  was part of it tells whether it had been committed. If not, its records are written again from the outbox, with the
+  token, in a transaction whose id belongs to the subtask for good: taking that id aborts and locks out any earlier
+  attempt to do the same, before the tokens are read.
 - That happens only in `recover`, when no later output of the job exists, so the order of records is kept. In a
   running job a lost transaction is an error: the job restarts from the checkpoint and comes by here.
 """
@@ -17,32 +18,31 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING
 
 from holdfast.checkpoint.storage import NotFound
 from holdfast.connectors.base import Committable, JobInfo
 from holdfast.connectors.job_files import JobFiles
 from holdfast.connectors.kafka.committable import SLOTS, KafkaCommittable, TransactionalId, id_prefix
 from holdfast.connectors.kafka.outgoing import outbox_epoch, read_outbox
+from holdfast.connectors.kafka.output import KafkaOutput
 from holdfast.connectors.kafka.producers import TransactionalProducer
 from holdfast.connectors.kafka.tokens import Token, create_token_topic, read_tokens, token_topic
 from holdfast.connectors.kafka.transactions import Outcome, TransactionClient, TransactionState
 from holdfast.errors import CorruptFile, Fenced, HoldfastError, StorageError
-
-if TYPE_CHECKING:
-    from holdfast.connectors.kafka.sink import KafkaSink
 
 __all__ = ["KafkaCommitter"]
 
 _logger = logging.getLogger(__name__)
 _UNFINISHED = (TransactionState.ONGOING, TransactionState.PREPARE_ABORT, TransactionState.PREPARE_EPOCH_FENCE)
 _SWEEP_EPOCHS = 100
+_PATIENCE_S = 30.0
+"""How long recovery waits for brokers that do not answer before it leaves what they coordinate to the timeout."""
 
 
 class KafkaCommitter:
     """Commits prepared transactions, aborts those of dead attempts, empties the outbox."""
 
-    def __init__(self, sink: KafkaSink, job: JobInfo, uid: str) -> None:
+    def __init__(self, sink: KafkaOutput, job: JobInfo, uid: str) -> None:
         self._sink = sink
         self._job = job
         self._uid = uid
@@ -53,6 +53,11 @@ class KafkaCommitter:
         self._files = None if job.storage_uri is None else JobFiles(job, "sinks", uid)
         self._background = ThreadPoolExecutor(max_workers=1, thread_name_prefix="kafka-committer")
         self._cleaning: Future[None] | None = None
+        self._lock = threading.Lock()
+        self._busy = False
+        self._calls = 0
+        self._committed: list[tuple[int, list[KafkaCommittable]]] = []
+        """What is to be cleaned up after: the number of the call to `commit`, and what it committed."""
         self._known: set[str] = set()
         self._swept = 0
 
@@ -78,15 +83,19 @@ class KafkaCommitter:
     def commit(self, committables: Sequence[Committable]) -> None:
         """Make them visible."""
         ours = [KafkaCommittable.decode(c) for c in committables]
+        with self._lock:
+            self._calls += 1
         if not ours:
             return
         outcomes = self._client.end([c.transaction for c in ours], commit=True)
         lost = [c for c in ours if outcomes[c.transaction] is Outcome.LOST]
         if lost:
             self._explain(lost[0])
-        if self._cleaning is not None:
-            self._cleaning.result()
-        self._cleaning = self._background.submit(self._clean, ours)
+        with self._lock:
+            self._committed.append((self._calls, ours))
+            if not self._busy:
+                self._busy = True
+                self._cleaning = self._background.submit(self._clean_up)
 
     def close(self) -> None:
         """Leave the brokers."""
@@ -96,7 +105,7 @@ class KafkaCommitter:
 
     def _fence_all(self) -> None:
         """Abort every unfinished transaction of this sink; lock out the writers of the driver before this one."""
-        found = self._client.list(id_prefix(self._prefix, self._uid))
+        found = self._client.list(id_prefix(self._prefix, self._uid), _PATIENCE_S)
         ids = {name: parsed for name in found if (parsed := TransactionalId.parse(name, self._prefix, self._uid))}
         self._known = set(ids)
         before = max((i.generation for i in ids.values() if i.generation < self._job.generation), default=None)
@@ -104,7 +113,7 @@ class KafkaCommitter:
         wanted += [
             n for n, state in found.items() if n not in ids and n.startswith(self._rewriter_prefix) and state in _UNFINISHED
         ]
-        self._client.fence(wanted)
+        self._client.fence(wanted, self._sink.transaction_timeout_ms)
         if dangling := sum(found[n] in _UNFINISHED for n in wanted):
             _logger.warning("%s: %d unfinished transactions of earlier attempts aborted", self._where, dangling)
 
@@ -126,6 +135,10 @@ class KafkaCommitter:
             if token is not None and token.id == committable.token:
                 _logger.info("%s: %s had been committed", self._where, what)
                 return
+            if token is not None and (token.generation, token.epoch) > (committable.generation, committable.epoch):
+                # Before a look at the copy: its deletion may have been missed.
+                _logger.info("%s: %s had been committed; a later epoch was, too", self._where, what)
+                return
             if committable.outbox is None or self._files is None:
                 raise HoldfastError(
                     f"{self._where}: the transaction of {what} was lost before it was committed, and without "
@@ -136,9 +149,6 @@ class KafkaCommitter:
             try:
                 data = self._files.get(committable.outbox)
             except NotFound as error:
-                if token is not None and (token.generation, token.epoch) > (committable.generation, committable.epoch):
-                    _logger.info("%s: %s had been committed; a later epoch was, too", self._where, what)
-                    return
                 raise CorruptFile(
                     where, f"missing; it holds {what} of the {self._where}, whose transaction was lost"
                 ) from error
@@ -178,27 +188,49 @@ class KafkaCommitter:
             "are written again when the job restarts from its checkpoint"
         )
 
-    def _clean(self, committed: list[KafkaCommittable]) -> None:
-        """After a commit: abort what dead attempts of the epoch left open, delete the copies."""
+    def _clean_up(self) -> None:
+        """Clean up after commits, until there are no more of them."""
+        while True:
+            with self._lock:
+                committed, self._committed = self._committed, []
+                if not committed:
+                    self._busy = False
+                    return
+            self._clean(committed)
+
+    def _clean(self, committed: list[tuple[int, list[KafkaCommittable]]]) -> None:
+        """Delete the copies, abort what dead attempts of the epochs left open."""
         try:
-            epoch = committed[0].epoch
-            mine = {c.transaction.transactional_id for c in committed}
-            dead = []
-            for name, state in self._client.list(id_prefix(self._prefix, self._uid)).items():
-                parsed = TransactionalId.parse(name, self._prefix, self._uid)
-                if parsed is None or state not in _UNFINISHED or name in mine:
-                    continue
-                old = parsed.generation < self._job.generation
-                if old or (parsed.generation == self._job.generation and parsed.slot == epoch % SLOTS):
-                    dead.append(name)
-            self._client.fence(dead)
             if self._files is not None:
-                self._files.delete([c.outbox for c in committed if c.outbox is not None])
+                self._files.delete([c.outbox for _, ours in committed for c in ours if c.outbox is not None])
+            self._abort_dead(committed)
+            epoch = committed[-1][1][0].epoch
             if epoch - self._swept >= _SWEEP_EPOCHS:
                 self._swept = epoch
                 self._empty_outbox(lambda g, e: g < self._job.generation or (g == self._job.generation and e <= epoch))
         except (HoldfastError, StorageError) as error:  # made up for by a later clean-up, or by recovery
             _logger.warning("%s: cleaning up after a commit failed: %s", self._where, error)
+
+    def _abort_dead(self, committed: list[tuple[int, list[KafkaCommittable]]]) -> None:
+        """Abort the unfinished transactions of the committed epochs' slots, and those of earlier drivers."""
+        ids = {
+            name: parsed
+            for name, state in self._client.list(id_prefix(self._prefix, self._uid)).items()
+            if state in _UNFINISHED and (parsed := TransactionalId.parse(name, self._prefix, self._uid))
+        }
+        described = self._client.describe(ids)
+        # Epoch n+4 uses the slot of epoch n again. It begins when n+2 has been committed everywhere, at the earliest: as
+        # long as no second call has followed that of epoch n, what has been seen in the slot is of epoch n or earlier.
+        with self._lock:
+            slots = {done[0].epoch % SLOTS for call, done in committed if self._calls - call <= 1}
+        dead = []
+        for name, parsed in ids.items():
+            found = described[name]
+            old = parsed.generation < self._job.generation
+            ours = parsed.generation == self._job.generation and parsed.slot in slots
+            if found is not None and found[0] in _UNFINISHED and (old or ours):
+                dead.append(found[1])
+        self._client.fence_only(dead, self._sink.transaction_timeout_ms)
 
     def _empty_outbox(self, old: Callable[[int, int], bool]) -> None:
         if self._files is not None:

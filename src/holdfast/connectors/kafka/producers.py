@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from holdfast.connectors.kafka.config import producer_properties
 from holdfast.connectors.kafka.outgoing import Outgoing
-from holdfast.connectors.kafka.transactions import Prepared, TransactionClient, TransactionState
+from holdfast.connectors.kafka.transactions import Prepared, TransactionClient
 from holdfast.errors import ConfigurationError, HoldfastError
 
 __all__ = ["RecordProducer", "TransactionalProducer"]
@@ -126,16 +126,19 @@ class _State(Enum):
     FREE = "free"
     OPEN = "open"
     PREPARED = "prepared"
+    ENDED = "ended"
 
 
 class TransactionalProducer(RecordProducer):
-    """One transactional id.
+    """Takes a transactional id over, for one transaction. What was open under the id is aborted, its holder locked out.
 
     ::
 
-        FREE --open--> OPEN --prepare--> PREPARED --(committed elsewhere, by its committer) recycle--> FREE
+        FREE --open--> OPEN --prepare--> PREPARED    (ended elsewhere, by its committer)
+                        `-----commit---> ENDED
 
-    Whatever else happens, `discard` it: its transaction is then aborted by whoever fences its id.
+    Each one has a producer epoch of its own, so that its `identity` names one transaction only, for ever: nothing that
+    arrives late can end another one by it.
     """
 
     def __init__(
@@ -143,56 +146,30 @@ class TransactionalProducer(RecordProducer):
     ) -> None:
         super().__init__(properties, where, **{"transactional.id": transactional_id, "transaction.timeout.ms": timeout_ms})
         self.transactional_id = transactional_id
-        self._client = client
         self._state = _State.FREE
-        self.epoch = -1
-        """The epoch it was prepared in."""
         self._retry(lambda: self._producer.init_transactions(_INIT_BUDGET_S), "init_transactions")
         described = client.describe([transactional_id])[transactional_id]
         if described is None:
             raise HoldfastError(f"{where}: Kafka forgot the transactional id {transactional_id} at once")
         self.identity: Prepared = described[1]
 
-    @property
-    def prepared(self) -> bool:
-        """Whether it waits for its committer."""
-        return self._state is _State.PREPARED
-
     def open(self) -> None:
-        """Begin a transaction; nothing is sent yet."""
+        """Begin the transaction; nothing is sent yet."""
         if self._state is not _State.FREE:
-            raise HoldfastError(f"{self._where}: {self.transactional_id} is {self._state.value}")
+            raise HoldfastError(f"{self._where}: the transaction of {self.transactional_id} is {self._state.value}")
         self._producer.begin_transaction()
         self._state = _State.OPEN
 
-    def prepare(self, epoch: int) -> Prepared:
+    def prepare(self) -> Prepared:
         """Make sure the brokers have everything; from now on only the committer ends the transaction."""
         self.flush()
         self._state = _State.PREPARED
-        self.epoch = epoch
         return self.identity
-
-    def recycle(self) -> bool:
-        """Make it free again after its committer has committed it; false if it must be discarded instead.
-
-        What was not committed (another attempt's output was taken) is to be aborted, never committed.
-        """
-        described = self._client.describe([self.transactional_id])[self.transactional_id]
-        committed = (TransactionState.COMPLETE_COMMIT, TransactionState.PREPARE_COMMIT)
-        if described is None or described[1] != self.identity:
-            return False
-        if described[0] not in committed:
-            self._state = _State.OPEN  # so that to discard it is to abort it
-            return False
-        # For the brokers this repeats what has happened; it brings the client's own state up to date.
-        self._retry(lambda: self._producer.commit_transaction(_INIT_BUDGET_S), "commit_transaction")
-        self._state = _State.FREE
-        return True
 
     def commit(self) -> None:
         """Commit it from here (the committer's own producer does, when it writes an epoch again)."""
         self._retry(lambda: self._producer.commit_transaction(_INIT_BUDGET_S), "commit_transaction")
-        self._state = _State.FREE
+        self._state = _State.ENDED
 
     def discard(self) -> None:
         """Abort what is open and end the client; what is prepared is left as it is."""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from confluent_kafka import KafkaException, Producer
 
@@ -13,7 +11,7 @@ from holdfast.connectors.delivery import DeliveryGuarantee
 from holdfast.connectors.kafka.cluster import ANSWER_TIMEOUT_S, BrokerUnavailable
 from holdfast.connectors.kafka.committer import KafkaCommitter
 from holdfast.connectors.kafka.config import admin_properties, check_properties, protocol_properties
-from holdfast.connectors.kafka.serializer import RecordSerializer
+from holdfast.connectors.kafka.output import KafkaOutput
 from holdfast.connectors.kafka.tokens import create_token_topic, token_topic
 from holdfast.connectors.kafka.transactions import TransactionClient
 from holdfast.connectors.kafka.writer import PlainWriter, TransactionalWriter
@@ -21,11 +19,9 @@ from holdfast.errors import ConfigurationError
 
 __all__ = ["KafkaSink"]
 
-_TRANSACTION_TIMEOUT_MS = 600_000
-
 
 @dataclass(frozen=True)
-class KafkaSink:
+class KafkaSink(KafkaOutput):
     """Writes records to Kafka.
 
     With `DeliveryGuarantee.EXACTLY_ONCE` an epoch's records are one transaction per subtask, committed with the
@@ -34,12 +30,6 @@ class KafkaSink:
     Raises:
         ConfigurationError: a property is unknown, or the transactional id prefix is missing.
     """
-
-    properties: Mapping[str, Any]
-    """Client properties, ``bootstrap.servers`` among them."""
-    serializer: RecordSerializer
-    guarantee: DeliveryGuarantee = DeliveryGuarantee.NONE
-    transactional_id_prefix: str = ""
 
     def __post_init__(self) -> None:
         check_properties(self.properties, Producer)
@@ -53,24 +43,11 @@ class KafkaSink:
             protocol_properties(self.properties)
             _ = self.transaction_timeout_ms
 
-    @property
-    def transaction_timeout_ms(self) -> int:
-        """When the brokers abort a transaction that nobody ends (``transaction.timeout.ms``, 10 minutes if not set).
-
-        It is no deadline for data: what it takes is written again on recovery. It bounds how long readers may have to
-        wait behind a transaction of a job that is down.
-        """
-        value = self.properties.get("transaction.timeout.ms", _TRANSACTION_TIMEOUT_MS)
-        try:
-            return int(value)
-        except ValueError:
-            raise ConfigurationError(f"transaction.timeout.ms={value}: must be a number of milliseconds") from None
-
     def validate(self) -> None:
         """Check that the brokers answer, that the topic is there, and that transactions are allowed."""
         servers = self.properties.get("bootstrap.servers")
         probe = Producer({**admin_properties(self.properties), "log_level": 0})
-        topic = self.serializer.topic if isinstance(self.serializer.topic, str) else None
+        topic = self.topic
         try:
             listed = (
                 probe.list_topics(topic, timeout=ANSWER_TIMEOUT_S) if topic else probe.list_topics(timeout=ANSWER_TIMEOUT_S)

@@ -44,8 +44,10 @@ _LOST = {47, 48, 49, 90, 105}
 _REFUSED = {29, 31, 53, 50}
 """Authorization of topic, cluster, transactional id; INVALID_TRANSACTION_TIMEOUT."""
 _ATTEMPT_S = 10.0
+_SILENCE_S = 60.0
+"""How often to tell of a broker that does not answer, at most."""
 _OLD_ENDTXN = 4
-"""Later versions of EndTxn make the broker change the producer's epoch, of which its client would not know."""
+"""Later versions make the broker raise the producer epoch, of which librdkafka would not know; a new producer raises it."""
 
 
 class _ClosedWhenRefused(KafkaNetSocket):  # type: ignore[misc]
@@ -113,9 +115,12 @@ class TransactionClient:
         self._cancelled = cancelled
         self._admin: KafkaAdminClient | None = None
         self._coordinators: dict[str, int] = {}
+        self._told_silent = -_SILENCE_S
 
     def end(self, transactions: Sequence[Prepared], *, commit: bool) -> dict[Prepared, Outcome]:
-        """Commit or abort them, all at the same time. Repeating it is safe.
+        """Commit or abort them, all at the same time.
+
+        Repeating it is safe, and so is a request that arrives late: no other transaction has the same identity.
 
         Raises:
             BrokerUnavailable: not done within the budget. It may have happened nevertheless.
@@ -136,27 +141,42 @@ class TransactionClient:
 
         return self._each({t: t.transactional_id for t in transactions}, request, judge, "end transactions")
 
-    def fence(self, transactional_ids: Iterable[str], timeout_ms: int = 60_000) -> None:
+    def fence(self, transactional_ids: Iterable[str], timeout_ms: int) -> None:
         """Abort what is open under these ids and lock their producers out.
+
+        Args:
+            transactional_ids: The ids.
+            timeout_ms: The transaction timeout that the brokers note for them; it must not exceed their maximum.
 
         Raises:
             BrokerUnavailable: not done within the budget.
             ConfigurationError: the brokers refuse (authorization, or ``timeout_ms`` above their maximum).
         """
+        self._init_producers({i: Prepared(i, -1, -1) for i in transactional_ids}, timeout_ms)
 
+    def fence_only(self, transactions: Iterable[Prepared], timeout_ms: int) -> None:
+        """Like `fence`, but leave ids alone that have been taken over since: they belong to another transaction.
+
+        Raises:
+            BrokerUnavailable: not done within the budget.
+            ConfigurationError: the brokers refuse.
+        """
+        self._init_producers({t.transactional_id: t for t in transactions}, timeout_ms)
+
+    def _init_producers(self, wanted: Mapping[str, Prepared], timeout_ms: int) -> None:
         def request(transactional_id: str) -> InitProducerIdRequest:
             return InitProducerIdRequest(
                 transactional_id=transactional_id,
                 transaction_timeout_ms=timeout_ms,
-                producer_id=-1,
-                producer_epoch=-1,
+                producer_id=wanted[transactional_id].producer_id,
+                producer_epoch=wanted[transactional_id].producer_epoch,
                 max_version=4,
             )
 
         def judge(response: Any) -> bool | None:
-            return True if response.error_code == 0 else None
+            return True if response.error_code == 0 or response.error_code in _LOST else None
 
-        self._each({i: i for i in transactional_ids}, request, judge, "fence producers")
+        self._each({i: i for i in wanted}, request, judge, "fence producers")
 
     def describe(self, transactional_ids: Iterable[str]) -> dict[str, tuple[TransactionState, Prepared] | None]:
         """The state of these ids; None for those their coordinator does not know.
@@ -178,31 +198,60 @@ class TransactionClient:
             for i, a in answers.items()
         }
 
-    def list(self, prefix: str) -> dict[str, TransactionState]:
-        """All transactional ids that begin with ``prefix``, and their states.
+    def list(self, prefix: str, patience: float = 0.0) -> dict[str, TransactionState]:
+        """The transactional ids that begin with ``prefix``, and their states, as far as the brokers answer.
+
+        Args:
+            prefix: What the ids begin with.
+            patience: For how many seconds to ask again while some broker does not answer. What it coordinates is
+                missing from the result then, with a warning.
 
         Raises:
-            BrokerUnavailable: no answer within the budget.
+            BrokerUnavailable: no broker answers within the budget.
         """
+        found: dict[str, TransactionState] = {}
 
-        async def ask(admin: KafkaAdminClient) -> dict[str, TransactionState]:
+        async def ask(admin: KafkaAdminClient) -> dict[str, errors.KafkaError]:
             await admin._manager.cluster.refresh_metadata()
-            brokers = [b.node_id for b in admin._manager.cluster.brokers()]
-            sent = [
-                admin._manager.send(ListTransactionsRequest(state_filters=[], producer_id_filters=[]), node_id=b)
-                for b in brokers
-            ]
-            found: dict[str, TransactionState] = {}
-            for pending in sent:
-                response = await pending
-                if response.error_code:
-                    raise errors.for_code(response.error_code)(str(response))
+            sent = {
+                f"{broker.host}:{broker.port}": admin._manager.send(
+                    ListTransactionsRequest(state_filters=[], producer_id_filters=[]), node_id=broker.node_id
+                )
+                for broker in admin._manager.cluster.brokers()
+            }
+            silent: dict[str, errors.KafkaError] = {}
+            for broker, pending in sent.items():
+                try:
+                    response = await pending
+                    if response.error_code:
+                        raise errors.for_code(response.error_code)(str(response))
+                except errors.KafkaError as error:
+                    silent[broker] = error
+                    continue
                 for one in response.transaction_states:
                     if one.transactional_id.startswith(prefix):
                         found[one.transactional_id] = TransactionState(one.transaction_state)
-            return found
+            if len(silent) == len(sent):
+                raise next(iter(silent.values()), errors.KafkaConnectionError("no broker is known"))
+            return silent
 
-        return self._persist("list transactions", lambda: self._run(ask))
+        deadline = time.monotonic() + patience
+        while True:
+            found.clear()
+            silent = self._persist("list transactions", lambda: self._run(ask))
+            now = time.monotonic()
+            if not silent or now >= deadline or self._cancelled():
+                break
+            time.sleep(0.1)
+        if silent and now - self._told_silent > _SILENCE_S:
+            self._told_silent = now
+            _logger.warning(
+                "Kafka at %s: no answer from %s. Transactions of dead attempts that it coordinates stay open, and readers "
+                "wait behind them, until it answers or transaction.timeout.ms has passed",
+                self._servers,
+                ", ".join(f"{broker} ({error})" for broker, error in silent.items()),
+            )
+        return found
 
     def close(self) -> None:
         """Leave the brokers."""

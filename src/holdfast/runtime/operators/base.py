@@ -89,6 +89,10 @@ class OperatorFactory:
     state = StateKind.NONE
     makes_watermarks = False
     """Whether watermarks end here, and the operator makes others."""
+    passes_timestamps = False
+    """Whether all that it emits has the timestamp of a record that it takes."""
+    needs_timestamps = False
+    """Whether every record must have a timestamp."""
 
     @property
     def written_sink(self) -> Sink | None:

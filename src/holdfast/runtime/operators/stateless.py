@@ -334,6 +334,8 @@ class _Sink(Operator):
 
 @dataclass(frozen=True)
 class _FunctionFactory(OperatorFactory):
+    passes_timestamps = True
+
     func: Any
 
     def functions(self) -> Sequence[Any]:
@@ -377,6 +379,8 @@ class ProcessOperator(_FunctionFactory):
 class IdentityOperator(OperatorFactory):
     """Passes everything on: the head of a source or a union."""
 
+    passes_timestamps = True
+
     def create(self) -> Operator:
         """A fresh instance."""
         return _Identity()
@@ -390,6 +394,11 @@ class TimestampsAndWatermarksOperator(OperatorFactory):
     makes_watermarks = True
 
     strategy: Any
+
+    @property
+    def passes_timestamps(self) -> bool:  # type: ignore[override]
+        """Unless it assigns others."""
+        return self.strategy.timestamp_assigner is None
 
     def create(self) -> Operator:
         """A fresh instance."""

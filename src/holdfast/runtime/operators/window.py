@@ -380,6 +380,11 @@ class TumblingWindowOperator(OperatorFactory):
         """A fresh instance."""
         return _TumblingWindow(self)
 
+    @property
+    def needs_timestamps(self) -> bool:  # type: ignore[override]
+        """Windows of event time do."""
+        return self.event_time
+
     def deadline(self) -> Callable[[int], int] | None:
         """An element is late when its window is gone."""
         if not self.event_time:

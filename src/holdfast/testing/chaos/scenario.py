@@ -21,7 +21,7 @@ class Scenario:
     """In a line, for the command's help."""
     faults: ClassVar[Mapping[str, Fault]]
     """By name. The campaign deals them like a deck of cards."""
-    kills: ClassVar[tuple[Fault, ...]]
+    kills: tuple[Fault, ...]
     """Faults that kill at once and wait for nothing: the campaign strings several of them together."""
 
     def __init__(self, stage: Stage, rate: float) -> None:

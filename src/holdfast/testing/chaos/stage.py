@@ -63,6 +63,8 @@ class Stage:
         self.settings: dict[str, Any] = {}
         """What the driver and the program read."""
         self.configuration: dict[str, str] = self._configuration()
+        self.vary: Callable[[], dict[str, Any]] = dict
+        """Gives settings that differ from driver to driver."""
         self.expected_stop = ""
         """While a driver may end by itself: what its log must name."""
         self.began = time.monotonic()
@@ -145,14 +147,20 @@ class Stage:
         Args:
             settings: For this driver alone, on top of the stage's.
         """
+        self.driver = self.start_beside(**settings)
+        return self.driver
+
+    def start_beside(self, **settings: Any) -> DriverProcess:
+        """Start a driver that nobody replaces when it ends; its settings as for `start_driver`."""
         self.report.drivers += 1
-        configuration = {**self.configuration, **settings.pop("configuration", {})}
-        given = {"program": self.program, "job": self.job_name, **self.settings, **settings}
-        self.driver = DriverProcess(
+        varied = self.vary()
+        configuration = {**self.configuration, **varied.pop("configuration", {})}
+        given = {"program": self.program, "job": self.job_name, **self.settings, **varied, **settings}
+        driver = DriverProcess(
             self.report.drivers, self.directory, {**given, "configuration": configuration}, kills=self.report.kills
         )
-        self._drivers.append(self.driver)
-        return self.driver
+        self._drivers.append(driver)
+        return driver
 
     def kill_driver(self) -> None:
         """``kill -9``, if it has not been killed already; what it leaves behind ends by itself, or not."""

@@ -61,7 +61,6 @@ class Feed:
         self._records = records
         self._rate = rate
         self._stopping = threading.Event()
-        self._idle = threading.Event()
         self._failed: list[KafkaError] = []
         self._thread = threading.Thread(target=self._run, name="feed")
         self.written = 0
@@ -71,14 +70,11 @@ class Feed:
         """Begin."""
         self._thread.start()
 
-    def rest(self) -> None:
-        """Write nothing until `go_on`; returns when all that was written is acknowledged."""
-        self._idle.set()
+    def pause(self) -> None:
+        """Write no more; returns when all that was written is acknowledged. `stop` goes on with the last records."""
+        self._stopping.set()
+        self._thread.join()
         self._flush()
-
-    def go_on(self) -> None:
-        """Write again."""
-        self._idle.clear()
 
     def stop(self) -> None:
         """End the input with its last records.
@@ -86,10 +82,9 @@ class Feed:
         Raises:
             HoldfastError: Kafka did not take a record.
         """
-        if self._stopping.is_set():
-            return
         self._stopping.set()
-        self._thread.join()
+        if self._thread.is_alive():
+            self._thread.join()
         for given in self._records.last():
             self._send(given)
         self._flush()
@@ -106,21 +101,17 @@ class Feed:
             raise HoldfastError(f"the input could not be written: {self._failed[:1] or f'{left} records are stuck'}")
 
     def _run(self) -> None:
-        since, due, sent = time.monotonic(), 0.0, 0
-        began = since
+        began, sent = time.monotonic(), 0
         pending: Given | None = None
         while not self._stopping.wait(0.02):
             now = time.monotonic()
-            if not self._idle.is_set():
-                due += (now - since) * self._rate
-                while sent < due:
-                    pending = pending or self._records.next(now - began)
-                    if not self._send(pending):
-                        break  # the client holds all it may: the brokers are away
-                    pending = None
-                    sent += 1
+            while sent < (now - began) * self._rate:
+                pending = pending or self._records.next(now - began)
+                if not self._send(pending):
+                    break  # the client holds all it may: the brokers are away
+                pending = None
+                sent += 1
             self._producer.poll(0)
-            since = now
 
     def _send(self, given: Given) -> bool:
         try:
@@ -149,10 +140,17 @@ class Watcher:
     Args:
         bootstrap_servers: The brokers.
         topics: The outputs.
-        sent: When the input of an output was sent (wall clock, ms); 0 if it does not tell.
+        sent: The kind of an output, and when its input was sent (wall clock, ms); None if it does not tell.
+        kinds: The kinds that count.
     """
 
-    def __init__(self, bootstrap_servers: str, topics: Sequence[str], sent: Callable[[Any], int]) -> None:
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        topics: Sequence[str],
+        sent: Callable[[Any], tuple[str, int] | None],
+        kinds: Sequence[str],
+    ) -> None:
         self._consumer = Consumer(_reading(bootstrap_servers))
         self._consumer.assign([p for topic in topics for p in _partitions(self._consumer, topic)])
         self._sent = sent
@@ -161,8 +159,11 @@ class Watcher:
         self._thread = threading.Thread(target=self._run, name="watcher", daemon=True)
         self.counts: Counter[str] = Counter()
         """Records of each topic."""
+        self.kinds: Counter[str] = Counter()
+        """Records of each kind, by the first of their values."""
         self.newest = 0
-        """When the newest record seen in the output was sent as input (wall clock, ms)."""
+        """When the newest record seen in the output was sent as input (wall clock, ms): in the kind that is behind."""
+        self._newest = dict.fromkeys(kinds, 0)
         self._thread.start()
 
     def wait(self, seconds: float) -> None:
@@ -179,13 +180,16 @@ class Watcher:
     def _run(self) -> None:
         while not self._stopping.is_set():
             messages = [m for m in self._consumer.consume(2000, 0.1) if m.error() is None]
-            newest = self.newest
             for message in messages:
                 self.counts[message.topic()] += 1
-                newest = max(newest, self._sent(orjson.loads(message.value())))
+                value = orjson.loads(message.value())
+                self.kinds[value[0]] += 1
+                told = self._sent(value)
+                if told is not None:
+                    self._newest[told[0]] = max(told[1], self._newest[told[0]])
             if messages:
                 with self._news:
-                    self.newest = newest
+                    self.newest = min(self._newest.values())
                     self._news.notify_all()
 
 

@@ -13,9 +13,8 @@ def kill_broker(stage: Stage) -> str:
     broker = stage.random.choice(stage.kafka.brokers)
     driver = stage.driver
     stage.kill_broker(broker)
-    stage.pause(0.0, 10.0)
+    stage.pause(*stage.random.choice(((0.0, 2.0), (7.0, 15.0))))
     broker.start()
-    stage.pause(1.0, 1.0)
     return f"broker {broker.node_id} killed and started again, beside driver {driver.number}"
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from holdfast.testing.chaos.stage import Stage
-from holdfast.testing.proxy import ApiKey, Side
+from holdfast.testing.proxy import ApiKey, Message, Side
 
 __all__ = [
     "cut",
@@ -31,28 +33,52 @@ _KINDS = (
 _SLOW_KINDS = (*_KINDS, ApiKey.LIST_TRANSACTIONS)
 _SPARE = 16
 """As many transactions are ended in four epochs of two sinks with two subtasks each."""
+_CORRELATION = 8
+"""So many bytes at the head of a request differ when it is repeated."""
 _SILENCE_S = 30.0
 
 
 def hold_transaction_ends(stage: Stage) -> str:
-    """Requests to end transactions are long on their way; their repetitions arrive, and epochs later they do, too."""
-    return _late(stage, ApiKey.END_TXN, _SPARE)
+    """Requests to end transactions are long on their way; their repetitions arrive, and epochs later they do, too.
+
+    Of each transaction one request is held, over so many epochs that all transactional ids are among them. They arrive one
+    by one while records are slow, so that transactions of later epochs are half written.
+    """
+    requests: list[bytes] = []
+
+    def nth_transaction(n: int) -> Callable[[Message], bool]:
+        def is_it(message: Message) -> bool:
+            content = message.request[_CORRELATION:]
+            if content not in requests:
+                requests.append(content)
+            return requests.index(content) == n
+
+        return is_it
+
+    held = [
+        proxy.hold(ApiKey.END_TXN, where=nth_transaction(n), sever=True) for proxy in stage.proxies for n in range(_SPARE)
+    ]
+    stage.until(lambda: len(requests) > _SPARE, 8.0)
+    stage.recovered()
+    slow = [proxy.delay(ApiKey.PRODUCE, 0.2) for proxy in stage.proxies]
+    for one in stage.random.sample(held, len(held)):
+        stage.pause(0.0, 0.3)
+        one.stop()
+    for disturbance in slow:
+        disturbance.stop()
+    return f"{sum(len(one.caught) for one in held)} transactions were ended once more, epochs later"
 
 
 def hold_requests(stage: Stage) -> str:
-    """As `hold_transaction_ends`, for requests of another kind."""
-    return _late(stage, stage.random.choice(_KINDS), stage.random.randint(1, 4))
-
-
-def _late(stage: Stage, kind: ApiKey, number: int) -> str:
+    """Requests of another kind are long on their way; their repetitions arrive, and seconds later they do, too."""
+    kind = stage.random.choice(_KINDS)
+    number = stage.random.randint(1, 4)
     held = [proxy.hold(kind, times=number, sever=True) for proxy in stage.proxies]
-    stage.until(lambda: all(len(one.caught) == number for one in held), 6.0)
+    stage.pause(0.5, 4.0)
     stage.recovered()
-    stage.pause(0.5, 3.0)
     for one in held:
         one.stop()
-    caught = sum(len(one.caught) for one in held)
-    return f"{caught} {kind.name} requests were long on their way, and arrived after their repetitions"
+    return f"{sum(len(one.caught) for one in held)} {kind.name} requests arrived after their repetitions"
 
 
 def repeat_requests(stage: Stage) -> str:

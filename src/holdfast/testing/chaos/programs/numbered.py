@@ -158,9 +158,9 @@ def _given(key: str, number: int, event_time: int, partition: int) -> Given:
     return Given(partition, orjson.dumps((key, number, event_time, time.time_ns() // 1_000_000)))
 
 
-def sent(output: Sequence[Any]) -> int:
-    """When the input of an output was sent, if it tells."""
-    return int(output[6]) if output[0] == "seen" else 0
+def sent(output: Sequence[Any]) -> tuple[str, int] | None:
+    """When the input of an output was sent, by kind of output, if it tells."""
+    return ("seen", output[6]) if output[0] == "seen" else None
 
 
 # ---- the model -----------------------------------------------------------------------------------------------------------

@@ -56,7 +56,7 @@ class NumberedScenario(Scenario):
         }
         self.feed = Feed(servers, self.topics["input"], Numbers(self.keys, stage.seed + self.lives), self.rate)
         stage.at_the_end(self.feed.abandon)
-        stage.watcher = Watcher(servers, [self.topics["elements"], self.topics["totals"]], sent)
+        stage.watcher = Watcher(servers, [self.topics["elements"], self.topics["totals"]], sent, ("seen",))
         stage.at_the_end(stage.watcher.close)
         stage.start_driver()
         self.feed.start()

@@ -1,0 +1,128 @@
+"""The transactional ids of one writer, and their producers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+from holdfast.connectors.kafka.committable import SLOTS
+from holdfast.connectors.kafka.producers import TransactionalProducer
+from holdfast.connectors.kafka.transactions import Prepared
+from holdfast.errors import HoldfastError
+
+__all__ = ["ProducerPool"]
+
+
+@dataclass(eq=False)
+class _Lane:
+    """One transactional id of a slot."""
+
+    number: int
+    prepared: int | None = None
+    """The last epoch that was prepared under this id."""
+    next: Future[TransactionalProducer] | None = None
+    """The producer for the next epoch."""
+
+
+class ProducerPool:
+    """Gives each epoch a producer of its own. Not thread-safe.
+
+    Epoch n uses the transactional ids of slot n mod `SLOTS`, so that the next epochs can be written while this one is
+    committed. The ids are used again, the producers are not: a new one takes the id over (InitProducerId), which raises
+    the producer epoch. So whatever arrives late from an earlier transaction of the id is refused by the brokers. To
+    take an id over costs several round trips; it is done in the background, an epoch or two ahead.
+
+    Args:
+        where: The writer, for messages.
+        make: Takes an id over, given its slot and lane.
+    """
+
+    def __init__(self, where: str, make: Callable[[int, int], TransactionalProducer]) -> None:
+        self._where = where
+        self._make = make
+        self._slots: list[list[_Lane]] = [[] for _ in range(SLOTS)]
+        self._lanes = 0
+        self._completed = -1
+        self._open: tuple[_Lane, TransactionalProducer] | None = None
+        self._makers = ThreadPoolExecutor(max_workers=2, thread_name_prefix="kafka-producers")
+
+    def begin(self, epoch: int, completed: int) -> None:
+        """Get ready for the epochs behind this one, if this writer has had output before.
+
+        Args:
+            epoch: The epoch that begins.
+            completed: The last one that is complete and committed.
+        """
+        self._completed = completed
+        if self._lanes:
+            for ahead in (epoch + 1, epoch + 2):
+                if (lane := self._free(ahead)) is not None:
+                    self._renew(ahead, lane)
+
+    def take(self, epoch: int) -> TransactionalProducer:
+        """A producer for the epoch, its transaction begun.
+
+        Raises:
+            HoldfastError: an earlier epoch of the slot is not committed yet.
+        """
+        lane = self._free(epoch)
+        if lane is None:
+            waiting = [other.prepared for other in self._slots[epoch % SLOTS] if other.prepared is not None]
+            if any(self._completed < prepared < epoch for prepared in waiting):
+                raise HoldfastError(
+                    f"{self._where}: epoch {epoch} begins although epoch {min(waiting)} is not committed yet"
+                )
+            self._lanes += 1
+            lane = _Lane(self._lanes)
+            self._slots[epoch % SLOTS].append(lane)
+        ahead, lane.next = lane.next, None
+        if ahead is None or ahead.exception() is not None:  # what failed ahead may work now
+            producer = self._make(epoch % SLOTS, lane.number)
+        else:
+            producer = ahead.result()
+        self._open = lane, producer
+        producer.open()
+        return producer
+
+    def prepare(self, epoch: int) -> Prepared:
+        """Prepare the open transaction: only the committer ends it from now on.
+
+        Raises:
+            HoldfastError: the brokers did not take a record.
+        """
+        assert self._open is not None
+        lane, producer = self._open
+        prepared = producer.prepare()
+        lane.prepared, self._open = epoch, None
+        self._makers.submit(producer.close)
+        if len(self._slots[(epoch + 1) % SLOTS]) == 0:
+            self._lanes += 1
+            self._slots[(epoch + 1) % SLOTS].append(_Lane(self._lanes))
+        if (following := self._free(epoch + 1)) is not None:
+            self._renew(epoch + 1, following)
+        return prepared
+
+    def drop(self) -> None:
+        """Abort the open transaction, if there is one."""
+        opened, self._open = self._open, None
+        if opened is not None:
+            opened[1].discard()
+
+    def close(self) -> None:
+        """End the clients. What is prepared stays as it is."""
+        self.drop()
+        self._makers.shutdown(wait=True, cancel_futures=True)
+        for ahead in [lane.next for slot in self._slots for lane in slot if lane.next is not None]:
+            if not ahead.cancelled() and ahead.exception() is None:
+                ahead.result().close()
+        self._slots = [[] for _ in range(SLOTS)]
+
+    def _free(self, epoch: int) -> _Lane | None:
+        """An id of the epoch's slot under which nothing waits for its commit."""
+        free = (lane for lane in self._slots[epoch % SLOTS] if lane.prepared is None or lane.prepared <= self._completed)
+        return next(free, None)
+
+    def _renew(self, epoch: int, lane: _Lane) -> None:
+        if lane.next is None or (lane.next.done() and lane.next.exception() is not None):
+            lane.next = self._makers.submit(self._make, epoch % SLOTS, lane.number)

@@ -1,0 +1,272 @@
+"""Input that is transactional, grows, loses its beginning; keys that are equal; restarts with another parallelism."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import orjson
+from confluent_kafka import KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import NewPartitions
+
+from holdfast.errors import HoldfastError
+from holdfast.testing.chaos.faults import brokers, drivers
+from holdfast.testing.chaos.programs.mixed import FORMS, problems, sent
+from holdfast.testing.chaos.scenario import Scenario
+from holdfast.testing.chaos.topics import Watcher, read_topic
+
+__all__ = ["InputScenario"]
+
+_MOST_PARTITIONS = 6
+_TELL_S = 60.0
+_DRAIN_S = 60.0
+_KEYS_EACH = 8
+_ABORTED = 0.25
+_BOUNDED = {"records": 40, "stop": 25, "trimmed": 30}
+
+
+class TransactionalFeed:
+    """Writes numbered records in transactions, of which some are aborted: then the numbers are given again.
+
+    Args:
+        bootstrap_servers: The brokers.
+        topic: Where to.
+        seed: Of all choices.
+        rate: Records a second.
+    """
+
+    def __init__(self, bootstrap_servers: str, topic: str, seed: int, rate: float) -> None:
+        self._topic = topic
+        self._rate = rate
+        self._random = random.Random(seed)
+        self._numbers: Counter[int] = Counter()
+        self._producer = Producer(
+            {
+                "bootstrap.servers": bootstrap_servers,
+                "transactional.id": f"feed-{topic}",
+                "linger.ms": 2,
+                "topic.metadata.refresh.interval.ms": 1000,
+                "log_level": 0,
+            }
+        )
+        self.partitions = 2
+        """To so many partitions it writes; a partition has keys of its own."""
+        self._stopping = threading.Event()
+        self._failed: list[Exception] = []
+        self._thread = threading.Thread(target=self._run, name="feed")
+
+    def start(self) -> None:
+        """Begin."""
+        self._producer.init_transactions(30)
+        self._thread.start()
+
+    def grow(self, partitions: int) -> None:
+        """Write to so many partitions, as soon as the client knows of them."""
+        while len(self._producer.list_topics(self._topic, timeout=20).topics[self._topic].partitions) < partitions:
+            time.sleep(0.05)
+        self.partitions = partitions
+
+    def stop(self) -> None:
+        """End with what was written so far.
+
+        Raises:
+            HoldfastError: Kafka did not take a record.
+        """
+        self._stopping.set()
+        self._thread.join()
+        if self._failed:
+            raise HoldfastError(f"the input could not be written: {self._failed[0]}")
+
+    def abandon(self) -> None:
+        """End without more ado."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping.wait(self._random.uniform(0.02, 0.2)):
+                self._transaction()
+        except Exception as error:
+            self._failed.append(error)
+
+    def _transaction(self) -> None:
+        numbers = Counter(self._numbers)
+        self._producer.begin_transaction()
+        for _ in range(self._random.randint(1, max(2, int(self._rate / 5)))):
+            key = self._random.randrange(_KEYS_EACH * self.partitions)
+            numbers[key] += 1
+            value = orjson.dumps((key, self._random.randrange(FORMS * 2), numbers[key], time.time_ns() // 1_000_000))
+            self._producer.produce(self._topic, value, partition=key // _KEYS_EACH)
+        if self._random.random() < _ABORTED:
+            self._persist(self._producer.abort_transaction)
+        else:
+            self._persist(self._producer.commit_transaction)
+            self._numbers = numbers
+
+    def _persist(self, call: Callable[[float], None]) -> None:
+        while True:
+            try:
+                return call(30)
+            except KafkaException as error:
+                if not error.args[0].retriable():
+                    raise
+
+
+class InputScenario(Scenario):
+    """The mixed job. Every driver has another parallelism of its stateless operators."""
+
+    name = "input"
+    about = "transactions with aborts, partitions added, retention, equal keys, another parallelism at every start"
+    faults: ClassVar = {
+        "driver killed, another parallelism": drivers.kill_driver,
+        "driver killed several times": drivers.kill_driver_repeatedly,
+        "driver dies at steps of its recovery": drivers.die_at_steps,
+        "driver overtaken by a rival": drivers.overtake,
+        "broker paused": brokers.pause_broker,
+    }
+    kills = (drivers.kill_driver,)
+    lives = 0
+
+    def deck(self) -> dict[str, Callable[[], str]]:
+        """With what happens to the input."""
+        return {
+            **super().deck(),
+            "partition added": self.add_partition,
+            "a stranger's transaction left open": self.leave_open,
+            "retention deletes what was not read while the job is down": lambda: self.overtake_by_retention(down=True),
+            "retention deletes what was not read while the job sleeps": lambda: self.overtake_by_retention(down=False),
+            "a bounded job beside, a partition begins beyond its end": self.run_bounded,
+        }
+
+    def prepare(self) -> None:
+        """Start broker, feed and the first driver."""
+        stage = self.stage
+        stage.start_kafka()
+        stage.program = "holdfast.testing.chaos.programs.mixed"
+        stage.configuration["state.backend.cache.size"] = "64kb"
+        stage.vary = lambda: {"parallelism": [stage.random.randint(1, 3), stage.random.randint(1, 3)]}
+        self.begin_life()
+
+    def begin_life(self) -> None:
+        """Topics, feed and job, under names that were not used before."""
+        stage, servers = self.stage, self.stage.kafka.bootstrap_servers
+        self.lives += 1
+        stage.job_name = f"chaos-{self.lives}"
+        self.input, self.output = f"input-{self.lives}", f"output-{self.lives}"
+        self.feed = TransactionalFeed(servers, self.input, stage.seed + self.lives, self.rate)
+        stage.kafka.create_topic(self.input, self.feed.partitions)
+        stage.kafka.create_topic(self.output, 2)
+        stage.settings = {
+            "input": self.input,
+            "output": self.output,
+            "clients": {"bootstrap.servers": servers},
+            "without_spark": True,
+        }
+        stage.watcher = Watcher(servers, [self.output], sent, ("seen",))
+        stage.at_the_end(stage.watcher.close)
+        stage.start_driver()
+        stage.at_the_end(self.feed.abandon)
+        self.feed.start()
+
+    def add_partition(self) -> str:
+        """The topic grows; what is written to the new partition is read from its beginning."""
+        if self.feed.partitions == _MOST_PARTITIONS:
+            return "there are partitions enough"
+        admin = self.stage.kafka.admin()
+        more = self.feed.partitions + 1
+        admin.create_partitions([NewPartitions(self.input, more)])[self.input].result()
+        self.feed.grow(more)
+        return f"partition {more - 1} added"
+
+    def leave_open(self) -> str:
+        """Somebody else's transaction holds readers back until it times out."""
+        stranger = Producer(
+            {
+                "bootstrap.servers": self.stage.kafka.bootstrap_servers,
+                "transactional.id": "stranger",
+                "transaction.timeout.ms": 2000,
+                "log_level": 0,
+            }
+        )
+        stranger.init_transactions(30)
+        stranger.begin_transaction()
+        stranger.produce(self.input, b"[99, 0, 1, 0]", partition=0)
+        stranger.flush(30)
+        return "a transaction of another producer was left open until it timed out"
+
+    def overtake_by_retention(self, *, down: bool) -> str:
+        """Records are deleted before they are read: the job must say so."""
+        stage = self.stage
+        driver = stage.driver
+        if down:
+            stage.kill_driver()
+        else:
+            driver.pause(driver.process.pid)
+        time.sleep(stage.random.uniform(1.0, 2.0))  # the feed goes on
+        self.feed.stop()
+        self._delete_all(self.input)
+        if down:
+            driver = stage.start_driver()
+        else:
+            driver.resume()
+        stage.until(lambda: driver.exit_code is not None, _TELL_S, tend=False)
+        if "InputLost" not in driver.log():
+            stage.violation(f"records were deleted unread; driver {driver.number} does not tell: {driver.last_error()}")
+        stage.kill_driver()
+        self.begin_life()
+        return f"records were deleted unread, as driver {driver.number} told; another job started"
+
+    def run_bounded(self) -> str:
+        """A job whose input ends at given offsets, one of which is gone already, ends."""
+        stage, servers = self.stage, self.stage.kafka.bootstrap_servers
+        job, source, output = (f"{what}-{len(stage.report.injections)}" for what in ("bounded", "bounded-in", "bounded-out"))
+        stage.kafka.create_topic(source, 2)
+        stage.kafka.create_topic(output, 1)
+        producer = Producer({"bootstrap.servers": servers})
+        for number in range(1, _BOUNDED["records"] + 1):
+            for partition in range(2):
+                producer.produce(source, orjson.dumps((partition, number, number, 0)), partition=partition)
+        producer.flush(30)
+        self._delete_all(source, {1: _BOUNDED["trimmed"]})
+        driver = stage.start_beside(
+            job=job, input=source, output=output, partitions=2, stop=_BOUNDED["stop"], parallelism=[2, 2]
+        )
+        if not stage.until(lambda: driver.exit_code is not None, _TELL_S):
+            stage.violation(f"bounded job {job} does not end; a partition begins beyond its end")
+            driver.end()
+        elif driver.exit_code != 0:
+            stage.violation(f"bounded job {job} fails: {driver.last_error()}")
+        numbers = [(0, number) for number in range(1, _BOUNDED["stop"] + 1)]
+        for problem in problems(numbers, [o for part in read_topic(servers, output) for o in part]):
+            stage.violation(f"bounded job {job}: {problem}")
+        return f"bounded job {job} has ended"
+
+    def judge(self) -> None:
+        """Compare what is visible with the input, when nothing new comes."""
+        stage, servers = self.stage, self.stage.kafka.bootstrap_servers
+        self.feed.stop()
+        numbers = [(record[0], record[2]) for part in read_topic(servers, self.input) for record in part]
+        stage.report.events = len(numbers)
+        stage.say(f"the input ends after {len(numbers)} records; the job drains")
+        if not stage.until(lambda: stage.watcher.counts[self.output] >= len(numbers), _DRAIN_S):
+            stage.violation(f"the job does not drain: {stage.watcher.counts[self.output]} of {len(numbers)} are visible")
+        stage.pause(1.0, 1.0)  # what should not come has a chance to come
+        stage.stop_driver()
+        written = [output for part in read_topic(servers, self.output) for output in part]
+        stage.report.outputs = len(written)
+        for problem in problems(numbers, written):
+            stage.violation(problem)
+
+    def _delete_all(self, topic: str, before: dict[int, int] | None = None) -> None:
+        """Delete the records of a topic, or those before offsets."""
+        admin: Any = self.stage.kafka.admin()
+        if before is None:
+            count = len(admin.list_topics(topic, timeout=10).topics[topic].partitions)
+            before = dict.fromkeys(range(count), -1)
+        for deleted in admin.delete_records([TopicPartition(topic, p, offset) for p, offset in before.items()]).values():
+            deleted.result()
