@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.common.time import Duration
+from holdfast.connectors.base import ReaderContext
 from holdfast.connectors.file.source import FileEnumerator
 from holdfast.connectors.file_system import FileSource, StreamFormat
 from holdfast.errors import ConfigurationError, InputLost, UserCodeError
@@ -118,6 +121,69 @@ def a_file_removed_before_it_was_read_is_input_lost(tmp_path: Path) -> None:
         run.epoch(10)
 
 
+def replace(path: Path, text: str) -> None:
+    """Another file under the same name, as a program that writes and renames leaves it."""
+    other = path.with_name(".new")
+    other.write_text(text)
+    other.rename(path)
+
+
+@pytest.mark.parametrize("text", ["other\n" * 1000, "y\n" * 100, "1\n" * 99, ""])
+def a_file_that_is_replaced_while_it_is_read_stops_the_job(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "a"
+    file.write_text("x\n" * 100)
+    run = SourceRun(text_source(tmp_path)).start()
+    run.epoch(10)
+    replace(file, text)
+    with pytest.raises(InputLost, match=r"a: was replaced or changed while it was read.*touch -d @.*/a"):
+        run.epoch(10)
+    with pytest.raises(InputLost, match="was replaced or changed"):
+        run.crash()
+
+
+def a_file_that_is_replaced_while_a_range_of_it_is_read_stops_the_job(tmp_path: Path) -> None:
+    file = tmp_path / "a"
+    file.write_text("x\n" * 100)
+    source = text_source(tmp_path)
+    run = SourceRun(source).start()
+    (part,) = run.enumerator.plan(50).ranges
+    batches = source.create_reader(ReaderContext(run.job, "u", 0, 1)).read(part, 7)
+    next(batches)
+    replace(file, "y\n" * 100)
+    with pytest.raises(InputLost, match="was replaced or changed"):
+        list(batches)
+
+
+def the_original_file_put_back_as_the_message_says_is_read_on(tmp_path: Path) -> None:
+    file = tmp_path / "a"
+    file.write_text("x\n" * 100)
+    run = SourceRun(text_source(tmp_path)).start()
+    read = len(flat(run.epoch(10)))
+    replace(file, "x\n" * 100)
+    with pytest.raises(InputLost) as lost:
+        run.epoch(10)
+    touch = re.search(r"touch -d (\S+) (\S+)\)", str(lost.value))
+    assert touch is not None
+    subprocess.run(["touch", "-d", touch[1], touch[2]], check=True)
+    run.crash()
+    while not run.finished:
+        read += len(flat(run.epoch(30)))
+    assert read == 100
+
+
+def what_is_appended_to_a_file_while_it_is_read_once_is_left_alone(tmp_path: Path) -> None:
+    file = tmp_path / "a"
+    file.write_text("x\n" * 100)
+    run = SourceRun(text_source(tmp_path)).start()
+    read = flat(run.epoch(10))
+    with file.open("a") as end:
+        end.write("y\n" * 1000)
+    run.crash()
+    while not run.finished:
+        read += flat(run.epoch(30))
+    assert read == ["x"] * 100
+
+
 class Watched:
     """A watched directory and a clock that the test moves."""
 
@@ -190,11 +256,23 @@ def a_file_that_grows_after_it_was_picked_up_stops_the_job_with_the_remedy(tmp_p
         watched.look()
 
 
+@pytest.mark.parametrize("text", ["9\n", "8\n9\n"])
+def a_file_that_is_replaced_after_it_was_read_stops_the_job_with_the_remedy(tmp_path: Path, text: str) -> None:
+    watched = Watched(tmp_path)
+    watched.write("a", "1\n2\n")
+    assert watched.look() == ["1", "2"]
+    watched.write("a", text)
+    with pytest.raises(InputLost, match=r"was replaced or changed after it was picked up.*name of its own"):
+        watched.look()
+    (tmp_path / "a").rename(tmp_path / "b")
+    assert watched.look() == text.split()
+
+
 def a_removed_file_is_forgotten_once_it_is_read(tmp_path: Path) -> None:
     watched = Watched(tmp_path)
     watched.write("a", "1\n")
     watched.look()
-    assert watched.run.state["done"] == {str(tmp_path / "a"): 2}
+    assert set(watched.run.state["done"]) == {str(tmp_path / "a")}
     (tmp_path / "a").unlink()
     watched.look()
     assert watched.run.state["done"] == {}

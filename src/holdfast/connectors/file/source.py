@@ -4,10 +4,14 @@ Every file is a split, read from its beginning to the size it had when it was fo
 Up to 16 files are read side by side and advance in proportion to what is left of them, so that files which cover the
 same time stay together in time. The watermark waits for those in progress, not for those that have not begun.
 
-While a directory is watched, a file is picked up once it has kept its size for a discovery interval. It must not grow
-after that: what is appended would be lost silently if it were ignored, so it stops the job with a message. Files should
-appear complete: write them under a name that begins with ``.`` or ``_``, or elsewhere on the same file system, then
-rename them. A file counts as read by its path: one that is removed and comes back later is read again.
+A file that is replaced or changed while it is read stops the job with a message; only what is appended behind the size
+that was found is left alone.
+
+While a directory is watched, a file is picked up once it has kept its size for a discovery interval. It must not change
+after that, even when it is read to its end: new content would be lost silently if it were ignored, so it stops the job.
+Files should appear complete: write them under a name that begins with ``.`` or ``_``, or elsewhere on the same file
+system, then rename them. A file counts as read by its path, as long as the directory has it: one that is removed, and
+comes back after a look at the directory, is read again.
 """
 
 from __future__ import annotations
@@ -16,12 +20,13 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
 from holdfast.connectors.base import Batch, EpochInput, JobInfo, ReaderContext, SplitRange
 from holdfast.connectors.file.formats import FileFormat
 from holdfast.connectors.file.paths import find_files, local_path
+from holdfast.connectors.file.versions import FileVersion, check_same, end_of, stat_of
 from holdfast.errors import ConfigurationError, InputLost
 
 __all__ = ["FileSource"]
@@ -76,8 +81,9 @@ class _InProgress:
     length: int
     per_record: float
     """Positions a record takes, about."""
-    size: int
-    """In bytes."""
+    version: FileVersion
+    end: int
+    """Of the file as it was picked up (`end_of`)."""
 
     @property
     def records_left(self) -> float:
@@ -99,13 +105,13 @@ class FileEnumerator:
         self._interval = None if interval_ms is None else interval_ms / 1000
         self._clock = clock
         self._next_scan = 0.0
-        self._waiting: dict[str, int] = {}
-        """Files found but not begun, in their order, with their sizes in bytes."""
+        self._waiting: dict[str, FileVersion] = {}
+        """Files found but not begun, in their order."""
         self._active: dict[str, _InProgress] = {}
-        self._done: dict[str, int] = {}
-        """Files read to the end, with their sizes; kept only while watching, as long as the file is there."""
-        self._unsettled: dict[str, tuple[int, int]] = {}
-        """Files seen once and perhaps still being written: size and time of modification."""
+        self._done: dict[str, FileVersion] = {}
+        """Files read to the end; kept only while watching, as long as the file is there."""
+        self._unsettled: dict[str, FileVersion] = {}
+        """Files seen once and perhaps still being written."""
         self._closed = threading.Event()
 
     def start(self, state: Any | None) -> None:
@@ -117,14 +123,15 @@ class FileEnumerator:
         """
         if state is None:
             if self._interval is None:
-                self._waiting = {path: stat.st_size for path, stat in self._find().items()}
+                self._waiting = {path: FileVersion.of(stat) for path, stat in self._find().items()}
             else:
                 self._scan(self._clock())
             return
-        self._waiting = dict(state["waiting"])
-        self._done = dict(state["done"])
-        for path, (position, size) in state["active"].items():
-            self._begin(path, size).position = position
+        self._waiting = {path: FileVersion(*version) for path, version in state["waiting"].items()}
+        self._done = {path: FileVersion(*version) for path, version in state["done"].items()}
+        for path, (position, end, *version) in state["active"].items():
+            check_same(path, FileVersion(*version), end)
+            self._begin(path, FileVersion(*version)).position = position
         if self._interval is not None:
             self._scan(self._clock())
 
@@ -153,9 +160,9 @@ class FileEnumerator:
     def snapshot(self) -> Any:
         """The position in every file in progress, the files not begun and, while watching, those that are done."""
         return {
-            "waiting": dict(self._waiting),
-            "active": {path: [file.position, file.size] for path, file in self._active.items()},
-            "done": dict(self._done),
+            "waiting": {path: astuple(version) for path, version in self._waiting.items()},
+            "active": {path: [file.position, file.end, *astuple(file.version)] for path, file in self._active.items()},
+            "done": {path: astuple(version) for path, version in self._done.items()},
         }
 
     def checkpoint_completed(self, checkpoint_id: int, state: Any) -> None:
@@ -173,12 +180,10 @@ class FileEnumerator:
         """End a wait."""
         self._closed.set()
 
-    def _begin(self, path: str, size: int) -> _InProgress:
-        try:
-            length, per_record = self._format.measure(path, size)
-        except FileNotFoundError as e:
-            raise InputLost(f"{path}: the file was removed before it was read to the end; put it back") from e
-        file = self._active[path] = _InProgress(0, length, per_record, size)
+    def _begin(self, path: str, version: FileVersion) -> _InProgress:
+        stat_of(path)
+        length, per_record = self._format.measure(path, version.size)
+        file = self._active[path] = _InProgress(0, length, per_record, version, end_of(path, version.size))
         return file
 
     def _take(self, path: str, file: _InProgress, share: float) -> SplitRange | None:
@@ -191,14 +196,15 @@ class FileEnumerator:
         if last:
             del self._active[path]
             if self._interval is not None:
-                self._done[path] = file.size
+                self._done[path] = file.version
         if start == end:  # an empty file
             return None
-        return SplitRange(path, start, end, max(1, round((end - start) / file.per_record)), payload=length, last=last)
+        payload = (length, file.end, *astuple(file.version))
+        return SplitRange(path, start, end, max(1, round((end - start) / file.per_record)), payload, last)
 
     def _backlog(self) -> int:
         begun = sum(file.records_left for file in self._active.values())
-        return round(begun + sum(self._waiting.values()) / _RECORD_SIZE)
+        return round(begun + sum(version.size for version in self._waiting.values()) / _RECORD_SIZE)
 
     def _find(self) -> dict[str, os.stat_result]:
         return find_files(self._paths, self._format.reads_compressed)
@@ -208,28 +214,42 @@ class FileEnumerator:
         assert self._interval is not None
         self._next_scan = now + self._interval
         found = self._find()
-        known = {**self._done, **self._waiting, **{path: file.size for path, file in self._active.items()}}
-        settled: list[tuple[int, str, int]] = []
+        known = {**self._done, **self._waiting, **{path: file.version for path, file in self._active.items()}}
+        settled: list[tuple[int, str, FileVersion]] = []
         unsettled = {}
         for path, stat in found.items():
+            seen = FileVersion.of(stat)
             if path in known:
-                if stat.st_size > known[path]:
-                    raise InputLost(
-                        f"{path}: grew from {known[path]} to {stat.st_size} bytes after it was picked up; files in a "
-                        "watched directory must be complete when they appear (write them under a name that begins "
-                        "with '.', then rename). To go on, move what was appended into a file of its own "
-                        f"(tail -c +{known[path] + 1}) and cut this one back (truncate -s {known[path]})"
-                    )
-                continue
-            seen = (stat.st_size, stat.st_mtime_ns)
-            if self._unsettled.get(path) == seen or now - stat.st_mtime >= self._interval:
-                settled.append((stat.st_mtime_ns, path, stat.st_size))
+                if seen != known[path]:
+                    raise InputLost(_changed(path, known[path], seen))
+            elif self._unsettled.get(path) == seen or now - stat.st_mtime >= self._interval:
+                settled.append((stat.st_mtime_ns, path, seen))
             else:
                 unsettled[path] = seen
         self._unsettled = unsettled
-        self._done = {path: size for path, size in self._done.items() if path in found}
-        for _, path, size in sorted(settled):
-            self._waiting[path] = size
+        self._done = {path: version for path, version in self._done.items() if path in found}
+        for _, path, version in sorted(settled, key=lambda file: file[:2]):
+            self._waiting[path] = version
+
+
+def _changed(path: str, picked_up: FileVersion, now: FileVersion) -> str:
+    """What to say of a file in a watched directory that is not as it was."""
+    advice = (
+        "files in a watched directory must be complete when they appear (write them under a name that begins with '.', then "
+        "rename)"
+    )
+    restore = f"{picked_up.touch} {path}"
+    if now.size > picked_up.size:
+        return (
+            f"{path}: grew from {picked_up.size} to {now.size} bytes after it was picked up; {advice}. To go on, move what "
+            f"was appended into a file of its own (tail -c +{picked_up.size + 1}) and cut this one back (truncate -s "
+            f"{picked_up.size} {path}; {restore})"
+        )
+    return (
+        f"{path}: was replaced or changed after it was picked up (it had {picked_up.size} bytes, now {now.size}); {advice}. "
+        "To go on, give the new content a name of its own, and remove this file if it was read to its end, or put the "
+        f"original back; if it is the original, give it back its time of modification ({restore})"
+    )
 
 
 class FileReader:
@@ -243,17 +263,17 @@ class FileReader:
 
         Raises:
             UserCodeError: a record does not parse; ``record`` is its file and line.
-            InputLost: the file is gone, or shorter than it was.
+            InputLost: the file is gone, or another one than it was.
         """
         path: str = part.split
+        length, end, *version = part.payload
+        check_same(path, FileVersion(*version), end)
+        file = self._format.open(path)
         try:
-            file = self._format.open(path)
-        except FileNotFoundError as e:
-            raise InputLost(f"{path}: the file was removed before it was read to the end; put it back") from e
-        try:
-            yield from self._format.read(file, path, part.start, part.end, part.payload, max_batch)
+            yield from self._format.read(file, path, part.start, part.end, length, max_batch)
         finally:
             file.close()
+        check_same(path, FileVersion(*version), end)  # it may have been replaced before it was opened, or changed since
 
     def prefetch(self, parts: Sequence[SplitRange]) -> None:
         """The operating system reads ahead."""
