@@ -203,17 +203,38 @@ def a_refused_connection_names_the_address_and_a_remedy(tmp_path: Path) -> None:
         SourceRun(SocketTextSource("127.0.0.1", port), tmp_path.as_uri()).start()
 
 
-def a_receiver_waits_while_too_much_is_unread(
-    server: Server, runs: list[SourceRun], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def a_receiver_without_storage_waits_while_too_much_is_unread(
+    server: Server, runs: list[SourceRun], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(write_ahead, "CAPACITY", 1000)
-    run = start(server, runs, tmp_path)
+    run = start(server, runs, None)
     connection = server.accept()
     for i in range(50):
         connection.sendall(b"%099d\n" % i)
     received(run, 1)
     connection.close()
     assert list(map(int, flat(run.run(10)))) == list(range(50))
+
+
+def a_receiver_writes_ahead_however_far_the_job_is_behind(
+    server: Server, runs: list[SourceRun], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(write_ahead, "CAPACITY", 1000)
+    run = start(server, runs, tmp_path)
+    connection = server.accept()
+    lines, sent = 5000, 0
+    while sent < lines:  # in several segments, of which few fit in memory
+        connection.sendall(b"".join(b"%099d\n" % i for i in range(sent, sent + 500)))
+        sent += 500
+        received(run, sent)
+    log = run.enumerator._log  # type: ignore[attr-defined]
+    assert sum(len(segment.data or b"") for segment in log._unread) < lines * 100 / 2
+    run.crash()  # what the killed driver had not planned is in the storage, not in its socket
+    server.accept().close()
+    read = flat(run.epoch(17))
+    while not run.finished:
+        read += flat(run.epoch(777))
+    assert list(map(int, read)) == list(range(lines))
 
 
 def a_storage_that_fails_fails_the_job(

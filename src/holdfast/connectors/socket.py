@@ -1,8 +1,9 @@
 """The socket source: lines of text from a TCP server, written ahead so that nothing received is lost.
 
 A socket cannot be read again, so a thread in the driver receives, writes what it has received to the job's storage,
-and only then may an epoch have it (`holdfast.connectors.write_ahead`). A driver that is killed loses at most what the
-operating system had received for it and it had not written yet: a few milliseconds of input.
+and only then may an epoch have it (`holdfast.connectors.write_ahead`). It does so however far the job is behind. A driver
+that is killed loses what the operating system had received for it and it had not written yet: a few milliseconds of
+input, and never more than the receive buffer and one segment, 1 MB each.
 
 As with Flink's socketTextStream, the server closing the connection ends the source, unless ``max_retry`` says for how
 many seconds to try again. What came after the last delimiter then counts as a record of its own.
@@ -21,7 +22,7 @@ from typing import Any
 from holdfast.checkpoint.storage import NotFound
 from holdfast.connectors.base import Batch, EpochInput, JobInfo, ReaderContext, SplitRange
 from holdfast.connectors.job_files import JobFiles
-from holdfast.connectors.write_ahead import CAPACITY, WriteAheadLog
+from holdfast.connectors.write_ahead import WriteAheadLog
 from holdfast.errors import ConfigurationError, InputLost, StorageError
 
 __all__ = ["SocketTextSource"]
@@ -29,6 +30,8 @@ __all__ = ["SocketTextSource"]
 _CONNECT_TIMEOUT = 10.0
 _RETRY_PAUSE = 0.5
 _SEGMENT = 1 << 20
+_LONGEST = 64 << 20
+"""Bytes without a delimiter at which it is taken to be another one."""
 _LINGER = 0.005
 """Seconds to wait for more before a segment is written: bounds the number of small files."""
 _PLAN_BYTES = 16 << 20
@@ -196,7 +199,7 @@ class _Receiver:
             rest = whole.split(self._delimiter)[-1] if self._delimiter in whole else whole
             if len(rest) < len(whole):
                 self._log.append(whole[: len(whole) - len(rest)])
-            if len(rest) > CAPACITY:
+            if len(rest) > _LONGEST:
                 raise StorageError(
                     f"{self._source.address}: no {self._source.delimiter!r} in {len(rest)} bytes; "
                     "is it the delimiter that the server sends?"
@@ -229,6 +232,7 @@ class _Receiver:
 def _connect(source: SocketTextSource) -> socket.socket:
     connection = socket.create_connection((source.host, source.port), _CONNECT_TIMEOUT)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _SEGMENT)  # what is in it dies with the process
     return connection
 
 

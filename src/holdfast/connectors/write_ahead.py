@@ -2,7 +2,8 @@
 
 Records are bytes that end with a delimiter. They are appended in segments, each an immutable file in the job's
 storage, and planned only when that file is durable; so a restarted driver finds what its predecessor had received.
-A job without checkpoints keeps the segments in memory and sends their bytes along with the plan.
+However far the job is behind, segments are appended: what waits before the log would be lost with the driver.
+A job without checkpoints keeps the segments in memory and sends their bytes along with the plan; there the appender waits.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from holdfast.errors import InputLost, StorageError
 __all__ = ["CAPACITY", "WriteAheadLog"]
 
 CAPACITY = 64 << 20
-"""Bytes of unread records at which `append` waits for the job to catch up."""
+"""Bytes of unread records that are kept in memory; stored segments beyond are read back, others have to wait."""
 
 _NAME = re.compile(r"(\d{16})-\d{10}")
 _log = logging.getLogger(__name__)
@@ -30,7 +31,9 @@ _log = logging.getLogger(__name__)
 @dataclass
 class _Segment:
     name: str
-    data: bytes
+    size: int
+    data: bytes | None
+    """None: only in the storage."""
     records: int
     """Not planned yet."""
     offset: int = 0
@@ -46,7 +49,10 @@ class WriteAheadLog:
         self._delimiter = delimiter
         self._changed = threading.Condition()
         self._unread: deque[_Segment] = deque()
-        self._size = 0
+        self._records = 0
+        """Of these, not planned yet."""
+        self._held = 0
+        """Bytes of these that are in memory."""
         self._consumed = ""
         """Name of the last segment of which all is planned; all before it are, too."""
         self._to_delete: list[str] = []
@@ -70,10 +76,7 @@ class WriteAheadLog:
                 self._to_delete.append(name)
                 continue
             data = self._files.get(name)
-            start = offset if name == partial else 0
-            segment = _Segment(name, data, data.count(self._delimiter, start), start)
-            self._unread.append(segment)
-            self._size += len(data) - start
+            self._add(name, data, offset if name == partial else 0)
         self._check_complete(partial, fresh=state is None)
 
     def _check_complete(self, partial: str, fresh: bool) -> None:
@@ -88,21 +91,28 @@ class WriteAheadLog:
             )
 
     def append(self, data: bytes) -> None:
-        """Add complete records; when it returns they are durable. Waits while too much is unread.
+        """Add complete records; when it returns they are durable. Without a storage it waits while too much is unread.
 
         Raises:
             StorageError: they could not be written.
         """
         with self._changed:
-            self._changed.wait_for(lambda: self._size < CAPACITY or self._ended)
+            if self._files is None:
+                self._changed.wait_for(lambda: self._held < CAPACITY or self._ended)
             last = self._unread[-1].name if self._unread else self._consumed
         name = f"{_number(last) + 1:016d}-{self._generation:010d}"
         if self._files is not None:
             self._files.put(name, data)
         with self._changed:
-            self._unread.append(_Segment(name, data, data.count(self._delimiter)))
-            self._size += len(data)
+            self._add(name, data)
             self._changed.notify_all()
+
+    def _add(self, name: str, data: bytes, offset: int = 0) -> None:
+        keep = self._files is None or self._held < CAPACITY
+        segment = _Segment(name, len(data), data if keep else None, data.count(self._delimiter, offset), offset)
+        self._unread.append(segment)
+        self._records += segment.records
+        self._held += len(data) if keep else 0
 
     def end(self, failure: BaseException | None = None) -> None:
         """Nothing will be appended any more; ``failure`` says why if that is an error, and is raised by `take`."""
@@ -120,29 +130,38 @@ class WriteAheadLog:
                 raise self._failure
             while self._unread and count < max_records and max_bytes > 0:
                 segment = self._unread[0]
-                start, end = segment.offset, len(segment.data)
+                start, end = segment.offset, segment.size
                 records = min(segment.records, max_records - count)
                 if records < segment.records:
-                    end -= len(segment.data[start:].split(self._delimiter, records)[-1])
+                    end -= len(self._data(segment)[start:].split(self._delimiter, records)[-1])
                 if end > start:
-                    pieces.append([segment.name, start, end] if self._files is not None else segment.data[start:end])
+                    pieces.append([segment.name, start, end] if self._files is not None else self._data(segment)[start:end])
                 segment.offset = end
                 segment.records -= records
+                self._records -= records
                 count += records
                 max_bytes -= end - start
-                self._size -= end - start
-                if segment.offset == len(segment.data):
+                if segment.offset == segment.size:
                     self._unread.popleft()
+                    self._held -= 0 if segment.data is None else segment.size
                     self._consumed = segment.name
                     self._to_delete.append(segment.name)
             self._changed.notify_all()
         return count, pieces
 
+    def _data(self, segment: _Segment) -> bytes:
+        """The segment's content, which stays in memory from here on."""
+        if segment.data is None:
+            assert self._files is not None
+            segment.data = self._files.get(segment.name)
+            self._held += segment.size
+        return segment.data
+
     @property
     def unread(self) -> int:
         """The number of records that are not planned."""
         with self._changed:
-            return sum(segment.records for segment in self._unread)
+            return self._records
 
     @property
     def ended(self) -> bool:
