@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.checkpoint.paths import JobPaths, StateFileName, new_attempt, safe_name
+from holdfast.checkpoint.paths import JobPaths, StateFileName, new_attempt, restored_position, safe_name
+from holdfast.errors import ConfigurationError
 
 
 @given(st.text(), st.text())
@@ -45,3 +47,43 @@ def test_a_probes_name_tells_its_age():
     paths = JobPaths.of("job")
     assert paths.parse_probe(paths.probe(1_700_000_000_000)) == 1_700_000_000_000
     assert paths.parse_probe("job/check/readme") is None
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/data/job/log/00000000000000000017",
+        "file:///data/job/log/00000000000000000017/",
+        "/data//job/../job/log/17",
+        "17",
+        "00000000000000000017",
+    ],
+)
+def a_checkpoint_of_this_job_is_restored_however_its_path_is_written(path: str):
+    assert restored_position(path, "file:///data/job/log/") == 17
+    assert restored_position(path, "/data/job/log") == 17
+
+
+def test_an_object_store_has_two_schemes():
+    assert restored_position("s3a://bucket/x/job/log/0017", "s3://bucket/x/job/log/") == 17
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/data/other/log/00000000000000000017",
+        "/elsewhere/job/log/00000000000000000017",
+        "s3://data/job/log/00000000000000000017",
+        "log/17",
+        "/data/job/state/17",
+    ],
+)
+def a_checkpoint_of_another_job_or_storage_is_refused_with_the_remedy(path: str):
+    with pytest.raises(ConfigurationError, match=r"another job or another storage.*job/log/0{18}17.*set pipeline\.name"):
+        restored_position(path, "file:///data/job/log/")
+
+
+@pytest.mark.parametrize("path", ["/data/job/log", "latest", "/data/job/log/x17"])
+def a_path_that_names_no_checkpoint_is_refused(path: str):
+    with pytest.raises(ConfigurationError, match=r"must name a checkpoint, as /data/job/log/0{18}17"):
+        restored_position(path, "/data/job/log")

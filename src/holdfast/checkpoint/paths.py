@@ -11,13 +11,17 @@ driver or attempt left behind is recognised by its name alone. Names are never u
 
 from __future__ import annotations
 
+import os
 import re
 import uuid
 from dataclasses import dataclass
+from urllib.parse import unquote, urlsplit
 
 import xxhash
 
-__all__ = ["JobPaths", "StateFileName", "new_attempt", "safe_name"]
+from holdfast.errors import ConfigurationError
+
+__all__ = ["JobPaths", "StateFileName", "new_attempt", "restored_position", "safe_name"]
 
 _LONGEST = 80
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]+")
@@ -42,6 +46,41 @@ def safe_name(name: str) -> str:
         return safe
     # Something was lost on the way, so that two names may have become one: the hash tells them apart.
     return f"{safe or 'job'}-{xxhash.xxh3_64_hexdigest(name.encode())[:8]}"
+
+
+def restored_position(path: str, log: str) -> int:
+    """The position of the checkpoint that `execution.state-recovery.path` names.
+
+    >>> restored_position("file:///data/job/log/00000000000000000017", "/data/job/log")
+    17
+
+    Args:
+        path: The full name of a log entry, or its number alone.
+        log: The full name of the directory of the job's log.
+
+    Raises:
+        ConfigurationError: it names no checkpoint, or one of another job or storage.
+    """
+    match = re.fullmatch(r"(?:(.*)/)?0*(\d{1,20})/*", path.strip())
+    example = f"{log.rstrip('/')}/{17:020d}"
+    if match is None:
+        raise ConfigurationError(f"execution.state-recovery.path is {path!r}; it must name a checkpoint, as {example}")
+    directory, number = match.groups()
+    if directory is not None and _place(directory) != _place(log):
+        raise ConfigurationError(
+            f"execution.state-recovery.path is {path!r}: a checkpoint of another job or another storage. This job's are "
+            f"named like {example}. A checkpoint is restored by the job that made it: set pipeline.name and "
+            "execution.checkpointing.dir to that job's"
+        )
+    return int(number)
+
+
+def _place(uri: str) -> str:
+    """A directory's name, the same however it is written."""
+    parts = urlsplit(uri)
+    if parts.scheme in ("", "file"):
+        return os.path.realpath(unquote(parts.path) if parts.scheme else uri)
+    return f"{parts.scheme.replace('s3a', 's3')}://{parts.netloc}/{parts.path.strip('/')}"
 
 
 def new_attempt() -> str:

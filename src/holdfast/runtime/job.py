@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import re
 import shutil
 import tempfile
 import threading
@@ -15,7 +14,7 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from holdfast.checkpoint.log import CheckpointLog
-from holdfast.checkpoint.paths import JobPaths
+from holdfast.checkpoint.paths import JobPaths, restored_position
 from holdfast.checkpoint.retention import Retention, verify_files
 from holdfast.checkpoint.storage import Storage
 from holdfast.common.completable_future import CompletableFuture
@@ -76,17 +75,6 @@ def in_short(error: E) -> E:
     return error.with_traceback(None)
 
 
-def _restore_position(path: str) -> int | None:
-    if not path:
-        return None
-    match = re.search(r"(\d+)/?$", path)
-    if match is None:
-        raise ConfigurationError(
-            f"execution.state-recovery.path is {path!r}; it must name a checkpoint, as .../log/00000000000000000017"
-        )
-    return int(match.group(1))
-
-
 class Job(JobClient):
     """A job of this driver, and the hold on it."""
 
@@ -110,6 +98,8 @@ class Job(JobClient):
             self._temporary = weakref.finalize(self, shutil.rmtree, uri, ignore_errors=True)
         storage = Storage.open(uri, settings.storage_options)
         paths = JobPaths.of(plan.name)
+        path = settings.restore_path
+        restore_from = restored_position(path, storage.locate(paths.log_prefix)) if path else None
         storage.check(paths)
         self._storage, self._paths = storage, paths
         for vertex in plan.vertices:
@@ -129,7 +119,7 @@ class Job(JobClient):
             strategy,
             self._metrics,
             Pace(settings.epoch_target_ms / 1000, settings.epoch_max_records),
-            _restore_position(settings.restore_path),
+            restore_from,
         )
         self._thread = threading.Thread(target=self._run, name=f"holdfast-{plan.name}", daemon=True)
 
