@@ -53,7 +53,7 @@ class Outbox(NumberedScenario):
     about = "transactions time out; drivers and rivals die and sleep while they write output again; listings lag"
     keys = 23
     every = 40
-    broker_properties: ClassVar = {"transaction_max_timeout_ms": "900000"}
+    broker_properties: ClassVar = {"transaction_max_timeout_ms": "10000"}
     sink_properties: ClassVar = {"transaction.timeout.ms": str(int(_TIMEOUT_S * 1000))}
     faults: ClassVar = {
         "transactions time out": let_transactions_time_out,
