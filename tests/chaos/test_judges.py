@@ -32,9 +32,9 @@ def test_what_a_numbered_job_lost_repeated_or_disordered_is_told() -> None:
 
 
 def test_sparse_output_is_a_part_of_the_elements_and_all_totals() -> None:
-    every, some = (numbered.Expected.of(numbers(), n) for n in (1, 40))
+    every, some = (numbered.Expected.of(numbers(), n) for n in (1, 5))
     assert some.totals == every.totals
-    assert 0 < some.elements.total() < every.elements.total() / 20
+    assert 0 < some.elements.total() < every.elements.total() / 10
 
 
 def test_a_key_that_is_split_and_a_record_that_is_lost_or_twice_are_told() -> None:

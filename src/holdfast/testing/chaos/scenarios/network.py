@@ -16,6 +16,8 @@ class Network(NumberedScenario):
     name = "network"
     about = "requests to the broker are held, repeated, lost, slow; cuts one way"
     proxied = True
+    keys = 23
+    every = 5
     faults: ClassVar = {
         "ends of transactions arrive epochs later": network.hold_transaction_ends,
         "requests arrive late": network.hold_requests,

@@ -24,7 +24,7 @@ class NumberedScenario(Scenario):
     proxied: ClassVar[bool] = False
     keys: ClassVar[int] = 97
     every: ClassVar[int] = 1
-    """Which of a key's records give output: sparse output if this is large."""
+    """Other than 1: elements are sparse, and one in so many of a key is written."""
     sink_properties: ClassVar[dict[str, Any]] = {}
     driver_settings: ClassVar[dict[str, Any]] = {}
     """Of every driver."""

@@ -52,7 +52,7 @@ class Outbox(NumberedScenario):
     name = "outbox"
     about = "transactions time out; drivers and rivals die and sleep while they write output again; listings lag"
     keys = 23
-    every = 40
+    every = 5
     broker_properties: ClassVar = {"transaction_max_timeout_ms": "10000"}
     sink_properties: ClassVar = {"transaction.timeout.ms": str(int(_TIMEOUT_S * 1000))}
     faults: ClassVar = {
