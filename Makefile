@@ -16,17 +16,16 @@ help: ## show this help
 	@echo
 	@echo "  Options are variables: make demo KAFKA=1 ARGS='--seconds 30', make test ARGS='-k timers', PYTHON=python3.12"
 
-.PHONY: java
-java:
+.PHONY: python
+python:
 	@[[ -n "$(PYTHON)" ]] || { echo "No Python 3.10 to 3.13 in PATH; name one: make setup PYTHON=/path/to/python3.12" >&2; exit 1; }
-	@$(PYTHON) tools/check_java.py >/dev/null
 
 .PHONY: setup
-setup: $(VENV)/.ready ## check Java, make .venv and install Holdfast into it with all it is developed with
-	@$(BIN)/python tools/check_java.py
+setup: $(VENV)/.ready ## make .venv, install Holdfast into it with all it is developed with, Java too, and make its AOT cache
+	@$(BIN)/python -m holdfast.runtime.aot_training
 	@echo "Ready: $$($(BIN)/python --version), $(VENV). Next: make test, make demo (make help lists all)"
 
-$(VENV)/.ready: pyproject.toml | java
+$(VENV)/.ready: pyproject.toml | python
 	@[[ -x $(BIN)/python ]] || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	@touch $@

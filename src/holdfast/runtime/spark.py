@@ -1,4 +1,4 @@
-"""Spark: how it is started, and used. From an epoch's order to the reports of its tasks, as one Spark job.
+"""From an epoch's order to the reports of its tasks, as one Spark job.
 
 Each level of the plan is a stage. Its tasks pass their frames through the task slots of their partitions; Spark moves
 the frames between the stages, retries tasks that die, and prefers the host where a partition's slot is.
@@ -6,23 +6,16 @@ the frames between the stages, retries tasks that die, and prefers the host wher
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import logging
-import os
 import pickle
-import shutil
-import signal
 import sys
-import tempfile
-import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
 import cloudpickle
-from pyspark import Broadcast, SparkConf, SparkContext
-from pyspark.java_gateway import launch_gateway
+from pyspark import Broadcast, SparkContext
 
 from holdfast.errors import SparkGone
 from holdfast.runtime.frames import HEADER_SIZE, REPORT, pack_frame, unpack_header
@@ -31,116 +24,12 @@ from holdfast.runtime.placement import Placement
 from holdfast.runtime.plan import JobPlan
 from holdfast.runtime.shipping import is_local, pack_files, portable, ship_package, spark_failure
 from holdfast.runtime.slot import SlotCannotLoad, SlotClient, slot_directory
+from holdfast.runtime.spark_context import spark_context
 from holdfast.runtime.worker import quicken
 
 __all__ = ["SparkExecutor", "spark_context"]
 
 log = logging.getLogger(__name__)
-
-_LONGEST_BASE = 40
-_LOG_SETTINGS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "log4j2.properties")
-
-
-def spark_context(name: str, config: dict[str, str]) -> SparkContext:
-    """The active Spark, or a new one: local, with as many cores as the machine has, unless ``spark.master`` is set.
-
-    All ``spark.*`` keys of the configuration reach a new one, before those of spark-submit. It has no SQL session, which
-    takes seconds to start.
-    """
-    active = SparkContext._active_spark_context
-    if active is not None:
-        return active
-    given = _submitted() | {key: value for key, value in config.items() if key.startswith("spark.")}
-    master = given.get("spark.master", "local[*,4]")
-    # The workers are this Python, with its packages, unless the user says otherwise.
-    os.environ.setdefault("PYSPARK_PYTHON", config.get("python.executable", sys.executable))
-    settings = {
-        "spark.ui.showConsoleProgress": "false",
-        # One job an epoch for months: the past must go away by itself.
-        "spark.cleaner.periodicGC.interval": "2min",
-        "spark.ui.retainedJobs": "200",
-        "spark.ui.retainedStages": "200",
-        "spark.ui.retainedTasks": "2000",
-        # Frames and tasks are small, and mostly stay on their host.
-        "spark.shuffle.compress": "false",
-        "spark.broadcast.compress": "false",
-    }
-    if is_local(master):
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        settings["spark.locality.wait"] = "0s"
-        # The job has its REST API; what Spark gathers for its own pages costs every epoch, and the start.
-        settings["spark.ui.enabled"] = "false"
-        # Spark 4.1 and later: between the JVM and its workers, instead of TCP.
-        settings["spark.python.unix.domain.socket.enabled"] = "true"
-        settings["spark.python.unix.domain.socket.dir"] = _socket_directory()
-        # Java only passes frames on. Its optimising compiler would take a core for the first half minute to save little.
-        settings["spark.driver.extraJavaOptions"] = (
-            f"-XX:TieredStopAtLevel=1 -Dlog4j2.configurationFile=file:{_LOG_SETTINGS}"
-        )
-    settings.update(given)
-    conf = SparkConf().setAll(list(settings.items())).setAppName(name).setMaster(master)
-    with _interrupts_later():
-        _start_java(conf)
-        return SparkContext.getOrCreate(conf)
-
-
-def _socket_directory() -> str:
-    """A new directory that nobody else can enter, with a path that leaves room in a socket's address for Spark's names."""
-    base = tempfile.gettempdir()
-    directory = tempfile.mkdtemp(prefix="holdfast-", dir=base if len(os.fsencode(base)) <= _LONGEST_BASE else "/tmp")
-    atexit.register(shutil.rmtree, directory, ignore_errors=True)
-    return directory
-
-
-def _submitted() -> dict[str, str]:
-    """What spark-submit was told, by options and files; nothing if it did not start this program."""
-    if "PYSPARK_GATEWAY_PORT" not in os.environ:
-        return {}
-    SparkContext._ensure_initialized()
-    return dict(SparkConf().getAll())
-
-
-def _start_java(conf: SparkConf) -> None:
-    """Start Spark's JVM, unless there is one. What it says about its own modules, at every start, is left out."""
-    if SparkContext._gateway is not None:
-        return
-    reading, writing = os.pipe()
-    threading.Thread(target=_pass_on, args=(reading,), name="holdfast-java-output", daemon=True).start()
-    try:
-        gateway = launch_gateway(conf, {"stderr": writing})
-    finally:
-        os.close(writing)
-    SparkContext._ensure_initialized(gateway=gateway)
-
-
-@contextlib.contextmanager
-def _interrupts_later() -> Iterator[None]:
-    """Let Ctrl-C wait for the end of the block: a JVM left alone in its start would live on by itself."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    came: list[int] = []
-
-    def later(number: int, frame: Any) -> None:
-        came.append(number)
-
-    before = signal.signal(signal.SIGINT, later)
-    try:
-        yield
-    finally:
-        # Not PySpark's handler, which would cancel the epoch: it is completed before the job ends.
-        signal.signal(signal.SIGINT, before)
-        if came:
-            signal.raise_signal(signal.SIGINT)
-
-
-def _pass_on(reading: int) -> None:
-    """Copy what the JVM writes to standard error, line by line, for as long as it lives."""
-    with open(reading, "rb") as lines:
-        for line in lines:
-            if not line.startswith(b"WARNING: Using incubator modules"):
-                with contextlib.suppress(OSError):  # this process has none
-                    os.write(2, line)  # not by sys.stderr, which a thread must not hold when the interpreter ends
 
 
 class _LevelTask:

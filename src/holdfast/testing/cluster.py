@@ -32,7 +32,7 @@ from pathlib import Path
 from types import TracebackType
 
 from holdfast.errors import ConfigurationError, HoldfastError
-from holdfast.runtime.java import find_java
+from holdfast.runtime.java import find_java, home_for_scripts
 
 __all__ = ["LocalCluster"]
 
@@ -275,7 +275,9 @@ class LocalCluster:
         }
         if host != _MASTER:
             environment[_MARK] = f"{self._id}/{host}"
-        jvm = [str(find_java().executable), "-Xmx192m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+        java = find_java()
+        environment["JAVA_HOME"] = str(home_for_scripts(java, self.directory / "java"))  # what executors run on
+        jvm = [str(java.executable), "-Xmx192m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
         with self._log(host).open("wb") as log:
             self._processes[host] = subprocess.Popen(
                 [*jvm, "-cp", f"{home}/jars/*", main, "--host", host, "--port", "0", "--webui-port", "0", *arguments],

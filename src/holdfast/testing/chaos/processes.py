@@ -88,10 +88,10 @@ class DriverProcess:
                     yield int(entry), "driver"
                 elif b"holdfast.runtime.slot_main" in command:
                     yield int(entry), "slot"
-                elif b"SparkSubmit" in command:
+                elif _is_jvm(command):
                     yield int(entry), "jvm"
                 elif b"pyspark.daemon" in command:  # workers are forks of the daemon, which they may outlive
-                    yield int(entry), "daemon" if b"SparkSubmit" in _command(_parent(int(entry))) else "worker"
+                    yield int(entry), "daemon" if _is_jvm(_command(_parent(int(entry)))) else "worker"
 
     def kill(self, *pids: int) -> None:
         """``kill -9``, counted."""
@@ -170,3 +170,8 @@ def _command(pid: int) -> bytes:
 
 def _parent(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
+
+
+def _is_jvm(command: bytes) -> bool:
+    """Whether it is Spark's, started directly or by Spark's scripts."""
+    return b"PythonGatewayServer" in command or b"SparkSubmit" in command

@@ -1,0 +1,185 @@
+"""The AOT cache: Spark's classes as the JVM has them after loading and linking, so that the next JVM starts with them.
+
+One file of about 100 MB for each Java and Spark, in the user's cache directory. It holds code, so it is used only where
+nobody else can write, and only with the digest that was stored when it was made. A program that finds none goes on without;
+when it has ended, or after a minute, a process of low priority makes one (`aot_training`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import mmap
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import xxhash
+
+from holdfast.runtime.java import Java
+
+__all__ = ["AotCache"]
+
+log = logging.getLogger(__name__)
+
+_FORMAT = 1
+"""Part of each cache's name; rises when the options or the training change."""
+_SPACE = 600 << 20
+"""Bytes that must be free on the disk: two caches for a moment, and something to spare."""
+_RETRY_AFTER_S = 86400.0
+"""A cache that could not be made is not tried again for so long."""
+_UNUSED_S = 30 * 86400.0
+"""Caches that no program has used for so long are deleted when a new one is made."""
+
+
+@dataclass(frozen=True)
+class AotCache:
+    """The cache for one Java and one Spark.
+
+    Attributes:
+        java: The runtime.
+        jars: Spark's jars, in the order of the class path.
+        path: Where the cache is kept; None if this user has no directory that is safe from others.
+    """
+
+    java: Java
+    jars: tuple[str, ...]
+    path: Path | None
+
+    @classmethod
+    def of(cls, java: Java, jars: Sequence[str]) -> AotCache:
+        """The cache for this Java and these jars, which need not exist yet."""
+        directory = _directory()
+        files = [*filter(os.path.exists, [str(java.home / "lib" / "modules")]), *jars]
+        known = [(file, status.st_size, status.st_mtime_ns) for file in files for status in [os.stat(file)]]
+        name = f"spark-java-{java.version}-{xxhash.xxh3_64_hexdigest(repr((_FORMAT, known)).encode())}.aot"
+        return cls(java, tuple(jars), None if directory is None else directory / name)
+
+    @property
+    def _digest(self) -> Path:
+        assert self.path is not None
+        return self.path.with_suffix(".xxh3")
+
+    @property
+    def log(self) -> Path:
+        """What the process said that made the cache; kept if it failed."""
+        assert self.path is not None
+        return self.path.with_suffix(".log")
+
+    def to_use(self) -> list[str]:
+        """The JVM's options to start with the cache; none if it is not there, damaged, or open to others."""
+        if self.path is None:
+            return []
+        try:
+            if not (_is_private(self.path) and _is_private(self._digest)):
+                return []
+            if self._digest.read_text() != _digest_of(self.path):
+                log.warning("the AOT cache %s is damaged and deleted; it will be made again", self.path)
+                self.delete()
+                return []
+            os.utime(self.path)
+        except (OSError, ValueError):
+            return []
+        if self.java.major >= 25:
+            return [f"-XX:AOTCache={self.path}", "-Xlog:aot*=off,cds*=off"]
+        return [f"-XX:SharedArchiveFile={self.path}", "-Xlog:cds*=off"]
+
+    def to_make(self, path: Path) -> list[str]:
+        """The JVM's options to write a cache to this path when it ends."""
+        if self.java.major >= 25:
+            return [f"-XX:AOTCacheOutput={path}"]
+        return [f"-XX:ArchiveClassesAtExit={path}"]
+
+    def delete(self) -> None:
+        """Remove the cache."""
+        if self.path is not None:
+            for path in (self.path, self._digest):
+                with contextlib.suppress(OSError):
+                    path.unlink()
+
+    def store(self, made: Path) -> None:
+        """Take over a cache that was made beside this one's place, and delete those that nobody uses any more."""
+        assert self.path is not None
+        digest = made.with_suffix(".digest")
+        digest.write_text(_digest_of(made))
+        self.delete()
+        os.rename(digest, self._digest)
+        os.rename(made, self.path)
+        for old in self.path.parent.glob("spark-java-*.aot"):
+            with contextlib.suppress(OSError):
+                if time.time() - old.stat().st_mtime > _UNUSED_S:
+                    old.unlink()
+                    old.with_suffix(".xxh3").unlink()
+
+    def make_later(self) -> None:
+        """Have the cache made by a process of its own when this one has ended, or after a minute.
+
+        Nothing happens if another program has it made, it could not be made within the last day, or there is no space.
+        """
+        if self.path is None:
+            return
+        try:
+            failed = self.log.exists() and time.time() - self.log.stat().st_mtime < _RETRY_AFTER_S
+            if failed or shutil.disk_usage(self.path.parent).free < _SPACE:
+                return
+            lock = self.lock()
+            if lock is None:
+                return
+            with open(lock, "wb") as held, open(self.log, "wb") as said:
+                subprocess.Popen(
+                    [sys.executable, "-m", "holdfast.runtime.aot_training", str(os.getpid()), str(self.java.executable)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=said,
+                    stderr=said,
+                    env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
+                    cwd="/",
+                    pass_fds=[held.fileno()],  # the lock is held until the process ends
+                    start_new_session=True,
+                )
+        except OSError as error:
+            log.debug("the AOT cache cannot be made: %s", error)
+
+    def lock(self) -> int | None:
+        """A descriptor that holds the right to make the cache; None if another process has it."""
+        assert self.path is not None
+        lock = os.open(self.path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(lock)
+            return None
+        return lock
+
+
+def _directory() -> Path | None:
+    """The directory of the caches, made if it is missing; None if it cannot be, or others could change it."""
+    try:
+        base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        directory = Path(base).resolve() / "holdfast" / "aot"
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return directory if os.access(directory, os.W_OK) and _is_private(directory) else None
+    except (OSError, RuntimeError):
+        return None
+
+
+def _is_private(path: Path) -> bool:
+    """Whether nobody but this user and root can change what is at the path, or put something else there."""
+    for place in (path, *path.parents):
+        status = os.lstat(place)
+        if stat.S_ISLNK(status.st_mode) or status.st_uid not in (0, os.geteuid()):
+            return False
+        if status.st_mode & 0o022 and not (stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX):
+            return False
+    return True
+
+
+def _digest_of(path: Path) -> str:
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        return xxhash.xxh3_128_hexdigest(content)

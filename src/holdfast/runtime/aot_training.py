@@ -1,0 +1,101 @@
+"""Makes the AOT cache: ``python -m holdfast.runtime.aot_training [PROCESS [JAVA]]``.
+
+A JVM runs a small Spark job and writes down, as it ends, which classes it has loaded. With the id of a process the work
+begins when that has ended, or after a minute; it has the lowest priority and may be killed at any moment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sys
+import tempfile
+from multiprocessing.connection import wait
+from pathlib import Path
+
+from holdfast.errors import ConfigurationError
+from holdfast.runtime.aot_cache import AotCache
+from holdfast.runtime.java import Java, find_java
+from holdfast.runtime.jvm import spark_jars, start_jvm
+
+__all__ = ["make"]
+
+_PATIENCE_S = 60.0
+_END_S = 300.0
+"""How long the JVM may take to write the cache."""
+
+
+def make(java: Java) -> str:
+    """Make the cache for this Java unless there is one; says what came of it. The caller holds the cache's lock.
+
+    Raises:
+        OSError: there is no space, or the directory cannot be written.
+        ConfigurationError: the JVM does not start.
+    """
+    cache = AotCache.of(java, spark_jars())
+    if cache.path is None:
+        return "There is no cache directory that only you can write; programs start without an AOT cache"
+    if cache.to_use():
+        return f"{cache.path} is there"
+    scratch = Path(tempfile.mkdtemp(prefix="making-", dir=cache.path.parent))
+    try:
+        made = scratch / "spark.aot"
+        _train(java, cache.to_make(made))
+        if not made.exists():
+            return f"Java {java.version} has written no AOT cache; programs start without"
+        made.chmod(0o600)
+        cache.store(made)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    return f"{cache.path} is made ({cache.path.stat().st_size >> 20} MB)"
+
+
+def _train(java: Java, options: list[str]) -> None:
+    """Run a job of two stages, as programs do, and end the JVM in order."""
+    from holdfast.runtime.spark_context import local_settings
+
+    settings = {**local_settings(), "spark.master": "local[2]", "spark.app.name": "holdfast-aot"}
+    jvm = start_jvm(java, settings, options)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    gateway = jvm.connect()
+    from pyspark import SparkConf, SparkContext
+
+    SparkContext._ensure_initialized(gateway=gateway)
+    context = SparkContext(conf=SparkConf().setAll(list(settings.items())))
+    for _ in range(3):
+        sent = context.broadcast(b"x")
+        context.setJobGroup("holdfast", "training", interruptOnCancel=True)
+        numbers = context.parallelize(range(100), 2).map(lambda n, sent=sent: (n % 2, n + len(sent.value)))
+        numbers.partitionBy(2).mapPartitions(lambda part: [sum(n for _, n in part)]).collect()
+        sent.destroy()
+    context.stop()
+    gateway.shutdown()
+    jvm.end(_END_S)
+
+
+def _main(arguments: list[str]) -> int:
+    if arguments:
+        with contextlib.suppress(OSError, AttributeError):  # it has ended; or this system cannot wait for it
+            wait([os.pidfd_open(int(arguments[0]))], _PATIENCE_S)  # type: ignore[attr-defined, unused-ignore]
+        os.nice(19)
+    try:
+        java = find_java()
+        if len(arguments) > 1 and str(java.executable) != arguments[1]:
+            java = find_java(own_first=True)
+        cache = AotCache.of(java, spark_jars())
+        lock = None if arguments or cache.path is None else cache.lock()  # a program hands its lock down
+        if cache.path is not None and not arguments and lock is None:
+            print("Another process makes the AOT cache")
+            return 0
+        print(f"Java {java.version} ({java.origin}: {java.executable}). {make(java)}")
+        if arguments:
+            cache.log.unlink()
+    except (ConfigurationError, OSError) as error:
+        print(error, file=sys.stderr)
+        return 1 if isinstance(error, ConfigurationError) else 0
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(_main(sys.argv[1:]))
