@@ -23,8 +23,13 @@ from holdfast.common import Types
 from holdfast.datastream.state import ListStateDescriptor, ValueStateDescriptor
 from holdfast.runtime.frames import Frame, decode_data, encode_data
 from holdfast.state.codec import Column, RowCodec
-from holdfast.state.key_groups import group_assigner
+from holdfast.state.key_groups import group_assigner, key_grouper
+from holdfast.state.layout import section
 from holdfast.state.operator_state import OperatorState
+from holdfast.state.ordered import SortedMemory
+from holdfast.state.registry import SchemaRegistry
+from holdfast.state.row import DIRTY
+from holdfast.state.schema import ROWS
 from holdfast.state.store import RocksDBStore, rocksdb_settings
 from holdfast.state.table import RowTable
 from holdfast.state.timers import TimerQueue
@@ -51,9 +56,12 @@ def _pickled_columns() -> list[Column]:
 
 
 def _codec(columns: list[Column]) -> RowCodec:
-    codec = RowCodec()
+    registry = SchemaRegistry("benchmark")
+    registry.state("keyed", ROWS)
+    codec = RowCodec(registry, "keyed")
     for column in columns:
-        codec.register(column, "benchmark")
+        codec.register(column)
+    registry.commit()
     return codec
 
 
@@ -63,7 +71,7 @@ def _rows() -> list[list[Any]]:
 
 def state_operations() -> Body:
     """value(), update(), get() and update() of two states, per event."""
-    state = OperatorState("benchmark", {}, None)
+    state = OperatorState("benchmark")
     space = state.space("keyed")
     count = space.get_state(ValueStateDescriptor("count", Types.TUPLE([Types.LONG(), Types.LONG()])))
     last = space.get_list_state(ListStateDescriptor("last", Types.DOUBLE()))
@@ -94,7 +102,7 @@ def decode_typed() -> Body:
     """The way back, per row."""
     codec = _codec(_columns())
     data = codec.encode_many(list(range(N)), _rows(), "benchmark")
-    return lambda: codec.decode_many(data, 1)
+    return lambda: codec.decode_many(data, codec.schema_id, 1)
 
 
 def encode_pickled() -> Body:
@@ -107,19 +115,19 @@ def decode_pickled() -> Body:
     """The way back, per row."""
     codec = _codec(_pickled_columns())
     data = codec.encode_many(list(range(N)), _rows(), "benchmark")
-    return lambda: codec.decode_many(data, 1)
+    return lambda: codec.decode_many(data, codec.schema_id, 1)
 
 
 def barrier() -> Body:
     """An epoch's changes collected as one delta, per changed row."""
-    table = RowTable(_codec(_columns()), None, b"\x01", False)
+    table = RowTable(_codec(_columns()), SortedMemory(), section(1).prefix, key_grouper(128), False)
     keys = list(range(N))
 
     def body() -> None:
         table.load(keys)
         for key, row in zip(keys, _ROWS):
             kept = table.rows[key]
-            kept[:] = [2, row[1], row[2]]
+            kept[:] = [kept[0] | DIRTY, row[1], row[2]]
         table.collect("benchmark")
 
     return body
@@ -130,11 +138,11 @@ def store_read() -> Body:
     directory = Path(tempfile.mkdtemp(prefix="holdfast-micro-"))
     _TIDY.append(directory)
     store = RocksDBStore(str(directory / "db"), rocksdb_settings({}))
-    table = RowTable(_codec(_columns()), store, b"\x01", False)
+    table = RowTable(_codec(_columns()), store, section(1).prefix, key_grouper(128), False)
     keys = list(range(N))
     table.load(keys)
     for key, row in zip(keys, _ROWS):
-        table.rows[key][:] = [2, row[1], row[2]]
+        table.rows[key][:] = [table.rows[key][0] | DIRTY, row[1], row[2]]
     table.collect("benchmark")
     table.flush()
 

@@ -15,6 +15,7 @@ from holdfast.runtime.context import Clock
 from holdfast.runtime.state_io import StateBackendSettings, StateFiles
 from holdfast.state.operator_state import OperatorState
 from holdfast.state.schema import OperatorSchema
+from holdfast.state.space import StateSpace
 from holdfast.testing.memory_store import MemoryStore
 
 SMALL = {
@@ -65,16 +66,27 @@ class Backend:
             str(self.directory),
             Inline(),  # type: ignore[arg-type]
         )
-        self.state: OperatorState = self.files.open("'op' (uid 'op')", stored, schema, self.epoch)
+        self.state: OperatorState = self.files.open("'op' (uid 'op')", stored, schema, 128)
         self.declare()
         self.files.replay(self.state)
         self.current = stored
 
     def declare(self) -> None:
         """What an operator does when it is opened: declare its states."""
-        self.space = self.state.space("keyed")
-        self.space.expire_by(self.clock, self.state.timer_queue("ttl"))
-        self.handles = {each.name: self.space._handle(each, each.kind) for each in self.states}
+        self.spaces = {False: self.state.space("keyed"), True: self.state.space("window")}
+        self.spaces[False].expire_by(self.clock, self.state.timer_queue("ttl"))
+        self.spaces[True].expire_by(self.clock, None)
+        self._handles = {
+            sliced: {each.name: space._handle(each, each.kind) for each in self.states}
+            for sliced, space in self.spaces.items()
+        }
+        self.go_to(None)
+
+    def go_to(self, namespace: int | None) -> StateSpace:
+        """Make the states of all keys, or those of windows, current."""
+        self.space = self.spaces[namespace is not None]
+        self.handles = self._handles[namespace is not None]
+        return self.space
 
     def close(self) -> None:
         self.files.close(self.state)
@@ -91,7 +103,7 @@ class Backend:
 
     def use(self, key: Any, namespace: int | None = None) -> None:
         """Make a key current."""
-        table = self.space.table(namespace)
+        table = self.go_to(namespace).table(namespace)
         table.load([key])
         self.space.row = table.rows[key]
 

@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 
 from holdfast.state.key_codec import encode_key
 from holdfast.state.key_groups import KeyGroupRange
-from holdfast.state.layout import META, after, group_bytes, group_of, group_range, section
+from holdfast.state.layout import META, after, group_prefix, group_range, section, slice_of, split_key
 
-GROUPS = group_bytes(1024)
 slices = st.none() | st.integers(-(2**63), 2**63 - 1)
 
 
@@ -25,7 +24,7 @@ slices = st.none() | st.integers(-(2**63), 2**63 - 1)
     ],
 )
 def the_stored_form_of_a_key_is_fixed(state, slice, group, key, entry, stored):
-    assert (section(state, slice).prefix + GROUPS[group] + encode_key(key) + entry).hex() == stored
+    assert (group_prefix(section(state, slice).prefix, group) + encode_key(key) + entry).hex() == stored
 
 
 def the_stores_own_note_lies_before_all_states():
@@ -36,9 +35,10 @@ def the_stores_own_note_lies_before_all_states():
 def a_range_of_key_groups_is_one_range_of_keys(state, slice, first, last, group, rest):
     prefix = section(state, slice).prefix
     start, end = group_range(prefix, KeyGroupRange(min(first, last), max(first, last)))
-    key = prefix + GROUPS[group] + rest
+    key = group_prefix(prefix, group) + rest
     assert (start <= key < end) == (min(first, last) <= group <= max(first, last))
-    assert group_of(key, len(prefix)) == group
+    assert split_key(key, len(prefix)) == (group, rest)
+    assert slice is None or slice_of(key) == slice
 
 
 @given(st.integers(1, 65535), st.lists(slices.filter(lambda s: s is not None), min_size=2, max_size=2))

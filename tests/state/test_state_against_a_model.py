@@ -15,7 +15,7 @@ from holdfast.common.typeinfo import Types
 from holdfast.datastream.state import ListStateDescriptor, MapStateDescriptor, ReducingStateDescriptor
 from holdfast.datastream.state import ValueStateDescriptor as Value
 from holdfast.runtime import state_io
-from holdfast.state import table
+from holdfast.state import row_pieces, table
 
 from .backend import Backend
 
@@ -95,7 +95,7 @@ class StateMachine(RuleBasedStateMachine):
 
     @rule(frame=st.lists(keys, max_size=8), namespace=st.none() | windows, clears=st.integers(0, 3))
     def process_a_frame(self, frame: list[Any], namespace: int | None, clears: int) -> None:
-        rows = self.backend.space.table(namespace).load(frame)
+        rows = self.backend.go_to(namespace).table(namespace).load(frame)
         for number, (key, self.backend.space.row) in enumerate(zip(frame, rows, strict=True)):
             row = self.model.setdefault(namespace, {}).setdefault(key, {})
             if number < clears:
@@ -119,8 +119,8 @@ class StateMachine(RuleBasedStateMachine):
 
     @rule(namespace=windows)
     def drop_a_window(self, namespace: int) -> None:
-        if namespace in self.backend.space.tables:
-            self.backend.space.drop(namespace)
+        if namespace in self.backend.spaces[True].tables:
+            self.backend.spaces[True].drop(namespace)
         self.model.pop(namespace, None)
 
     @rule(time=st.integers(0, 200_000), key=keys, delete=st.booleans())
@@ -189,14 +189,15 @@ class StateMachine(RuleBasedStateMachine):
         for namespace in (None, 0, 60_000, -60_000):
             for key in (0, 1, 2, "a", "b", ("c", 1), None, 2.5):
                 self._check(key, namespace)
-        self.backend.space.row = []
+        for space in self.backend.spaces.values():
+            space.row = []
 
     @rule()
     def all_rows_of_a_window_are_found_in_memory_or_store(self) -> None:
         for namespace, rows in self.model.items():
             if namespace is None:
                 continue  # only windows are read as a whole
-            rows_of_window = self.backend.space.table(namespace)
+            rows_of_window = self.backend.spaces[True].table(namespace)
             stored = dict(rows_of_window.stored_rows()) if rows_of_window.in_store else {}
             found = {**stored, **rows_of_window.rows}
             held = {key for key, row in found.items() if any(slot is not None for slot in row[1:])}
@@ -228,7 +229,8 @@ HeapMachine.TestCase.settings = LIMITS
 @pytest.fixture(autouse=True)
 def a_base_every_few_deltas_and_a_piece_every_few_rows(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(state_io, "_MOST_DELTAS", 4)
-    monkeypatch.setattr(table, "_PIECE", 3)
+    monkeypatch.setattr(table, "_BLOCK", 5)
+    monkeypatch.setattr(row_pieces, "_LEAST", 1)
 
 
 class TestRocksDB(StateMachine.TestCase):

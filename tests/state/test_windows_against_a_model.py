@@ -20,7 +20,7 @@ from holdfast.runtime import state_io
 from holdfast.runtime.context import OperatorContext
 from holdfast.runtime.operators import window
 from holdfast.runtime.records import RecordBatch
-from holdfast.state import table
+from holdfast.state import row_pieces, table
 
 from .backend import Backend
 
@@ -184,7 +184,8 @@ HeapMachine.TestCase.settings = LIMITS
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(state_io, "_MOST_DELTAS", 4)
-    monkeypatch.setattr(table, "_PIECE", 3)
+    monkeypatch.setattr(table, "_BLOCK", 5)
+    monkeypatch.setattr(row_pieces, "_LEAST", 1)
     monkeypatch.setattr(window, "_CHUNK", 3)
 
 

@@ -21,14 +21,14 @@ from typing import IO
 import msgspec
 import xxhash
 
-from holdfast.checkpoint.files import read_file, read_raw, write_file, write_raw
-from holdfast.checkpoint.handles import ContainedFile, Handle, LogRange, RawFile
+from holdfast.checkpoint.files import read_file, read_raw, write_raw
+from holdfast.checkpoint.handles import ContainedFile, Handle, IndexedFile, LogRange, RawFile
 from holdfast.checkpoint.metadata import CheckpointMetadata, KeyedHandle
 from holdfast.checkpoint.paths import JobPaths, new_attempt
 from holdfast.checkpoint.storage import Storage
 from holdfast.common.config_values import parse_memory_size
 from holdfast.errors import IncompatibleState
-from holdfast.state.delta import read_delta
+from holdfast.state.delta import read_delta, write_delta
 from holdfast.state.operator_state import OperatorState
 from holdfast.state.schema import OperatorSchema
 from holdfast.state.store import RocksDBStore, rocksdb_settings
@@ -114,8 +114,10 @@ class StateFiles:
 
     # restoring
 
-    def open(self, where: str, stored: KeyedHandle | None, schema: OperatorSchema | None, epoch: int) -> OperatorState:
-        """The state for the checkpoint of ``epoch``; what is not in the local store comes with `replay`.
+    def open(
+        self, where: str, stored: KeyedHandle | None, schema: OperatorSchema | None, max_parallelism: int
+    ) -> OperatorState:
+        """The state as the local store has it; what is not in the local store comes with `replay`.
 
         Raises:
             CorruptFile: a file of the checkpoint is missing or altered.
@@ -123,7 +125,7 @@ class StateFiles:
         """
         self._stored = stored or KeyedHandle(0, 0)
         if self._settings.kind == HEAP:
-            state = OperatorState(where, schema, None)
+            state = OperatorState(where, schema, None, max_parallelism)
             if self._stored.kind == ROCKSDB:
                 raise IncompatibleState(
                     f"the checkpoint's state of {where} was written by the rocksdb backend; "
@@ -131,19 +133,15 @@ class StateFiles:
                 )
             return state
         try:
-            return self._open_rocksdb(where, schema)
+            return self._open_rocksdb(where, schema, max_parallelism)
         except BaseException:
             self._unlock()
             raise
 
-    def _open_rocksdb(self, where: str, schema: OperatorSchema | None) -> OperatorState:
-        stored = self._stored
+    def _open_rocksdb(self, where: str, schema: OperatorSchema | None, max_parallelism: int) -> OperatorState:
         store, self.reused = self._open_store()
         try:
-            state = OperatorState(where, schema, store)
-            if stored.kind == ROCKSDB:
-                (index,) = (handle for handle in stored.base if isinstance(handle, ContainedFile))
-                state.opened(read_file(self._storage, index), self.reused)
+            state = OperatorState(where, schema, store, max_parallelism)
             self._mark(store)
         except BaseException:
             store.close()
@@ -158,9 +156,10 @@ class StateFiles:
         """
         dumps = [] if self._stored.kind == ROCKSDB else self._stored.base
         for handle in (*dumps, *self._stored.deltas):
-            assert isinstance(handle, ContainedFile), handle
-            state.apply(read_file(self._storage, handle))
-            self.bound(state)
+            assert isinstance(handle, IndexedFile), handle
+            for change in read_delta(self._storage, handle):
+                state.apply(change)
+                self.bound(state)
 
     def _open_store(self) -> tuple[RocksDBStore, bool]:
         """This host's store if it fits the checkpoint, else one made from the checkpoint's files."""
@@ -258,9 +257,9 @@ class StateFiles:
         delta = state.collect()
         deltas = list(stored.deltas)
         self.written = 0
-        if delta is not None:
+        if delta:
             path = self._paths.state_file(generation, epoch, self._uid, self._subtask, token, "delta")
-            file = write_file(self._storage, path, delta)
+            file = write_delta(self._storage, path, delta)
             deltas.append(file)
             self.written = file.size
         return msgspec.structs.replace(stored, deltas=deltas)
@@ -269,7 +268,7 @@ class StateFiles:
         """The epoch whose snapshot was ``stored`` is complete: the store may follow, a new base may begin."""
         self._stored = stored
         self._all_touched = False
-        if state.store is not None:
+        if isinstance(state.store, RocksDBStore):
             self._mark(state.store)
         state.committed()
         self.bound(state)
@@ -287,23 +286,21 @@ class StateFiles:
             return self._paths.state_file(generation, epoch, self._uid, self._subtask, new_attempt(), kind)
 
         self.uploading = epoch
-        if state.store is None:
-            dump = state.dump()
+        if not isinstance(state.store, RocksDBStore):
+            dump = list(state.dump())
             count = len(self._stored.deltas)
             self._pending = self._uploads.submit(
-                lambda: (epoch, count, HEAP, [write_file(self._storage, name("base"), dump)])
+                lambda: (epoch, count, HEAP, [write_delta(self._storage, name("dump"), dump)])
             )
             return
-        index = state.flush()
+        state.flush()
         copy = os.path.join(self._directory, f"materialisation-{epoch}")
         shutil.rmtree(copy, ignore_errors=True)
         state.store.checkpoint(copy)
         count = len(self._stored.deltas)
-        self._pending = self._uploads.submit(self._upload, epoch, copy, index, count, name)
+        self._pending = self._uploads.submit(self._upload, epoch, copy, count, name)
 
-    def _upload(
-        self, epoch: int, copy: str, index: bytes, count: int, name: Callable[[str], str]
-    ) -> tuple[int, int, str, list[Handle]]:
+    def _upload(self, epoch: int, copy: str, count: int, name: Callable[[str], str]) -> tuple[int, int, str, list[Handle]]:
         files: dict[str, RawFile] = {}
         try:
             for file in sorted(os.listdir(copy)):
@@ -316,11 +313,10 @@ class StateFiles:
                         stored = write_raw(self._storage, name("sst" if file.endswith(".sst") else "db"), source.read())
                     known = msgspec.structs.replace(stored, name=file)
                 files[file] = known
-            held = write_file(self._storage, name("index"), index)
         finally:  # its links would keep the space of files that the store has replaced
             shutil.rmtree(copy, ignore_errors=True)
         self._sst = {file: handle for file, handle in files.items() if file.endswith(".sst")}
-        return epoch, count, ROCKSDB, [*files.values(), held]
+        return epoch, count, ROCKSDB, list(files.values())
 
     def _adopt_base(self) -> None:
         """If a materialisation has been stored meanwhile, let the state refer to it instead of the deltas it covers."""
@@ -341,7 +337,7 @@ class StateFiles:
 
     def bound(self, state: OperatorState) -> None:
         """Keep the rows in memory within the bound; what leaves is committed, or would not leave."""
-        if state.store is None or self._all_touched:
+        if not isinstance(state.store, RocksDBStore) or self._all_touched:
             return
         used, bound = state.memory(), self._settings.cache_bytes
         if used > bound:
@@ -356,10 +352,10 @@ class StateFiles:
             wait([self._pending], _UPLOAD_PATIENCE)
             self._pending = None
         try:
-            if state.store is not None:
+            if isinstance(state.store, RocksDBStore):
                 state.store.close()
         finally:  # a store that failed may be one that cannot be closed
-            if state.store is not None and (self._private or state.store.damaged):
+            if isinstance(state.store, RocksDBStore) and (self._private or state.store.damaged):
                 RocksDBStore.remove(state.store.path)
             self._unlock()
 

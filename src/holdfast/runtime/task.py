@@ -248,7 +248,7 @@ class Subtask:
                 self._uploads,
             )
             where = f"{head.name!r} (uid {head.uid!r})"
-            self._state = self._files.open(where, *_keyed(stored.get(head.uid)), order.base)
+            self._state = self._files.open(where, *_keyed(stored.get(head.uid)), vertex.max_parallelism)
         self._found_state = self._files.reused if self._files is not None and expected else None
         states = {} if self._state is None else {head.uid: self._state}
         chain = Chain(setup, vertex, self._subtask, states, lambda part, frame: self._send(part, frame), order.restarts)

@@ -11,6 +11,7 @@ what is its own stored form already is only checked, and converted if it fails t
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import GenericAlias
@@ -23,13 +24,15 @@ from holdfast.common.typeinfo.base import TypeInformation, shown
 from holdfast.errors import IncompatibleState, UserCodeError
 from holdfast.state.footprint import Footprint
 from holdfast.state.registry import SchemaRegistry
+from holdfast.state.row import Row
 from holdfast.state.schema import ColumnSchema
 
-__all__ = ["Column", "Row", "RowCodec"]
-
-Row = list[Any]
+__all__ = ["Column", "RowCodec"]
 
 _pack = msgspec.msgpack.Encoder().encode
+_ARRAY = struct.Struct(">BI")
+_ARRAY_32 = 0xDD
+"""msgpack: an array whose length follows in 32 bits."""
 _unpack = msgspec.msgpack.Decoder().decode
 
 
@@ -138,6 +141,7 @@ class _Reader(NamedTuple):
 
     width: int
     one: Callable[[bytes], Any]
+    all: Callable[[bytes], Any]
     many: Callable[[bytes], Any]
 
 
@@ -180,7 +184,7 @@ class RowCodec:
         self.schema_id = self._state.version(schema.version)
         """The schema of rows that are written now."""
         self._readers: dict[int, _Reader] = {}
-        self._one, self._many = self._reader(self.schema_id)[1:]
+        self._one, self._all, self._many = self._reader(self.schema_id)[1:]
         declared = [(i + 1, column) for i, column in enumerate(self.columns) if column is not None]
         self._encoders = [(i, c.encode) for i, c in declared if c.encode]
         self._decoders = [(i, c.decode) for i, c in declared if c.decode]
@@ -201,7 +205,8 @@ class RowCodec:
         slots = [Optional[Any if c is None else c.annotation] for c in self.columns[:width]]  # noqa: UP045
         one = msgspec.msgpack.Decoder(GenericAlias(tuple, (int, *slots))).decode
         many = msgspec.msgpack.Decoder(GenericAlias(list, (GenericAlias(tuple, tuple(slots)),))).decode
-        reader = self._readers[schema_id] = _Reader(width, one, many)
+        all = msgspec.msgpack.Decoder(GenericAlias(list, (GenericAlias(tuple, (int, *slots)),))).decode
+        reader = self._readers[schema_id] = _Reader(width, one, all, many)
         return reader
 
     def encode(self, row: Row) -> bytes:
@@ -242,6 +247,20 @@ class RowCodec:
             if row[position] is not None:
                 row[position] = decode(row[position])
         return row
+
+    def decode_all(self, stored: Sequence[bytes]) -> list[Row]:
+        """The rows that `encode` stored, decoded together, without flags."""
+        try:
+            rows = list(map(list, self._all(_ARRAY.pack(_ARRAY_32, len(stored)) + b"".join(stored))))
+        except msgspec.ValidationError:
+            rows = []
+        if any(row[0] != self.schema_id for row in rows) or len(rows) < len(stored):
+            return [self.decode(data, 0) for data in stored]
+        for position, decode in self._decoders:
+            for row in rows:
+                if row[position] is not None:
+                    row[position] = decode(row[position])
+        return rows
 
     def encode_many(self, keys: Sequence[Any], rows: Sequence[Row], where: str) -> bytes:
         """The stored form of many rows by the schema `schema_id`, checked against the declared types.

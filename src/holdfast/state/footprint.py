@@ -15,6 +15,8 @@ _SAMPLE = 24
 _MOST_OBJECTS = 2_000
 _ROW = 180
 """Bytes of a row beyond its content: its key, its entries in the table's dictionary and in the set of touched keys."""
+_SAMPLE_EVERY = 2_048
+"""Rows from one sample to the next."""
 _MEMORY = 500_000
 """After so many rows older ones count half."""
 _LEAVES = frozenset({str, bytes, float, type(None), bool})
@@ -52,6 +54,7 @@ class Footprint:
     def __init__(self) -> None:
         self._rows = 0.0
         self._stored = 0.0
+        self._unsampled = 0
         self._expansion = 4.0
         """Bytes in memory for a stored byte."""
 
@@ -70,6 +73,10 @@ class Footprint:
 
     def sample(self, rows: Sequence[list[Any]], encode: Callable[[list[Any]], bytes]) -> None:
         """Compare some of these rows with their stored forms."""
+        self._unsampled += len(rows)
+        if self._rows and self._unsampled < _SAMPLE_EVERY:
+            return
+        self._unsampled = 0
         step = -(-len(rows) // _SAMPLE)
         some = rows[::step] if rows else []
         stored = sum(len(encode(row)) for row in some)

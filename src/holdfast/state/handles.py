@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from holdfast.state.row import DIRTY
+
 if TYPE_CHECKING:
     from holdfast.state.space import StateSpace
 
@@ -28,9 +30,6 @@ __all__ = [
 NO_ACCUMULATOR = "add() returned None; it must return the accumulator"
 NO_REDUCED = "the reduce function returned None; it must return the reduced value"
 
-_DIRTY = 2
-"""`holdfast.state.table.DIRTY`, spelled here so that a write costs no look-up."""
-
 
 class Handle:
     """One state, of whichever key is current."""
@@ -46,7 +45,7 @@ class Handle:
         row = self._space.row
         if row[self._i] is not None:
             row[self._i] = None
-            row[0] |= _DIRTY
+            row[0] |= DIRTY
 
 
 class ValueHandle(Handle):
@@ -62,7 +61,7 @@ class ValueHandle(Handle):
         """Replace the value; None empties it."""
         row = self._space.row
         row[self._i] = value
-        row[0] |= _DIRTY
+        row[0] |= DIRTY
 
 
 class ListHandle(Handle):
@@ -85,19 +84,19 @@ class ListHandle(Handle):
             row[self._i] = [value]
         else:
             elements.append(value)
-        row[0] |= _DIRTY
+        row[0] |= DIRTY
 
     def add_all(self, values: Iterable[Any]) -> None:
         """Append several elements."""
         row = self._space.row
         row[self._i] = [*(row[self._i] or ()), *values] or None
-        row[0] |= _DIRTY
+        row[0] |= DIRTY
 
     def update(self, values: Iterable[Any]) -> None:
         """Replace the list; an empty one empties the state."""
         row = self._space.row
         row[self._i] = list(values) or None
-        row[0] |= _DIRTY
+        row[0] |= DIRTY
 
 
 class MapHandle(Handle):
@@ -120,7 +119,7 @@ class MapHandle(Handle):
             row[self._i] = {key: value}
         else:
             entries[key] = value
-        row[0] |= _DIRTY
+        row[0] |= DIRTY
 
     __setitem__ = put
 
@@ -128,7 +127,7 @@ class MapHandle(Handle):
         """Set several entries, from a mapping or pairs."""
         row = self._space.row
         row[self._i] = {**(row[self._i] or {}), **dict(entries)} or None
-        row[0] |= _DIRTY
+        row[0] |= DIRTY
 
     def remove(self, key: Any) -> None:
         """Remove an entry; no error when it is missing."""
@@ -138,7 +137,7 @@ class MapHandle(Handle):
             del entries[key]
             if not entries:
                 row[self._i] = None
-            row[0] |= _DIRTY
+            row[0] |= DIRTY
 
     __delitem__ = remove
 
@@ -194,7 +193,7 @@ class ReducingHandle(Handle):
             if value is None:
                 raise TypeError(NO_REDUCED)
         row[self._i] = value
-        row[0] |= _DIRTY
+        row[0] |= DIRTY
 
 
 class AggregatingHandle(Handle):
@@ -221,7 +220,7 @@ class AggregatingHandle(Handle):
         if accumulator is None:
             raise TypeError(NO_ACCUMULATOR)
         row[self._i] = accumulator
-        row[0] |= _DIRTY
+        row[0] |= DIRTY
 
 
 HANDLES: dict[str, type[Handle]] = {

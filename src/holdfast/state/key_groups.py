@@ -14,7 +14,7 @@ import xxhash
 
 from holdfast.state.key_codec import canonical_core, encode_core
 
-__all__ = ["KeyGroupRange", "group_assigner", "key_group", "key_group_range"]
+__all__ = ["KeyGroupRange", "group_assigner", "key_group", "key_group_range", "key_grouper"]
 
 _MASK = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15
@@ -100,3 +100,19 @@ def group_assigner(max_parallelism: int, parallelism: int, memo_size: int = 200_
         return result
 
     return assign
+
+
+def key_grouper(max_parallelism: int) -> Callable[[list[Any]], list[int]]:
+    """A function from a list of keys to the list of their key groups.
+
+    >>> key_grouper(128)([7, 7.0, "a"]) == [key_group(key, 128) for key in (7, 7, "a")]
+    True
+    """
+    assign = group_assigner(max_parallelism, max_parallelism, memo_size=20_000)
+
+    def groups_of(keys: list[Any]) -> list[int]:
+        if set(map(type, keys)) == {int}:
+            return [(((key * _GOLDEN) & _MASK) >> 32) % max_parallelism for key in keys]
+        return assign(keys)
+
+    return groups_of

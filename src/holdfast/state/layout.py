@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 
 from holdfast.state.key_groups import KeyGroupRange
 
-__all__ = ["META", "Section", "after", "group_bytes", "group_of", "group_range", "section"]
+__all__ = ["META", "Section", "after", "group_prefix", "group_range", "section", "slice_of", "split_key"]
 
 META: Final = b"\x00\x00meta"
 """Key of the local store's note about itself. No state has the id 0."""
@@ -47,19 +47,28 @@ def section(state: int, slice: int | None = None) -> Section:
     return Section(state, slice, _STATE.pack(state) if slice is None else _SLICE.pack(state, slice + _SIGN))
 
 
-def group_bytes(groups: int) -> list[bytes]:
-    """The stored form of each key group below ``groups``.
+def slice_of(key: bytes) -> int:
+    """The slice in a stored key of a state that has slices.
 
-    >>> group_bytes(128)[127].hex()
-    '007f'
+    >>> slice_of(section(2, -60_000).prefix)
+    -60000
     """
-    return [_GROUP.pack(group) for group in range(groups)]
+    number: int = _SLICE.unpack_from(key)[1]
+    return number - _SIGN
 
 
-def group_of(key: bytes, start: int) -> int:
-    """The key group in a stored key whose section's prefix has ``start`` bytes."""
-    group: int = _GROUP.unpack_from(key, start)[0]
-    return group
+def group_prefix(prefix: bytes, group: int) -> bytes:
+    """What the keys of one key group begin with in a section.
+
+    >>> group_prefix(section(1).prefix, 127).hex()
+    '0001007f'
+    """
+    return prefix + _GROUP.pack(group)
+
+
+def split_key(key: bytes, start: int) -> tuple[int, bytes]:
+    """Key group, and key with entry, of a stored key whose section's prefix has ``start`` bytes."""
+    return _GROUP.unpack_from(key, start)[0], key[start + _GROUP.size :]
 
 
 def group_range(prefix: bytes, groups: KeyGroupRange) -> tuple[bytes, bytes]:

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import struct
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
 from holdfast.state.codec import Column, RowCodec, expires
+from holdfast.state.delta import Change
 from holdfast.state.handles import HANDLES
 from holdfast.state.interfaces import KeyedStateStore
-from holdfast.state.layout import after
+from holdfast.state.key_groups import KeyGroupRange
+from holdfast.state.layout import Section, after, section, slice_of
+from holdfast.state.ordered import OrderedStore
 from holdfast.state.registry import SchemaRegistry
 from holdfast.state.schema import ROWS
-from holdfast.state.store import RocksDBStore
-from holdfast.state.table import RowTable, TableDelta
+from holdfast.state.table import RowTable
 from holdfast.state.timers import TimerQueue
 from holdfast.state.ttl import TTL_HANDLES, Expiry, HasProcessingTime
 from holdfast.state.typed import typed
 
 __all__ = ["StateSpace"]
-
-_NAMESPACE = struct.Struct(">Q").pack
 
 
 class _NoKey(list[Any]):
@@ -39,18 +39,25 @@ NO_KEY: list[Any] = _NoKey()
 class StateSpace(KeyedStateStore):
     """States that are read through one current row."""
 
-    def __init__(self, name: str, slices: str, registry: SchemaRegistry, store: RocksDBStore | None) -> None:
+    def __init__(
+        self,
+        name: str,
+        slices: str,
+        registry: SchemaRegistry,
+        store: OrderedStore,
+        groups_of: Callable[[list[Any]], list[int]],
+    ) -> None:
         """``slices``: what namespaces are (see `holdfast.state.schema.StateSchema`)."""
         self.name = name
         self.where = registry.where
         self.store = store
-        self._prefix = registry.state(name, ROWS, slices).id.to_bytes(2, "big")
+        self._groups_of = groups_of
+        self.state_id = registry.state(name, ROWS, slices).id
+        self._sliced = bool(slices)
         self.codec = RowCodec(registry, name)
         self.tables: dict[int | None, RowTable] = {}
-        self._in_store: set[int | None] = set()
-        self._store_is_newer = False
-        self._dropped: list[int] = []
-        self._dropped_from_store: list[int] = []
+        self._dropped: dict[int, bool] = {}
+        """Namespaces dropped in this epoch, and whether the store holds rows of them."""
         self._handles: dict[str, Any] = {}
         self.row: list[Any] = NO_KEY
         self.expiry: Expiry | None = None
@@ -120,69 +127,74 @@ class StateSpace(KeyedStateStore):
         """The table of a namespace (a window's start), made when first asked for."""
         table = self.tables.get(namespace)
         if table is None:
-            prefix = self._prefix if namespace is None else self._prefix + _NAMESPACE(namespace + (1 << 63))
-            table = RowTable(self.codec, self.store, prefix, namespace in self._in_store)
-            self.tables[namespace] = table
+            table = self._new_table(namespace, in_store=False)
+        return table
+
+    def _new_table(self, namespace: int | None, in_store: bool) -> RowTable:
+        at = section(self.state_id, namespace)
+        table = self.tables[namespace] = RowTable(self.codec, self.store, at.prefix, self._groups_of, in_store)
         return table
 
     def drop(self, namespace: int) -> None:
         """Forget a namespace with all its rows."""
-        table = self.tables.pop(namespace)
-        self._dropped.append(namespace)
-        if table.in_store:
-            self._dropped_from_store.append(namespace)
-        self._in_store.discard(namespace)
+        in_store = self.tables.pop(namespace).in_store
+        self._dropped[namespace] = in_store or self._dropped.get(namespace, False)
 
-    def collect(self) -> dict[str, Any] | None:
+    def collect(self) -> Sequence[Change]:
         """The barrier: what changed, in stored form."""
         self.row = NO_KEY
         if self.expiry is not None and None in self.tables:
             self.expiry.note(self.tables[None])
-        changes = [(namespace, *part) for namespace, table in self.tables.items() for part in table.collect(self.where)]
-        dropped, self._dropped = self._dropped, []
-        if not changes and not dropped:
-            return None
-        return {"schema": self.codec.schema_id, "tables": changes, "dropped": dropped}
+        changes = []
+        for namespace, table in self.tables.items():
+            pieces = table.collect(self.where)
+            dropped = namespace in self._dropped
+            if pieces or dropped:
+                changes.append(Change(self._section(namespace), dropped, pieces))
+        gone = [namespace for namespace in self._dropped if namespace not in self.tables]
+        return changes + [Change(self._section(namespace), True, []) for namespace in gone]
+
+    def _section(self, namespace: int | None) -> Section:
+        return section(self.state_id, namespace)
 
     def committed(self) -> None:
         """The epoch is complete: the store may follow."""
-        for namespace in self._dropped_from_store:
-            assert self.store is not None
-            prefix = self._prefix + _NAMESPACE(namespace + (1 << 63))
-            self.store.delete_range(prefix, after(prefix))
-        self._dropped_from_store.clear()
+        for namespace, in_store in self._dropped.items():
+            if in_store:
+                self._delete(self._section(namespace))
+        self._dropped.clear()
 
-    def apply(self, delta: dict[str, Any]) -> None:
-        """Take over the changes of a completed epoch (a restore)."""
-        for namespace in delta["dropped"]:
-            self.tables.pop(namespace, None)
-            self._in_store.discard(namespace)
-            if self.store is not None:
-                prefix = self._prefix + _NAMESPACE(namespace + (1 << 63))
-                self.store.delete_range(prefix, after(prefix))
-        for namespace, *parts in delta["tables"]:
-            table = self.table(namespace)
-            table.in_store = table.in_store or self._store_is_newer
-            table.apply(TableDelta(*parts), delta["schema"])
+    def _delete(self, dropped: Section) -> None:
+        self.store.delete_range(dropped.prefix, after(dropped.prefix))
 
-    def dump(self) -> dict[str, Any]:
+    def apply(self, change: Change, groups: KeyGroupRange | None) -> None:
+        """Take over a change of a completed epoch (a restore), of its rows only those in ``groups``."""
+        namespace = change.section.slice
+        if change.dropped:
+            table = self.tables.pop(namespace, None)
+            if table is not None and table.in_store:
+                self._delete(change.section)
+        for piece in change.pieces:
+            self.table(namespace).apply(piece, groups)
+
+    def dump(self) -> Iterator[Change]:
         """Everything in memory, in the form that `apply` takes."""
-        tables = [(namespace, *part) for namespace, table in self.tables.items() for part in table.dump(self.where)]
-        return {"schema": self.codec.schema_id, "tables": tables, "dropped": []}
+        for namespace, table in self.tables.items():
+            yield Change(self._section(namespace), False, table.dump(self.where))
 
-    def flush(self) -> list[int | None]:
-        """Bring the store up to date; returns the namespaces that it holds rows of."""
+    def flush(self) -> None:
+        """Bring the store up to date."""
         for table in self.tables.values():
             table.flush()
-        held = {namespace for namespace, table in self.tables.items() if table.in_store}
-        return sorted(held | self._in_store, key=lambda n: (n is not None, n or 0))
 
-    def in_store(self, namespaces: list[int | None], newer: bool) -> None:
-        """The store that was opened holds rows of these namespaces; ``newer``: and maybe of those in later deltas."""
-        self._in_store = set(namespaces)
-        self._store_is_newer = newer
-        for namespace in namespaces:
-            self.table(namespace)
+    def opened(self) -> None:
+        """Find out which namespaces the store holds rows of, by one step into each."""
+        whole = section(self.state_id).prefix
+        at, end = whole, after(whole)
+        while (found := next(self.store.scan(at, end), None)) is not None:
+            namespace = slice_of(found[0]) if self._sliced else None
+            self._new_table(namespace, in_store=True)
+            at = after(self._section(namespace).prefix)
 
     def rows(self) -> int:
         """How many rows are in memory."""

@@ -7,49 +7,32 @@ they are evicted or when a materialisation is due.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
-from holdfast.state.codec import Row, RowCodec
-from holdfast.state.key_codec import decode_key, decode_keys, encode_key, encode_keys
-from holdfast.state.layout import after
-from holdfast.state.store import RocksDBStore
+from holdfast.state.codec import RowCodec
+from holdfast.state.delta import Piece
+from holdfast.state.key_codec import decode_key, encode_key
+from holdfast.state.key_groups import KeyGroupRange
+from holdfast.state.layout import after, group_prefix, split_key
+from holdfast.state.ordered import OrderedStore
+from holdfast.state.row import DIRTY, GROUP_SHIFT, PERSISTED, UNFLUSHED, Row, filled
+from holdfast.state.row_pieces import deleted_pieces, read_piece, row_pieces
 
-__all__ = ["DIRTY", "PERSISTED", "UNFLUSHED", "RowTable", "TableDelta"]
-
-PERSISTED = 1
-"""Some completed checkpoint holds the row."""
-DIRTY = 2
-"""Changed in this epoch."""
-UNFLUSHED = 4
-"""Newer than what the local store holds."""
+__all__ = ["RowTable", "store_key"]
 
 _BATCH = 8 << 20
 """Bytes of rows written to the store at once."""
 _MOST_DELETES = 100_000
-_PIECE = 4096
-"""Rows that are encoded at once: few enough that the processor's cache has them from one step to the next."""
+_BLOCK = 8192
+"""Rows that are sorted into key groups at once: few enough that the processor's cache has them when they are encoded."""
 
+_PLAIN = {int, str}
 _plain_key = msgspec.msgpack.Encoder().encode
-
-
-class TableDelta(NamedTuple):
-    """Some of what changed in a table in one epoch."""
-
-    keys: bytes
-    rows: bytes
-    deleted: bytes
-    changes: int
-    """How many rows changed or went."""
-
-
-def filled(row: Row) -> bool:
-    """Whether any state of the row holds something."""
-    # By identity, not by list.count: values may have an equality of their own (NumPy's arrays).
-    return any(slot is not None for slot in row[1:])
 
 
 def store_key(prefix: bytes, key: Any) -> bytes:
@@ -63,18 +46,78 @@ def store_key(prefix: bytes, key: Any) -> bytes:
     return prefix + encode_key(key)
 
 
+def store_keys(prefixes: Mapping[int, bytes], groups: Mapping[Any, int]) -> list[bytes]:
+    """The stored keys of some keys, given with their key groups."""
+    if set(map(type, groups)) <= _PLAIN:
+        try:
+            return [prefixes[group] + _plain_key(key) for key, group in groups.items()]
+        except (OverflowError, UnicodeEncodeError):
+            pass  # one of them is beyond 64 bits, or has a lone surrogate
+    return [store_key(prefixes[group], key) for key, group in groups.items()]
+
+
+class _Templates(dict[int, Row]):
+    """A row without state for each key group."""
+
+    def __init__(self, width: int) -> None:
+        self._width = width
+
+    def __missing__(self, group: int) -> Row:
+        row = self[group] = [group << GROUP_SHIFT] + [None] * self._width
+        return row
+
+
+class _Prefixes(dict[int, bytes]):
+    """What the stored keys of each key group begin with."""
+
+    def __init__(self, prefix: bytes) -> None:
+        self._prefix = prefix
+
+    def __missing__(self, group: int) -> bytes:
+        prefix = self[group] = group_prefix(self._prefix, group)
+        return prefix
+
+
 class RowTable:
-    """Rows by key, below one prefix of the local store."""
+    """Rows by key, in one section of the key space."""
 
-    __slots__ = ("_batches", "_fresh_row", "_touched", "codec", "in_store", "prefix", "rows", "store")
+    __slots__ = (
+        "_batches",
+        "_groups_of",
+        "_prefixes",
+        "_templates",
+        "_touched",
+        "codec",
+        "in_store",
+        "prefix",
+        "rows",
+        "store",
+    )
 
-    def __init__(self, codec: RowCodec, store: RocksDBStore | None, prefix: bytes, in_store: bool) -> None:
-        """``in_store``: whether the store may hold rows of this table already (False saves the reads)."""
+    def __init__(
+        self,
+        codec: RowCodec,
+        store: OrderedStore,
+        prefix: bytes,
+        groups_of: Callable[[list[Any]], list[int]],
+        in_store: bool,
+    ) -> None:
+        """Begin without rows in memory.
+
+        Args:
+            codec: The rows' stored form.
+            store: Where committed rows go when they leave memory.
+            prefix: The section's prefix.
+            groups_of: Gives the key groups of keys.
+            in_store: Whether the store may hold rows of this table already (False saves the reads).
+        """
         self.codec = codec
         self.store = store
         self.prefix = prefix
         self.in_store = in_store
         self.rows: dict[Any, Row] = {}
+        self._groups_of = groups_of
+        self._prefixes = _Prefixes(prefix)
         self._touched: dict[Any, Row] = {}
         self._batches: list[tuple[Sequence[Any], list[Row]]] = []
         """Batches of rows that this epoch has asked for beside those in `_touched`; a row may be in several."""
@@ -91,7 +134,7 @@ class RowTable:
     def resize(self) -> None:
         """The codec has got columns: give every row its slots."""
         width = self.codec.width + 1
-        self._fresh_row: Row = [0] + [None] * (width - 1)
+        self._templates = _Templates(self.codec.width)
         for row in self.rows.values():
             row.extend([None] * (width - len(row)))
 
@@ -111,80 +154,82 @@ class RowTable:
         rows = self.rows
         loaded: list[Any] = list(map(rows.get, keys))
         missing = [position for position, row in enumerate(loaded) if row is None]
-        if self.store is not None and self.in_store:
-            self._fetch(self.store, {keys[position] for position in missing})
-        take, empty = rows.setdefault, self._fresh_row
-        for position in missing:
-            loaded[position] = take(keys[position], empty.copy())
+        fresh = [keys[position] for position in missing]
+        groups = self._groups_of(fresh)
+        if self.in_store:
+            self._fetch(dict(zip(fresh, groups)))
+        templates = self._templates
+        for position, key, group in zip(missing, fresh, groups):
+            row = rows.get(key)
+            if row is None:
+                row = rows[key] = templates[group].copy()
+            loaded[position] = row
         return loaded
 
-    def _fetch(self, store: RocksDBStore, fresh: set[Any]) -> None:
-        """Bring the rows that the store has of these keys into memory."""
-        prefix, rows, decode = self.prefix, self.rows, self.codec.decode
-        wanted = sorted((store_key(prefix, key), i, key) for i, key in enumerate(fresh))
-        found = store.get_many([w[0] for w in wanted])
-        for (_, _, key), data in zip(wanted, found):
-            if data is not None:
-                rows[key] = decode(data, PERSISTED)
-        self.codec.footprint.count(len(found), sum(len(data) for data in found if data is not None))
+    def _fetch(self, fresh: dict[Any, int]) -> None:
+        """Bring the rows that the store has of these keys, given with their key groups, into memory."""
+        prefixes, rows = self._prefixes, self.rows
+        owners = dict(zip(store_keys(prefixes, fresh), fresh))
+        wanted = sorted(owners)
+        found = self.store.get_many(wanted)
+        stored = [data for data in found if data is not None]
+        if len(stored) < len(found):
+            wanted = [at for at, data in zip(wanted, found) if data is not None]
+        for key, row in zip(map(owners.__getitem__, wanted), self.codec.decode_all(stored)):
+            row[0] = fresh[key] << GROUP_SHIFT | PERSISTED
+            rows[key] = row
+        self.codec.footprint.count(len(found), sum(map(len, stored)))
 
-    def collect(self, where: str) -> list[TableDelta]:
+    def collect(self, where: str) -> list[Piece]:
         """The barrier: what changed in this epoch, in stored form, in pieces; empty if nothing did."""
         rows = self.rows
-        pieces: list[TableDelta] = []
-        deleted: list[Any] = []
-        clean = PERSISTED | UNFLUSHED if self.store is not None else PERSISTED
+        pieces: list[Piece] = []
+        deleted: defaultdict[int, list[Any]] = defaultdict(list)
         idle: list[Any] = []
         more = self.codec.width > 2
         # A row that comes a second time is clean by then, or has been noted as idle.
         asked = chain(self._touched.items(), *(zip(*batch) for batch in self._batches))
         total = len(self._touched) + sum(len(keys) for keys, _ in self._batches)
-        for _ in range(0, total, _PIECE):
-            changed: list[Any] = []
-            kept: list[Row] = []
-            for key, row in islice(asked, _PIECE):
+        for _ in range(0, total, _BLOCK):
+            changed: defaultdict[int, list[Any]] = defaultdict(list)
+            for key, row in islice(asked, _BLOCK):
                 flags = row[0]
                 # The first and the last slot tell most; the first is the flags where there is no slot.
                 if len(row) > 1 and (row[1] is not None or row[-1] is not None or (more and filled(row))):
                     if flags & DIRTY:
-                        changed.append(key)
-                        kept.append(row)
-                        row[0] = clean
+                        bucket = changed[flags >> GROUP_SHIFT]
+                        bucket.append(key)
+                        bucket.append(row)
+                        row[0] = flags & ~DIRTY | (PERSISTED | UNFLUSHED)
                 elif not flags & (PERSISTED | UNFLUSHED):
                     idle.append(key)
                 elif flags & PERSISTED and flags & DIRTY:
-                    deleted.append(key)
-                    row[0] = UNFLUSHED
+                    deleted[flags >> GROUP_SHIFT].append(key)
+                    row[0] = flags & ~(DIRTY | PERSISTED) | UNFLUSHED
                 else:
                     row[0] = flags & ~DIRTY
-            if changed:
-                pieces.append(self._piece(changed, kept, where))
+            pieces += row_pieces(changed, self.codec, where)
         self._touched, self._batches = {}, []
         for key in idle:
             rows.pop(key, None)
-        if self.store is None:
-            for key in deleted:
+        if not self.in_store:  # there is nothing to delete there
+            for key in chain.from_iterable(deleted.values()):
                 del rows[key]
-        if deleted:
-            pieces.append(self._piece([], [], where, deleted))
+        pieces += deleted_pieces(deleted, self.codec, where)
+        pieces.sort(key=_first_group)
         return pieces
 
-    def _piece(self, keys: list[Any], rows: list[Row], where: str, deleted: Sequence[Any] = ()) -> TableDelta:
-        data = self.codec.encode_many(keys, rows, where)
-        return TableDelta(encode_keys(keys), data, encode_keys(list(deleted)), len(keys) + len(deleted))
-
-    def apply(self, delta: TableDelta, schema_id: int) -> None:
-        """Take over the changes of a completed epoch that this table has not seen (a restore)."""
-        flags = PERSISTED if self.store is None else PERSISTED | UNFLUSHED
+    def apply(self, piece: Piece, groups: KeyGroupRange | None) -> None:
+        """Take over changes of a completed epoch that this table has not seen (a restore), of ``groups`` only."""
+        held, gone = read_piece(piece, self.codec, groups)
         rows = self.rows
-        rows.update(zip(decode_keys(delta.keys), self.codec.decode_many(delta.rows, schema_id, flags)))
-        deleted = decode_keys(delta.deleted)
-        if self.store is None:
-            for key in deleted:
+        rows.update(held)
+        for key, group in gone:
+            if self.in_store:
+                row = rows[key] = self._templates[group].copy()
+                row[0] |= UNFLUSHED
+            else:
                 rows.pop(key, None)
-        else:
-            for key in deleted:
-                rows[key] = [UNFLUSHED] + [None] * self.codec.width
 
     def evict(self, most: int) -> int:
         """Move up to ``most`` of the rows that this epoch has not touched out to the store, oldest first.
@@ -211,16 +256,16 @@ class RowTable:
 
     def _flush(self, keys: Iterable[Any]) -> None:
         store = self.store
-        assert store is not None
         puts: list[tuple[bytes, bytes]] = []
         deletes: list[bytes] = []
-        prefix = self.prefix
+        prefixes = self._prefixes
         encode = self.codec.encode_committed
         held = 0
         for key in keys:
             row = self.rows[key]
             if row[0] & UNFLUSHED:
                 row[0] &= ~UNFLUSHED
+                prefix = prefixes[row[0] >> GROUP_SHIFT]
                 if filled(row):
                     data = encode(row)
                     held += len(data)
@@ -236,10 +281,10 @@ class RowTable:
 
     def stored_rows(self) -> Iterator[tuple[Any, Row]]:
         """The rows of this table that the store holds (they may have newer versions in memory)."""
-        assert self.store is not None
         start = len(self.prefix)
-        for key, data in self.store.scan(self.prefix, after(self.prefix)):
-            yield decode_key(key[start:]), self.codec.decode(data, PERSISTED)
+        for at, data in self.store.scan(self.prefix, after(self.prefix)):
+            group, key = split_key(at, start)
+            yield decode_key(key), self.codec.decode(data, group << GROUP_SHIFT | PERSISTED)
 
     def take_in(self, read: Sequence[tuple[Any, Row]]) -> None:
         """Hold rows that `stored_rows` gave, so that they may be changed, until `let_go`."""
@@ -255,9 +300,18 @@ class RowTable:
         """What has changed of these rows, which nobody asked for by `load`, changed in this epoch."""
         self._touched.update([(key, row) for key, row in rows if row[0] & DIRTY])
 
-    def dump(self, where: str) -> Iterator[TableDelta]:
+    def dump(self, where: str) -> list[Piece]:
         """All rows in memory, in pieces: the materialisation of a table without a store."""
-        keys = list(self.rows)
-        for start in range(0, len(keys), _PIECE):
-            part = keys[start : start + _PIECE]
-            yield self._piece(part, [self.rows[key] for key in part], where)
+        pieces: list[Piece] = []
+        held = iter(self.rows.items())
+        while part := list(islice(held, _BLOCK)):
+            buckets: defaultdict[int, list[Any]] = defaultdict(list)
+            for key, row in part:
+                buckets[row[0] >> GROUP_SHIFT] += (key, row)
+            pieces += row_pieces(buckets, self.codec, where)
+        pieces.sort(key=_first_group)
+        return pieces
+
+
+def _first_group(piece: Piece) -> int:
+    return piece.first

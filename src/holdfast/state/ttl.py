@@ -12,7 +12,8 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.state.handles import NO_ACCUMULATOR, NO_REDUCED, Handle
-from holdfast.state.table import DIRTY, RowTable, filled
+from holdfast.state.row import DIRTY, filled
+from holdfast.state.table import RowTable
 from holdfast.state.timers import TimerQueue
 
 if TYPE_CHECKING:

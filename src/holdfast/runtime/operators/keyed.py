@@ -18,6 +18,7 @@ from holdfast.runtime.operators.stateless import Collector
 from holdfast.runtime.records import RecordBatch
 from holdfast.runtime.user_code import close_function, method_of, not_iterable, open_function, user_error
 from holdfast.state.codec import Column
+from holdfast.state.row import DIRTY
 from holdfast.state.timers import TimerQueue
 
 __all__ = [
@@ -269,7 +270,7 @@ class _KeyedReduce(KeyedOperator):
                     self.space.row = row
                     value = reduce(current, value)
                 row[slot] = value
-                row[0] |= 2
+                row[0] |= DIRTY
                 reduced.append(copied(value))
         except (Exception, SystemExit) as error:
             raise self.fail(error, value, key) from error

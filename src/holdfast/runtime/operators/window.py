@@ -21,8 +21,9 @@ from holdfast.runtime.operators.base import Operator, OperatorFactory, StateKind
 from holdfast.runtime.operators.stateless import Collector
 from holdfast.runtime.records import RecordBatch
 from holdfast.runtime.user_code import close_function, method_of, not_iterable, open_function, user_error
-from holdfast.state.codec import Column, Row
+from holdfast.state.codec import Column
 from holdfast.state.handles import NO_ACCUMULATOR, NO_REDUCED
+from holdfast.state.row import DIRTY, Row
 from holdfast.state.space import StateSpace
 
 __all__ = ["TumblingWindowOperator"]
@@ -228,7 +229,7 @@ class _TumblingWindow(Operator):
                     if value is None:
                         raise TypeError(NO_REDUCED)
                 row[slot] = value
-                row[0] |= 2
+                row[0] |= DIRTY
 
         return add
 
@@ -242,7 +243,7 @@ class _TumblingWindow(Operator):
                 if current is None:
                     raise TypeError(NO_ACCUMULATOR)
                 row[slot] = current
-                row[0] |= 2
+                row[0] |= DIRTY
 
         return add
 
@@ -253,7 +254,7 @@ class _TumblingWindow(Operator):
                 row[slot] = [value]
             else:
                 row[slot].append(value)
-            row[0] |= 2
+            row[0] |= DIRTY
 
     # firing
 
