@@ -19,6 +19,7 @@ __all__ = [
     "Committer",
     "Enumerator",
     "EpochInput",
+    "ExclusiveSink",
     "JobInfo",
     "ReaderContext",
     "Sink",
@@ -245,3 +246,12 @@ class Sink(Protocol):
 
     def create_committer(self, job: JobInfo, uid: str) -> Committer | None:
         """The committer, in the driver; None when the writer needs none."""
+
+
+@runtime_checkable
+class ExclusiveSink(Sink, Protocol):
+    """A sink that holds a name which no other sink of the job may have."""
+
+    @property
+    def exclusive_name(self) -> str | None:
+        """The name, as a message can tell it; None if there is none."""

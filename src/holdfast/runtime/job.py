@@ -10,6 +10,7 @@ import threading
 import time
 import uuid
 import weakref
+from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
@@ -22,7 +23,7 @@ from holdfast.common.job_client import JobClient
 from holdfast.common.job_execution_result import JobExecutionResult
 from holdfast.common.job_id import JobID
 from holdfast.common.job_status import JobStatus
-from holdfast.connectors.base import JobInfo
+from holdfast.connectors.base import ExclusiveSink, JobInfo, Sink
 from holdfast.errors import ConfigurationError, HoldfastError, JobFailed, StorageError
 from holdfast.metrics.job import JobMetrics
 from holdfast.runtime.coordinator import Coordinator
@@ -102,10 +103,15 @@ class Job(JobClient):
         restore_from = restored_position(path, storage.locate(paths.log_prefix)) if path else None
         storage.check(paths)
         self._storage, self._paths = storage, paths
-        for vertex in plan.vertices:
-            for chained in vertex.chain:
-                if chained.factory.written_sink is not None:
-                    chained.factory.written_sink.validate()
+        sinks = [
+            (chained.uid, chained.factory.written_sink)
+            for vertex in plan.vertices
+            for chained in vertex.chain
+            if chained.factory.written_sink is not None
+        ]
+        check_exclusive(sinks)
+        for _, sink in sinks:
+            sink.validate()
         self._spark = session.sparkContext if session is not None else spark_context(plan.name, plan.config)
         self._log = checkpoint_log = CheckpointLog(storage, paths, settings.retained_checkpoints)
         self._executors: list[SparkExecutor] = []
@@ -231,3 +237,25 @@ class Job(JobClient):
     def get_job_execution_result(self) -> CompletableFuture[JobExecutionResult]:
         """The outcome, when the job has ended; its error if it failed."""
         return CompletableFuture(self._result)
+
+
+def check_exclusive(sinks: Sequence[tuple[str, Sink]]) -> None:
+    """Refuse a job in which two sinks claim one name, which each needs for itself.
+
+    Args:
+        sinks: The sinks with their uids.
+
+    Raises:
+        ConfigurationError: names both.
+    """
+    holders: dict[str, str] = {}
+    for uid, sink in sinks:
+        name = sink.exclusive_name if isinstance(sink, ExclusiveSink) else None
+        if name is None:
+            continue
+        if name in holders:
+            raise ConfigurationError(
+                f"two sinks of the job (uids {holders[name]} and {uid}) have {name}: each needs one of its own. Give them "
+                "different ones, or unite the streams and write them by one sink"
+            )
+        holders[name] = uid

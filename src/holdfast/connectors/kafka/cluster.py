@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 from confluent_kafka import (
     Consumer,
-    ConsumerGroupTopicPartitions,
     IsolationLevel,
     KafkaError,
     KafkaException,
@@ -109,6 +108,9 @@ class ClusterView:
         self.servers = str(properties.get("bootstrap.servers", ""))
         self._connection = {**admin_properties(properties), "log_level": 0}
         self._admin = AdminClient(self._connection)
+        self._committing = ThreadPoolExecutor(1, thread_name_prefix="kafka-group-offsets")
+        self._group: tuple[Consumer, list[KafkaError | None]] | None = None
+        """Commits the group's offsets; used by the thread that does so only."""
         self._isolation = IsolationLevel.READ_COMMITTED if read_committed else IsolationLevel.READ_UNCOMMITTED
 
     def topics(self, names: Iterable[str]) -> dict[str, Topic | None]:
@@ -198,11 +200,44 @@ class ClusterView:
         finally:
             consumer.close()
 
-    def commit(self, group: str, offsets: Mapping[KafkaTopicPartition, int]) -> Future[Any]:
-        """Commit the group's offsets; returns at once."""
-        asked = ConsumerGroupTopicPartitions(group, [TopicPartition(p.topic, p.partition, o) for p, o in offsets.items()])
-        futures: dict[str, Future[Any]] = self._admin.alter_consumer_group_offsets([asked], request_timeout=ANSWER_TIMEOUT_S)
-        return futures[group]
+    def commit(self, group: str, offsets: Mapping[KafkaTopicPartition, int]) -> Future[None]:
+        """Commit the group's offsets; returns at once. The result is there, or an error, within ten seconds or so."""
+        return self._committing.submit(self._commit, group, dict(offsets))
+
+    def _commit(self, group: str, offsets: Mapping[KafkaTopicPartition, int]) -> None:
+        asked = [TopicPartition(p.topic, p.partition, o) for p, o in offsets.items()]
+        # A consumer, for the same reason as in `committed`. It is kept, unless something went wrong.
+        kept, self._group = self._group, None
+        consumer, answers = kept or self._group_consumer(group)
+        try:
+            deadline = time.monotonic() + ANSWER_TIMEOUT_S
+            consumer.commit(offsets=asked, asynchronous=True)
+            while True:
+                consumer.poll(0.05)
+                if answers:
+                    error = answers.pop()
+                    if error is None:
+                        break
+                    if error.code() not in _COORDINATOR_MOVES or time.monotonic() > deadline:
+                        raise self._translate(KafkaException(error), f"group {group}")
+                    time.sleep(_COORDINATOR_PAUSE_S)
+                    consumer.commit(offsets=asked, asynchronous=True)
+                elif time.monotonic() > deadline:
+                    raise BrokerUnavailable(f"no answer from Kafka at {self.servers} to the offsets of group {group}")
+        except BaseException:
+            consumer.close()
+            raise
+        self._group = consumer, answers
+
+    def _group_consumer(self, group: str) -> tuple[Consumer, list[KafkaError | None]]:
+        """A consumer that is no member of the group, and what it is told of its commits."""
+        answers: list[KafkaError | None] = []
+
+        def on_commit(error: KafkaError | None, partitions: list[TopicPartition]) -> None:
+            answers.append(error or next((p.error for p in partitions if p.error is not None), None))
+
+        settings = {"group.id": group, "enable.auto.commit": False, "on_commit": on_commit}
+        return Consumer({**self._connection, **settings}), answers
 
     def _offsets(self, partitions: Iterable[KafkaTopicPartition], spec: Any) -> dict[KafkaTopicPartition, int]:
         asked = {TopicPartition(p.topic, p.partition): spec for p in partitions}

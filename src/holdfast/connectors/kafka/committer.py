@@ -68,7 +68,7 @@ class KafkaCommitter:
         self._fence_all()
         lost = [c for c in ours if outcomes[c.transaction] is Outcome.LOST]
         if lost:
-            create_token_topic(self._sink.properties, token_topic(self._prefix))
+            create_token_topic(self._sink.properties, token_topic(self._prefix), self._sink.topic)
             for committable in sorted(lost, key=lambda c: (c.generation, c.epoch, c.subtask)):
                 self._restore(committable)
         # Only those: a driver that was overtaken in here must not take its successor's copies.

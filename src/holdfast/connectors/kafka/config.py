@@ -55,6 +55,27 @@ _CONNECTION_PREFIXES = (
     "client.dns.",
 )
 
+_PRODUCERS_ONLY = {
+    "acks", "request.required.acks", "batch.num.messages", "batch.size", "compression.codec",
+    "compression.level", "compression.type", "delivery.report.only.error", "delivery.timeout.ms",
+    "enable.gapless.guarantee", "enable.idempotence", "linger.ms", "max.in.flight", "message.send.max.retries",
+    "message.timeout.ms", "msg_order_cmp", "partitioner", "produce.offset.report",
+    "queue.buffering.backpressure.threshold", "queue.buffering.max.kbytes", "queue.buffering.max.messages",
+    "queue.buffering.max.ms", "queuing.strategy", "request.timeout.ms", "retries", "sticky.partitioning.linger.ms",
+    "transaction.timeout.ms", "transactional.id",
+}  # fmt: skip
+_CONSUMERS_ONLY = {
+    "allow.auto.create.topics", "auto.commit.interval.ms", "auto.offset.reset", "check.crcs",
+    "consume.callback.max.messages", "coordinator.query.interval.ms", "enable.auto.commit", "enable.auto.offset.store",
+    "enable.partition.eof", "fetch.error.backoff.ms", "fetch.max.bytes", "fetch.message.max.bytes", "fetch.min.bytes",
+    "fetch.queue.backoff.ms", "fetch.wait.max.ms", "group.id", "group.instance.id", "group.protocol",
+    "group.protocol.type", "group.remote.assignor", "heartbeat.interval.ms", "isolation.level",
+    "max.partition.fetch.bytes", "max.poll.interval.ms", "offset.store.method", "offset.store.path",
+    "offset.store.sync.interval.ms", "partition.assignment.strategy", "queued.max.messages.kbytes",
+    "queued.min.messages", "session.timeout.ms",
+}  # fmt: skip
+"""librdkafka warns on the screen of a property that the client at hand does not know what to do with."""
+
 _JAAS = re.compile(r"""\b(username|password)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)')""")
 
 _READING = {
@@ -112,13 +133,15 @@ def _translate(properties: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def consumer_properties(properties: Mapping[str, Any]) -> dict[str, Any]:
-    """What a reader's consumer is made with."""
-    return {"group.id": "holdfast", **_READING, **_translate(properties)}
+    """What a reader's consumer is made with; properties that only producers know are left out."""
+    given = {key: value for key, value in _translate(properties).items() if key not in _PRODUCERS_ONLY}
+    return {"group.id": "holdfast", **_READING, **given}
 
 
 def producer_properties(properties: Mapping[str, Any], **more: Any) -> dict[str, Any]:
-    """What a writer's producer is made with."""
-    return {**_WRITING, **_translate(properties), **more}
+    """What a writer's producer is made with; properties that only consumers know are left out."""
+    given = {key: value for key, value in _translate(properties).items() if key not in _CONSUMERS_ONLY}
+    return {**_WRITING, **given, **more}
 
 
 def admin_properties(properties: Mapping[str, Any]) -> dict[str, Any]:
@@ -137,7 +160,7 @@ def check_properties(properties: Mapping[str, Any], kind: type[Consumer] | type[
         ConfigurationError: names the property.
     """
     consumer = kind is Consumer
-    complete = consumer_properties(properties) if consumer else producer_properties(properties)
+    complete = {**({"group.id": "holdfast"} | _READING if consumer else _WRITING), **_translate(properties)}
     try:
         client = kind({**complete, "log_level": 0, "bootstrap.servers": ""})
     except (KafkaException, TypeError, ValueError) as error:

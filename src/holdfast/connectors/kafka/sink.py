@@ -43,6 +43,13 @@ class KafkaSink(KafkaOutput):
             protocol_properties(self.properties)
             _ = self.transaction_timeout_ms
 
+    @property
+    def exclusive_name(self) -> str | None:
+        """The transactional id prefix, which two sinks must not share."""
+        if self.guarantee is not DeliveryGuarantee.EXACTLY_ONCE:
+            return None
+        return f"the transactional id prefix {self.transactional_id_prefix!r}"
+
     def validate(self) -> None:
         """Check that the brokers answer, that the topic is there, and that transactions are allowed."""
         servers = self.properties.get("bootstrap.servers")
@@ -64,7 +71,7 @@ class KafkaSink(KafkaOutput):
                 f"Kafka sink: topic {topic} at {servers}: {problem.str()}. Create it, or correct the name"
             )
         if self.guarantee is DeliveryGuarantee.EXACTLY_ONCE:
-            create_token_topic(self.properties, token_topic(self.transactional_id_prefix))
+            create_token_topic(self.properties, token_topic(self.transactional_id_prefix), self.topic)
             client = TransactionClient(self.properties, budget=30.0)
             try:
                 client.fence([f"{self.transactional_id_prefix}-check"], self.transaction_timeout_ms)

@@ -8,6 +8,7 @@ compacted by writer, so it stays as small as the job's parallelism.
 
 from __future__ import annotations
 
+import logging
 import re
 import time
 from collections.abc import Mapping
@@ -27,6 +28,7 @@ from holdfast.errors import ConfigurationError, HoldfastError
 
 __all__ = ["Token", "create_token_topic", "read_tokens", "token_topic"]
 
+_logger = logging.getLogger(__name__)
 _TIMEOUT_S = 30.0
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
@@ -60,23 +62,41 @@ def token_topic(prefix: str) -> str:
     return f"{safe if safe == prefix else f'{safe}-{xxhash.xxh3_64_hexdigest(prefix.encode())[:8]}'}-holdfast-tokens"
 
 
-def create_token_topic(properties: Mapping[str, Any], topic: str) -> None:
-    """Make sure that the topic is there and compacted.
+def create_token_topic(properties: Mapping[str, Any], topic: str, output: str | None) -> None:
+    """Make sure that the topic is there, compacted, and as safe as the output.
+
+    Args:
+        properties: The user's client properties.
+        topic: The topic for the tokens.
+        output: The topic that is written to: the tokens' one gets its replication factor and ``min.insync.replicas``.
+            None if it differs from record to record: the brokers' defaults.
 
     Raises:
         ConfigurationError: it cannot be created, or is not compacted.
     """
     admin = AdminClient({**admin_properties(properties), "log_level": 0})
-    new = NewTopic(topic, 1, config={"cleanup.policy": "compact"})
+    replicas, in_sync = _safety(admin, output)
+    config = {"cleanup.policy": "compact", "min.insync.replicas": str(in_sync)}
+    new = NewTopic(topic, 1, replicas, config=config)
     try:
         admin.create_topics([new], request_timeout=_TIMEOUT_S)[topic].result(_TIMEOUT_S)
+        _logger.info("created the topic %s for the tokens of the Kafka sink: %d replicas, %s", topic, replicas, config)
         return _wait_for_leader(admin, topic)
     except KafkaException as error:
         if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
             raise ConfigurationError(
-                f"the exactly-once Kafka sink keeps its tokens in the topic {topic}, which could not be created: "
-                f"{error.args[0].str()}. Create it yourself (1 partition, cleanup.policy=compact), or allow its creation"
+                f"the exactly-once Kafka sink keeps its tokens in the topic {topic}, which could not be created with "
+                f"{replicas} replicas: {error.args[0].str()}. Create it yourself (1 partition, cleanup.policy=compact, as "
+                "many replicas as the output), or allow its creation"
             ) from error
+    have = _replicas(admin, topic)
+    if have < replicas:
+        _logger.warning(
+            "the topic %s holds the tokens of the exactly-once Kafka sink, but has %d replicas, not %d as the output "
+            "needs (its replication, at least min.insync.replicas). If the tokens are lost, output may "
+            "be written twice. Raise it by kafka-reassign-partitions",
+            topic, have, replicas,
+        )  # fmt: skip
     resource = ConfigResource(ResourceType.TOPIC, topic)
     try:
         described = admin.describe_configs([resource], request_timeout=_TIMEOUT_S)[resource].result(_TIMEOUT_S)
@@ -89,6 +109,30 @@ def create_token_topic(properties: Mapping[str, Any], topic: str) -> None:
             f"the topic {topic} holds the tokens of the exactly-once Kafka sink, but its cleanup.policy is "
             f"{described['cleanup.policy'].value}; set it to compact"
         )
+
+
+def _safety(admin: AdminClient, output: str | None) -> tuple[int, int]:
+    """Replicas of the output, never fewer than must be in sync; and how many that are."""
+    brokers = admin.list_topics(timeout=_TIMEOUT_S).brokers
+    resource = (
+        ConfigResource(ResourceType.BROKER, str(min(brokers)))
+        if output is None
+        else ConfigResource(ResourceType.TOPIC, output)
+    )
+    try:
+        answer = admin.describe_configs([resource], request_timeout=_TIMEOUT_S)[resource].result(_TIMEOUT_S)
+        config = {name: entry.value for name, entry in answer.items()}
+    except KafkaException:  # not allowed to ask: the replicas can be told without
+        config = {}
+    in_sync = int(config.get("min.insync.replicas") or 1)
+    replicas = int(config.get("default.replication.factor") or 1) if output is None else _replicas(admin, output)
+    return max(replicas, in_sync), in_sync
+
+
+def _replicas(admin: AdminClient, topic: str) -> int:
+    """How many replicas each partition of the topic has."""
+    partitions = admin.list_topics(topic, timeout=_TIMEOUT_S).topics[topic].partitions
+    return min((len(p.replicas) for p in partitions.values()), default=1)
 
 
 def _wait_for_leader(admin: AdminClient, topic: str) -> None:
@@ -117,7 +161,12 @@ def read_tokens(properties: Mapping[str, Any], topic: str) -> dict[bytes, Token]
             )
         time.sleep(0.02)
     consumer = Consumer(
-        {**consumer_properties(properties), "isolation.level": "read_committed", "auto.offset.reset": "earliest"}
+        {
+            **consumer_properties(properties),
+            "log_level": 0,
+            "isolation.level": "read_committed",
+            "auto.offset.reset": "earliest",
+        }
     )
     tokens: dict[bytes, Token] = {}
     try:

@@ -15,6 +15,7 @@ from holdfast.connectors.kafka.outgoing import OutboxFile, outbox_name
 from holdfast.connectors.kafka.output import KafkaOutput
 from holdfast.connectors.kafka.pool import ProducerPool
 from holdfast.connectors.kafka.producers import RecordProducer, TransactionalProducer
+from holdfast.connectors.kafka.retention import RetentionCheck
 from holdfast.connectors.kafka.tokens import Token, token_topic
 from holdfast.connectors.kafka.transactions import TransactionClient
 
@@ -28,7 +29,9 @@ class PlainWriter:
         self._serializer = sink.serializer
         self._uid = context.uid
         self._flush = flush
-        self._producer = RecordProducer(sink.properties, f"Kafka sink (uid {context.uid})")
+        where = f"Kafka sink (uid {context.uid})"
+        self._producer = RecordProducer(sink.properties, where)
+        self._retention = RetentionCheck(sink.properties, where)
 
     def begin_epoch(self, epoch: int, attempt: str, completed: int) -> None:
         """Nothing to do: there is nothing to hold back."""
@@ -36,7 +39,9 @@ class PlainWriter:
     def write(self, values: Sequence[Any], timestamps: Sequence[int] | None) -> None:
         """Send the records."""
         if values:
-            self._producer.send(self._serializer.serialize(values, timestamps, self._uid))
+            batch = self._serializer.serialize(values, timestamps, self._uid)
+            self._retention.look_at(batch)
+            self._producer.send(batch)
 
     def prepare_commit(self) -> list[Any]:
         """Wait until the brokers have everything, if that is promised."""
@@ -64,6 +69,7 @@ class TransactionalWriter:
         self._where = f"Kafka sink (uid {context.uid}, subtask {context.subtask})"
         self._writer = uuid.uuid4().hex[:8]
         self._client = TransactionClient(sink.properties)
+        self._retention = RetentionCheck(sink.properties, self._where)
         self._pool = ProducerPool(self._where, self._make)
         self._copying = ThreadPoolExecutor(max_workers=1, thread_name_prefix="kafka-outbox")
         self._token_topic = token_topic(sink.transactional_id_prefix)
@@ -83,6 +89,7 @@ class TransactionalWriter:
         if not values:
             return
         batch = self._sink.serializer.serialize(values, timestamps, self._context.uid)
+        self._retention.look_at(batch)
         if self._open is None:
             self._outbox = OutboxFile()
             self._open = self._pool.take(self._epoch)

@@ -1,0 +1,97 @@
+"""Tells when a sink writes records that their topic deletes again at once."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from datetime import datetime, timezone
+from typing import Any
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+
+from holdfast.connectors.kafka.config import admin_properties
+from holdfast.connectors.kafka.outgoing import Outgoing
+
+__all__ = ["RetentionCheck"]
+
+_logger = logging.getLogger(__name__)
+_TIMEOUT_S = 10.0
+
+
+class RetentionCheck:
+    """Warns once of records whose timestamps are older than the retention of their topic.
+
+    Kafka's retention goes by the records' timestamps: a replay of last month into a topic that keeps seven days is
+    deleted within minutes of its commit.
+
+    Args:
+        properties: The user's client properties.
+        where: The sink, for the message.
+    """
+
+    def __init__(self, properties: Mapping[str, Any], where: str) -> None:
+        self._properties = properties
+        self._where = where
+        self._retention: dict[str, int | None] = {}
+        """Milliseconds by topic; None for a topic that does not delete by the records' timestamps."""
+        self._told = False
+
+    def look_at(self, batch: Outgoing) -> None:
+        """Check a batch before it is sent."""
+        times = batch.timestamps
+        if self._told or not times:
+            return
+        topics = {batch.topics} if isinstance(batch.topics, str) else set(batch.topics)
+        if new := topics - self._retention.keys():
+            self._retention.update(self._ask(new))
+        limits = {topic: limit for topic in topics if (limit := self._retention[topic]) is not None}
+        now = time.time_ns() // 1_000_000
+        if not limits or min(times) >= now - min(limits.values()):
+            return
+        named = [batch.topics] * len(times) if isinstance(batch.topics, str) else batch.topics
+        for topic, timestamp in zip(named, times, strict=True):
+            if timestamp > 0 and topic in limits and timestamp < now - limits[topic]:  # 0 and less: the clock's time
+                return self._tell(topic, timestamp, limits[topic])
+
+    def _tell(self, topic: str, timestamp: int, retention: int) -> None:
+        self._told = True
+        _logger.warning(
+            "%s writes records that Kafka is about to delete: one has the timestamp %s, and topic %s keeps records for %s "
+            "(retention.ms=%d), counted from their timestamps. To keep them, raise the topic's retention.ms, or set its "
+            "message.timestamp.type=LogAppendTime. This is said once",
+            self._where,
+            datetime.fromtimestamp(timestamp / 1000, timezone.utc).isoformat(timespec="seconds"),
+            topic,
+            _duration(retention),
+            retention,
+        )
+
+    def _ask(self, topics: set[str]) -> dict[str, int | None]:
+        admin = AdminClient({**admin_properties(self._properties), "log_level": 0})
+        found: dict[str, int | None] = dict.fromkeys(topics)
+        asked = [ConfigResource(ResourceType.TOPIC, topic) for topic in sorted(topics)]
+        for resource, answer in admin.describe_configs(asked, request_timeout=_TIMEOUT_S).items():
+            try:
+                config = {name: entry.value for name, entry in answer.result(_TIMEOUT_S).items()}
+            except KafkaException as error:  # it may not be allowed to ask; what it writes is taken all the same
+                _logger.info("%s: retention of topic %s unknown: %s", self._where, resource.name, error.args[0].str())
+                continue
+            retention = int(config["retention.ms"])
+            by_clock = config["message.timestamp.type"] == "LogAppendTime"
+            if retention >= 0 and not by_clock and "delete" in config["cleanup.policy"].split(","):
+                found[resource.name] = retention
+        return found
+
+
+def _duration(milliseconds: int) -> str:
+    """A duration as one says it.
+
+    >>> _duration(604_800_000), _duration(90_000)
+    ('7 days', '1.5 minutes')
+    """
+    for size, unit in ((86_400_000, "days"), (3_600_000, "hours"), (60_000, "minutes"), (1000, "seconds")):
+        if milliseconds >= size:
+            return f"{milliseconds / size:g} {unit}"
+    return f"{milliseconds} ms"

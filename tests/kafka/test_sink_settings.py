@@ -1,0 +1,136 @@
+"""What the sink checks and says before and while it writes: topics, retention, properties."""
+
+from __future__ import annotations
+
+import logging
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient
+
+from holdfast.connectors.base import JobInfo, WriterContext
+from holdfast.connectors.delivery import DeliveryGuarantee
+from holdfast.connectors.kafka.committable import KafkaCommittable
+from holdfast.connectors.kafka.config import consumer_properties, producer_properties
+from holdfast.connectors.kafka.serializer import RecordSerializer
+from holdfast.connectors.kafka.sink import KafkaSink
+from holdfast.connectors.kafka.tokens import create_token_topic, token_topic
+from holdfast.errors import ConfigurationError
+from holdfast.runtime.job import check_exclusive
+from holdfast.testing.kafka import KafkaCluster, create_topic
+from kafka_fixtures import committed_values
+from kafka_sink_helpers import Driver
+
+pytestmark = pytest.mark.kafka
+
+_DAY_MS = 86_400_000
+
+
+def sink_of(servers: str, topic: Any, guarantee: DeliveryGuarantee, **properties: Any) -> KafkaSink:
+    prefix = topic if isinstance(topic, str) else "chosen"
+    return KafkaSink({"bootstrap.servers": servers, **properties}, RecordSerializer(topic), guarantee, prefix)
+
+
+def written(sink: KafkaSink, storage: Path, values: list[str], timestamps: list[int]) -> None:
+    sink.validate()
+    writer = sink.create_writer(WriterContext(JobInfo("j", "j", 1, str(storage)), "sink", 0, 1))
+    for epoch in (1, 2):
+        writer.begin_epoch(epoch, "a", 0)
+        writer.write(values, timestamps)
+        writer.prepare_commit()
+    writer.close()
+
+
+@pytest.mark.parametrize("guarantee", list(DeliveryGuarantee))
+def test_records_that_the_topic_is_about_to_delete_are_told_once(
+    kafka: Any, new_topic: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture, guarantee: DeliveryGuarantee
+) -> None:
+    topic = new_topic(retention_ms=str(7 * _DAY_MS))
+    now = int(time.time() * 1000)
+    with caplog.at_level(logging.WARNING, "holdfast"):
+        written(sink_of(kafka.bootstrap_servers, topic, guarantee), tmp_path, ["a", "b"], [now, now - 30 * _DAY_MS])
+    (told,) = [r.getMessage() for r in caplog.records if "about to delete" in r.getMessage()]
+    assert f"topic {topic} keeps records for 7 days (retention.ms=604800000)" in told
+    assert "LogAppendTime" in told
+
+
+@pytest.mark.parametrize(
+    ("config", "age_days"),
+    [
+        ({"retention_ms": str(7 * _DAY_MS)}, 6),
+        ({"retention_ms": "-1"}, 3000),
+        ({"retention_ms": "1000", "message_timestamp_type": "LogAppendTime"}, 30),
+        ({"retention_ms": "1000", "cleanup_policy": "compact"}, 30),
+    ],
+)
+def test_records_that_the_topic_keeps_are_written_without_a_word(
+    kafka: Any, new_topic: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture, config: dict[str, str], age_days: int
+) -> None:
+    topic = new_topic(**config)
+    timestamp = int(time.time() * 1000) - age_days * _DAY_MS
+    serializer = RecordSerializer(lambda _: topic, key_schema=lambda v: v)
+    sink = KafkaSink({"bootstrap.servers": kafka.bootstrap_servers}, serializer, DeliveryGuarantee.AT_LEAST_ONCE)
+    with caplog.at_level(logging.WARNING, "holdfast"):
+        written(sink, tmp_path, ["a", "b"], [timestamp, -(2**63)])
+    assert caplog.records == []
+
+
+def test_each_client_gets_the_properties_it_knows(kafka: Any, capfd: pytest.CaptureFixture[str]) -> None:
+    every = {"bootstrap.servers": kafka.bootstrap_servers, "transaction.timeout.ms": 20_000, "linger.ms": 3}
+    every |= {"fetch.min.bytes": 1, "session.timeout.ms": 9000, "compression.type": "zstd", "group.id": "g"}
+    Producer(producer_properties(every)).list_topics(timeout=10)
+    consumer = Consumer(consumer_properties(every))
+    consumer.list_topics(timeout=10)
+    consumer.close()
+    assert capfd.readouterr().err == ""
+
+
+def test_a_recovery_that_reads_the_tokens_puts_nothing_on_the_screen(
+    kafka: Any, new_topic: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    properties = {"transaction.timeout.ms": 20_000, "compression.type": "zstd"}
+    driver = Driver(kafka.bootstrap_servers, new_topic(2), tmp_path, **properties)
+    driver.sink.validate()
+    prepared = driver.prepare(1, ["a"])
+    ids = [KafkaCommittable.decode(c).transaction.transactional_id for c in prepared]
+    driver.committer._client.fence(ids, 20_000)
+    driver.committer.recover(prepared)
+    assert committed_values(driver.servers, driver.topic) == ["a/0", "a/1"]
+    driver.close()
+    assert "CONFWARN" not in capfd.readouterr().err
+
+
+def test_two_sinks_of_a_job_need_prefixes_of_their_own() -> None:
+    one, two = (sink_of("localhost:1", "t", DeliveryGuarantee.EXACTLY_ONCE) for _ in range(2))
+    weaker = sink_of("localhost:1", "t", DeliveryGuarantee.AT_LEAST_ONCE)
+    with pytest.raises(ConfigurationError, match=r"uids a and c\) have the transactional id prefix 't'"):
+        check_exclusive([("a", one), ("b", weaker), ("c", two)])
+    check_exclusive([("a", one), ("b", weaker), ("c", weaker), ("d", sink_of("h:1", "u", DeliveryGuarantee.EXACTLY_ONCE))])
+
+
+def test_the_tokens_are_as_safe_as_the_output(caplog: pytest.LogCaptureFixture) -> None:
+    stock = {"default.replication.factor": "1", "min.insync.replicas": "1"}  # whatever the topics say themselves
+    with KafkaCluster(2, properties=stock) as cluster:
+        properties = {"bootstrap.servers": cluster.bootstrap_servers}
+
+        def replicas(topic: str) -> int:
+            found = AdminClient(properties).list_topics(topic, timeout=10).topics[topic]
+            return len(found.partitions[0].replicas)
+
+        cluster.create_topic("safe", 1, min_insync_replicas="2")
+        with caplog.at_level(logging.INFO, "holdfast"):
+            sink_of(cluster.bootstrap_servers, "safe", DeliveryGuarantee.EXACTLY_ONCE).validate()
+        assert replicas(token_topic("safe")) == 2
+        assert "2 replicas" in caplog.text
+        caplog.clear()
+        create_topic(cluster.admin(), "less", 1, 1, {})
+        assert replicas("less") == 1
+        create_topic(cluster.admin(), token_topic("less"), 1, 1, {"cleanup_policy": "compact"})
+        create_token_topic(properties, token_topic("less"), "less")
+        create_token_topic(properties, token_topic("chosen"), None)
+        assert caplog.records == []
+        create_token_topic(properties, token_topic("less"), "safe")
+        assert "has 1 replicas, not 2 as the output needs" in caplog.text
