@@ -22,9 +22,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--scenario", action="append", choices=sorted(SCENARIOS), help="only this one (default: all)")
     parser.add_argument("--minutes", type=float, default=10.0, help="how long each scenario's faults last (default: 10)")
-    parser.add_argument(
-        "--kills", type=int, help="end each scenario after so many killed processes, and kill in quick order"
-    )
+    parser.add_argument("--kills", type=int, help="end each scenario after so many killed processes, most of them in rows")
     parser.add_argument("--seed", type=int, default=None, help="decides on faults and input (default: at random)")
     parser.add_argument("--rate", type=float, default=1000.0, help="input records a second (default: 1000)")
     parser.add_argument("--only", action="append", default=[], metavar="FAULT", help="only faults whose names contain this")

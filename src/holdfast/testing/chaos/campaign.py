@@ -15,6 +15,8 @@ from holdfast.testing.chaos.stage import Stage
 __all__ = ["Limits", "run"]
 
 _STORM = "several kills in a row"
+_TURNS = 3
+"""If kills are counted, all but one of so many faults are kills in a row."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +26,7 @@ class Limits:
     seconds: float
     """For so long faults are injected."""
     kills: int | None = None
-    """So many processes are killed; every other fault is then several kills in a row."""
+    """So many processes are killed; most faults are then several kills in a row."""
 
 
 def run(
@@ -70,10 +72,10 @@ def _inject_all(scenario: Scenario, limits: Limits, only: Sequence[str]) -> None
     faults = {n: f for n, f in scenario.deck().items() if not only or any(part in n for part in only)}
     drawn: list[str] = []
     until = stage.began + limits.seconds
-    storming = False
+    turn = 0
     while time.monotonic() < until and (limits.kills is None or stage.kills < limits.kills):
-        storming = limits.kills is not None and not storming
-        if storming:
+        turn += 1
+        if limits.kills is not None and turn % _TURNS:
             _inject(stage, _STORM, lambda: _storm(scenario))
         else:
             drawn = drawn or stage.random.sample(sorted(faults), len(faults))
@@ -95,7 +97,7 @@ def _inject(stage: Stage, name: str, fault: Callable[[], str]) -> None:
 def _storm(scenario: Scenario) -> str:
     """A kill every second or two, while what the one before has broken is still being mended."""
     stage, before = scenario.stage, scenario.stage.kills
-    for _ in range(stage.random.randint(4, 10)):
+    for _ in range(stage.random.randint(5, 12)):
         stage.random.choice(scenario.kills)(stage)
-        stage.pause(0.5, 2.0)
+        stage.pause(0.3, 2.0)
     return f"{stage.kills - before} processes killed in a row"

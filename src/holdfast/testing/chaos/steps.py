@@ -6,6 +6,7 @@ A step is the beginning or the end of such a call, so that what was asked may or
 from __future__ import annotations
 
 import functools
+import inspect
 import os
 import signal
 import sys
@@ -20,9 +21,14 @@ from holdfast.testing.chaos.processes import STEP
 
 __all__ = ["act_at"]
 
+
+def _public(owner: type) -> tuple[str, ...]:
+    return tuple(name for name, value in vars(owner).items() if inspect.isfunction(value) and not name.startswith("_"))
+
+
 _CALLS: dict[type, tuple[str, ...]] = {
-    LocalStore: ("put", "put_new", "get", "list", "delete"),
-    TransactionClient: ("end", "fence", "describe", "list"),
+    LocalStore: _public(LocalStore),
+    TransactionClient: _public(TransactionClient),
     TransactionalProducer: ("__init__", "open", "prepare", "commit"),
     RecordProducer: ("send", "flush"),
 }
