@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 
+from holdfast.checkpoint.log import CheckpointLog
+from holdfast.checkpoint.paths import JobPaths
+from holdfast.checkpoint.storage import Storage
 from holdfast.common import Row, Time, Types, WatermarkStrategy
 from holdfast.datastream import (
     AggregateFunction,
@@ -23,7 +26,8 @@ from holdfast.datastream import (
     ValueStateDescriptor,
 )
 from holdfast.datastream.window import TumblingEventTimeWindows
-from holdfast.errors import ConfigurationError, UserCodeError
+from holdfast.errors import ConfigurationError, HoldfastError, UserCodeError
+from holdfast.state.schema import ColumnSchema, OperatorSchema
 
 from .inprocess import LEDGERS, Lab, LedgerSink
 
@@ -245,3 +249,194 @@ def test_what_does_not_fit_a_rows_state_is_told_at_the_line_that_writes_it():
         UserCodeError, match=r'self\.row\.update\("text"\)[\s\S]*\'text\' does not fit state \'row\' of Types.ROW'
     ):
         results(lambda env: env.from_collection([1]).key_by(lambda v: v).process(Wrong()))
+
+
+# ---- keys, reductions and windows ---------------------------------------------------------------------------------------
+
+
+class ShowKey(KeyedProcessFunction):
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        yield repr(ctx.get_current_key())
+
+
+@pytest.mark.parametrize(
+    ("declared", "key", "shown"),
+    [
+        (Types.LONG(), 7, "7"),
+        (Types.LONG(), True, "1"),
+        (Types.DOUBLE(), 7, "7.0"),
+        (Types.FLOAT(), 0.1, "0.10000000149011612"),
+        (Types.STRING(), "ä", "'ä'"),
+        (PAIR, (1, "a"), "Row(id=1, name='a')"),
+        (Types.TUPLE([Types.LONG(), PAIR]), (1.0, (2, "b")), "(1, Row(id=2, name='b'))"),
+        (Types.PICKLED_BYTE_ARRAY(), (1, "a"), "(1, 'a')"),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("parallelism", [1, 2])
+def test_a_key_is_made_to_fit_its_declared_type(declared, key, shown, parallelism):
+    def build(env: Any) -> Any:
+        return env.from_collection([0]).key_by(lambda v: key, declared).process(ShowKey())
+
+    assert results(build, parallelism) == [shown]
+
+
+@pytest.mark.parametrize("parallelism", [1, 2])
+def test_a_key_of_another_type_than_declared_is_named_with_its_record(parallelism):
+    def build(env: Any) -> Any:
+        keyed = env.from_collection([1, 2, "x"]).key_by(lambda v: v, Types.INT())
+        return keyed.process(ShowKey())
+
+    with pytest.raises(UserCodeError) as failure:
+        results(build, parallelism)
+    message = str(failure.value)
+    assert "the key 'x' does not fit Types.INT(), which key_by() declares: INT does not take 'x' of type str" in message
+    assert "element: 'x'" in message
+    assert "key: 'x'" in message
+    assert "record: collection, value 2" in message
+
+
+def stored(directory: Path) -> dict[str, OperatorSchema]:
+    """The schemas of the newest checkpoint by the operators' names."""
+    storage, paths = Storage.open(str(directory / "checkpoints")), JobPaths.of("job")
+    log = CheckpointLog(storage, paths)
+    checkpoint = log.take_over().restored
+    assert checkpoint is not None
+    return {
+        operator.name: OperatorSchema.of_plain(schema)
+        for operator in checkpoint.operators.values()
+        for schema in operator.schemas.values()
+    }
+
+
+class SumAndCount(AggregateFunction):
+    def create_accumulator(self) -> Any:
+        return 0.0, 0
+
+    def add(self, value: Any, accumulator: Any) -> Any:
+        return accumulator[0] + value[0], accumulator[1] + 1
+
+    def get_result(self, accumulator: Any) -> Any:
+        return repr(accumulator)
+
+    def merge(self, a: Any, b: Any) -> Any:
+        return a[0] + b[0], a[1] + b[1]
+
+
+ACCUMULATOR = Types.ROW_NAMED(["sum", "count"], [Types.DOUBLE(), Types.LONG()])
+EVENTS = [(1, "a"), (2, "a"), (3, "b"), (2**31 - 1, "late")]
+WINDOW = TumblingEventTimeWindows.of(Time.milliseconds(2**30))
+
+
+def typed_windows(env: Any) -> Any:
+    typed = env.from_collection(EVENTS, PAIR).map(lambda v: v, PAIR)
+    stamped = typed.assign_timestamps_and_watermarks(
+        WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda value, _: value.id)
+    )
+    windows = stamped.key_by(lambda v: v.name, Types.STRING()).window(WINDOW)
+    reduced = windows.reduce(lambda a, b: (a.id + b.id, b.name)).name("reduced").map(repr)
+    kept = windows.process(Contents()).name("kept")
+    aggregated = windows.aggregate(SumAndCount(), accumulator_type=ACCUMULATOR).name("aggregated")
+    rolling = stamped.key_by(lambda v: v.name, Types.STRING()).reduce(lambda a, b: (a.id, b.name)).name("rolling").map(repr)
+    return reduced.union(kept, aggregated, rolling)
+
+
+class Contents(ProcessWindowFunction):
+    def process(self, key: Any, context: Any, elements: Any) -> Any:
+        return [repr(list(elements))]
+
+
+def test_what_windows_and_reductions_hold_is_stored_in_the_declared_form(tmp_path):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("holdfast.state.codec.dumps", None)  # nothing is pickled
+        job = Lab(lambda env: typed_windows(env).sink_to(LedgerSink("typed")), tmp_path, budget=1, ledgers=("typed",))
+        job.run([("after complete", 4)])
+    schemas = stored(tmp_path)
+    pair, accumulator, text = PAIR.to_dict(), ACCUMULATOR.to_dict(), Types.STRING().to_dict()
+    assert {schema.key.type["type"] for schema in schemas.values()} == {"STRING"} == {text["type"]}
+    columns = {name: next(iter(schema.states.values())).columns for name, schema in schemas.items()}
+    assert columns == {
+        "reduced": (ColumnSchema("window-contents", "value", (pair,), since=3),),
+        "kept": (ColumnSchema("window-contents", "list", (pair,), since=3),),
+        "aggregated": (ColumnSchema("window-contents", "value", (accumulator,), since=3),),
+        "rolling": (ColumnSchema("_op_state", "reducing", (pair,), since=6),),
+    }
+
+
+@pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
+def test_typed_windows_and_reductions_give_the_same_through_a_crash(tmp_path, backend):
+    expected = sorted(results(typed_windows, backend=backend))
+    assert "Row(id=3, name='a')" in expected
+    assert "[Row(id=1, name='a'), Row(id=2, name='a')]" in expected
+    assert "Row(sum=3.0, count=2)" in expected
+    LEDGERS["out"].committed.clear()
+    job = Lab(
+        lambda env: typed_windows(env).sink_to(LedgerSink("out")),
+        tmp_path,
+        budget=1,
+        config={"state.backend.type": backend},
+        keep_disk=False,
+    )
+    job.run([("after complete", 1), ("run", 1), ("after complete", 1)])
+    assert sorted(LEDGERS["out"].values) == expected
+
+
+class WrongAccumulator(SumAndCount):
+    def __init__(self, wrong: Any) -> None:
+        self.wrong = wrong
+
+    def add(self, value: Any, accumulator: Any) -> Any:
+        return self.wrong if value[0] == 3 else accumulator
+
+
+@pytest.mark.parametrize(
+    ("declared", "wrong", "says"),
+    [
+        (ACCUMULATOR, "three", r"'three' does not fit state 'window-contents' of Types.ROW"),
+        (
+            Types.TUPLE([Types.DOUBLE(), Types.LONG()]),
+            (0.0, "three"),
+            r"'window-contents' cannot be stored as a value state of TUPLE",
+        ),
+    ],
+    ids=["at the write", "at the barrier"],
+)
+def test_an_accumulator_that_does_not_fit_is_named_with_state_key_and_record(declared, wrong, says):
+    def build(env: Any) -> Any:
+        stamped = env.from_collection(EVENTS).assign_timestamps_and_watermarks(BY_VALUE)
+        windows = stamped.key_by(lambda v: v[1]).window(WINDOW)
+        return windows.aggregate(WrongAccumulator(wrong), accumulator_type=declared)
+
+    with pytest.raises(UserCodeError, match=says) as failure:
+        results(build)
+    message = str(failure.value)
+    assert "'b'" in message
+    assert "record: collection, value 2" in message
+
+
+class WrongState(KeyedProcessFunction):
+    def open(self, runtime_context: Any) -> None:
+        self.count = runtime_context.get_state(ValueStateDescriptor("count", Types.LONG()))
+
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        self.count.update("many" if value == 5 else value)
+
+
+@pytest.mark.parametrize("parallelism", [1, 2])
+def test_a_value_that_does_not_fit_at_the_barrier_is_named_with_its_record(parallelism):
+    with pytest.raises(UserCodeError, match=r"'many' of state 'count' cannot be stored .* key 5[\s\S]*value 4") as failure:
+        results(lambda env: env.from_collection([1, 2, 3, 4, 5, 6]).key_by(lambda v: v).process(WrongState()), parallelism)
+    assert "record: collection, value 4" in str(failure.value)
+
+
+def test_a_job_whose_key_type_changed_is_refused(tmp_path):
+    def build(key_type: Any, select: Any) -> Any:
+        return lambda env: (
+            env.from_collection([1, 2, 3]).key_by(select, key_type).reduce(max).uid("most").sink_to(LedgerSink("keys"))
+        )
+
+    first = Lab(build(Types.LONG(), lambda v: v), tmp_path, budget=1, ledgers=("keys",))
+    assert not first._run_until("after complete", 1)
+    first.build = build(Types.STRING(), str)
+    with pytest.raises(HoldfastError, match=r"uid 'most'.*declared as LONG and are now declared as STRING"):
+        first._run_until("", 0)

@@ -228,12 +228,12 @@ class DataStream(OperatorSettings):
         Args:
             key_selector: A callable ``value -> key`` or a KeySelector. It must always give the same key for the same
                 element.
-            key_type: The type of the keys, if declared.
+            key_type: The type of the keys, if declared: they are checked and made to fit (a tuple becomes a Row).
         """
         check_function(key_selector, "get_key", ("value",), "key_by()")
         select = method_of(key_selector, "get_key")
         check_type(key_type, "the key_type of key_by()")
-        return KeyedStream(self, self._partitioned(Partitioning.HASH, key_selector=select))
+        return KeyedStream(self, self._partitioned(Partitioning.HASH, key_selector=select, key_type=key_type))
 
     def partition_custom(
         self, partitioner: Callable[[Any, int], int] | Any, key_selector: Callable[[Any], Any] | Any

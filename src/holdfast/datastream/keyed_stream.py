@@ -141,7 +141,8 @@ class KeyedStream(DataStream):
 
     def _rolling(self, kind: str, func: Any) -> DataStream:
         output_type = self._transformation.output_type
-        return self._then(kind, KeyedReduceOperator(func), func, output_type, role="reduce function")
+        operator = KeyedReduceOperator(func, output_type)
+        return self._then(kind, operator, func, output_type, role="reduce function")
 
     def window(self, window_assigner: WindowAssigner[Any, Any]) -> WindowedStream:
         """Group the elements of each key by windows, e.g. ``TumblingEventTimeWindows.of(Time.minutes(1))``."""

@@ -103,9 +103,11 @@ class WindowedStream:
                 function that of the elements.
         """
         check_function(reduce_function, "reduce", ("value1", "value2"), "reduce()")
+        elements = self._keyed_stream._transformation.output_type
         if window_function is None and output_type is None:
-            output_type = self._keyed_stream._transformation.output_type
-        return self._windows(("reduce", reduce_function), window_function, output_type, ("reduce function", reduce_function))
+            output_type = elements
+        function = ("reduce function", reduce_function)
+        return self._windows(("reduce", reduce_function), elements, window_function, output_type, function)
 
     def aggregate(
         self,
@@ -119,7 +121,7 @@ class WindowedStream:
         Args:
             aggregate_function: The AggregateFunction.
             window_function: What makes the results: it gets the key, the window, and the one aggregated value.
-            accumulator_type: The type of the accumulators, if declared.
+            accumulator_type: The type of the accumulators, if declared: they are made to fit, and stored in its form.
             output_type: The type of the results, if declared: they are checked and made to fit (a tuple becomes a Row).
         """
         calls = {
@@ -129,9 +131,8 @@ class WindowedStream:
         }
         check_object(aggregate_function, AggregateFunction, calls, "aggregate()")
         check_type(accumulator_type, "the accumulator_type of aggregate()")
-        return self._windows(
-            ("aggregate", aggregate_function), window_function, output_type, ("aggregate function", aggregate_function)
-        )
+        function = ("aggregate function", aggregate_function)
+        return self._windows(("aggregate", aggregate_function), accumulator_type, window_function, output_type, function)
 
     def apply(
         self, window_function: WindowFunction[Any, Any, Any, Any], output_type: TypeInformation | None = None
@@ -143,7 +144,7 @@ class WindowedStream:
             output_type: The type of the results, if declared: they are checked and made to fit (a tuple becomes a Row).
         """
         check_object(window_function, WindowFunction, _APPLY, "apply()", "A ProcessWindowFunction goes to process().")
-        return self._windows(None, window_function, output_type)
+        return self._windows(None, self._keyed_stream._transformation.output_type, window_function, output_type)
 
     def process(
         self,
@@ -163,11 +164,12 @@ class WindowedStream:
             "process() on windows",
             "A WindowFunction goes to apply().",
         )
-        return self._windows(None, process_window_function, output_type)
+        return self._windows(None, self._keyed_stream._transformation.output_type, process_window_function, output_type)
 
     def _windows(
         self,
         aggregation: tuple[str, Any] | None,
+        content_type: TypeInformation | None,
         window_function: Any,
         output_type: TypeInformation | None,
         *functions: tuple[str, Any],
@@ -189,6 +191,7 @@ class WindowedStream:
             self._late_tag,
             isinstance(window_function, ProcessWindowFunction)
             and type(window_function).clear is not ProcessWindowFunction.clear,
+            content_type,
         )
         return self._keyed_stream._then(
             f"Window({type(self._assigner).__name__})",

@@ -161,6 +161,7 @@ def _vertex(
                         key_selector=edge.key_selector,
                         partitioner=edge.partitioner,
                         input_index=edge.input_index,
+                        key_type=_lasting(edge.key_type),
                     )
                 )
         uid = graph.uids[member.id]
@@ -179,6 +180,7 @@ def _vertex(
                 tuple(channels),
                 _output_type(member),
                 _side_types(member, graph),
+                _key_type(member, graph),
             )
         )
     return Vertex(
@@ -205,7 +207,22 @@ def _inputs(head: Physical, graph: StreamGraph) -> tuple[InputKind, ...]:
 def _output_type(operator: Physical) -> TypeInformation | None:
     if not isinstance(operator, OperatorTransformation) or operator.passes_elements or operator.output_type is None:
         return None
-    return None if operator.output_type.is_pickled else operator.output_type
+    return _lasting(operator.output_type)
+
+
+def _lasting(declared: TypeInformation | None) -> TypeInformation | None:
+    """The type, if it says anything of the values."""
+    return None if declared is None or declared.is_pickled else declared
+
+
+def _key_type(operator: Physical, graph: StreamGraph) -> TypeInformation | None:
+    declared = {type_ for edge in graph.into(operator) if (type_ := _lasting(edge.key_type)) is not None}
+    if len(declared) > 1:
+        raise ConfigurationError(
+            f"The inputs of {operator} share its state, but their keys are declared with different types: "
+            f"{' and '.join(sorted(map(repr, declared)))}. Declare one type in all key_by(...)."
+        )
+    return next(iter(declared), None)
 
 
 def _side_types(operator: Physical, graph: StreamGraph) -> dict[str, TypeInformation]:

@@ -36,6 +36,8 @@ class Edge:
     partitioner: Callable[[Any, int], int] | None = None
     side_type: TypeInformation | None = None
     """The declared type of the side output's elements."""
+    key_type: TypeInformation | None = None
+    """The declared type of the keys."""
 
 
 @dataclass(frozen=True)
@@ -135,4 +137,5 @@ def _edge(path: _Path, consumer: OperatorTransformation, index: int) -> Edge:
         partitioned.key_selector,
         partitioned.partitioner,
         path.side_type,
+        partitioned.key_type,
     )

@@ -109,6 +109,8 @@ class Partitioned(Transformation):
 
     partitioning: Partitioning
     key_selector: Callable[[Any], Any] | None = None
+    key_type: Any = None
+    """The declared type of the keys (a TypeInformation), or None."""
     partitioner: Callable[[Any, int], int] | None = None
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from operator import length_hint
 from typing import Any
 
 from holdfast.common.time import MIN_TIMESTAMP
-from holdfast.common.typeinfo import TypeInformation, Types
+from holdfast.common.typeinfo import TypeInformation
+from holdfast.common.typeinfo.batches import Misfit, fitted
 from holdfast.connectors.base import Committable
 from holdfast.metrics.user import MetricGroup
 from holdfast.runtime.channels import Router, Send
@@ -87,34 +87,27 @@ def _typed(chained: Chained, declared: TypeInformation | None, emit: Emit) -> Em
     """``emit`` for what the operator's function makes, checked against the declared type and made to fit it."""
     if declared is None:
         return emit
-    conform = declared.conform
-    text = declared == Types.STRING()
 
     def emit_typed(batch: RecordBatch) -> None:
         values = batch.values
-        if text and set(map(type, values)) == {str} and all(map(str.isascii, values)):  # the usual case: they fit
-            emit(batch)
-            return
-        rest = iter(values)
         try:
-            fitting = [conform(value) for value in rest]
-        except (TypeError, ValueError, OverflowError) as error:
-            value = values[len(values) - length_hint(rest) - 1]
+            fitting = fitted(declared, values)
+        except Misfit as error:
             refusal = TypeError(f"a result does not fit the declared type {declared}: {error}")
-            raise user_error(refusal, chained.name, chained.uid, value) from error
-        emit(RecordBatch(fitting, batch.timestamps))
+            raise user_error(refusal, chained.name, chained.uid, values[error.position]) from error
+        emit(batch if fitting is values else RecordBatch(fitting, batch.timestamps))
 
     return emit_typed
 
 
 def _into(operator: Operator, edge: ChainEdge, where: tuple[str, str]) -> Emit:
     """Takes what goes along an edge of the chain; ``where``: the sender's name and uid."""
-    process, select = operator.process, edge.key_selector
+    process, select, declared = operator.process, edge.key_selector, edge.key_type
     if select is None:
         return process
 
     def process_keyed(batch: RecordBatch) -> None:
-        process(RecordBatch(batch.values, batch.timestamps, select_keys(select, batch.values, where)))
+        process(RecordBatch(batch.values, batch.timestamps, select_keys(select, declared, batch.values, where)))
 
     return process_keyed
 

@@ -141,7 +141,7 @@ class Router:
 
     def _keys(self, values: list[Any]) -> list[Any]:
         assert self._key is not None
-        return select_keys(self._key, values, self._where)
+        return select_keys(self._key, self._channel.key_type, values, self._where)
 
     def _chosen(self, values: list[Any]) -> list[int]:
         """The subtasks that the user's partitioner picks."""

@@ -61,6 +61,8 @@ class ChainEdge:
     """The OutputTag's id whose records take this edge; None: the main output."""
     key_selector: Callable[[Any], Any] | None = None
     """Record -> key, for a target with keyed state."""
+    key_type: TypeInformation | None = None
+    """What keys are made to fit; None: they are left as they are."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,8 @@ class Channel:
     side_output: str | None = None
     key_selector: Callable[[Any], Any] | None = None
     """For HASH and CUSTOM: record -> key."""
+    key_type: TypeInformation | None = None
+    """What keys are made to fit; None: they are left as they are."""
     partitioner: Callable[[Any, int], int] | None = None
     """For CUSTOM."""
     input_index: int = 0
@@ -96,6 +100,8 @@ class Chained:
     """What it emits is made to fit this type; None: it is left as it is."""
     side_types: Mapping[str, TypeInformation] = field(default_factory=dict)
     """The same for its side outputs, by their tags' ids."""
+    key_type: TypeInformation | None = None
+    """The declared type of the keys of its state."""
 
 
 @dataclass(frozen=True)

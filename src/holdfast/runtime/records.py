@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.common.time import MAX_TIMESTAMP, MIN_TIMESTAMP
+from holdfast.common.typeinfo.base import TypeInformation, shown
+from holdfast.common.typeinfo.batches import Misfit, fitted
 from holdfast.runtime.user_code import user_error
 
 __all__ = ["Emit", "RecordBatch", "select_keys", "whole_timestamps"]
@@ -40,12 +42,27 @@ Emit = Callable[[RecordBatch], None]
 """Takes what an operator emits."""
 
 
-def select_keys(select: Callable[[Any], Any], values: list[Any], where: tuple[str, str]) -> list[Any]:
-    """The key of each value.
+def select_keys(
+    select: Callable[[Any], Any], declared: TypeInformation | None, values: list[Any], where: tuple[str, str]
+) -> list[Any]:
+    """The key of each value, made to fit the declared type.
 
     Raises:
-        UserCodeError: the selector failed; names the value, and the operator by its name and uid.
+        UserCodeError: the selector failed, or the key is of another type; names the value, and the operator by its name
+            and uid.
     """
+    keys = _selected(select, values, where)
+    if declared is None:
+        return keys
+    try:
+        return fitted(declared, keys)
+    except Misfit as error:
+        key = keys[error.position]
+        refusal = TypeError(f"the key {shown(key)} does not fit {declared}, which key_by() declares: {error}")
+        raise user_error(refusal, *where, values[error.position], key) from error
+
+
+def _selected(select: Callable[[Any], Any], values: list[Any], where: tuple[str, str]) -> list[Any]:
     try:
         return [select(value) for value in values]
     except (Exception, SystemExit):

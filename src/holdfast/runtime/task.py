@@ -191,8 +191,7 @@ class Subtask:
         report.watermark = self._watermark
         return merge.idle
 
-    @staticmethod
-    def _process_traced(chain: Chain, frame: Any, index: int) -> None:
+    def _process_traced(self, chain: Chain, frame: Any, index: int) -> None:
         """Element by element, so that a failure can be told with its record's origin."""
         batch = frame.batch()
         watermarks = [each for first, end, each in pieces(len(batch.values), frame.late) for _ in range(first, end)]
@@ -202,6 +201,8 @@ class Subtask:
                 router.location = lambda: location  # noqa: B023  (called before the next one is set)
             try:
                 chain.process(batch.part(position, position + 1), index, late)
+                if self._state is not None and batch.keys is not None:
+                    self._state.check(batch.keys[position])
             except UserCodeError as error:
                 raise with_location(error, location) from error
 
@@ -249,6 +250,7 @@ class Subtask:
             )
             where = f"{head.name!r} (uid {head.uid!r})"
             self._state = self._files.open(where, *_keyed(stored.get(head.uid)), vertex.max_parallelism)
+            self._state.registry.key(None if head.key_type is None else head.key_type.to_dict())
         self._found_state = self._files.reused if self._files is not None and expected else None
         states = {} if self._state is None else {head.uid: self._state}
         chain = Chain(setup, vertex, self._subtask, states, lambda part, frame: self._send(part, frame), order.restarts)

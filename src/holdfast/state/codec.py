@@ -287,6 +287,14 @@ class RowCodec:
         self._measure(rows, data)
         return data
 
+    def check(self, key: Any, row: Row, where: str) -> None:
+        """Make sure that a row can be stored; it stays as it is.
+
+        Raises:
+            UserCodeError: a value does not fit its declared type; names the state and the key.
+        """
+        self.encode_many([key], [row.copy()], where)
+
     def _measure(self, rows: Sequence[Row], data: bytes) -> None:
         self.footprint.sample(rows, self.encode)
         self.footprint.count(len(rows), len(data))

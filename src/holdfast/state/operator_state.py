@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from holdfast.state.delta import Change, Piece
 from holdfast.state.key_groups import KeyGroupRange, key_grouper
@@ -72,6 +73,15 @@ class OperatorState:
     def schema(self) -> OperatorSchema:
         """What is stored and how, for the checkpoint's metadata."""
         return self.registry.schema
+
+    def check(self, key: Any) -> None:
+        """Make sure that what this epoch has changed of a key can be stored; the barrier would tell it without the record.
+
+        Raises:
+            UserCodeError: a value does not fit its declared type; names the state and the key.
+        """
+        for space in self.spaces.values():
+            space.check(key)
 
     def collect(self) -> list[Change]:
         """The barrier: the epoch's changes; empty if nothing changed."""

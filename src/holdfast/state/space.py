@@ -13,6 +13,7 @@ from holdfast.state.key_groups import KeyGroupRange
 from holdfast.state.layout import Section, after, section, slice_of
 from holdfast.state.ordered import OrderedStore
 from holdfast.state.registry import SchemaRegistry
+from holdfast.state.row import DIRTY
 from holdfast.state.schema import ROWS
 from holdfast.state.table import RowTable
 from holdfast.state.timers import TimerQueue
@@ -156,6 +157,17 @@ class StateSpace(KeyedStateStore):
 
     def _section(self, namespace: int | None) -> Section:
         return section(self.state_id, namespace)
+
+    def check(self, key: Any) -> None:
+        """Make sure that what this epoch has changed of a key can be stored.
+
+        Raises:
+            UserCodeError: a value does not fit its declared type; names the state and the key.
+        """
+        for table in self.tables.values():
+            row = table.rows.get(key)
+            if row is not None and row[0] & DIRTY:
+                self.codec.check(key, row, self.where)
 
     def committed(self) -> None:
         """The epoch is complete: the store may follow."""

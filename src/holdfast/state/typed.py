@@ -13,7 +13,7 @@ from typing import Any
 from holdfast.common.typeinfo import TypeInformation
 from holdfast.common.typeinfo.composite import SequenceTypeInfo
 
-__all__ = ["typed"]
+__all__ = ["fitter", "typed"]
 
 _Fit = Callable[[Any], Any]
 
@@ -22,16 +22,16 @@ def typed(handle: type[Any], descriptor: Any) -> type[Any]:
     """The handle's class, or one derived from it that makes what is written fit the descriptor's types."""
     kind, name = descriptor.kind, descriptor.name
     if kind == "map":
-        to_key, to_value = _fit(descriptor.key_type_info, name), _fit(descriptor.value_type_info, name)
+        to_key, to_value = fitter(descriptor.key_type_info, name), fitter(descriptor.value_type_info, name)
         if to_key is not None:
             handle = _map_by(handle, to_key)
         return handle if to_value is None else _map_of(handle, to_value)
-    fit = _fit(descriptor.element_type_info if kind == "list" else descriptor.type_info, name)
+    fit = fitter(descriptor.element_type_info if kind == "list" else descriptor.type_info, name)
     return handle if fit is None else _TYPED[kind](handle, fit)
 
 
-def _fit(declared: TypeInformation | None, name: str) -> _Fit | None:
-    """What makes a value fit; None: it is left as it is."""
+def fitter(declared: TypeInformation | None, name: str) -> _Fit | None:
+    """What makes the values of a state of this type and name fit at the write; None: they are left as they are."""
     if declared is None or declared.is_pickled:
         return None
     conform, container = declared.conform, None

@@ -9,6 +9,7 @@ from typing import Any
 
 from holdfast.common.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from holdfast.common.time_domain import TimeDomain
+from holdfast.common.typeinfo import TypeInformation
 from holdfast.functions.process_functions import KeyedProcessFunction
 from holdfast.functions.timer_service import TimerService
 from holdfast.runtime.context import Clock, UserRuntimeContext
@@ -20,6 +21,7 @@ from holdfast.runtime.user_code import close_function, method_of, not_iterable, 
 from holdfast.state.codec import Column
 from holdfast.state.row import DIRTY
 from holdfast.state.timers import TimerQueue
+from holdfast.state.typed import fitter
 
 __all__ = [
     "KeyedFilterOperator",
@@ -32,6 +34,8 @@ __all__ = [
 
 log = logging.getLogger(__name__)
 
+_REDUCED = "_op_state"
+"""The name of a rolling reduction's state, as in Flink."""
 _LAST_ROUNDS = 1000
 """How often timers that set timers may do so again when the input has ended."""
 
@@ -252,15 +256,21 @@ def _take_if(out: Collector, result: Any, value: Any, stamp: int) -> None:
 class _KeyedReduce(KeyedOperator):
     """Rolling reduce: the reduced value after every element."""
 
+    def __init__(self, function: Any, value_type: TypeInformation | None) -> None:
+        super().__init__(function)
+        self._type = value_type
+
     def open(self) -> None:
         super().open()
+        self._fit = fitter(self._type, _REDUCED)
         self._reduce = method_of(self.function, "reduce")
-        self._slot = 1 + self.space.register(Column.declared("_op_state", "reducing", [None]))
+        self._slot = 1 + self.space.register(Column.declared(_REDUCED, "reducing", [self._type]))
 
     def process(self, batch: RecordBatch) -> None:
         keys = batch.keys
         assert keys is not None
         rows, reduce, slot, copied = self.table.load(keys), self._reduce, self._slot, self.context.copied
+        fit = self._fit
         reduced: list[Any] = []
         key = value = None
         try:
@@ -269,7 +279,7 @@ class _KeyedReduce(KeyedOperator):
                 if current is not None:
                     self.space.row = row
                     value = reduce(current, value)
-                row[slot] = value
+                row[slot] = value = value if fit is None else fit(value)
                 row[0] |= DIRTY
                 reduced.append(copied(value))
         except (Exception, SystemExit) as error:
@@ -319,9 +329,13 @@ class KeyedFilterOperator(_KeyedFactory):
         return _KeyedEach(self.func, "filter", _take_if)
 
 
+@dataclass(frozen=True)
 class KeyedReduceOperator(_KeyedFactory):
     """Rolling reduce on a keyed stream."""
 
+    value_type: TypeInformation | None = None
+    """The declared type of the elements, which is that of the reduced values."""
+
     def create(self) -> Operator:
         """A fresh instance."""
-        return _KeyedReduce(self.func)
+        return _KeyedReduce(self.func, self.value_type)

@@ -14,6 +14,9 @@ from typing import Any
 
 from holdfast.common.output_tag import OutputTag
 from holdfast.common.time import MAX_TIMESTAMP, MIN_TIMESTAMP
+from holdfast.common.typeinfo import TypeInformation
+from holdfast.common.typeinfo.base import shown
+from holdfast.common.typeinfo.batches import Misfit, fitted
 from holdfast.common.windows import TimeWindow
 from holdfast.functions.window_functions import ProcessWindowFunction
 from holdfast.runtime.context import UserRuntimeContext
@@ -25,9 +28,12 @@ from holdfast.state.codec import Column
 from holdfast.state.handles import NO_ACCUMULATOR, NO_REDUCED
 from holdfast.state.row import DIRTY, Row
 from holdfast.state.space import StateSpace
+from holdfast.state.typed import fitter
 
 __all__ = ["TumblingWindowOperator"]
 
+_CONTENTS = "window-contents"
+"""The name of the state of a window's elements or accumulator, as in Flink."""
 _CHUNK = 20_000
 """Results are handed on in batches of about this size."""
 
@@ -95,7 +101,12 @@ class _TumblingWindow(Operator):
         assert self.context.state is not None
         self.window_space = self.context.state.space("window")
         self.window_space.expire_by(self.context.clock, None)
-        self._slot = 1 + self.window_space.register(Column.declared("_op_state", "value", [None]))
+        column = Column.declared(_CONTENTS, "value" if self._spec.aggregation else "list", [self._spec.content_type])
+        self._slot = 1 + self.window_space.register(column)
+        self._fit = fitter(self._spec.content_type, _CONTENTS)
+        lasting = self._spec.content_type is not None and not self._spec.content_type.is_pickled
+        self._unfitted = self._spec.content_type if lasting and self._fit is None else None
+        """The declared type of contents that are not made to fit at the write, but at the barrier or when they fire."""
         self._time = self.context.clock.watermark if self._event_time else MIN_TIMESTAMP
         function: Any
         kind, function = self._spec.aggregation or (None, None)
@@ -219,7 +230,7 @@ class _TumblingWindow(Operator):
             self.context.clock.late_dropped += len(values)
 
     def _adder_of_reduce(self, reduce: Callable[[Any, Any], Any]) -> Callable[[list[Row], Iterable[Any]], None]:
-        slot = self._slot
+        slot, fit = self._slot, self._fit
 
         def add(rows: list[Row], values: Iterable[Any]) -> None:
             for row, value in zip(rows, values):
@@ -228,13 +239,13 @@ class _TumblingWindow(Operator):
                     value = reduce(current, value)
                     if value is None:
                         raise TypeError(NO_REDUCED)
-                row[slot] = value
+                row[slot] = value if fit is None else fit(value)
                 row[0] |= DIRTY
 
         return add
 
     def _adder_of_aggregate(self, function: Any) -> Callable[[list[Row], Iterable[Any]], None]:
-        slot, create, accumulate = self._slot, function.create_accumulator, function.add
+        slot, fit, create, accumulate = self._slot, self._fit, function.create_accumulator, function.add
 
         def add(rows: list[Row], values: Iterable[Any]) -> None:
             for row, value in zip(rows, values):
@@ -242,14 +253,16 @@ class _TumblingWindow(Operator):
                 current = accumulate(value, create() if current is None else current)
                 if current is None:
                     raise TypeError(NO_ACCUMULATOR)
-                row[slot] = current
+                row[slot] = current if fit is None else fit(current)
                 row[0] |= DIRTY
 
         return add
 
     def _collect_elements(self, rows: list[Row], values: Iterable[Any]) -> None:
-        slot = self._slot
+        slot, fit = self._slot, self._fit
         for row, value in zip(rows, values):
+            if fit is not None:
+                value = fit(value)
             if row[slot] is None:
                 row[slot] = [value]
             else:
@@ -319,6 +332,8 @@ class _TumblingWindow(Operator):
         result, apply, process, kept = self._result, self._apply, self._process, self._elements_kept
         take, context = out.take_one, self._window_context
         purged = not self._lateness
+        if self._unfitted is not None:
+            self._fit_contents(self._unfitted, rows, start)
         key = results = None
         try:
             for key, row in rows:
@@ -340,6 +355,26 @@ class _TumblingWindow(Operator):
         except (Exception, SystemExit) as error:
             failure = not_iterable(error, results)
             raise user_error(failure, self.context.name, self.context.uid, f"window {start}", key) from error
+
+    def _fit_contents(self, declared: TypeInformation, rows: list[tuple[Any, Row]], start: int) -> None:
+        """Check what fires: no barrier may have seen it."""
+        slot = self._slot
+        if self._elements_kept:
+            for key, row in rows:
+                row[slot] = self._fitted(declared, row[slot], lambda _: key, start)  # noqa: B023  (called at once)
+            return
+        contents = self._fitted(declared, [row[slot] for _, row in rows], lambda position: rows[position][0], start)
+        for (_, row), content in zip(rows, contents):
+            row[slot] = content
+
+    def _fitted(self, declared: TypeInformation, values: list[Any], key_of: Callable[[int], Any], start: int) -> list[Any]:
+        try:
+            return fitted(declared, values)
+        except Misfit as error:
+            value = values[error.position]
+            refusal = TypeError(f"the value {shown(value)} does not fit state {_CONTENTS!r} of {declared}: {error}")
+            key = key_of(error.position)
+            raise user_error(refusal, self.context.name, self.context.uid, f"window {start}", key) from error
 
     def _make_current(self, key: Any, row: Row, window: TimeWindow) -> None:
         context = self._window_context
@@ -376,6 +411,8 @@ class TumblingWindowOperator(OperatorFactory):
     late_tag: OutputTag | None = None
     clears: bool = False
     """Whether the window function has something to do when a window goes."""
+    content_type: TypeInformation | None = None
+    """The declared type of what a window holds: of the elements or, if they are aggregated, of the accumulators."""
 
     def create(self) -> Operator:
         """A fresh instance."""

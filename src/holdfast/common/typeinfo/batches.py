@@ -1,0 +1,50 @@
+"""Many values of a declared type at once: the usual case, in which all fit as they are, costs little per value."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.common.typeinfo.base import TypeInformation
+
+__all__ = ["Misfit", "fitted"]
+
+_BITS = {"BYTE": 7, "SHORT": 15, "INT": 31, "LONG": 63}
+_EXACT = {"DOUBLE": float, "BOOLEAN": bool, "BIG_INT": int}
+
+
+class Misfit(TypeError):
+    """A value does not fit the declared type."""
+
+    def __init__(self, position: int, error: Exception) -> None:
+        super().__init__(str(error))
+        self.position = position
+        """Of the value among those that were given."""
+
+
+def fitted(declared: TypeInformation, values: list[Any]) -> list[Any]:
+    """The values, made to fit the type where nothing is lost.
+
+    Raises:
+        Misfit: one does not fit.
+    """
+    if _fit_as_they_are(declared._identity[0], values):
+        return values
+    conform = declared.conform
+    result: list[Any] = []
+    try:
+        for value in values:
+            result.append(conform(value))
+    except (TypeError, ValueError, OverflowError) as error:
+        raise Misfit(len(result), error) from error
+    return result
+
+
+def _fit_as_they_are(kind: str, values: list[Any]) -> bool:
+    types = set(map(type, values))
+    if kind == "STRING":
+        return types == {str} and all(map(str.isascii, values))
+    bits = _BITS.get(kind)
+    if bits is not None:
+        return types == {int} and -(1 << bits) <= min(values) and max(values) < 1 << bits
+    exact = _EXACT.get(kind)
+    return exact is not None and types == {exact}
