@@ -13,7 +13,6 @@ import threading
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import wait
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -385,6 +384,4 @@ class Lab:
         finally:
             for name in self.ledgers:
                 COMMIT_HOOK.pop(name, None)
-            if coordinator._committing is not None:
-                wait([coordinator._committing])
             self.close()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast.errors import StorageError
-from holdfast.runtime import coordinator, state_io
+from holdfast.runtime import machine, state_io
 
 from .inprocess import LEDGERS, Lab
 from .programs import records, sessions, sessions_model
@@ -27,7 +27,7 @@ def lab(tmp_path: Path):
 
 def an_upload_that_outlasts_the_search_for_orphans_gives_a_base_that_can_be_restored(lab, monkeypatch):
     monkeypatch.setattr(state_io, "_MOST_DELTAS", 2)
-    monkeypatch.setattr(coordinator, "_SWEEP_EVERY", 5)
+    monkeypatch.setattr(machine, "_SWEEP_EVERY", 5)
     upload, snapshot = state_io.StateFiles._upload, state_io.StateFiles.snapshot
     go_on = threading.Event()
 

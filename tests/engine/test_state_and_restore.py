@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from holdfast.checkpoint.retention import Retention
 from holdfast.common import Time, Types, WatermarkStrategy
 from holdfast.datastream import KeyedProcessFunction, StateTtlConfig, StreamExecutionEnvironment, ValueStateDescriptor
 from holdfast.errors import ConfigurationError, HoldfastError, IncompatibleState, StorageError, UserCodeError
-from holdfast.runtime import coordinator, state_io
+from holdfast.runtime import machine, state_io
 from holdfast.state.store import RocksDBStore
 
 from .inprocess import LEDGERS, Crash, Lab, LedgerSink, SplitSource
@@ -162,7 +163,7 @@ class RememberForAWhile(Remember):
 @pytest.mark.parametrize(("hours", "expected"), [(1, [None, 0, 1, 2, 3, 4]), (0, [None] * 6)])
 def a_state_with_a_time_to_live_is_forgotten_in_time(job, monkeypatch, hours, expected):
     seconds = itertools.count(1_700_000_000)
-    monkeypatch.setattr(coordinator.time, "time_ns", lambda: next(seconds) * 10**9)
+    monkeypatch.setattr(time, "time_ns", lambda: next(seconds) * 10**9)
     job(program(RememberForAWhile(hours), [("a", n, n) for n in range(6)])).run([("after complete", 2)])
     assert [v for _, v in LEDGERS["out"].values] == expected
 
@@ -431,8 +432,8 @@ def a_bounded_job_runs_no_epoch_after_its_last(job):
     lab = job(program(Pass(), [("a", n, "v") for n in range(4)], cut=0), budget=100)
     coordinator = lab.coordinator()
     coordinator.run()
-    assert coordinator._completed is not None
-    assert coordinator._completed.checkpoint_id == 2  # the first position is the take-over
+    assert coordinator.completed is not None
+    assert coordinator.completed.checkpoint_id == 2  # the first position is the take-over
 
 
 def a_search_for_orphans_that_finds_the_storage_away_does_not_fail_the_job(job, monkeypatch, caplog):
@@ -443,10 +444,10 @@ def a_search_for_orphans_that_finds_the_storage_away_does_not_fail_the_job(job, 
             raise StorageError("no answer")
         return sweep(self)
 
-    monkeypatch.setattr(coordinator, "_SWEEP_EVERY", 5)
+    monkeypatch.setattr(machine, "_SWEEP_EVERY", 5)
     monkeypatch.setattr(Retention, "sweep", sweeping)
     job(program(Pass(), [("a", n, "v") for n in range(20)], cut=1)).run()
-    assert "nobody looked for what dead attempts left in the storage: no answer" in caplog.text
+    assert "Orphan sweep failed, retrying later: no answer" in caplog.text
     assert "starts again" not in caplog.text
 
 

@@ -1,50 +1,43 @@
-"""A source in the driver: its enumerator, which subtask reads which split, and the event time of every split."""
+"""SourceProgress, how far one source has been read: the owners of its splits and the event time of each. Pure."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from holdfast.checkpoint.metadata import SourceState
-from holdfast.common.time import MAX_TIMESTAMP, MIN_TIMESTAMP
-from holdfast.connectors.base import EpochInput, JobInfo, SplitRange
+from holdfast.common.time import MIN_TIMESTAMP
+from holdfast.connectors.base import SplitRange
+from holdfast.runtime.events import PlannedInput
 from holdfast.runtime.order import SourceOrder, SplitTime, TaskId
-from holdfast.runtime.plan import Vertex
+from holdfast.runtime.plan import SourceSpec, Vertex
 
-__all__ = ["SourceDriver"]
+__all__ = ["SourceProgress"]
 
 
-class SourceDriver:
+class SourceProgress:
     """One source vertex as the coordinator sees it. A split stays with its subtask, so its records keep their order."""
 
-    def __init__(self, vertex: Vertex, job: JobInfo) -> None:
-        assert vertex.source is not None
+    def __init__(self, vertex: Vertex, spec: SourceSpec, restored: SourceState | None, now: int) -> None:
+        """``now`` is the processing time at which the source starts, in ms."""
         self.vertex = vertex
-        self.uid = vertex.source.uid
-        self._strategy = vertex.source.watermark_strategy
-        self.enumerator = vertex.source.source.create_enumerator(job, self.uid)
+        self.uid = spec.uid
+        self.enumerator: Any = None if restored is None else restored.enumerator
+        """The enumerator's state in the last completed checkpoint."""
+        self.finished = False
+        """Whether the source had come to its end in the last completed checkpoint."""
+        self._idle_timeout_ms: int | None = spec.watermark_strategy.idle_timeout_ms
         self._splits: dict[str, SplitTime] = {}
         self._owners: dict[str, int] = {}
-        self._next_owner = 0
         self._watermarks = [MIN_TIMESTAMP] * vertex.parallelism
-        self.finished = False
-        self._planned = EpochInput()
-        self._snapshot: Any = None
-        self._started = False
-
-    def start(self, stored: SourceState | None, now: int) -> None:
-        """Begin, from the restored checkpoint or afresh."""
-        if stored is not None:
-            times = dict(stored.watermarks)
+        if restored is not None:
+            times = dict(restored.watermarks)
             self.finished = bool(times.pop(_FINISHED, {}).get("finished"))
             for name, time in times.items():
-                # A split that was quiet while the job was down has not been idle: nobody could know.
+                # A split that was quiet while the job was down was not idle: nobody could know.
                 self._splits[name] = SplitTime(time["max_timestamp"], now)
-                # Its records go on under the watermark that its subtask has had: another's may be far ahead.
-                self._owners[name] = time["owner"] % self.vertex.parallelism
-            self._next_owner = len(self._owners)
-        if not self.finished:
-            self._started = True
-            self.enumerator.start(None if stored is None else stored.enumerator)
+                # Its records go on under its subtask's watermark; another's may be far ahead.
+                self._owners[name] = time["owner"] % vertex.parallelism
+        self._next_owner = len(self._owners)
 
     def _own(self, split: str) -> int:
         owner = self._owners.get(split)
@@ -53,74 +46,49 @@ class SourceDriver:
             self._next_owner += 1
         return owner
 
-    def plan(self, max_records: int, now: int) -> EpochInput:
-        """Fix the source's part of the next epoch."""
-        if self.finished:
-            self._planned = EpochInput(finished=True)
-            return self._planned
-        self._planned = self.enumerator.plan(max_records)
-        self._snapshot = self.enumerator.snapshot()
-        for part in self._planned.ranges:
-            self._own(part.split)
-            self._splits.setdefault(part.split, SplitTime(last_active=now))
-        return self._planned
-
-    def orders(self) -> dict[TaskId, SourceOrder]:
-        """What each subtask is told."""
+    def orders(self, planned: PlannedInput, now: int) -> dict[TaskId, SourceOrder]:
+        """The orders to the subtasks for an epoch that follows the last completed one."""
         ranges: list[list[SplitRange]] = [[] for _ in range(self.vertex.parallelism)]
-        for part in self._planned.ranges:
+        for part in planned.input.ranges:
             ranges[self._own(part.split)].append(part)
+            self._splits.setdefault(part.split, SplitTime(last_active=now))
         splits: list[dict[str, SplitTime]] = [{} for _ in range(self.vertex.parallelism)]
         for name, time in self._splits.items():
             splits[self._own(name)][name] = time
         return {
-            (self.vertex.id, n): SourceOrder(tuple(ranges[n]), splits[n], self._watermarks[n], self._planned.finished)
+            (self.vertex.id, n): SourceOrder(tuple(ranges[n]), splits[n], self._watermarks[n], planned.input.finished)
             for n in range(self.vertex.parallelism)
         }
 
     def read(self, subtask: int, splits: dict[str, SplitTime], watermark: int) -> None:
-        """A subtask's report has come in (of an epoch that will be completed)."""
+        """Take a subtask's report of an epoch that is about to be completed."""
         for name in [name for name, owner in self._owners.items() if owner == subtask and name not in splits]:
             self._splits.pop(name, None)
             del self._owners[name]  # it has ended
         self._splits.update(splits)
         self._watermarks[subtask] = watermark
 
-    def state(self) -> SourceState:
-        """For the checkpoint of the epoch that was planned last."""
+    def state(self, planned: PlannedInput) -> SourceState:
+        """The source's part of the checkpoint of an epoch whose reports were taken."""
         times: dict[str, dict[str, Any]] = {
             name: {"max_timestamp": time.max_timestamp, "owner": self._own(name)} for name, time in self._splits.items()
         }
-        if self._planned.finished:
+        if planned.input.finished:
             times[_FINISHED] = {"finished": True}
-        return SourceState(self._snapshot, times)
+        return SourceState(planned.snapshot, times)
 
-    def epoch_completed(self) -> None:
-        """The epoch that was planned last is complete."""
-        self.finished = self._planned.finished
-
-    def committed(self, checkpoint_id: int, state: SourceState) -> None:
-        """The checkpoint with this state is complete, and its output committed."""
-        if self._started:
-            self.enumerator.checkpoint_completed(checkpoint_id, state.enumerator)
+    def completed(self, planned: PlannedInput) -> None:
+        """The epoch's checkpoint is complete."""
+        self.enumerator = planned.snapshot
+        self.finished = planned.input.finished
 
     def next_idle(self, now: int) -> int | None:
         """When the next split will have been quiet for so long that it counts as idle (processing time in ms)."""
-        timeout = self._strategy.idle_timeout_ms
+        timeout = self._idle_timeout_ms
         if timeout is None:
             return None
         return min((s.last_active + timeout for s in self._splits.values() if s.last_active + timeout > now), default=None)
 
-    @property
-    def watermark(self) -> int:
-        """The lowest watermark of its subtasks that have splits."""
-        reading = [w for n, w in enumerate(self._watermarks) if n in self._owners.values()]
-        return min(reading, default=MAX_TIMESTAMP if self.finished else MIN_TIMESTAMP)
-
-    def close(self) -> None:
-        """Free what the enumerator holds."""
-        self.enumerator.close()
-
 
 _FINISHED = "\x00finished"
-"""Where a split's name would stand: the source has come to its end."""
+"""Stands in place of a split's name: the source has come to its end."""

@@ -1,0 +1,160 @@
+"""Events: what the coordinator machine learns. Most are the answer to one of its instructions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+from holdfast.checkpoint.metadata import CheckpointMetadata
+from holdfast.connectors.base import EpochInput, JobInfo
+from holdfast.runtime import instructions
+from holdfast.runtime.instructions import Instruction
+from holdfast.runtime.order import TaskReport
+
+__all__ = [
+    "Acknowledged",
+    "Answer",
+    "Cancel",
+    "Committed",
+    "Completed",
+    "DelayOver",
+    "Event",
+    "Failed",
+    "Instant",
+    "Opened",
+    "Planned",
+    "PlannedInput",
+    "Ran",
+    "Recovered",
+    "Start",
+    "TookOver",
+    "Woke",
+]
+
+
+class Instant(NamedTuple):
+    """The time of an event."""
+
+    wall_ms: int
+    """Milliseconds since 1970; this clock may be set back."""
+    seconds: float
+    """A clock that never goes back, from an arbitrary beginning."""
+
+
+class PlannedInput(NamedTuple):
+    """One source's part of an epoch."""
+
+    input: EpochInput
+    snapshot: Any
+    """The enumerator's state once the part has been read."""
+
+
+class Event:
+    """Something that happened."""
+
+
+@dataclass(frozen=True)
+class Start(Event):
+    """The job begins."""
+
+
+@dataclass(frozen=True)
+class Cancel(Event):
+    """The user wants the job to stop after the epoch that runs."""
+
+
+@dataclass(frozen=True)
+class Failed(Event):
+    """An instruction failed; how much of it was done is unknown."""
+
+    instruction: Instruction
+    failure: Exception
+
+
+class Answer(Event):
+    """An instruction was carried out."""
+
+    to: ClassVar[type[Instruction]]
+    """The type of the instruction."""
+
+
+@dataclass(frozen=True)
+class TookOver(Answer):
+    """The driver owns the job."""
+
+    to = instructions.TakeOver
+    job: JobInfo
+    restored: CheckpointMetadata | None
+    next_id: int
+    """The id of the first checkpoint to complete."""
+
+
+@dataclass(frozen=True)
+class Recovered(Answer):
+    """The restored checkpoint's output is visible."""
+
+    to = instructions.Recover
+
+
+@dataclass(frozen=True)
+class Opened(Answer):
+    """Sources and executor are ready."""
+
+    to = instructions.Open
+
+
+@dataclass(frozen=True)
+class Planned(Answer):
+    """The enumerators have cut an epoch's input."""
+
+    to = instructions.Plan
+    inputs: Mapping[str, PlannedInput]
+    """By the uid of the source."""
+
+
+@dataclass(frozen=True)
+class Ran(Answer):
+    """All tasks of an epoch have ended; their reports say whether they failed."""
+
+    to = instructions.Run
+    epoch: int
+    reports: Sequence[TaskReport]
+
+
+@dataclass(frozen=True)
+class Completed(Answer):
+    """The checkpoint is in the log."""
+
+    to = instructions.Complete
+    epoch: int
+
+
+@dataclass(frozen=True)
+class Committed(Answer):
+    """The checkpoint's output is visible."""
+
+    to = instructions.Commit
+    epoch: int
+
+
+@dataclass(frozen=True)
+class Acknowledged(Answer):
+    """The enumerators know of the committed checkpoint."""
+
+    to = instructions.Acknowledge
+    epoch: int
+
+
+@dataclass(frozen=True)
+class Woke(Answer):
+    """There may be new input, or the time has passed."""
+
+    to = instructions.Sleep
+
+
+@dataclass(frozen=True)
+class DelayOver(Answer):
+    """The delay before the next attempt has passed."""
+
+    to = instructions.Delay

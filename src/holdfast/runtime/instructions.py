@@ -1,0 +1,220 @@
+"""Instructions of the coordinator machine to the driver that carries them out.
+
+The driver answers an instruction with the event that it names, or with `holdfast.runtime.events.Failed`. A *notice* is an
+instruction without an answer: something for the log and the metrics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.checkpoint.metadata import CheckpointMetadata
+from holdfast.connectors.base import Committable
+from holdfast.metrics.stats import EpochStats
+from holdfast.runtime.order import EpochOrder
+
+__all__ = [
+    "Acknowledge",
+    "CancelledAfterFailure",
+    "ClockBehind",
+    "Commit",
+    "Complete",
+    "Delay",
+    "End",
+    "EpochFailed",
+    "EpochFinished",
+    "InputEnded",
+    "Instruction",
+    "JobFailure",
+    "Notice",
+    "Open",
+    "Plan",
+    "Recover",
+    "Restarting",
+    "Restored",
+    "Run",
+    "Running",
+    "Sleep",
+    "TakeOver",
+]
+
+
+class Instruction:
+    """Something for the driver to do."""
+
+
+@dataclass(frozen=True)
+class TakeOver(Instruction):
+    """Close what an earlier start has opened, and put a take-over into the checkpoint log. Answer: `TookOver`."""
+
+    deep: bool
+    """Whether every byte of the checkpoint is checked, not only that its files are there."""
+
+
+@dataclass(frozen=True)
+class Recover(Instruction):
+    """Have the committers take over earlier output, and delete orphans. Answer: `Recovered`."""
+
+    committables: Sequence[Committable]
+    """Of the restored checkpoint: they may have been committed already."""
+
+
+@dataclass(frozen=True)
+class Open(Instruction):
+    """Start the enumerators and the executor. Answer: `Opened`."""
+
+    sources: Mapping[str, Any]
+    """By uid the enumerator's state to go on from; None to begin afresh. Sources at their end are left out."""
+
+
+@dataclass(frozen=True)
+class Plan(Instruction):
+    """Ask the enumerators for the next epoch's input. Answer: `Planned`."""
+
+    sources: Sequence[str]
+    """Uids."""
+    max_records: int
+
+
+@dataclass(frozen=True)
+class Run(Instruction):
+    """Run the tasks of an epoch. Answer: `Ran`."""
+
+    order: EpochOrder
+
+    @property
+    def epoch(self) -> int:
+        """The epoch."""
+        return self.order.epoch
+
+
+@dataclass(frozen=True)
+class Complete(Instruction):
+    """Put a checkpoint into the log: the commit point. Answer: `Completed`."""
+
+    checkpoint: CheckpointMetadata
+
+    @property
+    def epoch(self) -> int:
+        """The epoch."""
+        return self.checkpoint.checkpoint_id
+
+
+@dataclass(frozen=True)
+class Commit(Instruction):
+    """Make a checkpoint's output visible, in the background, and then clean up. Answer, before the clean-up: `Committed`."""
+
+    epoch: int
+    committables: Sequence[Committable]
+    sweep_from: int | None
+    """Also delete orphans of epochs before this one; None: only what displaced checkpoints leave."""
+
+
+@dataclass(frozen=True)
+class Acknowledge(Instruction):
+    """Tell the enumerators that a checkpoint is complete and its output committed. Answer: `Acknowledged`."""
+
+    epoch: int
+    sources: Mapping[str, Any]
+    """By uid the enumerator's state in the checkpoint."""
+
+
+@dataclass(frozen=True)
+class Sleep(Instruction):
+    """Wait for new input. Answer: `Woke`."""
+
+    sources: Sequence[str]
+    seconds: float
+    """At most."""
+
+
+@dataclass(frozen=True)
+class Delay(Instruction):
+    """Wait before the next attempt, while events are taken. Answer: `DelayOver`."""
+
+    seconds: float
+
+
+@dataclass(frozen=True)
+class End(Instruction):
+    """The job is over."""
+
+    failure: BaseException | None
+
+
+class Notice(Instruction):
+    """News for the log and the metrics; not answered."""
+
+
+@dataclass(frozen=True)
+class Running(Notice):
+    """Epochs run (again)."""
+
+
+@dataclass(frozen=True)
+class Restored(Notice):
+    """The job resumes from a checkpoint."""
+
+    checkpoint_id: int
+
+
+@dataclass(frozen=True)
+class ClockBehind(Notice):
+    """This host's clock is behind the one under which the restored checkpoint was completed."""
+
+    checkpoint_id: int
+    milliseconds: int
+
+
+@dataclass(frozen=True)
+class EpochFailed(Notice):
+    """An attempt at an epoch failed."""
+
+    epoch: int
+    failure: BaseException
+
+
+@dataclass(frozen=True)
+class JobFailure(Notice):
+    """A failure, before it is decided what follows from it."""
+
+    failure: BaseException
+    task: str
+    """Where; empty if in no task."""
+
+
+@dataclass(frozen=True)
+class Restarting(Notice):
+    """The job will start again, or the epoch run again, after a delay."""
+
+    failure: BaseException
+    task: str
+    delay_ms: int
+
+
+@dataclass(frozen=True)
+class CancelledAfterFailure(Notice):
+    """A job that is being cancelled has failed; it is not started again."""
+
+    failure: BaseException
+    task: str
+    uncommitted: bool
+    """Whether output is left that the next start of the job commits."""
+
+
+@dataclass(frozen=True)
+class EpochFinished(Notice):
+    """An epoch's checkpoint is complete."""
+
+    stats: EpochStats
+    checkpoint: CheckpointMetadata
+    sync_ms: float
+    """The longest time that a task took to write its state."""
+    subtasks: int
+
+
+@dataclass(frozen=True)
+class InputEnded(Notice):
+    """All sources have come to their end, and everything is committed."""

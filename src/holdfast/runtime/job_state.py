@@ -1,0 +1,74 @@
+"""JobState: where a job is in its life, which states may follow, and which events each state knows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+
+from holdfast.runtime import events
+from holdfast.runtime.events import Event
+
+__all__ = ["KNOWN_EVENTS", "TRANSITIONS", "JobState"]
+
+
+class JobState(Enum):
+    """Where a job is in its life, as its driver sees it."""
+
+    CREATED = "created"
+    TAKING_OVER = "taking over"
+    RECOVERING = "recovering"
+    OPENING = "opening"
+    RUNNING = "running"
+    RESTARTING = "restarting"
+    """It goes back to the log once the delay has passed and nothing is under way any more."""
+    CANCELLING = "cancelling"
+    """The epoch that runs and its commit are the last."""
+    STOPPING = "stopping"
+    """What is under way comes to its end; nothing follows from it."""
+    FINISHED = "finished"
+    CANCELED = "canceled"
+    FAILED = "failed"
+
+
+_S = JobState
+TRANSITIONS: Mapping[JobState, frozenset[JobState]] = {
+    _S.CREATED: frozenset({_S.TAKING_OVER, _S.CANCELED}),
+    _S.TAKING_OVER: frozenset({_S.RECOVERING, _S.RESTARTING, _S.STOPPING}),
+    _S.RECOVERING: frozenset({_S.OPENING, _S.RESTARTING, _S.STOPPING}),
+    _S.OPENING: frozenset({_S.RUNNING, _S.RESTARTING, _S.STOPPING}),
+    _S.RUNNING: frozenset({_S.FINISHED, _S.RESTARTING, _S.CANCELLING, _S.STOPPING}),
+    _S.RESTARTING: frozenset({_S.TAKING_OVER, _S.STOPPING}),
+    _S.CANCELLING: frozenset({_S.CANCELED, _S.STOPPING}),
+    _S.STOPPING: frozenset({_S.CANCELED, _S.FAILED}),
+    _S.FINISHED: frozenset(),
+    _S.CANCELED: frozenset(),
+    _S.FAILED: frozenset(),
+}
+
+_UNDER_WAY = frozenset(
+    {
+        events.Planned,
+        events.Ran,
+        events.Completed,
+        events.Committed,
+        events.Acknowledged,
+        events.Woke,
+        events.DelayOver,
+        events.Failed,
+        events.Cancel,
+    }
+)
+KNOWN_EVENTS: Mapping[JobState, frozenset[type[Event]]] = {
+    _S.CREATED: frozenset({events.Start, events.Cancel}),
+    _S.TAKING_OVER: frozenset({events.TookOver, events.Failed, events.Cancel}),
+    _S.RECOVERING: frozenset({events.Recovered, events.Failed, events.Cancel}),
+    _S.OPENING: frozenset({events.Opened, events.Failed, events.Cancel}),
+    _S.RUNNING: _UNDER_WAY,
+    _S.RESTARTING: _UNDER_WAY,
+    _S.CANCELLING: _UNDER_WAY,
+    _S.STOPPING: _UNDER_WAY,
+    # A client may cancel a job that is over.
+    _S.FINISHED: frozenset({events.Cancel}),
+    _S.CANCELED: frozenset({events.Cancel}),
+    _S.FAILED: frozenset({events.Cancel}),
+}

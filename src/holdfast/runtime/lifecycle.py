@@ -1,0 +1,48 @@
+"""Lifecycle: a state from an enum that changes only as a table allows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from enum import Enum
+from typing import Generic, TypeVar
+
+__all__ = ["IllegalTransition", "Lifecycle"]
+
+S = TypeVar("S", bound=Enum)
+
+
+class IllegalTransition(AssertionError):
+    """A bug in Holdfast: a state was left, or an event came, in a way that the protocol does not know."""
+
+
+class Lifecycle(Generic[S]):
+    """The state of one object.
+
+    Args:
+        name: The object, for messages.
+        initial: Its first state.
+        transitions: For each state the states that may follow it.
+        story: Gives the recent events, for the message of an illegal transition.
+    """
+
+    __slots__ = ("_name", "_story", "_transitions", "state")
+
+    def __init__(
+        self, name: str, initial: S, transitions: Mapping[S, frozenset[S]], story: Callable[[], str] = lambda: ""
+    ) -> None:
+        self._name = name
+        self._transitions = transitions
+        self._story = story
+        self.state = initial
+
+    def to(self, state: S) -> None:
+        """Change the state.
+
+        Raises:
+            IllegalTransition: the table does not allow it.
+        """
+        if state not in self._transitions[self.state]:
+            raise IllegalTransition(
+                f"{self._name} cannot go from {self.state.name} to {state.name}. This is a bug in Holdfast{self._story()}"
+            )
+        self.state = state

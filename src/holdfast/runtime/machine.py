@@ -1,0 +1,466 @@
+"""CoordinatorMachine, the protocol of a job's driver as a pure state machine: events in, instructions out.
+
+    TakeOver   the job belongs to this driver; it goes back to its latest completed checkpoint
+    Recover    that checkpoint's output becomes visible
+    Open       sources and executor start
+    Plan       every source fixes its part of the next epoch's input
+    Run        one Spark job; every task reports
+    Complete   the checkpoint's metadata is put into the log unless another driver's entry is there: the commit point
+    Commit     its output becomes visible, beside the next epoch; repeated after a crash
+
+A planned epoch stays planned: if it fails it is run again with the same input, from the same checkpoint, until it is
+complete or the restart strategy gives up. Checkpoint n+1 is completed only after the output of n has been committed.
+
+The machine knows no clock, thread, storage or connector. `holdfast.runtime.coordinator` carries out its instructions;
+tests/simulator does so on a simulated storage and a simulated broker.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
+
+from holdfast.checkpoint.metadata import CheckpointMetadata
+from holdfast.connectors.base import Committable, EpochInput, JobInfo
+from holdfast.errors import CorruptFile, HoldfastError
+from holdfast.runtime import events, instructions
+from holdfast.runtime.completion import check_resumable, failure_of
+from holdfast.runtime.epoch import Epoch, EpochState
+from holdfast.runtime.events import Answer, Event, Failed, Instant, PlannedInput
+from holdfast.runtime.failures import FailurePolicy, Hopeless, Trace
+from holdfast.runtime.instructions import Instruction, Notice
+from holdfast.runtime.job_state import KNOWN_EVENTS, TRANSITIONS, JobState
+from holdfast.runtime.lifecycle import IllegalTransition, Lifecycle
+from holdfast.runtime.order import TaskReport
+from holdfast.runtime.pacing import Pace
+from holdfast.runtime.plan import JobPlan
+from holdfast.runtime.restart import RestartStrategy, is_bug
+from holdfast.runtime.sources import SourceProgress
+from holdfast.runtime.statistics import epoch_stats
+
+__all__ = ["CoordinatorMachine"]
+
+_CLOCK_TOLERANCE_MS = 60_000
+"""Clocks of drivers that differ by less are not worth a warning."""
+_SWEEP_EVERY = 1000
+"""Epochs between two searches for orphans."""
+_LONGEST_SLEEP = 0.5
+_SLEEP_BESIDE_A_COMMIT = 0.01
+"""Seconds; the enumerators hear of a commit soon after it: group offsets follow it."""
+_REMEMBERED = 40
+"""Events in the story of an illegal transition."""
+
+_Key = tuple[type[Any], int]
+
+
+class CoordinatorMachine:
+    """The decisions of one driver for one job.
+
+    Args:
+        plan: The job's.
+        strategy: The restart strategy.
+        pace: The pace to begin with.
+    """
+
+    def __init__(self, plan: JobPlan, strategy: RestartStrategy, pace: Pace) -> None:
+        self._plan = plan
+        self._policy = FailurePolicy(strategy, chosen="restart-strategy.type" in plan.config)
+        self._pace = pace
+        self._story: deque[tuple[float, str]] = deque(maxlen=_REMEMBERED)
+        self._life = Lifecycle("the job", JobState.CREATED, TRANSITIONS, self._tell)
+        self._awaited: set[_Key] = set()
+        """The instructions that are not answered yet."""
+        self._given: list[Instruction] = []
+        """What the event in hand leads to."""
+        self._now = Instant(0, 0.0)
+        self._processing_time = 0
+        self._planning_since = 0.0
+        self._cancelled = False
+        self._failure: BaseException | None = None
+        """What the job ends with."""
+        self._damaged = False
+        """Whether a task has found a file of the checkpoint damaged."""
+        self._restarts = 0
+        self._job: JobInfo | None = None
+        self._next_id = 0
+        self._completed: CheckpointMetadata | None = None
+        self._committed = 0
+        self._sources: list[SourceProgress] = []
+        self._epochs: dict[int, Epoch] = {}
+        """Those under way, in order."""
+        self._next_timer: int | None = None
+        self._idle_at: int | None = None
+
+    @property
+    def state(self) -> JobState:
+        """Where the job is in its life."""
+        return self._life.state
+
+    @property
+    def completed(self) -> CheckpointMetadata | None:
+        """The last completed checkpoint."""
+        return self._completed
+
+    @property
+    def uncommitted(self) -> bool:
+        """Whether the last completed checkpoint has output that may not be visible yet."""
+        return self._completed is not None and self._committed < self._completed.checkpoint_id
+
+    def handle(self, event: Event, now: Instant) -> list[Instruction]:
+        """Take an event; returns the instructions that follow from it, to be begun in this order.
+
+        Raises:
+            IllegalTransition: the protocol does not know this event in this state; the message tells the story.
+        """
+        self._now = now
+        self._processing_time = max(self._processing_time, now.wall_ms)  # the wall clock may be set back
+        self._story.append((now.seconds, _named(event)))
+        if type(event) not in KNOWN_EVENTS[self.state]:
+            self._illegal(f"{_named(event)} came to a job that is {self.state.value}")
+        if isinstance(event, Answer | Failed):
+            key = _key(event.instruction if isinstance(event, Failed) else event)
+            if key not in self._awaited:
+                self._illegal(f"{_named(event)} came unasked")
+            self._awaited.remove(key)
+        self._take(event)
+        self._advance()
+        given, self._given = self._given, []
+        return given
+
+    def _take(self, event: Event) -> None:
+        match event:
+            case events.Start():
+                self._take_over()
+            case events.Cancel():
+                self._cancel()
+            case events.TookOver():
+                self._took_over(event)
+            case events.Recovered():
+                self._recovered()
+            case events.Opened():
+                self._opened()
+            case events.Committed():
+                self._committed_epoch(event.epoch)
+            case _ if self.state in (JobState.RESTARTING, JobState.STOPPING):
+                pass  # what was under way has come to its end; nothing follows from it
+            case events.Planned():
+                self._planned(event.inputs)
+            case events.Ran():
+                self._ran(self._epochs[event.epoch], event)
+            case events.Completed():
+                self._completed_epoch(self._epochs[event.epoch])
+            case events.Acknowledged():
+                del self._epochs[event.epoch]
+            case Failed(instructions.Run(), failure):
+                self._epoch_failed(self._epochs[_key(event.instruction)[1]], failure, "")
+            case Failed(_, failure):
+                self._job_failed(failure)
+            case _:
+                pass  # it is time to look what comes next
+
+    def _advance(self) -> None:
+        """Give the instructions whose time has come. What may overlap is decided here and nowhere else."""
+        for epoch in list(self._epochs.values()):
+            if self.state in (JobState.RUNNING, JobState.CANCELLING):
+                self._advance_epoch(epoch)
+        match self.state:
+            case JobState.RUNNING:
+                self._plan_or_finish()
+            case JobState.RESTARTING if not self._awaited:
+                self._take_over()
+            case JobState.CANCELLING | JobState.STOPPING if all(kind is instructions.Delay for kind, _ in self._awaited):
+                self._end(JobState.CANCELED if self._failure is None else JobState.FAILED)
+            case _:
+                pass
+
+    def _advance_epoch(self, epoch: Epoch) -> None:
+        match epoch.state:
+            case EpochState.PLANNED:
+                self._run(epoch)
+            case EpochState.FAILED if not self._commit_under_way:
+                self._answer_failed_epoch(epoch)
+            case EpochState.BACKING_OFF if not self._awaits(instructions.Delay):
+                self._give(instructions.Running())
+                self._run(epoch)
+            case EpochState.REPORTED if not self._commit_under_way:
+                assert self._job is not None
+                checkpoint = epoch.complete(self._plan, self._job, self._sources, self._now.seconds)
+                self._give(instructions.Complete(checkpoint))
+            case _:
+                pass
+
+    def _plan_or_finish(self) -> None:
+        if not all(epoch.is_complete for epoch in self._epochs.values()):
+            return  # one epoch is planned and run at a time
+        unfinished = tuple(source.uid for source in self._sources if not source.finished)
+        if unfinished:
+            if not self._awaits(instructions.Plan) and not self._awaits(instructions.Sleep):
+                self._planning_since = self._now.seconds
+                self._give(instructions.Plan(unfinished, self._pace.budget()))
+        elif not self._awaited:
+            if self._completed is not None:
+                self._give(instructions.InputEnded())
+            self._end(JobState.FINISHED)
+
+    @property
+    def _commit_under_way(self) -> bool:
+        return any(epoch.is_complete for epoch in self._epochs.values())
+
+    # the machine itself
+
+    def _to(self, state: JobState) -> None:
+        self._life.to(state)
+        self._story.append((self._now.seconds, f"  the job is {state.value}"))
+
+    def _end(self, state: JobState) -> None:
+        self._awaited.clear()
+        self._to(state)
+        self._given.append(instructions.End(self._failure))
+
+    def _give(self, instruction: Instruction) -> None:
+        self._given.append(instruction)
+        if not isinstance(instruction, Notice):
+            if _key(instruction) in self._awaited:
+                self._illegal(f"{_named(instruction)} is given a second time")
+            self._awaited.add(_key(instruction))
+            self._story.append((self._now.seconds, f"  {_named(instruction)} is given"))
+
+    def _awaits(self, kind: type[Instruction]) -> bool:
+        return (kind, 0) in self._awaited
+
+    def _illegal(self, what: str) -> NoReturn:
+        raise IllegalTransition(f"{what}. This is a bug in Holdfast{self._tell()}")
+
+    def _tell(self) -> str:
+        epochs = "".join(f"; epoch {e.number} is {e.state.value}" for e in self._epochs.values())
+        awaited = ", ".join(f"{kind.__name__} {epoch or ''}".rstrip() for kind, epoch in self._awaited) or "nothing"
+        lines = "".join(f"\n  {at:.3f} s  {what}" for at, what in self._story)
+        return f". The job is {self.state.value}{epochs}; awaited: {awaited}. What happened last:{lines}"
+
+    # from the log to a running job
+
+    def _take_over(self) -> None:
+        self._to(JobState.TAKING_OVER)
+        self._epochs.clear()
+        deep, self._damaged = self._damaged, False
+        self._give(instructions.TakeOver(deep))
+
+    def _took_over(self, event: events.TookOver) -> None:
+        restored = event.restored
+        self._job, self._next_id, self._completed, self._committed = event.job, event.next_id, restored, 0
+        if restored is not None:
+            self._resume_time(restored)
+            try:
+                check_resumable(self._plan, restored)
+            except HoldfastError as error:
+                self._job_failed(error)
+                return
+            self._give(instructions.Restored(restored.checkpoint_id))
+        self._to(JobState.RECOVERING)
+        self._give(instructions.Recover(_committables(restored)))
+
+    def _recovered(self) -> None:
+        now, restored = self._processing_time, self._completed
+        self._committed = 0 if restored is None else restored.checkpoint_id
+        if self._cancelled:
+            self._to(JobState.STOPPING)
+            return
+        self._sources = [
+            SourceProgress(v, v.source, None if restored is None else restored.sources.get(v.source.uid), now)
+            for v in self._plan.vertices
+            if v.source is not None
+        ]
+        self._next_timer = None if restored is None else now
+        self._to(JobState.OPENING)
+        self._give(instructions.Open({source.uid: source.enumerator for source in self._sources if not source.finished}))
+
+    def _opened(self) -> None:
+        if self._cancelled:
+            self._to(JobState.STOPPING)
+            return
+        self._to(JobState.RUNNING)
+        self._give(instructions.Running())
+
+    # epochs
+
+    def _planned(self, inputs: Mapping[str, PlannedInput]) -> None:
+        """Begin an epoch if there is a reason to."""
+        if self._cancelled:
+            return
+        now = self._processing_time
+        quiet = not any(planned.input.ranges or planned.input.finished for planned in inputs.values())
+        if quiet and not self._timer_due(now):
+            self._sleep(now)
+            return
+        ended = {s.uid: PlannedInput(EpochInput(finished=True), s.enumerator) for s in self._sources if s.finished}
+        number, self._next_id = self._next_id, self._next_id + 1
+        self._epochs[number] = Epoch(number, {**inputs, **ended}, now, self._planning_since, self._now.seconds, self._tell)
+
+    def _run(self, epoch: Epoch) -> None:
+        assert self._job is not None
+        order = epoch.run(
+            self._plan,
+            self._job,
+            self._completed,
+            self._committed,
+            self._restarts,
+            self._sources,
+            self._processing_time,
+            self._now.seconds,
+        )
+        self._give(instructions.Run(order))
+
+    def _ran(self, epoch: Epoch, event: events.Ran) -> None:
+        found = failure_of(self._plan, event.reports)
+        if found is not None:
+            self._epoch_failed(epoch, *found)
+        else:
+            epoch.reported(event.reports, self._now.seconds)
+            self._processing_time = max(self._processing_time, epoch.processing_ms)
+
+    def _completed_epoch(self, epoch: Epoch) -> None:
+        epoch.completed(self._now.seconds)
+        self._completed = epoch.checkpoint
+        self._policy.epoch_completed()
+        for source in self._sources:
+            source.completed(epoch.inputs[source.uid])
+        reports, epoch.reports = epoch.reports, ()
+        self._next_timer = min((r.next_timer for r in reports if r.next_timer is not None), default=None)
+        sweep_from = None
+        if epoch.number % _SWEEP_EVERY == 0:
+            # Background uploads may last any number of epochs; those that begin now bear this epoch's number.
+            sweep_from = min([epoch.number, *(r.uploading for r in reports if r.uploading is not None)])
+        self._give(instructions.Commit(epoch.number, _committables(epoch.checkpoint), sweep_from))
+        self._account(epoch, reports)
+
+    def _committed_epoch(self, number: int) -> None:
+        self._committed = number
+        if self.state in (JobState.RUNNING, JobState.CANCELLING):
+            epoch = self._epochs[number]
+            epoch.committed()
+            states = {uid: source.enumerator for uid, source in epoch.checkpoint.sources.items()}
+            self._give(instructions.Acknowledge(number, states))
+
+    def _account(self, epoch: Epoch, reports: Sequence[TaskReport]) -> None:
+        seconds = self._now.seconds - epoch.started
+        backlog = {uid: planned.input.backlog for uid, planned in epoch.inputs.items()}
+        stats = epoch_stats(self._plan, epoch.number, epoch.planned_ms, seconds, reports, epoch.phases, backlog)
+        sync_ms = 1000 * max((report.phases.get("state", 0.0) for report in reports), default=0.0)
+        self._give(instructions.EpochFinished(stats, epoch.checkpoint, sync_ms, len(reports)))
+        self._pace = self._pace.after(stats.records_in, seconds)
+
+    # time
+
+    def _resume_time(self, restored: CheckpointMetadata) -> None:
+        """Go on from the checkpoint's processing time: what has fired by then must not fill up again."""
+        self._processing_time = max(self._processing_time, restored.created_at)
+        ahead = restored.created_at - self._now.wall_ms
+        if ahead > _CLOCK_TOLERANCE_MS:
+            self._give(instructions.ClockBehind(restored.checkpoint_id, ahead))
+
+    def _timer_due(self, now: int) -> bool:
+        """Whether a timer is due, or a split has become idle: then the watermark may go on without it."""
+        idle = self._idle_at is not None and self._idle_at <= now
+        if idle:
+            self._idle_at = None
+        return idle or (self._next_timer is not None and self._next_timer <= now)
+
+    def _sleep(self, now: int) -> None:
+        """Wait for input, a timer or the end of a commit."""
+        self._idle_at = min((t for t in (source.next_idle(now) for source in self._sources) if t is not None), default=None)
+        wake_at = min((t for t in (self._next_timer, self._idle_at) if t is not None), default=None)
+        longest = _SLEEP_BESIDE_A_COMMIT if self._epochs else _LONGEST_SLEEP
+        seconds = longest if wake_at is None else min(longest, max(0.0, (wake_at - now) / 1000))
+        self._give(instructions.Sleep(tuple(source.uid for source in self._sources if not source.finished), seconds))
+
+    # failures and the end
+
+    def _cancel(self) -> None:
+        """Let what runs come to its end, and begin nothing else."""
+        self._cancelled = True
+        match self.state:
+            case JobState.CREATED:
+                self._end(JobState.CANCELED)
+            case JobState.RUNNING:
+                self._to(JobState.CANCELLING)
+                self._drop_idle_epochs()
+            case JobState.RESTARTING:
+                self._to(JobState.STOPPING)
+            case _:
+                pass  # a driver that takes over or recovers makes earlier output visible first
+
+    def _drop_idle_epochs(self) -> None:
+        """Forget the epochs that no task works on."""
+        for epoch in list(self._epochs.values()):
+            if epoch.state in (EpochState.PLANNED, EpochState.FAILED, EpochState.BACKING_OFF):
+                del self._epochs[epoch.number]
+
+    def _epoch_failed(self, epoch: Epoch, failure: BaseException, task: str) -> None:
+        epoch.failed(failure, task)
+        self._give(instructions.EpochFailed(epoch.number, failure))
+        if self._cancelled:
+            self._drop_idle_epochs()
+
+    def _answer_failed_epoch(self, epoch: Epoch) -> None:
+        """Decide whether the epoch is run again."""
+        assert epoch.failure is not None
+        if isinstance(epoch.failure, CorruptFile):
+            self._damaged = True
+            self._job_failed(epoch.failure)  # an older checkpoint is used, if that is safe
+        elif self._starts_again(epoch.failure, epoch.task, epoch.traced):
+            epoch.back_off()
+
+    def _job_failed(self, failure: Exception) -> None:
+        """Go back to the log, or end."""
+        if is_bug(failure) or (isinstance(failure, CorruptFile) and not self._damaged):
+            self._stop(failure)  # of a damaged file the log has said what to do: it has looked for an intact checkpoint
+        elif self._starts_again(failure, "", traced=True):
+            self._to(JobState.RESTARTING)
+
+    def _starts_again(self, failure: BaseException, task: str, traced: bool) -> bool:
+        """Whether there is another attempt, after a delay that is given; if not, the job stops.
+
+        Args:
+            failure: What happened.
+            task: Where.
+            traced: Whether another run could not tell more about it.
+        """
+        self._give(instructions.JobFailure(failure, task))
+        answer = self._policy.answer(failure, traced, round(self._now.seconds * 1000))
+        if isinstance(answer, Hopeless):
+            self._stop(answer.failure)
+            return False
+        if isinstance(answer, Trace):
+            self._give(instructions.Delay(0.0))
+            return True
+        if self._cancelled:
+            self._give(instructions.CancelledAfterFailure(failure, task, self.uncommitted))
+            self._stop(None)
+            return False
+        self._restarts += 1
+        self._give(instructions.Restarting(failure, task, answer.delay_ms))
+        self._give(instructions.Delay(answer.delay_ms / 1000))
+        return True
+
+    def _stop(self, failure: BaseException | None) -> None:
+        self._failure = failure
+        self._epochs.clear()
+        self._to(JobState.STOPPING)
+
+
+def _key(message: Instruction | Answer) -> _Key:
+    """The same for an instruction and for its answer."""
+    return (message.to if isinstance(message, Answer) else type(message)), getattr(message, "epoch", 0)
+
+
+def _named(message: Instruction | Event) -> str:
+    name = type(message).__name__
+    if isinstance(message, Failed):
+        return f"{name}({_named(message.instruction)}: {message.failure!r:.200})"
+    epoch = getattr(message, "epoch", 0)
+    return f"{name}({epoch})" if epoch else name
+
+
+def _committables(checkpoint: CheckpointMetadata | None) -> list[Committable]:
+    return [] if checkpoint is None else [Committable(*entry) for entry in checkpoint.committables]

@@ -1,0 +1,82 @@
+"""Notices: shows the machine's notices in the log and in the job's metrics."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from holdfast.checkpoint.log import CheckpointLog
+from holdfast.metrics.job import JobMetrics
+from holdfast.metrics.stats import CheckpointStats
+from holdfast.runtime import instructions
+from holdfast.runtime.instructions import Notice
+
+__all__ = ["Notices"]
+
+log = logging.getLogger("holdfast")
+
+
+class Notices:
+    """Where a job's notices go."""
+
+    def __init__(self, job_name: str, metrics: JobMetrics, checkpoint_log: CheckpointLog) -> None:
+        self._job_name = job_name
+        self._metrics = metrics
+        self._log = checkpoint_log
+
+    def show(self, notice: Notice) -> None:
+        """Log the notice and count it."""
+        match notice:
+            case instructions.EpochFinished():
+                self._show_epoch(notice)
+            case instructions.Running():
+                self._metrics.status("RUNNING")
+            case instructions.Restored(checkpoint_id):
+                log.info("job %r resumes from checkpoint %d", self._job_name, checkpoint_id)
+                self._metrics.checkpoint_restored(checkpoint_id, self._log.locate(checkpoint_id))
+            case instructions.ClockBehind(checkpoint_id, milliseconds):
+                log.warning(
+                    "processing time stands still for %d s: the driver that completed checkpoint %d had a clock that was so "
+                    "far ahead of this one. Correct the clock of this host if it is wrong",
+                    milliseconds // 1000,
+                    checkpoint_id,
+                )
+            case instructions.EpochFailed(epoch, failure):
+                self._metrics.checkpoint_failed(epoch, (str(failure) or repr(failure)).splitlines()[0])
+            case instructions.JobFailure(failure, task):
+                self._metrics.failure(time.time_ns() // 1_000_000, str(failure) or repr(failure), task)
+            case instructions.Restarting(failure, task, delay_ms):
+                self._metrics.status("RESTARTING")
+                seconds = delay_ms / 1000
+                log.warning("%s has failed and starts again in %.1f s:%s", task or "the job", seconds, _text(failure))
+            case instructions.CancelledAfterFailure(failure, task, uncommitted):
+                kept = "; its output is committed when the job is started again" if uncommitted else ""
+                log.warning("%s has failed while it was being cancelled%s:%s", task or "the job", kept, _text(failure))
+            case instructions.InputEnded():
+                log.info("the input of job %r has ended", self._job_name)
+            case _:
+                raise NotImplementedError(f"{notice}")
+
+    def _show_epoch(self, notice: instructions.EpochFinished) -> None:
+        stats, checkpoint = notice.stats, notice.checkpoint
+        self._metrics.epoch_finished(stats)
+        self._metrics.checkpoint_completed(
+            CheckpointStats(
+                id=checkpoint.checkpoint_id,
+                trigger_ms=stats.started_ms,
+                duration_ms=stats.duration_ms - 1000 * stats.phases["plan"],
+                sync_ms=notice.sync_ms,
+                delta_bytes=checkpoint.delta_size,
+                full_bytes=checkpoint.full_size,
+                path=self._log.locate(checkpoint.checkpoint_id),
+                subtasks=notice.subtasks,
+            )
+        )
+        log.debug(
+            "epoch %d: %d records in %.3f s, %s", stats.epoch, stats.records_in, stats.duration_ms / 1000, stats.phases
+        )
+
+
+def _text(failure: BaseException) -> str:
+    text = str(failure) or repr(failure)
+    return f"\n{text}" if "\n" in text else f" {text}"
