@@ -15,6 +15,7 @@ from chaos.heavy_jobs import BIG, COLD_KEYS, HOT_RECORDS
 from engine.inprocess import LEDGERS, Lab, LedgerSink, SplitSource
 from holdfast.common import Types, WatermarkStrategy
 from holdfast.datastream import KeyedProcessFunction, ValueStateDescriptor
+from holdfast.runtime.instructions import Delay
 
 
 def heavy(name, directory):
@@ -120,15 +121,14 @@ def test_a_full_disk_is_told_and_when_there_is_space_again_the_job_goes_on(tmp_p
             return self._executor.run(order)
 
     coordinator._make_executor = lambda job: Filling(make(job))
-    waits = []
+    carry_out = coordinator._carry_out
 
-    def wait(seconds=None):
-        waits.append(seconds)
-        if len(lab.metrics.snapshot().failures) >= 2:
+    def carrying_out(instruction):
+        if isinstance(instruction, Delay) and len(lab.metrics.snapshot().failures) >= 2:
             ballast.unlink(missing_ok=True)
-        return False
+        return carry_out(instruction)
 
-    coordinator._cancelled.wait = wait
+    coordinator._carry_out = carrying_out
     coordinator.run()
     lab.close()
     failures = lab.metrics.snapshot().failures

@@ -10,6 +10,7 @@ from engine.inprocess import LEDGERS, Lab, LedgerSink, SplitSource
 from holdfast.common import WatermarkStrategy
 from holdfast.errors import HoldfastError, JobFailed, UserCodeError
 from holdfast.rest import shapes
+from holdfast.runtime.instructions import Delay
 from holdfast.runtime.restart import restart_strategy
 
 NUMBERS = list(range(1, 21))
@@ -41,8 +42,7 @@ class Job:
         LEDGERS.pop(self.name, None)
         self.runs = []
         self.lab = Lab(build or self._build, tmp_path, config=config, ledgers=(self.name,))
-        self.coordinator = self.lab.coordinator(budget=5)
-        self.coordinator._strategy = restart_strategy(self.coordinator._plan.config)
+        self.coordinator = self.lab.coordinator(5, restart_strategy(self.lab.plan().config))
         make = self.coordinator._make_executor
         self.coordinator._make_executor = lambda job: Failing(make(job), failures, self.runs, after)
 
@@ -109,17 +109,24 @@ def test_failure_rate_goes_on_while_failures_are_rare_and_gives_up_when_they_are
         job.run()
 
 
-def test_exponential_delay_is_the_default_and_waits_longer_each_time(tmp_path, request, caplog):
+def test_exponential_delay_is_the_default_and_waits_longer_each_time(tmp_path, request):
     settings = {
         f"restart-strategy.exponential-delay.{k}": v for k, v in (("initial-backoff", "1 ms"), ("max-backoff", "3 ms"))
     }
     settings["restart-strategy.exponential-delay.jitter-factor"] = "0"
     settings["restart-strategy.exponential-delay.backoff-multiplier"] = "2"
     job = Job(tmp_path, request, settings, {n: lost(n) for n in range(1, 7)})
-    waits = []
-    job.coordinator._cancelled.wait = waits.append
+    delays = []
+    carry_out = job.coordinator._carry_out
+
+    def carrying_out(instruction):
+        if isinstance(instruction, Delay):
+            delays.append(round(1000 * instruction.seconds))
+        return carry_out(instruction)
+
+    job.coordinator._carry_out = carrying_out
     assert job.run() == RESULT
-    assert [round(1000 * seconds) for seconds in waits if seconds < 0.01] == [1, 2, 3, 3, 3, 3]
+    assert delays == [1, 2, 3, 3, 3, 3]
 
 
 def test_a_failure_is_in_the_log_with_its_task_and_the_time_until_the_restart(tmp_path, request, caplog):

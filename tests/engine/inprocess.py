@@ -37,7 +37,7 @@ from holdfast.runtime.coordinator import Coordinator
 from holdfast.runtime.frames import unpack_header
 from holdfast.runtime.order import EpochOrder, JobSetup, TaskReport
 from holdfast.runtime.plan import JobPlan
-from holdfast.runtime.restart import FixedDelay
+from holdfast.runtime.restart import FixedDelay, RestartStrategy
 from holdfast.runtime.state_io import verify_contents
 from holdfast.testing.executor import InProcessExecutor
 
@@ -295,7 +295,7 @@ class Lab:
     def disk(self) -> Path:
         return self.directory / "disk"
 
-    def coordinator(self, budget: int | None = None) -> Coordinator:
+    def coordinator(self, budget: int | None = None, strategy: RestartStrategy | None = None) -> Coordinator:
         """A new driver."""
         plan = self.plan()
         storage = self.storage
@@ -320,7 +320,7 @@ class Lab:
             checkpoint_log,
             Retention(storage, paths, checkpoint_log),
             lambda checkpoint, deep: (verify_contents if deep else verify_files)(storage, checkpoint),
-            FixedDelay(10_000 if self.failures or self.repeats else 5, 0),
+            strategy or FixedDelay(10_000 if self.failures or self.repeats else 5, 0),
             self.metrics,
             FixedPace(budget or self.budget),  # type: ignore[arg-type]
         )

@@ -9,6 +9,7 @@ from holdfast.runtime.restart import GiveUp, Restart, RestartState, RestartStrat
 
 __all__ = ["FailurePolicy", "Hopeless", "Trace"]
 
+
 @dataclass(frozen=True)
 class Hopeless:
     """The job ends."""

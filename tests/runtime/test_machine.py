@@ -1,0 +1,233 @@
+"""The coordinator machine, event by event. tests/simulator drives the same machine through thousands of lives."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.checkpoint.metadata import CheckpointMetadata, SubtaskState
+from holdfast.common import WatermarkStrategy
+from holdfast.connectors.base import EpochInput, JobInfo, SplitRange
+from holdfast.connectors.collection import CollectionSource
+from holdfast.datastream import StreamExecutionEnvironment
+from holdfast.errors import Fenced, InputLost, StorageError
+from holdfast.runtime import events, instructions
+from holdfast.runtime.events import Failed, Instant, PlannedInput
+from holdfast.runtime.instructions import Notice
+from holdfast.runtime.job_state import KNOWN_EVENTS, TRANSITIONS, JobState
+from holdfast.runtime.lifecycle import IllegalTransition
+from holdfast.runtime.machine import CoordinatorMachine
+from holdfast.runtime.order import TaskReport
+from holdfast.runtime.pacing import Pace
+from holdfast.runtime.restart import FixedDelay
+
+SOURCE = "numbers"
+
+
+class Driver:
+    """Carries out by hand what the machine says."""
+
+    def __init__(self, attempts: int = 3) -> None:
+        env = StreamExecutionEnvironment.get_execution_environment(spark=object())
+        env.set_parallelism(1)
+        stream = env.from_source(CollectionSource([1, 2, 3]), WatermarkStrategy.no_watermarks(), SOURCE).uid(SOURCE)
+        stream.map(lambda n: n).print()
+        self.plan = env._plan("job")
+        self.machine = CoordinatorMachine(self.plan, FixedDelay(attempts, 50), Pace(1.0, 100))
+        self.seconds = 0.0
+        self.given: list = []
+
+    def tell(self, event) -> list:
+        """What the machine gives in answer, but for notices."""
+        self.seconds += 0.001
+        given = self.machine.handle(event, Instant(1_700_000_000_000 + round(self.seconds * 1000), self.seconds))
+        self.given = [instruction for instruction in given if not isinstance(instruction, Notice)]
+        return self.given
+
+    def open(self, restored: CheckpointMetadata | None = None) -> None:
+        """Bring the job to the planning of its first epoch."""
+        (take_over,) = self.tell(events.Start())
+        assert isinstance(take_over, instructions.TakeOver)
+        self.take_over(restored)
+
+    def take_over(self, restored: CheckpointMetadata | None = None) -> None:
+        next_id = 2 if restored is None else restored.checkpoint_id + 2
+        self.tell(events.TookOver(JobInfo("id", "job", 1, None), restored, next_id))
+        self.tell(events.Recovered())
+        (plan,) = self.tell(events.Opened())
+        assert isinstance(plan, instructions.Plan)
+
+    def planned(self, finished: bool = False, ranges: int = 1) -> list:
+        parts = tuple(SplitRange(f"s{n}", 0, 1) for n in range(ranges))
+        return self.tell(events.Planned({SOURCE: PlannedInput(EpochInput(parts, finished=finished), {"next": 1})}))
+
+    def reports(self, order) -> list[TaskReport]:
+        return [
+            TaskReport((v.id, n), f"a{order.epoch}", state={v.chain[0].uid: SubtaskState(0, 127, f"a{order.epoch}")})
+            for v in self.plan.vertices
+            for n in range(v.parallelism)
+        ]
+
+    def ran(self, run) -> list:
+        return self.tell(events.Ran(run.epoch, self.reports(run.order)))
+
+    def epoch(self, finished: bool = False):
+        """An epoch up to its commit, which is under way then."""
+        (run,) = self.planned(finished)
+        (complete,) = self.ran(run)
+        self.tell(events.Completed(complete.epoch))
+        return self.given[0]
+
+    def commit(self, commit) -> list:
+        self.tell(events.Committed(commit.epoch))
+        (acknowledge,) = (i for i in self.given if isinstance(i, instructions.Acknowledge))
+        return self.tell(events.Acknowledged(acknowledge.epoch))
+
+
+def kinds(given) -> list[str]:
+    return [type(instruction).__name__ for instruction in given]
+
+
+def an_answer_that_was_not_asked_for_tells_its_story():
+    driver = Driver()
+    driver.open()
+    (run,) = driver.planned()
+    with pytest.raises(IllegalTransition, match=r"Completed\(2\) came unasked") as caught:
+        driver.tell(events.Completed(2))
+    story = str(caught.value)
+    assert "epoch 2 is running; awaited: Run 2" in story
+    assert story.index("TookOver") < story.index("Opened") < story.index("Run(2) is given")
+    with pytest.raises(IllegalTransition, match=r"Ran\(7\) came unasked"):
+        driver.tell(events.Ran(7, driver.reports(run.order)))
+
+
+def an_event_that_the_jobs_state_does_not_know_is_refused():
+    driver = Driver()
+    with pytest.raises(IllegalTransition, match="Woke came to a job that is created"):
+        driver.tell(events.Woke())
+    driver.open()
+    with pytest.raises(IllegalTransition, match="Start came to a job that is running"):
+        driver.tell(events.Start())
+
+
+def test_every_state_has_its_transitions_and_events():
+    assert set(TRANSITIONS) == set(KNOWN_EVENTS) == set(JobState)
+    reached = {JobState.CREATED}
+    while new := {n for s in reached for n in TRANSITIONS[s]} - reached:
+        reached |= new
+    assert reached == set(JobState)
+
+
+def the_checkpoint_after_waits_for_the_commit_before():
+    driver = Driver()
+    driver.open()
+    first = driver.epoch()
+    (run,) = driver.planned()
+    assert driver.ran(run) == []  # reported, not completed: the commit of the one before is under way
+    assert kinds(driver.commit(first)) == ["Complete"]
+
+
+def a_failed_epoch_is_run_again_with_the_same_input_once_the_commit_before_it_is_known():
+    driver = Driver()
+    driver.open()
+    first = driver.epoch()
+    (run,) = driver.planned()
+    assert driver.tell(Failed(run, StorageError("away"))) == []
+    assert kinds(driver.commit(first)) == ["Delay"]
+    (again,) = driver.tell(events.DelayOver())
+    assert again.order.run == 1
+    assert again.order.sources == run.order.sources
+    assert (run.order.committed, again.order.committed) == (0, first.epoch)
+
+
+def a_commit_that_fails_takes_the_job_back_to_the_log():
+    driver = Driver()
+    driver.open()
+    first = driver.epoch()
+    (run,) = driver.planned()
+    assert kinds(driver.tell(Failed(first, StorageError("away")))) == ["Delay"]
+    assert driver.tell(events.DelayOver()) == []  # the epoch still runs
+    assert kinds(driver.ran(run)) == ["TakeOver"]
+    assert driver.machine.uncommitted
+
+
+def a_job_does_not_go_back_to_the_log_beside_its_own_commit():
+    driver = Driver()
+    driver.open()
+    first = driver.epoch()
+    (plan,) = (i for i in driver.given if isinstance(i, instructions.Plan))
+    assert kinds(driver.tell(Failed(plan, StorageError("away")))) == ["Delay"]
+    assert driver.tell(events.DelayOver()) == []
+    assert kinds(driver.tell(events.Committed(first.epoch))) == ["TakeOver"]
+    assert not driver.machine.uncommitted
+
+
+def a_hopeless_failure_ends_the_job_when_nothing_is_under_way_any_more():
+    driver = Driver()
+    driver.open()
+    first = driver.epoch()
+    (plan,) = (i for i in driver.given if isinstance(i, instructions.Plan))
+    lost = InputLost("gone")
+    assert driver.tell(Failed(plan, lost)) == []
+    assert driver.tell(events.Committed(first.epoch)) == [instructions.End(lost)]
+    assert driver.machine.state is JobState.FAILED
+
+
+def a_driver_that_is_fenced_stops_without_asking_the_restart_strategy():
+    driver = Driver(attempts=1000)
+    driver.open()
+    (run,) = driver.planned()
+    (complete,) = driver.ran(run)
+    fenced = Fenced("another driver")
+    assert driver.tell(Failed(complete, fenced)) == [instructions.End(fenced)]
+
+
+def a_cancelled_job_commits_the_epoch_that_runs_and_plans_no_other():
+    driver = Driver()
+    driver.open()
+    (run,) = driver.planned()
+    assert driver.tell(events.Cancel()) == []
+    (complete,) = driver.ran(run)
+    (commit,) = driver.tell(events.Completed(complete.epoch))
+    assert driver.commit(commit) == [instructions.End(None)]
+    assert driver.machine.state is JobState.CANCELED
+    assert driver.tell(events.Cancel()) == []  # once more, by an impatient user
+
+
+def a_job_that_is_cancelled_while_it_waits_for_its_restart_ends_at_once():
+    driver = Driver()
+    (take_over,) = driver.tell(events.Start())
+    assert kinds(driver.tell(Failed(take_over, StorageError("away")))) == ["Delay"]
+    assert driver.tell(events.Cancel()) == [instructions.End(None)]
+
+
+def a_job_that_is_cancelled_while_it_recovers_makes_earlier_output_visible_first():
+    driver = Driver()
+    driver.tell(events.Start())
+    assert driver.tell(events.Cancel()) == []
+    driver.tell(events.TookOver(JobInfo("id", "job", 1, None), None, 2))
+    assert driver.tell(events.Recovered()) == [instructions.End(None)]
+
+
+def a_bounded_job_ends_after_its_last_commit():
+    driver = Driver()
+    driver.open()
+    last = driver.epoch(finished=True)
+    assert kinds(driver.given) == ["Commit"]
+    assert driver.commit(last) == [instructions.End(None)]
+    assert driver.machine.state is JobState.FINISHED
+
+
+def test_without_input_the_job_sleeps_and_asks_again():
+    driver = Driver()
+    driver.open()
+    (sleep,) = driver.planned(ranges=0)
+    assert sleep.seconds == 0.5
+    assert kinds(driver.tell(events.Woke())) == ["Plan"]
+
+
+def the_end_of_a_commit_is_noticed_soon_by_a_job_without_input():
+    driver = Driver()
+    driver.open()
+    driver.epoch()
+    (sleep,) = driver.planned(ranges=0)
+    assert sleep.seconds < 0.1
