@@ -74,7 +74,9 @@ class Epoch:
     ) -> None:
         self.number = number
         self.inputs = inputs
-        self.planned_ms = self.processing_ms = planned_ms
+        self.planned_ms = planned_ms
+        self.processing_ms = planned_ms
+        """Processing time at which its latest run began; from its reports on, that at which it ended."""
         self.started = started
         self.phases: dict[str, float] = {}
         """The duration of each phase, in seconds."""
