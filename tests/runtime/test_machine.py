@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.checkpoint.metadata import CheckpointMetadata, SubtaskState
+from holdfast.checkpoint.metadata import CheckpointMetadata
 from holdfast.common import WatermarkStrategy
 from holdfast.connectors.base import EpochInput, JobInfo, SplitRange
 from holdfast.connectors.collection import CollectionSource
@@ -61,11 +61,7 @@ class Driver:
         return self.tell(events.Planned({SOURCE: PlannedInput(EpochInput(parts, finished=finished), {"next": 1})}))
 
     def reports(self, order) -> list[TaskReport]:
-        return [
-            TaskReport((v.id, n), f"a{order.epoch}", state={v.chain[0].uid: SubtaskState(0, 127, f"a{order.epoch}")})
-            for v in self.plan.vertices
-            for n in range(v.parallelism)
-        ]
+        return [TaskReport((v.id, n), f"a{order.epoch}") for v in self.plan.vertices for n in range(v.parallelism)]
 
     def ran(self, run) -> list:
         return self.tell(events.Ran(run.epoch, self.reports(run.order)))
@@ -132,11 +128,21 @@ def a_failed_epoch_is_run_again_with_the_same_input_once_the_commit_before_it_is
     first = driver.epoch()
     (run,) = driver.planned()
     assert driver.tell(Failed(run, StorageError("away"))) == []
-    assert kinds(driver.commit(first)) == ["Delay"]
+    assert driver.commit(first) == [instructions.Confirm(run.epoch)]
+    assert kinds(driver.tell(events.Confirmed(run.epoch))) == ["Delay"]
     (again,) = driver.tell(events.DelayOver())
     assert again.order.run == 1
     assert again.order.sources == run.order.sources
     assert (run.order.committed, again.order.committed) == (0, first.epoch)
+
+
+def a_failed_epoch_is_not_run_again_by_a_driver_that_has_lost_the_job():
+    driver = Driver(attempts=1000)
+    driver.open()
+    (run,) = driver.planned()
+    (confirm,) = driver.tell(Failed(run, StorageError("no such object")))
+    fenced = Fenced("another driver")
+    assert driver.tell(Failed(confirm, fenced)) == [instructions.End(fenced)]
 
 
 def a_commit_that_fails_takes_the_job_back_to_the_log():

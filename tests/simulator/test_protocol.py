@@ -8,21 +8,28 @@ from __future__ import annotations
 
 import os
 
+import msgspec
 import pytest
 
 from holdfast.checkpoint import manifests, tail
+from holdfast.checkpoint.files import unpack
 from holdfast.checkpoint.retention import referenced
+from holdfast.runtime import machine
 
-from .job import KEYS, Driver, model
+from .broker import Broker
+from .driver import Driver
+from .job import KEYS, SUBTASKS, generate, model
+from .task import keyed_state
 from .world import World
 
 BLOCKS = 20
 
 
 @pytest.fixture(autouse=True)
-def short_milestones(monkeypatch):
-    """Milestones every 3, 9, 27 positions, so that short lives cross many."""
+def short_periods(monkeypatch):
+    """Milestones every 3, 9, 27 positions and a sweep every 4, so that short lives cross many."""
     monkeypatch.setattr(tail, "_BASE", 3)
+    monkeypatch.setattr(machine, "_SWEEP_EVERY", 4)
     monkeypatch.setattr(manifests, "LARGEST_LAYER", 500)  # `live` draws it
 
 
@@ -30,33 +37,41 @@ def live(seed: int) -> World:
     """A job's life: drivers come, crash and overtake each other; in the end a last one finishes in peace."""
     world = World(seed)
     manifests.LARGEST_LAYER = world.random.choice((0, 500, 700, 1000, 5000))
-    numbers = [world.random.randrange(KEYS) for _ in range(world.random.randrange(5, 60))]
+    broker = Broker(world)
+    numbers = generate(world)
     for _ in range(world.random.randrange(1, 6)):
         if not any(p.gi_code.co_name == "run" for p in world.processes) or world.random.random() < 0.4:
-            world.processes.append(Driver(world, numbers).run())
-        for _ in range(world.random.randrange(5, 120)):
+            world.processes.append(Driver(world, broker, numbers).run())
+        for _ in range(world.random.randrange(5, 400)):
             world.step_any()
     world.calm = True
     for late in world.in_flight:
         late()
-    world.processes.append(Driver(world, numbers).run())
-    while world.step_any():
-        pass
-    last = Driver(world, numbers)
-    world.processes.append(last.run())
-    while world.step_any():
-        pass
-    judge(world, numbers, last)
+    for _ in range(2):
+        last = Driver(world, broker, numbers)
+        world.processes.append(last.run())
+        while world.step_any():
+            pass
+    judge(world, broker, numbers, last)
     return world
 
 
-def judge(world: World, numbers: list[int], last: Driver) -> None:
+def judge(world: World, broker: Broker, numbers: dict[str, list[int]], last: Driver) -> None:
     assert last.finished
+    every = [key for keys in numbers.values() for key in keys]
     for key in range(KEYS):
-        counts = [count for k, count in world.broker.visible if k == key]
-        assert counts == list(range(1, numbers.count(key) + 1)), f"output of key {key}: {counts}"
-    assert last.state == [model(numbers, subtask, len(numbers)) for subtask in range(len(last.state))]
-    dangling = [n for n, (_, _, status, _) in world.broker.transactions.items() if status in ("open", "prepared")]
+        counts = [count for k, count in broker.visible if k == key]
+        assert counts == list(range(1, every.count(key) + 1)), f"output of key {key}: {counts}"
+    completed = last.machine.completed
+    assert completed is not None
+    assert completed.sources["numbers"].enumerator == {split: len(keys) for split, keys in numbers.items()}
+    for subtask in range(SUBTASKS):
+        restored: dict[int, int] = {}
+        for file in keyed_state(completed, subtask).handles():
+            data = world.backups.get(file.path, world.store.objects.get(file.path, b""))
+            restored.update(msgspec.msgpack.decode(unpack(data, file.path), type=dict[int, int]))
+        assert restored == model(numbers, subtask, completed.sources["numbers"].enumerator)
+    dangling = [n for n, (_, _, status, _) in broker.transactions.items() if status in ("open", "prepared")]
     assert not dangling, f"dangling transactions: {dangling}"
     # Nothing referenced is missing, nothing unreferenced is left.
     needed = referenced(last.log.owned.retained)

@@ -1,4 +1,4 @@
-"""The surroundings of a simulated job: chance, a store that misbehaves, a transactional broker.
+"""The surroundings of a simulated job: chance, processes, a store that misbehaves.
 
 Everything that happens outside a process goes through `World.hazard`: there the process may crash, other processes
 may run on (so that this one seems paused), and what is under way in the network may arrive.
@@ -14,7 +14,6 @@ from holdfast.checkpoint.manifests import load
 from holdfast.checkpoint.metadata import CheckpointMetadata
 from holdfast.checkpoint.paths import JobPaths
 from holdfast.checkpoint.storage import AlreadyExists, Data, RetryPolicy, Storage, Unavailable
-from holdfast.errors import HoldfastError
 from holdfast.testing.memory_store import MemoryStore
 
 Process = Generator[None, None, None]
@@ -22,14 +21,6 @@ Process = Generator[None, None, None]
 
 class Crash(BaseException):
     """The process dies here."""
-
-
-class ProducerFenced(HoldfastError):
-    """A later generation owns the output."""
-
-
-class BrokerTimeout(HoldfastError):
-    """No answer; the call may have taken effect."""
 
 
 class World:
@@ -51,15 +42,17 @@ class World:
                 ("stale listing", 0.5),
                 ("corrupt", 0.3),
                 ("task", 0.3),
+                ("cancel", 0.01),
             )
         }
         self.processes: list[Process] = []
         self.running: set[int] = set()
         self.backups: dict[str, bytes] = {}
+        self.states: dict[str, dict[int, int]] = {}
+        """By token the state that a task ended with."""
         self.in_flight: list[Callable[[], None]] = []
         self.outage_until = 0.0
         self.store = SimulatedStore(self)
-        self.broker = Broker(self)
 
     def chance(self, name: str) -> bool:
         return not self.calm and self.random.random() < self.rates[name]
@@ -197,61 +190,3 @@ def _late(run: Callable[[], None]) -> None:
         run()
     except AlreadyExists:
         return  # nobody waits for the answer
-
-
-class Broker:
-    """Transactions: open, prepared, committed, aborted. Committed output is visible, in the order of the commits."""
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self.transactions: dict[str, tuple[int, int, str, list[tuple[int, int]]]] = {}
-        """Per name: generation, epoch, status, records."""
-        self.visible: list[tuple[int, int]] = []
-        self._fence = 0
-
-    def begin(self, name: str, generation: int, epoch: int) -> None:
-        self._call(generation)
-        self.transactions[name] = (generation, epoch, "open", [])
-
-    def prepare(self, name: str, records: list[tuple[int, int]]) -> None:
-        generation, epoch, status, _ = self.transactions[name]
-        self._call(generation)
-        if status != "open":
-            raise ProducerFenced(name)
-        self.transactions[name] = (generation, epoch, "prepared", records)
-
-    def commit(self, name: str, by: int) -> None:
-        generation, epoch, status, records = self.transactions[name]
-        self._world.hazard()
-        if status == "committed":
-            return
-        if by < self._fence:
-            raise ProducerFenced(name)
-        assert status == "prepared", f"{name} is in a completed checkpoint, but {status}"
-        self.transactions[name] = (generation, epoch, "committed", [])
-        self.visible += records
-        self._answer()
-
-    def fence(self, generation: int) -> None:
-        """From now on nothing of earlier generations begins, prepares or commits."""
-        self._call(generation)
-        self._fence = generation
-
-    def abort_others(self, names: set[str], by: int, up_to_epoch: int | None) -> None:
-        """Abort what is not committed, is of this generation or an earlier one, and is not named."""
-        for name, (generation, epoch, status, _) in list(self.transactions.items()):
-            old = generation < by or (generation == by and up_to_epoch is not None and epoch <= up_to_epoch)
-            if old and status in ("open", "prepared") and name not in names:
-                self._call(by)
-                if self.transactions[name][2] in ("open", "prepared"):
-                    self.transactions[name] = (generation, epoch, "aborted", [])
-
-    def _call(self, generation: int) -> None:
-        self._world.hazard()
-        if generation < self._fence:
-            raise ProducerFenced(f"generation {generation} is fenced by {self._fence}")
-        self._answer()
-
-    def _answer(self) -> None:
-        if self._world.chance("lost"):
-            raise BrokerTimeout("no answer")

@@ -163,6 +163,9 @@ class Coordinator:
                 return events.Ran(order.epoch, self._executor.run(order))
             case instructions.Plan():
                 return self._plan_epoch(instruction)
+            case instructions.Confirm(epoch):
+                self._log.check_ownership()
+                return events.Confirmed(epoch)
             case instructions.Complete(checkpoint):
                 self._log.complete(checkpoint)
                 return events.Completed(checkpoint.checkpoint_id)
@@ -232,9 +235,7 @@ class Coordinator:
         """Commit a checkpoint's output, beside the next epoch, then clean up beside everything."""
         try:
             for uid, committer in self._committers.items():
-                prepared = [c for c in instruction.committables if c.uid == uid]
-                if prepared:
-                    committer.commit(prepared)
+                committer.commit([c for c in instruction.committables if c.uid == uid])
         except Exception as error:
             self._inbox.put(Failed(instruction, error))
         except BaseException as end:

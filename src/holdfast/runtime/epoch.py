@@ -25,9 +25,11 @@ class EpochState(Enum):
     """Its input is fixed."""
     RUNNING = "running"
     FAILED = "failed"
-    """What follows is decided once no commit is under way."""
+    """It waits for the commit that is under way."""
+    CONFIRMING = "confirming"
+    """It is asked whether the job still belongs to this driver."""
     BACKING_OFF = "backing off"
-    """It will be run again."""
+    """It will be run again after a delay."""
     REPORTED = "reported"
     """Its tasks have ended well."""
     COMPLETING = "completing"
@@ -42,7 +44,8 @@ _E = EpochState
 _TRANSITIONS: Mapping[EpochState, frozenset[EpochState]] = {
     _E.PLANNED: frozenset({_E.RUNNING}),
     _E.RUNNING: frozenset({_E.REPORTED, _E.FAILED}),
-    _E.FAILED: frozenset({_E.BACKING_OFF}),
+    _E.FAILED: frozenset({_E.CONFIRMING}),
+    _E.CONFIRMING: frozenset({_E.BACKING_OFF}),
     _E.BACKING_OFF: frozenset({_E.RUNNING}),
     _E.REPORTED: frozenset({_E.COMPLETING}),
     _E.COMPLETING: frozenset({_E.COMMITTING}),
@@ -96,6 +99,11 @@ class Epoch:
     def state(self) -> EpochState:
         """Where it is in its life."""
         return self._life.state
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no task works on it, and none has ended well."""
+        return self.state in (EpochState.PLANNED, EpochState.FAILED, EpochState.BACKING_OFF, EpochState.CONFIRMING)
 
     @property
     def is_complete(self) -> bool:
@@ -158,8 +166,12 @@ class Epoch:
         self._life.to(EpochState.FAILED)
         self.failure, self.task = failure, task
 
+    def confirm(self) -> None:
+        """It is asked whether the job still belongs to this driver."""
+        self._life.to(EpochState.CONFIRMING)
+
     def back_off(self) -> None:
-        """It will be run again."""
+        """It will be run again after a delay."""
         self._life.to(EpochState.BACKING_OFF)
 
     def reported(self, reports: Sequence[TaskReport], now: float) -> None:

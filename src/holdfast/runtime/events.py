@@ -18,6 +18,7 @@ __all__ = [
     "Cancel",
     "Committed",
     "Completed",
+    "Confirmed",
     "DelayOver",
     "Event",
     "Failed",
@@ -120,6 +121,14 @@ class Ran(Answer):
     to = instructions.Run
     epoch: int
     reports: Sequence[TaskReport]
+
+
+@dataclass(frozen=True)
+class Confirmed(Answer):
+    """No other driver has taken the job over."""
+
+    to = instructions.Confirm
+    epoch: int
 
 
 @dataclass(frozen=True)

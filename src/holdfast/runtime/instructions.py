@@ -21,6 +21,7 @@ __all__ = [
     "ClockBehind",
     "Commit",
     "Complete",
+    "Confirm",
     "Delay",
     "End",
     "EpochFailed",
@@ -88,6 +89,16 @@ class Run(Instruction):
     def epoch(self) -> int:
         """The epoch."""
         return self.order.epoch
+
+
+@dataclass(frozen=True)
+class Confirm(Instruction):
+    """Ask whether another driver has the job: then an epoch may have failed for want of what that one deleted.
+
+    Answer: `Confirmed`.
+    """
+
+    epoch: int
 
 
 @dataclass(frozen=True)

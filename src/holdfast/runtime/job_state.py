@@ -49,6 +49,7 @@ _UNDER_WAY = frozenset(
     {
         events.Planned,
         events.Ran,
+        events.Confirmed,
         events.Completed,
         events.Committed,
         events.Acknowledged,

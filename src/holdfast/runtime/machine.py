@@ -23,7 +23,7 @@ from typing import Any, NoReturn
 
 from holdfast.checkpoint.metadata import CheckpointMetadata
 from holdfast.connectors.base import Committable, EpochInput, JobInfo
-from holdfast.errors import CorruptFile, HoldfastError
+from holdfast.errors import CorruptFile, HoldfastError, StorageError
 from holdfast.runtime import events, instructions
 from holdfast.runtime.completion import check_resumable, failure_of
 from holdfast.runtime.epoch import Epoch, EpochState
@@ -146,6 +146,10 @@ class CoordinatorMachine:
                 pass  # what was under way has come to its end; nothing follows from it
             case events.Planned():
                 self._planned(event.inputs)
+            case events.Confirmed() if event.epoch not in self._epochs:
+                pass  # the job was cancelled meanwhile
+            case events.Confirmed():
+                self._answer_failed_epoch(self._epochs[event.epoch])
             case events.Ran():
                 self._ran(self._epochs[event.epoch], event)
             case events.Completed():
@@ -154,6 +158,8 @@ class CoordinatorMachine:
                 del self._epochs[event.epoch]
             case Failed(instructions.Run(), failure):
                 self._epoch_failed(self._epochs[_key(event.instruction)[1]], failure, "")
+            case Failed(instructions.Confirm(epoch), StorageError()) if epoch in self._epochs:
+                self._answer_failed_epoch(self._epochs[epoch])  # the next failure asks again
             case Failed(_, failure):
                 self._job_failed(failure)
             case _:
@@ -179,7 +185,8 @@ class CoordinatorMachine:
             case EpochState.PLANNED:
                 self._run(epoch)
             case EpochState.FAILED if not self._commit_under_way:
-                self._answer_failed_epoch(epoch)
+                epoch.confirm()
+                self._give(instructions.Confirm(epoch.number))
             case EpochState.BACKING_OFF if not self._awaits(instructions.Delay):
                 self._give(instructions.Running())
                 self._run(epoch)
@@ -393,7 +400,7 @@ class CoordinatorMachine:
     def _drop_idle_epochs(self) -> None:
         """Forget the epochs that no task works on."""
         for epoch in list(self._epochs.values()):
-            if epoch.state in (EpochState.PLANNED, EpochState.FAILED, EpochState.BACKING_OFF):
+            if epoch.is_idle:
                 del self._epochs[epoch.number]
 
     def _epoch_failed(self, epoch: Epoch, failure: BaseException, task: str) -> None:

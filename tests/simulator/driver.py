@@ -1,0 +1,317 @@
+"""A simulated driver: carries out the instructions of the real coordinator machine.
+
+It uses the real checkpoint log, retention and metadata. Its threads (the coordinator's, the commit, the clean-up) take
+turns by chance; a crash in one of them ends them all.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Generator
+from contextlib import ExitStack
+
+from holdfast.checkpoint.files import read_file
+from holdfast.checkpoint.log import CheckpointLog
+from holdfast.checkpoint.metadata import CheckpointMetadata
+from holdfast.checkpoint.retention import Retention, verify_files
+from holdfast.connectors.base import JobInfo
+from holdfast.errors import CorruptFile, Fenced, HoldfastError, StorageError
+from holdfast.runtime import events, instructions
+from holdfast.runtime.events import Event, Failed, Instant, PlannedInput
+from holdfast.runtime.instructions import Instruction, Notice
+from holdfast.runtime.job_state import JobState
+from holdfast.runtime.machine import CoordinatorMachine
+from holdfast.runtime.order import EpochOrder, TaskReport
+from holdfast.runtime.pacing import Pace
+from holdfast.runtime.restart import FixedDelay
+
+from .broker import Broker, Committer
+from .job import COUNT, PLAN, SUBTASKS, Enumerator, Input, model
+from .task import Frames, Slot, read_source
+from .world import Crash, Process, World
+
+Step = Generator[None, None, Event]
+_ATTEMPTS = 4
+
+
+class Driver:
+    """A driver process; `run` ends when the job does, or when another driver has it."""
+
+    def __init__(self, world: World, broker: Broker, numbers: Input) -> None:
+        self.world = world
+        self.broker = broker
+        self.numbers = numbers
+        self.finished = False
+        self.log: CheckpointLog
+        self.machine: CoordinatorMachine
+
+    def run(self) -> Process:
+        """Run drivers, one after the other, until the job is finished, cancelled or fenced."""
+        while True:
+            failure = yield from self._live()
+            self.finished = self.machine.state is JobState.FINISHED
+            if failure is None or isinstance(failure, Fenced):
+                return
+            assert isinstance(failure, CorruptFile), repr(failure)
+            self._repair(failure.path.removeprefix("memory:/"))
+
+    def _repair(self, path: str) -> None:
+        """Put a damaged file back, as the error asks for."""
+        world = self.world
+        if path in world.backups:
+            world.store.objects[path] = world.backups.pop(path)
+        else:
+            not_chance = f"{path} is damaged, and it was not chance"
+            assert not path.startswith(world.paths.log_prefix), not_chance
+            assert not self.log.still_mine(), not_chance
+
+    # ---- the life of one driver
+
+    def _live(self) -> Generator[None, None, BaseException | None]:
+        world = self.world
+        self.storage = world.storage()
+        self.log = CheckpointLog(self.storage, world.paths, num_retained=world.random.choice((1, 2, 3)), now_ms=int)
+        self.retention = Retention(self.storage, world.paths, self.log)
+        self.machine = CoordinatorMachine(PLAN, FixedDelay(10**9, 5), Pace(1.0, 1000))
+        self.inbox: deque[Event] = deque()
+        self.committer: Committer | None = None
+        self.enumerator: Enumerator | None = None
+        self.slots: list[Slot] = []
+        self.delayed = False
+        self.cleaning = 0
+        self.hold: ExitStack | None = None
+        self.failure: BaseException | None = None
+        self.threads: list[Process] = [self._main()]
+        self.lazy = world.random.choice((0.0, 0.5, 0.95))
+        while self.threads:
+            thread = world.random.choice(self.threads)
+            if thread is not self.threads[0] and world.random.random() < self.lazy:
+                thread = self.threads[0]  # what runs in the background may be slow
+            try:
+                next(thread)
+            except StopIteration:
+                self.threads.remove(thread)
+            yield
+        self._close_parts()
+        return self.failure
+
+    def _main(self) -> Process:
+        """The coordinator's thread."""
+        todo = deque(self._tell(events.Start()))
+        while True:
+            if self.world.chance("cancel"):
+                self.inbox.append(events.Cancel())
+            while self.inbox:
+                todo.extend(self._tell(self.inbox.popleft()))
+            if not todo:
+                if self.delayed and self.world.random.random() < 0.5:
+                    self.delayed = False
+                    todo.extend(self._tell(events.DelayOver()))
+                yield
+                continue
+            instruction = todo.popleft()
+            if isinstance(instruction, instructions.End):
+                self.failure = instruction.failure
+                return
+            if isinstance(instruction, Notice):
+                continue
+            answer: Event | None
+            try:
+                answer = yield from self._carry_out(instruction)
+            except HoldfastError as error:
+                answer = Failed(instruction, error)
+            yield
+            while self.inbox:
+                todo.extend(self._tell(self.inbox.popleft()))
+            if answer is not None:
+                todo.extend(self._tell(answer))
+
+    def _tell(self, event: Event) -> list[Instruction]:
+        now = self.world.time
+        return self.machine.handle(event, Instant(round(now * 1000), now))
+
+    def _carry_out(self, instruction: Instruction) -> Generator[None, None, Event | None]:
+        match instruction:
+            case instructions.TakeOver(deep):
+                return (yield from self._take_over(deep))
+            case instructions.Recover(committables):
+                self.committer = Committer(self.broker, self.job)
+                yield
+                self.committer.recover(committables)
+                yield
+                self.retention.sweep()
+                return events.Recovered()
+            case instructions.Open(sources):
+                if "numbers" in sources:
+                    self.enumerator = Enumerator(self.world, self.numbers, sources["numbers"])
+                self.slots = [self._slot(subtask) for subtask in range(SUBTASKS)]
+                return events.Opened()
+            case instructions.Plan():
+                assert self.enumerator is not None
+                if self.world.chance("unavailable"):
+                    raise HoldfastError("the source is away")
+                return events.Planned({"numbers": PlannedInput(self.enumerator.plan(), self.enumerator.snapshot())})
+            case instructions.Run(order):
+                return (yield from self._run_epoch(order))
+            case instructions.Confirm(epoch):
+                self.log.check_ownership()
+                return events.Confirmed(epoch)
+            case instructions.Complete(checkpoint):
+                return self._complete(checkpoint)
+            case instructions.Commit():
+                self.threads.append(self._commit(instruction))
+                return None
+            case instructions.Acknowledge(epoch):
+                self._read_while_held()
+                return events.Acknowledged(epoch)
+            case instructions.Sleep():
+                return events.Woke()
+            case instructions.Delay():
+                self.delayed = True
+                return None
+            case _:
+                raise NotImplementedError(instruction)
+
+    # ---- from the log to a running job
+
+    def _take_over(self, deep: bool) -> Step:
+        self._close_parts()
+        while self.cleaning:
+            yield
+        taken = self.log.take_over(lambda checkpoint: self._verify(checkpoint, deep))
+        self.job = JobInfo("simulated", "simulated", taken.generation, "memory:")
+        return events.TookOver(self.job, taken.restored, taken.next_id)
+
+    def _verify(self, checkpoint: CheckpointMetadata, deep: bool) -> None:
+        verify_files(self.storage, checkpoint)
+        if deep:
+            for file in checkpoint.files():
+                read_file(self.storage, file)
+
+    def _close_parts(self) -> None:
+        if self.hold:  # another driver may have been here and known nothing of it
+            self.hold.close()
+            self.hold = None
+        for slot in self.slots:
+            slot.close()
+        self.slots = []
+        if self.committer is not None:
+            self.committer.close()
+            self.committer = None
+
+    def _slot(self, subtask: int) -> Slot:
+        return Slot(self.world, self.broker, self.numbers, self.job, subtask)
+
+    # ---- epochs
+
+    def _run_epoch(self, order: EpochOrder) -> Step:
+        """One Spark job: the sources' stage, then the keyed one. Spark runs lost tasks again."""
+        reports, sent = [], []
+        for subtask in range(SUBTASKS):
+            report, frames = read_source(self.numbers, order, subtask)
+            reports.append(report)
+            sent.append(frames)
+        for subtask in range(SUBTASKS):
+            if self.world.chance("task"):  # a sender's frames were lost: its readers do not all read the same run of it
+                again = self.world.random.randrange(SUBTASKS)
+                reports[again], sent[again] = read_source(self.numbers, order, again)
+            reports.append((yield from self._run_task(order, subtask, list(sent))))
+        return events.Ran(order.epoch, reports)
+
+    def _run_task(self, order: EpochOrder, subtask: int, frames: list[Frames]) -> Generator[None, None, TaskReport]:
+        """Run attempts of a task until one reports; the others may go on without anybody waiting for them."""
+        world = self.world
+        out: list[TaskReport] = []
+        for _ in range(_ATTEMPTS):
+            attempt = self.slots[subtask].run(order, frames, out)
+            if world.chance("task"):
+                world.processes.append(self._slot(subtask).run(order, frames, out))
+            while True:
+                try:
+                    next(attempt)
+                except StopIteration:
+                    break
+                except Crash:
+                    self.slots[subtask] = self._slot(subtask)
+                    break
+                if world.chance("task"):
+                    if world.random.random() < 0.5:
+                        world.processes.append(attempt)  # it hangs, and wakes up when nobody waits for it any more
+                    self.slots[subtask] = self._slot(subtask)
+                    break
+                yield
+            if out:
+                return out[0]
+        raise HoldfastError(f"epoch {order.epoch}, subtask {subtask}: no attempt came to its end")
+
+    def _complete(self, checkpoint: CheckpointMetadata) -> Event:
+        self.log.complete(checkpoint)
+        # Every input record once, every state right: what is complete must be what the model says.
+        positions = checkpoint.sources["numbers"].enumerator
+        for subtask, attempt in enumerate(checkpoint.operators[COUNT.chain[0].uid].attempts):
+            assert self.world.states[attempt] == model(self.numbers, subtask, positions), "a completed state is wrong"
+        return events.Completed(checkpoint.checkpoint_id)
+
+    def _commit(self, instruction: instructions.Commit) -> Process:
+        """The commit's thread."""
+        assert self.committer is not None
+        yield
+        try:
+            self.committer.commit(instruction.committables)
+        except HoldfastError as error:
+            self.inbox.append(Failed(instruction, error))
+            return
+        self.threads.append(self._clean_up(instruction))
+        self.cleaning += 1
+        self.inbox.append(events.Committed(instruction.epoch))
+
+    def _clean_up(self, instruction: instructions.Commit) -> Process:
+        """The clean-up's thread."""
+        yield
+        try:
+            self.retention.collect()
+            if instruction.sweep_from is not None:
+                self.retention.sweep(instruction.sweep_from)
+        except StorageError:
+            pass  # made up for by a later sweep
+        finally:
+            self.cleaning -= 1
+        completed = self.machine.completed
+        if completed is not None and self.world.chance("corrupt"):
+            corrupt_one(self.world, [file.path for file in self.log.owned.retained[0].files()])
+
+    def _read_while_held(self) -> None:
+        """A savepoint: holds a checkpoint for some epochs and finds its files there in the end."""
+        checkpoint = self.machine.completed
+        assert checkpoint is not None
+        if self.hold is None:
+            if self.world.random.random() < 0.1:
+                self.hold = ExitStack()
+                self.held = checkpoint
+                self.hold.enter_context(self.retention.hold(checkpoint.checkpoint_id))
+        elif self.world.random.random() < 0.2:
+            try:
+                verify_files(self.storage, self.held)
+            except CorruptFile as error:
+                damaged = error.path.removeprefix("memory:/") in self.world.backups
+                assert damaged or not self.log.still_mine(), "a file was deleted while it was read"
+            self.hold.close()
+            self.hold = None
+
+
+def corrupt_one(world: World, files: list[str]) -> None:
+    """Damage one of a checkpoint's files; a backup exists."""
+    stored = [path for path in files if path in world.store.objects]
+    if not stored or world.backups:
+        return
+    path = world.random.choice(stored)
+    good = world.store.objects[path]
+    world.backups[path] = good
+    kind = world.random.choice(("missing", "truncated", "altered"))
+    if kind == "missing":
+        del world.store.objects[path]
+    elif kind == "truncated":
+        world.store.objects[path] = good[: world.random.randrange(len(good))]
+    else:
+        at = world.random.randrange(len(good))
+        world.store.objects[path] = good[:at] + bytes([good[at] ^ 1 << world.random.randrange(8)]) + good[at + 1 :]

@@ -1,0 +1,168 @@
+"""The simulated tasks: processes that may fail, hang and wake up later, or run twice."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field
+
+import msgspec
+
+from holdfast.checkpoint.files import read_file, write_file
+from holdfast.checkpoint.handles import ContainedFile
+from holdfast.checkpoint.manifests import read_checkpoint
+from holdfast.checkpoint.metadata import CheckpointMetadata, KeyedHandle, SubtaskState
+from holdfast.checkpoint.paths import new_attempt
+from holdfast.connectors.base import Committable, JobInfo, WriterContext
+from holdfast.errors import HoldfastError
+from holdfast.runtime.order import EpochOrder, TaskReport
+from holdfast.runtime.redistribution import OperatorSnapshot, assigned
+from holdfast.state.key_groups import key_group_range
+
+from .broker import Broker, Writer
+from .job import CHANNEL, COUNT, READ, SUBTASKS, Input, mine, model
+from .world import Process, World
+
+_encode = msgspec.msgpack.encode
+_decode = msgspec.msgpack.decode
+Frames = tuple[str, list[int]]
+"""The attempt that sent them, and the keys of the records."""
+
+
+def read_source(numbers: Input, order: EpochOrder, subtask: int) -> tuple[TaskReport, Frames]:
+    """One run of a source task."""
+    told = order.sources[(READ.id, subtask)]
+    report = TaskReport((READ.id, subtask), new_attempt(), watermark=told.watermark)
+    report.splits = dict(told.splits)
+    keys: list[int] = []
+    for part in told.ranges:
+        assert part.split in told.splits, "a range of a split whose event time is not known"
+        keys += numbers[part.split][part.start : part.end]
+        if part.last:
+            del report.splits[part.split]
+    report.records_in = len(keys)
+    return report, (report.attempt, keys)
+
+
+@dataclass
+class Upload:
+    """A materialisation in the background: its files are in a checkpoint only some epochs after it began."""
+
+    begun: int
+    files: list[ContainedFile]
+
+
+@dataclass
+class Slot:
+    """A process that has the state of one keyed subtask, and its writer, from epoch to epoch."""
+
+    world: World
+    broker: Broker
+    numbers: Input
+    job: JobInfo
+    subtask: int
+    token: str = ""
+    counts: dict[int, int] = field(default_factory=dict)
+    stored: KeyedHandle | None = None
+    written: int = 0
+    """The epoch that ended with this state."""
+    upload: Upload | None = None
+    writer: Writer | None = None
+
+    def run(self, order: EpochOrder, frames: list[Frames], out: list[TaskReport]) -> Process:
+        """Run the task; a failure is told in the report."""
+        report = TaskReport((COUNT.id, self.subtask), new_attempt())
+        try:
+            yield from self._run(order, frames, report)
+        except HoldfastError as error:
+            report.error = error
+            self.close()
+        out.append(report)
+
+    def _run(self, order: EpochOrder, frames: list[Frames], report: TaskReport) -> Process:
+        storage = self.world.storage()
+        expected = order.tokens.get((COUNT.id, self.subtask), "")
+        if self.writer is None or self.token != expected:
+            self.close()
+            self._restore(order, expected)
+            self.writer = Writer(self.broker, WriterContext(self.job, "out", self.subtask, SUBTASKS))
+        elif expected and self.upload is None and self.world.random.random() < 0.2:
+            self._begin_upload(order.generation)
+        yield
+        self.writer.begin_epoch(order.epoch, report.attempt, order.committed)
+        report.seen = {(CHANNEL, sender): attempt for sender, (attempt, _) in enumerate(frames)}
+        changed = {}
+        for key in itertools.chain.from_iterable(mine(keys, self.subtask) for _, keys in frames):
+            self.counts[key] = changed[key] = self.counts.get(key, 0) + 1
+            self.writer.write([(key, self.counts[key])], None)
+            report.records_in += 1
+        yield
+        report.committables = [Committable("out", self.subtask, data) for data in self.writer.prepare_commit()]
+        yield
+        delta = []
+        if changed:
+            path = self.world.paths.state_file(order.generation, order.epoch, "count", self.subtask, new_attempt(), "delta")
+            delta.append(write_file(storage, path, _encode(changed)))
+        yield
+        self._snapshot(order, delta, report)
+
+    def _restore(self, order: EpochOrder, expected: str) -> None:
+        """Read the state from the checkpoint that the epoch continues."""
+        self.counts, self.stored = {}, None
+        self.token = expected
+        if not expected:
+            return
+        storage = self.world.storage()
+        checkpoint = read_checkpoint(storage, self.world.paths, order.base)
+        self.stored = keyed_state(checkpoint, self.subtask)
+        for file in self.stored.handles():
+            self.counts.update(self._read(file))
+        positions = checkpoint.sources["numbers"].enumerator
+        assert self.counts == model(self.numbers, self.subtask, positions), "the restored state is wrong"
+        self.written = order.base
+
+    def _snapshot(self, order: EpochOrder, delta: list[ContainedFile], report: TaskReport) -> None:
+        groups = key_group_range(COUNT.max_parallelism, SUBTASKS, self.subtask)
+        old = self.stored or KeyedHandle(groups.first, groups.last)
+        deltas = [*old.deltas, *delta]
+        base, base_epoch = old.base, old.base_epoch
+        if self.upload is not None and self.world.random.random() < 0.5:
+            base, base_epoch = self.upload.files, self.upload.begun
+            deltas = [d for d in deltas if self._epoch_of(d) > base_epoch]
+            self.upload = None
+        elif self.upload is not None:
+            report.uploading = self.upload.begun
+        self.stored = KeyedHandle(groups.first, groups.last, base=base, base_epoch=base_epoch, deltas=deltas)
+        self.token, self.written = report.attempt, order.epoch
+        report.state[COUNT.chain[0].uid] = OperatorSnapshot(SubtaskState([self.stored]))
+        self.world.states[report.attempt] = dict(self.counts)
+
+    def _begin_upload(self, generation: int) -> None:
+        """Materialise the state of the completed epoch, sharing the half of the files that did not change."""
+        assert self.stored is not None
+        shared = [f for f in self.stored.base[:1] if self._read(f).items() <= self.counts.items()]
+        known = self._read(shared[0]) if shared else {}
+        rest = {key: count for key, count in self.counts.items() if known.get(key) != count}
+        path = self.world.paths.state_file(generation, self.written, "count", self.subtask, new_attempt(), "base")
+        files = [*shared, write_file(self.world.storage(), path, _encode(rest))]
+        self.upload = Upload(self.written, files)
+
+    def _read(self, file: ContainedFile) -> dict[int, int]:
+        return _decode(read_file(self.world.storage(), file), type=dict[int, int])
+
+    def _epoch_of(self, file: ContainedFile) -> int:
+        name = self.world.paths.parse_state_file(file.path)
+        assert name is not None
+        return name.epoch
+
+    def close(self) -> None:
+        """Forget everything; what was prepared stays prepared."""
+        if self.writer is not None:
+            self.writer.abort_epoch()
+            self.writer.close()
+        self.writer, self.upload, self.token = None, None, ""
+
+
+def keyed_state(checkpoint: CheckpointMetadata, subtask: int) -> KeyedHandle:
+    """The counts of a subtask."""
+    (handle,) = assigned(checkpoint.operators[COUNT.chain[0].uid], SUBTASKS, subtask).state.keyed
+    return handle
