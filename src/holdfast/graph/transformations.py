@@ -100,7 +100,7 @@ class OperatorTransformation(Physical):
     @property
     def keyed(self) -> bool:
         """Whether it has state by key, and so needs an input partitioned by key."""
-        return self.factory.state is StateKind.KEYED
+        return StateKind.KEYED in self.factory.state
 
 
 @dataclass(eq=False, kw_only=True)

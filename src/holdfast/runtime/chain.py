@@ -14,6 +14,7 @@ from holdfast.runtime.channels import Router, Send
 from holdfast.runtime.context import Clock, OperatorContext
 from holdfast.runtime.copies import Copy, copied, same
 from holdfast.runtime.lateness import Run, deadlines, pieces
+from holdfast.runtime.listed_states import ListedStates
 from holdfast.runtime.operators.base import Operator
 from holdfast.runtime.order import JobSetup
 from holdfast.runtime.plan import Chained, ChainEdge, Vertex
@@ -121,10 +122,11 @@ class Chain:
         vertex: Vertex,
         subtask: int,
         states: Mapping[str, OperatorState],
+        lists: Mapping[str, ListedStates],
         send: Send,
         attempt: int,
     ) -> None:
-        """``states``: the keyed state of operators, by uid."""
+        """``states`` and ``lists``: the keyed and listed state of operators that have some, by uid."""
         plan = setup.plan
         self.clock = Clock()
         self.metrics = MetricGroup()
@@ -146,6 +148,7 @@ class Chain:
                 max_parallelism=vertex.max_parallelism,
                 clock=node.clock,
                 state=states.get(chained.uid),
+                lists=lists.get(chained.uid),
                 metrics=self.metrics.add_group(chained.name),
                 job_parameters=plan.settings.job_parameters,
                 attempt=attempt,
@@ -208,16 +211,16 @@ class Chain:
         clock.late_by = MIN_TIMESTAMP
 
     def resume(self, watermark: int, stored: Mapping[str, Any]) -> None:
-        """Go on where an earlier attempt ended: at this watermark, and with the plain state of operators by uid."""
+        """Go on where an earlier attempt ended: at this watermark, with the state of watermark generators by uid."""
         self._head.resume(watermark)
         for operator in self._operators:
             state = stored.get(operator.context.uid)
             if state is not None:
-                operator.restore_state(state)
+                operator.restore_generator(state)
 
-    def snapshot(self) -> dict[str, Any]:
-        """The plain state of operators, by uid."""
-        states = {operator.context.uid: operator.snapshot_state() for operator in self._operators}
+    def snapshot_generators(self) -> dict[str, Any]:
+        """The state of the watermark generators, by uid."""
+        states = {operator.context.uid: operator.snapshot_generator() for operator in self._operators}
         return {uid: state for uid, state in states.items() if state is not None}
 
     def advance_watermark(self, watermark: int) -> None:

@@ -11,6 +11,7 @@ from holdfast.connectors.base import JobInfo
 from holdfast.functions.function import RuntimeContext
 from holdfast.metrics.user import MetricGroup
 from holdfast.runtime.copies import Copy, copied
+from holdfast.runtime.listed_states import ListedStates
 from holdfast.runtime.records import Emit, RecordBatch
 from holdfast.state.descriptors import (
     AggregatingStateDescriptor,
@@ -53,7 +54,10 @@ class OperatorContext:
     max_parallelism: int
     clock: Clock
     state: OperatorState | None
+    """Keyed state and timers; None if the operator has declared none."""
     metrics: MetricGroup
+    lists: ListedStates | None = None
+    """State that belongs to no key; None if the operator has declared none."""
     job_parameters: Mapping[str, str] = field(default_factory=dict)
     attempt: int = 0
     copied: Copy = copied

@@ -10,13 +10,10 @@ import time
 import traceback
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import Any
 
-import msgspec
-
 from holdfast.checkpoint.manifests import read_checkpoint
-from holdfast.checkpoint.metadata import KeyedHandle, SubtaskState
+from holdfast.checkpoint.metadata import SubtaskState
 from holdfast.checkpoint.paths import JobPaths, new_attempt, safe_name
 from holdfast.checkpoint.storage import NotFound, Storage
 from holdfast.common.time import MIN_TIMESTAMP
@@ -24,7 +21,9 @@ from holdfast.connectors.base import ReaderContext, SourceReader
 from holdfast.errors import ConfigurationError, HoldfastError, UserCodeError
 from holdfast.runtime.chain import Chain
 from holdfast.runtime.channels import InputMerge
+from holdfast.runtime.keyed_states import KeyedStates
 from holdfast.runtime.lateness import deadlines, pieces
+from holdfast.runtime.listed_states import ListedStates
 from holdfast.runtime.operators.base import StateKind
 from holdfast.runtime.order import EpochOrder, JobSetup, TaskReport
 from holdfast.runtime.plan import Vertex
@@ -32,10 +31,6 @@ from holdfast.runtime.processing_time import ProcessingTime
 from holdfast.runtime.reading import SplitMerge, with_location
 from holdfast.runtime.records import RecordBatch
 from holdfast.runtime.redistribution import OperatorSnapshot, assigned, watermark_of
-from holdfast.runtime.state_io import StateFiles
-from holdfast.state.key_groups import key_group_range
-from holdfast.state.operator_state import OperatorState
-from holdfast.state.schema import OperatorSchema
 
 __all__ = ["Subtask"]
 
@@ -66,20 +61,23 @@ class Subtask:
         self._subtask = subtask
         self._storage = storage
         self._paths = JobPaths.of(self._setup.job.job_name)
-        self._directory = os.path.join(directory, f"{safe_name(self._vertex.chain[0].uid)}-{subtask}")
+        self._root = directory
+        self._directory = self._own(self._vertex.chain[0].uid)
         self._uploads = uploads
         self._chain: Chain | None = None
-        self._state: OperatorState | None = None
-        self._files: StateFiles | None = None
+        self._keyed: KeyedStates | None = None
+        self._lists: dict[str, ListedStates] = {}
         self._reader: SourceReader | None = None
         self._token = ""
         """Names the state in memory, which includes the last epoch run here."""
-        self._written: tuple[KeyedHandle, int, int] | None = None
-        """The snapshot of the last epoch run here, its generation and epoch: not known to be complete yet."""
         self._send: Callable[[int, bytes], None] = lambda partition, frame: None
         self._watermark = MIN_TIMESTAMP
         self._time = ProcessingTime(0, lambda now: None)
         self._found_state: bool | None = None
+
+    def _own(self, uid: str) -> str:
+        """This subtask's directory for an operator."""
+        return os.path.join(self._root, f"{safe_name(uid)}-{self._subtask}")
 
     def _find(self, vertex_id: int) -> Vertex:
         return next(vertex for vertex in self._setup.plan.vertices if vertex.id == vertex_id)
@@ -176,7 +174,8 @@ class Subtask:
         for frame in frames:
             merge.add(frame)
         report.seen = merge.verify(order.epoch)
-        process, tick = chain.process, self._time.tick
+        assert self._keyed is not None
+        process, tick, bound = chain.process, self._time.tick, self._keyed.bound
         for content, index, watermark in merge.frames():
             tick()
             if content is not None:
@@ -186,8 +185,7 @@ class Subtask:
                 else:
                     process(content.batch(), index, content.late)
             self._advance(chain, watermark)
-            if self._state is not None and self._files is not None:
-                self._files.bound(self._state)
+            bound()
         report.watermark = self._watermark
         return merge.idle
 
@@ -201,8 +199,8 @@ class Subtask:
                 router.location = lambda: location  # noqa: B023  (called before the next one is set)
             try:
                 chain.process(batch.part(position, position + 1), index, late)
-                if self._state is not None and batch.keys is not None:
-                    self._state.check(batch.keys[position])
+                if self._keyed is not None and batch.keys is not None:
+                    self._keyed.check(batch.keys[position])
             except UserCodeError as error:
                 raise with_location(error, location) from error
 
@@ -216,12 +214,9 @@ class Subtask:
     def _prepare(self, order: EpochOrder) -> Chain:
         """Bring operators and state to the checkpoint that the epoch continues."""
         expected = order.tokens.get((self._vertex.id, self._subtask), "")
-        if self._chain is not None and self._token == expected:
-            self._found_state = None if self._state is None or not expected else True
-            if self._written is not None and self._state is not None and self._files is not None:
-                stored, generation, epoch = self._written
-                self._files.committed(self._state, stored, generation, epoch)
-            self._written = None
+        if self._chain is not None and self._keyed is not None and self._token == expected:
+            self._keyed.committed()
+            self._found_state = True if expected and self._keyed.reused is not None else None
             return self._chain
         self.close()
         return self._start(order, expected)
@@ -237,29 +232,26 @@ class Subtask:
         setup, vertex = self._setup, self._vertex
         self._check_storage(setup.takeover)
         stored, watermark = self._stored(order, expected)
-        head = vertex.chain[0]
-        if head.factory.state is StateKind.KEYED:
-            self._files = StateFiles(
-                self._storage,
-                self._paths,
-                head.uid,
-                self._subtask,
-                setup.plan.settings.state_backend,
-                self._directory,
-                self._uploads,
-            )
-            where = f"{head.name!r} (uid {head.uid!r})"
-            self._state = self._files.open(where, *_keyed(stored.get(head.uid)), vertex.max_parallelism)
-            self._state.registry.key(None if head.key_type is None else head.key_type.to_dict())
-        self._found_state = self._files.reused if self._files is not None and expected else None
-        states = {} if self._state is None else {head.uid: self._state}
-        chain = Chain(setup, vertex, self._subtask, states, lambda part, frame: self._send(part, frame), order.restarts)
+        keyed = self._keyed = KeyedStates(
+            self._storage, self._paths, vertex, self._subtask, setup.plan.settings.state_backend, self._own, self._uploads
+        )
+        states = keyed.open(stored)
+        self._found_state = keyed.reused if expected else None
+        self._lists = {
+            chained.uid: ListedStates(self._storage, stored.get(chained.uid))
+            for chained in vertex.chain
+            if StateKind.LISTED in chained.factory.state
+        }
+
+        def send(partition: int, frame: bytes) -> None:
+            self._send(partition, frame)
+
+        chain = Chain(setup, vertex, self._subtask, states, self._lists, send, order.restarts)
         self._chain = chain
         self._watermark = watermark
         chain.clock.watermark = self._watermark
         chain.open()
-        if self._files is not None and self._state is not None:
-            self._files.replay(self._state)
+        keyed.replay()
         if expected:
             generators = {uid: snapshot.generator for uid, snapshot in stored.items() if snapshot.generator is not None}
             chain.resume(watermark, generators)
@@ -298,19 +290,24 @@ class Subtask:
         return stored, MIN_TIMESTAMP if head is None else watermark_of(head, vertex.parallelism, subtask)
 
     def _snapshot(self, order: EpochOrder, chain: Chain, report: TaskReport) -> None:
-        head = self._vertex.chain[0]
-        report.state = {uid: OperatorSnapshot(generator=stored) for uid, stored in chain.snapshot().items()}
-        if self._state is not None and self._files is not None:
-            handle = self._files.snapshot(self._state, order.generation, order.epoch, report.attempt)
-            report.delta_bytes = self._files.written
-            report.uploading = self._files.uploading
-            report.state_rows = self._state.rows()
-            schema = self._state.schema
-            groups = key_group_range(self._vertex.max_parallelism, self._vertex.parallelism, self._subtask)
-            handle = msgspec.structs.replace(handle, first=groups.first, last=groups.last, schema=schema.fingerprint)
-            other = report.state.get(head.uid, OperatorSnapshot())
-            report.state[head.uid] = replace(other, state=SubtaskState([handle]), schemas={handle.schema: schema.plain()})
-            self._written = (handle, order.generation, order.epoch)
+        assert self._keyed is not None
+        keyed = self._keyed.snapshot(order.generation, order.epoch, report.attempt)
+        generators = chain.snapshot_generators()
+        for uid in {**keyed, **self._lists, **generators}:
+            handles, schemas = [], {}
+            if uid in keyed:
+                handle, schema = keyed[uid]
+                handles, schemas = [handle], {handle.schema: schema.plain()}
+
+            def new_path(uid: str = uid) -> str:
+                return self._paths.state_file(order.generation, order.epoch, uid, self._subtask, new_attempt(), "list")
+
+            lists, listed = self._lists[uid].snapshot(new_path) if uid in self._lists else ({}, {})
+            state = SubtaskState(handles, lists)
+            report.state[uid] = OperatorSnapshot(state, schemas, listed, generators.get(uid))
+        report.delta_bytes = self._keyed.delta_bytes
+        report.uploading = self._keyed.uploading
+        report.state_rows = self._keyed.rows
         report.event_time = self._watermark
         self._token = report.attempt
 
@@ -318,26 +315,16 @@ class Subtask:
         """End the operators and close everything; what was not committed is forgotten."""
         chain, self._chain = self._chain, None
         reader, self._reader = self._reader, None
-        state, self._state = self._state, None
-        files, self._files = self._files, None
+        keyed, self._keyed = self._keyed, None
         self._token = ""
-        self._written = None
         if chain is not None:
             for operator in chain.opened:
                 _quietly("abort the epoch's output", operator.abort_epoch)
             _quietly("close the operators", chain.close)
         if reader is not None:
             _quietly("close the reader", reader.close)
-        if files is not None and state is not None:
-            _quietly("close the local store", lambda: files.close(state))
-
-
-def _keyed(stored: OperatorSnapshot | None) -> tuple[KeyedHandle | None, OperatorSchema | None]:
-    """The keyed state that a subtask starts from, and its schema."""
-    if stored is None or not stored.state.keyed:
-        return None, None
-    (handle,) = stored.state.keyed
-    return handle, OperatorSchema.of_plain(stored.schemas[handle.schema])
+        if keyed is not None:
+            _quietly("close the local store", keyed.close)
 
 
 def _quietly(what: str, action: Callable[[], None]) -> None:

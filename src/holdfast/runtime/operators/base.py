@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from enum import Enum
+from enum import Flag, auto
 from typing import Any
 
 from holdfast.connectors.base import Sink
@@ -13,14 +13,14 @@ from holdfast.runtime.records import RecordBatch
 __all__ = ["Operator", "OperatorFactory", "StateKind"]
 
 
-class StateKind(Enum):
-    """What state an operator keeps in checkpoints."""
+class StateKind(Flag):
+    """What state an operator keeps in checkpoints, at any position of a chain."""
 
-    NONE = "none"
-    KEYED = "keyed"
-    """Rows and timers by key: ``context.state`` is given."""
-    LISTED = "listed"
-    """Plain data: `Operator.snapshot_state` and `Operator.restore_state`."""
+    NONE = 0
+    KEYED = auto()
+    """Rows and timers by key, in ``context.state``."""
+    LISTED = auto()
+    """Lists that belong to no key, in ``context.lists``."""
 
 
 class Operator:
@@ -28,7 +28,7 @@ class Operator:
 
     The runtime calls the methods of an operator one at a time, in this order::
 
-        open, restore_state?, (begin_epoch, (process | advance_...)*, end_epoch, prepare_commit, snapshot_state)*, close
+        open, restore_generator?, (begin_epoch, (process | advance_...)*, end_epoch, prepare_commit)*, close
 
     A failed epoch ends in `abort_epoch` and `close`; a new operator takes its place.
     """
@@ -72,12 +72,12 @@ class Operator:
     def abort_epoch(self) -> None:
         """The epoch has failed: throw its output away."""
 
-    def snapshot_state(self) -> Any:
-        """The plain data from which `restore_state` goes on; None: the operator has none."""
+    def snapshot_generator(self) -> Any:
+        """The state of an operator that makes watermarks, at the barrier: plain data; None for all others."""
         return None
 
-    def restore_state(self, stored: Any) -> None:
-        """Go on from the data of `snapshot_state`, after `open`."""
+    def restore_generator(self, stored: Any) -> None:
+        """Go on from the data of `snapshot_generator`, after `open`."""
 
     def close(self) -> None:
         """The operator's life in this slot ends."""

@@ -15,7 +15,7 @@ from holdfast.functions.timer_service import TimerService
 from holdfast.runtime.context import OperatorContext, UserRuntimeContext
 from holdfast.runtime.copies import FIXED, Copy, fixed
 from holdfast.runtime.lateness import LateRecords, Run, pieces
-from holdfast.runtime.operators.base import Operator, OperatorFactory, StateKind
+from holdfast.runtime.operators.base import Operator, OperatorFactory
 from holdfast.runtime.records import RecordBatch, whole_timestamps
 from holdfast.runtime.user_code import close_function, method_of, not_iterable, open_function, user_error
 
@@ -282,10 +282,10 @@ class _Timestamps(Operator):
             return None
         return self._last_record + self._idle_timeout
 
-    def snapshot_state(self) -> dict[str, Any]:
+    def snapshot_generator(self) -> dict[str, Any]:
         return {"max_timestamp": self._max_timestamp, "emitted": self._emitted}
 
-    def restore_state(self, stored: dict[str, Any]) -> None:
+    def restore_generator(self, stored: dict[str, Any]) -> None:
         self._max_timestamp = stored["max_timestamp"]
         self._emitted = stored["emitted"]
         self.context.resume_watermark(self._emitted)
@@ -390,7 +390,6 @@ class IdentityOperator(OperatorFactory):
 class TimestampsAndWatermarksOperator(OperatorFactory):
     """Assigns timestamps and makes watermarks in the middle of a stream."""
 
-    state = StateKind.LISTED
     makes_watermarks = True
 
     strategy: Any

@@ -1,0 +1,79 @@
+"""ListedStates, an operator's state that belongs to no key: lists that are dealt out anew when its parallelism changes."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.checkpoint.files import read_file, write_file
+from holdfast.checkpoint.handles import ContainedFile
+from holdfast.checkpoint.metadata import SPLIT, ListedState, ListPart
+from holdfast.checkpoint.storage import Storage
+from holdfast.common import pickling
+from holdfast.runtime.redistribution import OperatorSnapshot
+
+__all__ = ["ListedStates"]
+
+_INLINE = 1 << 10
+"""Elements of more bytes than this go into a file, so that the metadata stays small."""
+
+_pack = msgspec.msgpack.Encoder().encode
+_unpack = msgspec.msgpack.Decoder(list[bytes]).decode
+
+
+class ListedStates:
+    """The lists of one operator in one subtask. The operator changes them in place; they are written at the barrier."""
+
+    def __init__(self, storage: Storage, stored: OperatorSnapshot | None) -> None:
+        self._storage = storage
+        self._listed: dict[str, ListedState] = {} if stored is None else dict(stored.listed)
+        self._parts: dict[str, list[ListPart]] = {} if stored is None else dict(stored.state.lists)
+        self._encoded: dict[str, list[bytes]] = {}
+        """The elements in `_parts`, of the lists that were asked for."""
+        self._lists: dict[str, list[Any]] = {}
+
+    def get(self, name: str, mode: str = SPLIT) -> list[Any]:
+        """The list of this name: empty, or this subtask's share of what a checkpoint has.
+
+        Args:
+            name: Names the list in checkpoints.
+            mode: How its elements are dealt out to the subtasks: `SPLIT`, `UNION` or `BROADCAST`.
+
+        Raises:
+            ValueError: the list has been dealt out in another mode before.
+            CorruptFile: a file of the checkpoint is missing or altered.
+        """
+        listed = self._listed.setdefault(name, ListedState(mode))
+        if listed.mode != mode:
+            raise ValueError(f"the list {name!r} is in the checkpoint with mode {listed.mode!r}, not {mode!r}")
+        if name not in self._lists:
+            self._encoded[name] = [element for part in self._parts.get(name, []) for element in self._read(part)]
+            self._lists[name] = [pickle.loads(element) for element in self._encoded[name]]
+        return self._lists[name]
+
+    def _read(self, part: ListPart) -> Sequence[bytes]:
+        if part.file is None:
+            return part.elements
+        assert isinstance(part.file, ContainedFile)
+        return _unpack(read_file(self._storage, part.file))[part.first : part.first + part.count]
+
+    def snapshot(self, new_path: Callable[[], str]) -> tuple[dict[str, list[ListPart]], dict[str, ListedState]]:
+        """Write the lists that have changed; returns by name how the checkpoint refers to each, and what it is.
+
+        Args:
+            new_path: Makes the path of a file for a large list.
+        """
+        for name, elements in self._lists.items():
+            encoded = [pickling.dumps(element) for element in elements]
+            if encoded != self._encoded[name]:
+                self._encoded[name] = encoded
+                self._parts[name] = [self._write(encoded, new_path)]
+        return dict(self._parts), dict(self._listed)
+
+    def _write(self, encoded: list[bytes], new_path: Callable[[], str]) -> ListPart:
+        if sum(map(len, encoded)) <= _INLINE:
+            return ListPart(encoded)
+        return ListPart(file=write_file(self._storage, new_path(), _pack(encoded)), count=len(encoded))
