@@ -12,6 +12,7 @@ __all__ = [
     "disconnect",
     "hold_requests",
     "hold_transaction_ends",
+    "kill_broker_amid_requests",
     "lose_answers",
     "lose_requests",
     "repeat_requests",
@@ -147,6 +148,20 @@ def cut(stage: Stage) -> str:
     for proxy in stage.proxies:
         proxy.restore()
     return f"nothing passed {' or '.join(side.value for side in sides)} for a while"
+
+
+def kill_broker_amid_requests(stage: Stage) -> str:
+    """The broker is killed while a request is under way, and comes back after a while; the driver's process lives on."""
+    kind = stage.random.choice((ApiKey.OFFSET_COMMIT, ApiKey.FIND_COORDINATOR, ApiKey.PRODUCE, ApiKey.END_TXN))
+    broker = stage.random.choice(stage.kafka.brokers)
+    held = [proxy.hold(kind) for proxy in stage.proxies if proxy.broker is broker]
+    stage.until(lambda: any(one.caught for one in held), 3.0)
+    stage.kill_broker(broker)
+    for one in held:
+        one.stop()
+    stage.pause(6.0, 14.0)
+    broker.start()
+    return f"broker {broker.node_id} killed amid {kind.name} requests, and started again"
 
 
 def disconnect(stage: Stage) -> str:
