@@ -49,6 +49,8 @@ _QUIET = 100
 """None of the first passes the filter: drivers come and go before the generator has seen a record."""
 _SLOWER = 100
 """So much slower than the source's is the time of the generator in mid-chain."""
+_FIRST_MS = 1
+"""The first timestamp that the sink can write: 0 would be the present for its client."""
 _END = "end"
 
 Event = tuple[str, int, int, int]
@@ -269,7 +271,7 @@ def _ttl(events: Sequence[Sequence[Event]], found: list[tuple[Sequence[Any], int
         last, at = before.get(key, (0, 0))
         if number != last + 1 or now < at or shown != (last if last and now < at + _TTL_MS else None):
             wrong.append(((key, number, now, shown, "after", last, at), 0))
-        if timestamp != times.get((key, number)):
+        if timestamp != max(times.get((key, number), 0), _FIRST_MS):
             stamped.append(((key, number, timestamp), 0))
         before[key] = number, now
     return [
