@@ -100,7 +100,7 @@ def _inject(stage: Stage, name: str, fault: Callable[[], str]) -> None:
 def _storm(scenario: Scenario) -> str:
     """A kill every second or two, while what the one before has broken is still being mended."""
     stage, before = scenario.stage, scenario.stage.kills
-    for _ in range(stage.random.randint(5, 12)):
+    for _ in range(stage.random.randint(8, 30)):
         stage.random.choice(scenario.kills)(stage)
-        stage.pause(0.3, 2.0)
+        stage.pause(0.3, 2.5)
     return f"{stage.kills - before} processes killed in a row"
