@@ -14,7 +14,13 @@ import pytest
 
 from holdfast.checkpoint.retention import Retention
 from holdfast.common import Time, Types, WatermarkStrategy
-from holdfast.datastream import KeyedProcessFunction, StateTtlConfig, StreamExecutionEnvironment, ValueStateDescriptor
+from holdfast.datastream import (
+    KeyedProcessFunction,
+    ProcessFunction,
+    StateTtlConfig,
+    StreamExecutionEnvironment,
+    ValueStateDescriptor,
+)
 from holdfast.errors import ConfigurationError, HoldfastError, IncompatibleState, StorageError, UserCodeError
 from holdfast.runtime import machine, state_io
 from holdfast.state.store import RocksDBStore
@@ -523,3 +529,27 @@ def a_checkpoint_is_shown_by_the_name_that_one_goes_back_to_it_by(job):
     lab.run()
     newest = lab.metrics.snapshot().checkpoints[0]
     assert newest.path == (lab.directory / "checkpoints" / "job" / "log" / f"{newest.id:020d}").as_uri()
+
+
+class _Watermarks(ProcessFunction):
+    def process_element(self, value, ctx):
+        yield value[0], value[1], ctx.timer_service().current_watermark()
+
+
+@pytest.mark.parametrize("parallelism", [1, 3])
+def the_event_time_goes_on_when_the_parallelism_of_what_is_not_keyed_changes(job, parallelism):
+    data = {name: [(name, 1_000 * n) for n in range(8)] for name in ("a", "b")}
+
+    def build(env: StreamExecutionEnvironment) -> None:
+        source = env.from_source(SplitSource(data), WatermarkStrategy.no_watermarks(), "source").uid("source")
+        source.assign_timestamps_and_watermarks(strategy()).process(_Watermarks()).sink_to(LedgerSink("out"))
+
+    here = job(build, parallelism=2, budget=4)
+    assert not here._run_until("after complete", 2)
+    before = {(name, time) for name, time, _ in LEDGERS["out"].values}
+    here.parallelism = parallelism
+    here.run()
+    after = [(name, time, watermark) for name, time, watermark in LEDGERS["out"].values if (name, time) not in before]
+    assert len(before) + len(after) == 16
+    behind = min(max(time for name, time in before if name == each) for each in data) - 1
+    assert all(watermark >= behind for _, _, watermark in after)

@@ -1,0 +1,138 @@
+"""From the reports of an epoch to the checkpoint: every operator of a chain, whatever state it has."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast.checkpoint.handles import ContainedFile
+from holdfast.checkpoint.layers import added, difference
+from holdfast.checkpoint.metadata import (
+    SPLIT,
+    UNION,
+    CheckpointMetadata,
+    KeyedHandle,
+    ListedState,
+    ListPart,
+    SubtaskState,
+)
+from holdfast.datastream import StreamExecutionEnvironment
+from holdfast.errors import IncompatibleState
+from holdfast.runtime.completion import check_resumable, operator_states, tokens_of
+from holdfast.runtime.order import TaskReport
+from holdfast.runtime.plan import JobPlan
+from holdfast.runtime.redistribution import OperatorSnapshot, assigned
+
+DELTA = ContainedFile("delta", 3, b"c" * 16)
+
+
+def plan(parallelism: int, *, last: str = "last") -> JobPlan:
+    """A keyed operator with two more in its chain."""
+    env = StreamExecutionEnvironment.get_execution_environment(spark=object())  # type: ignore[arg-type]
+    env.set_parallelism(parallelism)
+    keyed = env.from_collection([1]).uid("source").key_by(lambda v: v).reduce(max).uid("keyed").set_max_parallelism(16)
+    keyed.map(lambda v: v).uid("middle").map(lambda v: v).uid(last).print().uid("sink")
+    return env._plan("job")
+
+
+def reports(job: JobPlan, states: dict[str, Any]) -> list[TaskReport]:
+    """One report for each task, with what ``states[uid](subtask)`` gives."""
+    made = []
+    for vertex in job.vertices:
+        for n in range(vertex.parallelism):
+            report = TaskReport((vertex.id, n), f"attempt of {vertex.id}-{n}", event_time=100 + n)
+            report.state = {c.uid: states[c.uid](n) for c in vertex.chain if c.uid in states}
+            made.append(report)
+    return made
+
+
+def keyed(n: int) -> OperatorSnapshot:
+    handle = KeyedHandle(8 * n, 8 * n + 7, schema="s", deltas=[DELTA])
+    return OperatorSnapshot(SubtaskState([handle]), {"s": {"version": 3}})
+
+
+def listed(n: int) -> OperatorSnapshot:
+    state = SubtaskState(lists={"offsets": [ListPart([b"%d" % n, b"more"])], "all": [ListPart([b"x%d" % n])]})
+    return OperatorSnapshot(state, listed={"offsets": ListedState(SPLIT), "all": ListedState(UNION)})
+
+
+def generator(n: int) -> OperatorSnapshot:
+    return OperatorSnapshot(generator={"max_timestamp": 50 + n})
+
+
+def checkpoint(job: JobPlan, states: dict[str, Any]) -> CheckpointMetadata:
+    return CheckpointMetadata(7, 1, "id", "job", 0, operators=operator_states(job, reports(job, states)))
+
+
+def stored(whole: CheckpointMetadata) -> CheckpointMetadata:
+    """The checkpoint as the next driver finds it."""
+    nothing = CheckpointMetadata(0, 0, "", "", 0)
+    layer = difference(nothing, whole)
+    layer = msgspec.msgpack.decode(msgspec.msgpack.encode(layer), type=type(layer))
+    return msgspec.structs.replace(whole, operators=added(nothing, [layer]).operators)
+
+
+ALL = {"keyed": keyed, "middle": listed, "last": generator}
+
+
+def test_every_operator_of_a_chain_that_has_state_is_in_the_checkpoint():
+    job = plan(2)
+    whole = checkpoint(job, ALL)
+    assert {"keyed", "middle", "last"} < set(whole.operators)
+    assert "sink" not in whole.operators
+    assert whole.operators["keyed"].watermarks == [100, 101]
+    assert whole.operators["middle"].watermarks == []
+    for n in range(2):
+        for uid in ("keyed", "last"):
+            assert assigned(stored(whole).operators[uid], 2, n) == ALL[uid](n)
+        lists = assigned(stored(whole).operators["middle"], 2, n).state.lists
+        assert lists["offsets"] == listed(n).state.lists["offsets"]
+        assert lists["all"] == [ListPart([b"x0"]), ListPart([b"x1"])]
+
+
+def test_the_driver_that_saw_the_attempts_asks_for_them_and_another_for_what_is_stored():
+    job = plan(2)
+    whole = checkpoint(job, ALL)
+    assert set(tokens_of(job, whole).values()) == {report.attempt for report in reports(job, ALL)}
+    assert set(tokens_of(job, stored(whole)).values()) == {"checkpoint 7"}
+    assert tokens_of(job, None) == {}
+
+
+def test_state_that_is_not_keyed_is_kept_when_the_parallelism_changes():
+    whole = stored(checkpoint(plan(2), {"middle": listed, "last": generator}))
+    wider = plan(3)
+    check_resumable(wider, whole)
+    assert len(tokens_of(wider, whole)) == 1 + 3
+    middle = [assigned(whole.operators["middle"], 3, n).state.lists for n in range(3)]
+    assert [[e for part in lists.get("offsets", []) for e in part.elements] for lists in middle] == [
+        [b"0"],
+        [b"more"],
+        [b"1", b"more"],
+    ]
+    assert all([e for part in lists["all"] for e in part.elements] == [b"x0", b"x1"] for lists in middle)
+    assert {assigned(whole.operators["last"], 3, n).generator["max_timestamp"] for n in range(3)} == {50}
+
+
+def test_keyed_state_is_refused_at_another_parallelism_or_max_parallelism():
+    whole = stored(checkpoint(plan(2), ALL))
+    with pytest.raises(IncompatibleState, match=r"'keyed'.* ran with parallelism 2 in checkpoint 7.* has 3 in the program"):
+        check_resumable(plan(3), whole)
+    job = plan(2)
+    vertices = tuple(replace(v, max_parallelism=32) if v.chain[0].uid == "keyed" else v for v in job.vertices)
+    with pytest.raises(IncompatibleState, match=r"'keyed'.* max parallelism 16 in checkpoint 7.* 32 in the program"):
+        check_resumable(replace(job, vertices=vertices), whole)
+
+
+@pytest.mark.parametrize(("uid", "snapshot"), [("last", listed), ("last", keyed)])
+def test_state_of_an_operator_that_is_gone_is_refused_wherever_it_was_in_its_chain(uid, snapshot):
+    whole = stored(checkpoint(plan(2), {uid: snapshot}))
+    with pytest.raises(IncompatibleState, match=rf"has state of .*uid '{uid}'.*give the operators their uid"):
+        check_resumable(plan(2, last="renamed"), whole)
+
+
+def test_an_operator_without_state_may_go():
+    whole = stored(checkpoint(plan(2), {"last": lambda n: OperatorSnapshot(SubtaskState([KeyedHandle(n, n)]))}))
+    check_resumable(plan(2, last="renamed"), whole)
