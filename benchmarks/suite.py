@@ -45,6 +45,7 @@ SCENARIOS = (
     "growth",
     "tuning",
     "restart",
+    "metadata",
     "costs",
     "micro",
 )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import random
+import sys
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -20,15 +21,16 @@ from holdfast.checkpoint.metadata import (
     CheckpointMetadata,
     KeyedHandle,
     OperatorState,
-    SourceState,
     SubtaskState,
 )
-from holdfast.checkpoint.paths import JobPaths, new_attempt
 from holdfast.checkpoint.references import References
 from holdfast.checkpoint.storage import Storage
 from holdfast.errors import CorruptFile
-from holdfast.state.key_groups import key_group_range
 from holdfast.testing.memory_store import MemoryStore
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from benchmarks.metadata import SUBTASKS, LargeJob
 
 from .conftest import quick
 from .metadata_examples import NOTHING, checkpoints, handles
@@ -100,7 +102,7 @@ def test_roll_ups_write_little_and_leave_few(changes):
     assert written <= sum(changes) * (1 + doublings)
 
 
-@settings(max_examples=200)
+@settings(max_examples=60, deadline=None)
 @given(st.lists(checkpoints, min_size=1, max_size=5), st.integers(1, 3), st.data())
 def test_counted_references_are_those_of_the_checkpoints_that_are_known(history, retained, data):
     """Checkpoints come and go in any order; some share states as objects, as they do after a completion."""
@@ -122,64 +124,19 @@ def test_counted_references_are_those_of_the_checkpoints_that_are_known(history,
 
 # ---- a large job --------------------------------------------------------------------------------------------------------
 
-SUBTASKS, OPERATORS = 100, 10
 
+class Large(LargeJob):
+    """Ten operators with a hundred keyed subtasks, in memory; counts what it writes."""
 
-class LargeJob:
-    """A driver of a job with many keyed subtasks, and the metadata it writes."""
-
-    def __init__(self, retained_deltas: int = 0) -> None:
+    def __init__(self, deltas: int = 0) -> None:
         self.objects = MemoryStore()
-        self.storage = quick(self.objects)
-        self.paths = JobPaths.of("a large job")
-        self.log = CheckpointLog(self.storage, self.paths)
-        self.log.take_over()
-        self.random = random.Random(1)
-        self.watermark = 1_700_000_000_000
-        self.states = {
-            f"operator-{o}": [self.state(f"operator-{o}", n, retained_deltas) for n in range(SUBTASKS)]
-            for o in range(OPERATORS)
-        }
-        self.offset = 0
+        super().__init__(quick(self.objects), deltas)
 
-    def delta(self, uid: str, n: int) -> ContainedFile:
-        path = self.paths.state_file(1, self.log.owned.next_id, uid, n, new_attempt(), "delta")
-        return ContainedFile(path, self.random.randrange(1 << 20), self.random.randbytes(16))
-
-    def state(self, uid: str, n: int, deltas: int) -> SubtaskState:
-        groups = key_group_range(128, SUBTASKS, n)
-        files = [self.delta(uid, n) for _ in range(deltas)]
-        return SubtaskState([KeyedHandle(groups.first, groups.last, schema="00c0ffee00c0ffee", deltas=files)])
-
-    def change(self, uid: str, n: int) -> None:
-        state = grown(self.states[uid][n], [self.delta(uid, n)])
-        (keyed,) = state.keyed
-        self.states[uid][n] = self.state(uid, n, 1) if len(keyed.deltas) > 64 else state
-
-    def epoch(self) -> int:
+    def write(self) -> int:
         """Complete a checkpoint; returns how many bytes of metadata it wrote."""
-        before = {path: len(data) for path, data in self.objects.objects.items()}
-        owned = self.log.owned
-        self.log.complete(
-            CheckpointMetadata(
-                owned.next_id,
-                owned.generation,
-                "0123456789abcdef",
-                "a large job",
-                1_700_000_000_000 + owned.next_id,
-                operators={
-                    uid: OperatorState(
-                        uid, True, 128, SUBTASKS, {"00c0ffee00c0ffee": {"version": 1}}, {}, list(states), self.watermarks()
-                    )
-                    for uid, states in self.states.items()
-                },
-                sources={"payments": SourceState({"offsets": {f"payments-{p}": self.offset for p in range(100)}})},
-            )
-        )
+        before = {*self.objects.objects}
+        self.epoch()
         return sum(len(data) for path, data in self.objects.objects.items() if path not in before)
-
-    def watermarks(self) -> list[int]:
-        return [self.watermark + self.random.randrange(1000) if self.watermark % 2 else self.watermark] * SUBTASKS
 
     def manifests(self) -> int:
         return len(self.log.owned.retained[0].manifests)
@@ -187,39 +144,36 @@ class LargeJob:
 
 @pytest.mark.parametrize("deltas", [0, 64])
 def test_a_quiet_epoch_of_a_thousand_keyed_subtasks_writes_at_most_32_kb(deltas):
-    job = LargeJob(deltas)
+    job = Large(deltas)
     job.epoch()
-    quiet = [job.epoch() for _ in range(5)]
+    quiet = [job.write() for _ in range(5)]
     assert max(quiet) <= 32 << 10
     for _ in range(40):  # some of the subtasks change: then it is quiet again
-        for _ in range(7):
-            job.change(f"operator-{job.random.randrange(OPERATORS)}", job.random.randrange(SUBTASKS))
+        job.change_some(7)
         job.epoch()
-        job.watermark += 2
-        job.offset += 1
-        quiet.append(job.epoch())
+        job.advance()
+        quiet.append(job.write())
     assert max(quiet) <= 32 << 10
     restored = read_checkpoint(job.storage, job.paths, job.log.owned.next_id - 1)
     assert {uid: operator.subtasks for uid, operator in restored.operators.items()} == job.states
 
 
 def test_what_an_epoch_writes_grows_with_what_changed():
-    job = LargeJob(64)
+    job = Large(64)
     job.epoch()
     written = []
     changed = 0
     for _ in range(60):
-        for _ in range(20):
-            job.change(f"operator-{job.random.randrange(OPERATORS)}", job.random.randrange(SUBTASKS))
-            changed += 1
-        written.append(job.epoch())
+        job.change_some(20)
+        changed += 20
+        written.append(job.write())
     # A delta's handle takes about 60 bytes. What is rolled up is written some times again; never all 64,000 handles.
     assert sum(written) < 30 * changed * 60
     assert job.manifests() <= 10
 
 
 def test_layers_stay_in_the_log_until_they_are_too_large_and_manifests_stay_few():
-    job = LargeJob()
+    job = Large()
     job.epoch()
     most = 0
     for _ in range(120):
@@ -233,7 +187,7 @@ def test_layers_stay_in_the_log_until_they_are_too_large_and_manifests_stay_few(
 
 
 def test_a_driver_that_takes_over_goes_on_from_the_manifests():
-    job = LargeJob(8)
+    job = Large(8)
     job.epoch()
     for uid in job.states:
         job.change(uid, 3)
@@ -243,12 +197,12 @@ def test_a_driver_that_takes_over_goes_on_from_the_manifests():
     assert restored == job.log.owned.retained[0]
     assert {uid: operator.subtasks for uid, operator in restored.operators.items()} == job.states
     job.log = second
-    assert job.epoch() <= 32 << 10
+    assert job.write() <= 32 << 10
 
 
 @pytest.mark.parametrize("harm", ["missing", "altered"])
 def test_a_damaged_manifest_is_named(harm):
-    job = LargeJob(8)
+    job = Large(8)
     job.epoch()
     (manifest,) = job.log.owned.retained[0].manifests
     if harm == "missing":
@@ -262,7 +216,7 @@ def test_a_damaged_manifest_is_named(harm):
 
 def test_an_entry_needs_no_other_entry():
     """Each is whole with the manifests it names."""
-    job = LargeJob(4)
+    job = Large(4)
     for number in range(6):
         job.change(f"operator-{number}", number)
         job.epoch()
@@ -274,7 +228,7 @@ def test_an_entry_needs_no_other_entry():
 
 
 def test_an_entry_of_a_large_job_is_encoded_as_it_is_decoded():
-    job = LargeJob(2)
+    job = Large(2)
     job.epoch()
     data = job.objects.objects[job.paths.log_entry(2)]
     assert encode_entry(decode_entry(data, "f")) == data

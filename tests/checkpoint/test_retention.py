@@ -5,11 +5,12 @@ import threading
 
 import pytest
 
+from holdfast.checkpoint import manifests
 from holdfast.checkpoint.files import write_file
 from holdfast.checkpoint.log import CheckpointLog
 from holdfast.checkpoint.paths import new_attempt
 from holdfast.checkpoint.retention import Retention, orphans, surplus_entries, verify_files
-from holdfast.errors import CorruptFile
+from holdfast.errors import CorruptFile, StorageError
 from holdfast.testing.faulty_storage import Fault
 
 from .conftest import checkpoint, quick
@@ -88,6 +89,33 @@ def test_what_failed_attempts_and_dead_drivers_left_is_swept(storage, paths):
     assert second.stored() == paths_of(made, newest) | {running.path}
     assert dead.path not in second.stored()
     assert failed.path not in second.stored()
+
+
+def test_a_manifest_goes_with_the_last_checkpoint_that_names_it(storage, paths, monkeypatch):
+    monkeypatch.setattr(manifests, "LARGEST_LAYER", 0)
+    job = Job(storage, paths)
+    for _ in range(6):
+        job.epoch()
+        job.retention.collect()
+    kept = job.log.owned.retained
+    assert all(c.manifests for c in kept)
+    assert job.stored() == paths_of(*kept)
+    assert sum(".manifest" in path for path in job.stored()) <= 4
+
+
+def test_a_manifest_whose_log_entry_was_never_put_is_swept(faulty, paths, monkeypatch):
+    monkeypatch.setattr(manifests, "LARGEST_LAYER", 0)
+    first = Job(quick(faulty), paths)
+    made = first.epoch()
+    before = first.stored()
+    faulty.on_call(1, "put_new", Fault.REFUSED)
+    with pytest.raises(StorageError):
+        first.epoch()
+    (orphan,) = (path for path in first.stored() - before if path.endswith(".manifest"))
+    second = Job(quick(faulty), paths)
+    second.retention.sweep()
+    assert orphan not in second.stored()
+    assert second.stored() == paths_of(*second.log.owned.retained) >= paths_of(made)
 
 
 def test_a_background_upload_is_left_alone_while_it_is_under_way(storage, paths):
