@@ -34,6 +34,7 @@ from holdfast.datastream.window import (
     TumblingProcessingTimeWindows,
 )
 from holdfast.errors import ConfigurationError
+from holdfast.runtime.operators.window_content import Elements
 
 
 class Keyed(KeyedProcessFunction):
@@ -337,14 +338,16 @@ class TestWindows:
             .process(collect := Collect())
         )
         factory = made._transformation.factory
-        assert (factory.size_ms, factory.offset_ms, factory.event_time) == (60_000, 5000, True)
-        assert (factory.aggregation, factory.window_function) == (None, ("process", collect))
+        assigner = factory.assigner
+        assert (assigner.size, assigner.offset, assigner.is_event_time()) == (60_000, 5000, True)
+        assert (factory.content, factory.window_function) == (Elements(), ("process", collect))
+        assert isinstance(factory.trigger, EventTimeTrigger)
         assert (factory.allowed_lateness_ms, factory.late_tag) == (2000, late)
         assert isinstance(made.get_side_output(late), DataStream)
 
     def test_processing_time_windows_know_no_lateness(self, keyed):
         windows = keyed.window(TumblingProcessingTimeWindows.of(Time.seconds(1)))
-        assert not windows.reduce(max)._transformation.factory.event_time
+        assert not windows.reduce(max)._transformation.factory.assigner.is_event_time()
         with pytest.raises(ConfigurationError, match="nothing is late in processing time"):
             windows.allowed_lateness(1)
 

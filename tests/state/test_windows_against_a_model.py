@@ -14,11 +14,19 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from holdfast.common import Types
 from holdfast.common.time import MIN_TIMESTAMP
 from holdfast.connectors.base import JobInfo
-from holdfast.datastream import ListStateDescriptor, OutputTag, ProcessWindowFunction, ValueStateDescriptor
+from holdfast.datastream import (
+    EventTimeTrigger,
+    ListStateDescriptor,
+    OutputTag,
+    ProcessWindowFunction,
+    TumblingEventTimeWindows,
+    ValueStateDescriptor,
+)
 from holdfast.metrics.user import MetricGroup
 from holdfast.runtime import state_io
 from holdfast.runtime.context import OperatorContext
 from holdfast.runtime.operators import window
+from holdfast.runtime.operators.window_content import Elements, Reduced
 from holdfast.runtime.records import RecordBatch
 from holdfast.state import row_pieces, table
 
@@ -46,7 +54,7 @@ class Remembers(ProcessWindowFunction):
 class Operated(Backend):
     """A backend whose state is that of a window operator."""
 
-    spec: window.TumblingWindowOperator
+    spec: window.WindowOperator
 
     def declare(self) -> None:
         self.out: list[Any] = []
@@ -78,9 +86,15 @@ class WindowMachine(RuleBasedStateMachine):
     @initialize(lateness=st.sampled_from([0, 15, 500, 500]), reduces=st.booleans(), cache=st.sampled_from(["1kb", "256mb"]))
     def begin(self, lateness: int, reduces: bool, cache: str) -> None:
         self.lateness, self.reduces = lateness, reduces
-        reduction = ("reduce", lambda a, b: a + b) if reduces else None
-        Operated.spec = window.TumblingWindowOperator(
-            SIZE, OFFSET, True, reduction, ("process", Remembers()), lateness, OutputTag("late"), True
+        content = Reduced(lambda a, b: a + b) if reduces else Elements()
+        Operated.spec = window.WindowOperator(
+            TumblingEventTimeWindows(SIZE, OFFSET),
+            EventTimeTrigger(),
+            content,
+            ("process", Remembers()),
+            lateness,
+            OutputTag("late"),
+            True,
         )
         self.backend = Operated(self.kind, (), **{"state.backend.cache.size": cache})
         self.windows: dict[int, dict[Any, Any]] = {}

@@ -16,7 +16,8 @@ from holdfast.datastream.window import (
     WindowAssigner,
 )
 from holdfast.errors import ConfigurationError
-from holdfast.runtime.operators.window import TumblingWindowOperator
+from holdfast.runtime.operators.window import WindowOperator
+from holdfast.runtime.operators.window_content import Accumulator, Elements, Reduced, WindowContent
 
 if TYPE_CHECKING:
     from holdfast.datastream.data_stream import DataStream
@@ -43,6 +44,7 @@ class WindowedStream:
             )
         self._keyed_stream = keyed_stream
         self._assigner = window_assigner
+        self._trigger: Trigger[Any, Any] = window_assigner.get_default_trigger(self.get_execution_environment())
         self._allowed_lateness_ms = 0
         self._late_tag: OutputTag | None = None
 
@@ -60,12 +62,12 @@ class WindowedStream:
         Raises:
             ConfigurationError: it is another trigger.
         """
-        default = self._assigner.get_default_trigger(self.get_execution_environment())
-        if type(trigger) is not type(default):
+        if type(trigger) is not type(self._trigger):
             raise ConfigurationError(
-                f"Windows of {type(self._assigner).__name__} fire with {type(default).__name__} only, not with "
+                f"Windows of {type(self._assigner).__name__} fire with {type(self._trigger).__name__} only, not with "
                 f"{trigger!r}. Leave trigger(...) out."
             )
+        self._trigger = trigger
         return self
 
     def allowed_lateness(self, time_ms: int) -> WindowedStream:
@@ -107,7 +109,7 @@ class WindowedStream:
         if window_function is None and output_type is None:
             output_type = elements
         function = ("reduce function", reduce_function)
-        return self._windows(("reduce", reduce_function), elements, window_function, output_type, function)
+        return self._windows(Reduced(reduce_function, elements), window_function, output_type, function)
 
     def aggregate(
         self,
@@ -132,7 +134,8 @@ class WindowedStream:
         check_object(aggregate_function, AggregateFunction, calls, "aggregate()")
         check_type(accumulator_type, "the accumulator_type of aggregate()")
         function = ("aggregate function", aggregate_function)
-        return self._windows(("aggregate", aggregate_function), accumulator_type, window_function, output_type, function)
+        content = Accumulator(aggregate_function, accumulator_type)
+        return self._windows(content, window_function, output_type, function)
 
     def apply(
         self, window_function: WindowFunction[Any, Any, Any, Any], output_type: TypeInformation | None = None
@@ -144,7 +147,7 @@ class WindowedStream:
             output_type: The type of the results, if declared: they are checked and made to fit (a tuple becomes a Row).
         """
         check_object(window_function, WindowFunction, _APPLY, "apply()", "A ProcessWindowFunction goes to process().")
-        return self._windows(None, self._keyed_stream._transformation.output_type, window_function, output_type)
+        return self._windows(Elements(self._keyed_stream._transformation.output_type), window_function, output_type)
 
     def process(
         self,
@@ -164,12 +167,12 @@ class WindowedStream:
             "process() on windows",
             "A WindowFunction goes to apply().",
         )
-        return self._windows(None, self._keyed_stream._transformation.output_type, process_window_function, output_type)
+        content = Elements(self._keyed_stream._transformation.output_type)
+        return self._windows(content, process_window_function, output_type)
 
     def _windows(
         self,
-        aggregation: tuple[str, Any] | None,
-        content_type: TypeInformation | None,
+        content: WindowContent,
         window_function: Any,
         output_type: TypeInformation | None,
         *functions: tuple[str, Any],
@@ -181,17 +184,15 @@ class WindowedStream:
             call = ("apply", check_object(window_function, WindowFunction, _APPLY, "the window function"))
         if call is not None:
             functions = (*functions, ("window function", window_function))
-        factory = TumblingWindowOperator(
-            self._assigner.size,
-            self._assigner.offset,
-            self._assigner.is_event_time(),
-            aggregation,
+        factory = WindowOperator(
+            self._assigner,
+            self._trigger,
+            content,
             call,
             self._allowed_lateness_ms,
             self._late_tag,
             isinstance(window_function, ProcessWindowFunction)
             and type(window_function).clear is not ProcessWindowFunction.clear,
-            content_type,
         )
         return self._keyed_stream._then(
             f"Window({type(self._assigner).__name__})",

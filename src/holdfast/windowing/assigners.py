@@ -13,7 +13,7 @@ from holdfast.errors import ConfigurationError
 from holdfast.functions.function import RuntimeContext
 from holdfast.windowing.triggers import EventTimeTrigger, ProcessingTimeTrigger, Trigger
 
-__all__ = ["TumblingEventTimeWindows", "TumblingProcessingTimeWindows", "WindowAssigner"]
+__all__ = ["TumblingEventTimeWindows", "TumblingProcessingTimeWindows", "TumblingWindows", "WindowAssigner"]
 
 T = TypeVar("T")
 W = TypeVar("W", bound=Window)
@@ -55,7 +55,7 @@ class WindowAssigner(ABC, Generic[T, W]):
 Span = Time | Duration | datetime.timedelta
 
 
-class _TumblingWindows(WindowAssigner[T, TimeWindow]):
+class TumblingWindows(WindowAssigner[T, TimeWindow]):
     """Windows of one size, one after the other."""
 
     def __init__(self, size: int, offset: int) -> None:
@@ -88,7 +88,7 @@ def _span(span: Span | None) -> int:
     return 0 if span is None else to_milliseconds(span)
 
 
-class TumblingEventTimeWindows(_TumblingWindows[T]):
+class TumblingEventTimeWindows(TumblingWindows[T]):
     """Windows of one size, one after the other, by the elements' timestamps.
 
     Examples:
@@ -128,7 +128,7 @@ class TumblingEventTimeWindows(_TumblingWindows[T]):
         return True
 
 
-class TumblingProcessingTimeWindows(_TumblingWindows[T]):
+class TumblingProcessingTimeWindows(TumblingWindows[T]):
     """Windows of one size, one after the other, by the machine's time.
 
     Raises:

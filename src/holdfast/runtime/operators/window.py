@@ -1,4 +1,4 @@
-"""Tumbling windows: one table of rows per window, fired as a whole when time passes its end.
+"""Windows that are aligned for all keys: one table of rows per window, fired as a whole when time passes its end.
 
 A window that opens and closes within an epoch never touches the store, and needs no timer per key: all keys of a window
 fire together, in the order of the windows' ends.
@@ -6,7 +6,7 @@ fire together, in the order of the windows' ends.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from operator import length_hint
@@ -14,26 +14,24 @@ from typing import Any
 
 from holdfast.common.output_tag import OutputTag
 from holdfast.common.time import MAX_TIMESTAMP, MIN_TIMESTAMP
-from holdfast.common.typeinfo import TypeInformation
 from holdfast.common.typeinfo.base import shown
-from holdfast.common.typeinfo.batches import Misfit, fitted
+from holdfast.common.typeinfo.batches import Misfit
 from holdfast.common.windows import TimeWindow
+from holdfast.errors import ConfigurationError
 from holdfast.functions.window_functions import ProcessWindowFunction
 from holdfast.runtime.context import UserRuntimeContext
 from holdfast.runtime.operators.base import Operator, OperatorFactory, StateKind
 from holdfast.runtime.operators.stateless import Collector
+from holdfast.runtime.operators.window_content import CONTENTS, WindowContent
 from holdfast.runtime.records import RecordBatch
 from holdfast.runtime.user_code import close_function, method_of, not_iterable, open_function, user_error
-from holdfast.state.codec import Column
-from holdfast.state.handles import NO_ACCUMULATOR, NO_REDUCED
-from holdfast.state.row import DIRTY, Row
+from holdfast.state.row import Row
 from holdfast.state.space import StateSpace
-from holdfast.state.typed import fitter
+from holdfast.windowing.assigners import TumblingWindows
+from holdfast.windowing.triggers import EventTimeTrigger, ProcessingTimeTrigger, Trigger
 
-__all__ = ["TumblingWindowOperator"]
+__all__ = ["WindowOperator"]
 
-_CONTENTS = "window-contents"
-"""The name of the state of a window's elements or accumulator, as in Flink."""
 _CHUNK = 20_000
 """Results are handed on in batches of about this size."""
 
@@ -43,7 +41,7 @@ class _WindowContext(ProcessWindowFunction.Context[TimeWindow]):
 
     __slots__ = ("_key", "_operator", "_window")
 
-    def __init__(self, operator: _TumblingWindow) -> None:
+    def __init__(self, operator: _AlignedWindows) -> None:
         self._operator = operator
         self._window = TimeWindow(0, 0)
         self._key: Any = None
@@ -75,7 +73,7 @@ class _AggregationRuntimeContext(UserRuntimeContext):
 class _WindowRuntimeContext(UserRuntimeContext):
     """Its states are those of `ProcessWindowFunction.Context.global_state`."""
 
-    def __init__(self, operator: _TumblingWindow) -> None:
+    def __init__(self, operator: _AlignedWindows) -> None:
         super().__init__(operator.context, None)
         self._operator = operator
 
@@ -83,13 +81,16 @@ class _WindowRuntimeContext(UserRuntimeContext):
         return self._operator.open_global_space()
 
 
-class _TumblingWindow(Operator):
-    def __init__(self, spec: TumblingWindowOperator) -> None:
+class _AlignedWindows(Operator):
+    """Windows that begin and end at the same times for all keys, and fire at their ends."""
+
+    def __init__(self, spec: WindowOperator) -> None:
         self._spec = spec
-        self._size, self._offset = spec.size_ms, spec.offset_ms
-        self._least = MIN_TIMESTAMP + spec.size_ms
+        self._content = spec.content
+        self._size, self._offset = spec.assigner.size, spec.assigner.offset
+        self._least = MIN_TIMESTAMP + self._size
         """The least timestamp whose window begins within 64 bits."""
-        self._event_time = spec.event_time
+        self._event_time = spec.assigner.is_event_time()
         self._lateness = spec.allowed_lateness_ms
         self._tag = spec.late_tag
         self._time = MIN_TIMESTAMP
@@ -99,32 +100,20 @@ class _TumblingWindow(Operator):
 
     def open(self) -> None:
         assert self.context.state is not None
+        content = self._content
         self.window_space = self.context.state.space("window")
         self.window_space.expire_by(self.context.clock, None)
-        column = Column.declared(_CONTENTS, "value" if self._spec.aggregation else "list", [self._spec.content_type])
-        self._slot = 1 + self.window_space.register(column)
-        self._fit = fitter(self._spec.content_type, _CONTENTS)
-        lasting = self._spec.content_type is not None and not self._spec.content_type.is_pickled
-        self._unfitted = self._spec.content_type if lasting and self._fit is None else None
-        """The declared type of contents that are not made to fit at the write, but at the barrier or when they fire."""
+        self._slot = 1 + self.window_space.register(content.column())
         self._time = self.context.clock.watermark if self._event_time else MIN_TIMESTAMP
-        function: Any
-        kind, function = self._spec.aggregation or (None, None)
         self._global: StateSpace | None = None
-        self._functions = [f for f in (function, self._window_function()) if f is not None]
-        if function is not None:
-            open_function(function, _AggregationRuntimeContext(self.context, None))
+        if content.function is not None:
+            open_function(content.function, _AggregationRuntimeContext(self.context, None))
         if self._window_function() is not None:
             open_function(self._window_function(), _WindowRuntimeContext(self))
-        if kind == "reduce":
-            self._add: Callable[[list[Row], Iterable[Any]], None] = self._adder_of_reduce(method_of(function, "reduce"))
-        elif kind == "aggregate":
-            self._add = self._adder_of_aggregate(function)
-        else:
-            self._add = self._collect_elements
-        self._result: Callable[[Any], Any] | None = function.get_result if kind == "aggregate" else None
+        self._add = content.adder(self._slot)
+        self._result = content.result()
+        self._checks_at_firing = content.checks_at_firing()
         style = self._spec.window_function[0] if self._spec.window_function else None
-        self._elements_kept = kind is None
         self._apply = method_of(self._window_function(), "apply") if style == "apply" else None
         self._process = method_of(self._window_function(), "process") if style == "process" else None
         self._clear = self._window_function().clear if self._spec.clears else None
@@ -136,7 +125,7 @@ class _TumblingWindow(Operator):
         return self._spec.window_function[1] if self._spec.window_function else None
 
     def close(self) -> None:
-        for each in self._functions:
+        for each in self._spec.functions():
             close_function(each)
 
     def global_state_of(self, key: Any) -> StateSpace:
@@ -229,46 +218,6 @@ class _TumblingWindow(Operator):
         else:
             self.context.clock.late_dropped += len(values)
 
-    def _adder_of_reduce(self, reduce: Callable[[Any, Any], Any]) -> Callable[[list[Row], Iterable[Any]], None]:
-        slot, fit = self._slot, self._fit
-
-        def add(rows: list[Row], values: Iterable[Any]) -> None:
-            for row, value in zip(rows, values):
-                current = row[slot]
-                if current is not None:
-                    value = reduce(current, value)
-                    if value is None:
-                        raise TypeError(NO_REDUCED)
-                row[slot] = value if fit is None else fit(value)
-                row[0] |= DIRTY
-
-        return add
-
-    def _adder_of_aggregate(self, function: Any) -> Callable[[list[Row], Iterable[Any]], None]:
-        slot, fit, create, accumulate = self._slot, self._fit, function.create_accumulator, function.add
-
-        def add(rows: list[Row], values: Iterable[Any]) -> None:
-            for row, value in zip(rows, values):
-                current = row[slot]
-                current = accumulate(value, create() if current is None else current)
-                if current is None:
-                    raise TypeError(NO_ACCUMULATOR)
-                row[slot] = current if fit is None else fit(current)
-                row[0] |= DIRTY
-
-        return add
-
-    def _collect_elements(self, rows: list[Row], values: Iterable[Any]) -> None:
-        slot, fit = self._slot, self._fit
-        for row, value in zip(rows, values):
-            if fit is not None:
-                value = fit(value)
-            if row[slot] is None:
-                row[slot] = [value]
-            else:
-                row[slot].append(value)
-            row[0] |= DIRTY
-
     # firing
 
     def advance_watermark(self, watermark: int) -> None:
@@ -329,11 +278,11 @@ class _TumblingWindow(Operator):
     def _fire_rows(self, out: Collector, rows: list[tuple[Any, Row]], start: int) -> None:
         """Call the window function for these keys."""
         slot, last, window = self._slot, self._last(start), TimeWindow(start, start + self._size)
-        result, apply, process, kept = self._result, self._apply, self._process, self._elements_kept
+        result, apply, process, kept = self._result, self._apply, self._process, self._content.keeps_elements
         take, context = out.take_one, self._window_context
         purged = not self._lateness
-        if self._unfitted is not None:
-            self._fit_contents(self._unfitted, rows, start)
+        if self._checks_at_firing:
+            self._fit_contents(rows, start)
         key = results = None
         try:
             for key, row in rows:
@@ -356,24 +305,25 @@ class _TumblingWindow(Operator):
             failure = not_iterable(error, results)
             raise user_error(failure, self.context.name, self.context.uid, f"window {start}", key) from error
 
-    def _fit_contents(self, declared: TypeInformation, rows: list[tuple[Any, Row]], start: int) -> None:
+    def _fit_contents(self, rows: list[tuple[Any, Row]], start: int) -> None:
         """Check what fires: no barrier may have seen it."""
         slot = self._slot
-        if self._elements_kept:
+        if self._content.keeps_elements:
             for key, row in rows:
-                row[slot] = self._fitted(declared, row[slot], lambda _: key, start)  # noqa: B023  (called at once)
+                row[slot] = self._fitted(row[slot], lambda _: key, start)  # noqa: B023  (called at once)
             return
-        contents = self._fitted(declared, [row[slot] for _, row in rows], lambda position: rows[position][0], start)
+        contents = self._fitted([row[slot] for _, row in rows], lambda position: rows[position][0], start)
         for (_, row), content in zip(rows, contents):
             row[slot] = content
 
-    def _fitted(self, declared: TypeInformation, values: list[Any], key_of: Callable[[int], Any], start: int) -> list[Any]:
+    def _fitted(self, values: list[Any], key_of: Callable[[int], Any], start: int) -> list[Any]:
         try:
-            return fitted(declared, values)
+            return self._content.fitted(values)
         except Misfit as error:
-            value = values[error.position]
-            refusal = TypeError(f"the value {shown(value)} does not fit state {_CONTENTS!r} of {declared}: {error}")
-            key = key_of(error.position)
+            value, key = values[error.position], key_of(error.position)
+            refusal = TypeError(
+                f"the value {shown(value)} does not fit state {CONTENTS!r} of {self._content.declared}: {error}"
+            )
             raise user_error(refusal, self.context.name, self.context.uid, f"window {start}", key) from error
 
     def _make_current(self, key: Any, row: Row, window: TimeWindow) -> None:
@@ -395,41 +345,45 @@ class _TumblingWindow(Operator):
 
 
 @dataclass(frozen=True)
-class TumblingWindowOperator(OperatorFactory):
-    """A tumbling window with an optional aggregation and an optional window function."""
+class WindowOperator(OperatorFactory):
+    """Windows of a keyed stream: which (assigner), when they fire (trigger), and what they hold (content)."""
 
     state = StateKind.KEYED
 
-    size_ms: int
-    offset_ms: int
-    event_time: bool
-    aggregation: tuple[str, Any] | None
-    """``('reduce', f)``, ``('aggregate', f)``, or None: all elements are kept."""
+    assigner: TumblingWindows[Any]
+    trigger: Trigger[Any, TimeWindow]
+    content: WindowContent
     window_function: tuple[str, Any] | None = None
     """``('process', f)`` or ``('apply', f)``."""
     allowed_lateness_ms: int = 0
     late_tag: OutputTag | None = None
     clears: bool = False
     """Whether the window function has something to do when a window goes."""
-    content_type: TypeInformation | None = None
-    """The declared type of what a window holds: of the elements or, if they are aggregated, of the accumulators."""
 
     def create(self) -> Operator:
-        """A fresh instance."""
-        return _TumblingWindow(self)
+        """A fresh operator.
+
+        Raises:
+            ConfigurationError: there is no operator for windows with this trigger.
+        """
+        if type(self.trigger) not in (EventTimeTrigger, ProcessingTimeTrigger):
+            raise ConfigurationError(f"windows fire at their ends only: there is no operator for {self.trigger!r}")
+        return _AlignedWindows(self)
 
     @property
     def needs_timestamps(self) -> bool:  # type: ignore[override]
         """Windows of event time do."""
-        return self.event_time
+        return self.assigner.is_event_time()
 
     def deadline(self) -> Callable[[int], int] | None:
         """An element is late when its window is gone."""
-        if not self.event_time:
+        if not self.assigner.is_event_time():
             return None
-        size, offset, kept = self.size_ms, self.offset_ms, self.size_ms - 1 + self.allowed_lateness_ms
+        size, offset = self.assigner.size, self.assigner.offset
+        kept = size - 1 + self.allowed_lateness_ms
         return lambda timestamp: timestamp - (timestamp - offset) % size + kept
 
     def functions(self) -> Sequence[Any]:
         """The user's functions."""
-        return [f[1] for f in (self.aggregation, self.window_function) if f is not None]
+        called = None if self.window_function is None else self.window_function[1]
+        return [function for function in (self.content.function, called) if function is not None]
