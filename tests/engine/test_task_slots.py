@@ -50,7 +50,9 @@ def a_subtask_that_begins_anew_leaves_nothing_of_its_state_in_memory(tmp_path: P
     fail()
     subtask = host._subtasks[(keyed.id, 0)]
     subtask._prepare(EpochOrder(2, 0, 0, 0, 1, 0, 0, {}))
-    state = weakref.ref(subtask._state)
+    (kept,) = subtask._keyed._kept.values()
+    state = weakref.ref(kept.state)
+    del kept
     gc.collect(1)  # as between calls: it is old from now on
     fail()
     fail()

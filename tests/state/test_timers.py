@@ -1,45 +1,81 @@
-"""Timers against a model: a set of pairs."""
+"""Timers against a model: a set of pairs, on both ordered stores, through epochs, evictions and restores."""
 
 from __future__ import annotations
 
+import shutil
+import tempfile
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from holdfast.state.timers import TimerQueue
+from holdfast.state.delta import Change
+from holdfast.state.key_groups import KeyGroupRange, key_group
+from holdfast.state.ordered import OrderedStore, SortedMemory
+from holdfast.state.store import RocksDBStore, rocksdb_settings
+from holdfast.state.timer_family import TimerFamily
 
+GROUPS = 8
+STATE = 16
 times = st.integers(-5, 5) | st.integers(0, 10).map(lambda n: n << 16) | st.integers(-(2**40), 2**40)
-keys = st.sampled_from([0, 1, "a", ("b", 2), None])
+keys = st.sampled_from([0, 1, "a", ("b", 2), None, 2**70])
+
+
+def groups_of(keys: Sequence[Any]) -> list[int]:
+    return [key_group(key, GROUPS) for key in keys]
 
 
 class Timers(RuleBasedStateMachine):
-    """A queue, its model, and what a restore at the last barrier would give."""
+    """A family of timers, its model, and what a restore at the last barrier would give."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.queue = TimerQueue()
+    owners = keys
+    namespaced = False
+
+    @initialize(bound=st.sampled_from([0, 1, 4, 1 << 62]))
+    def begin(self, bound: int) -> None:
+        self.bound = bound
+        self.store = self.made()
+        self.queue = self.family()
         self.model: set[tuple[int, Any]] = set()
         self.committed: set[tuple[int, Any]] = set()
-        self.deltas: list[bytes] = []
+        self.base: list[tuple[bytes, bytes]] = []
+        """The store's content at the last materialisation."""
+        self.deltas: list[Sequence[Change]] = []
+        """Since then."""
 
-    @rule(time=times, key=keys)
-    def register(self, time: int, key: Any) -> None:
-        self.queue.register(time, key)
-        self.model.add((time, key))
+    def made(self) -> OrderedStore:
+        return SortedMemory()
 
-    @rule(time=times, key=keys)
-    def delete(self, time: int, key: Any) -> None:
-        self.queue.delete(time, key)
-        self.model.discard((time, key))
+    def family(self) -> TimerFamily:
+        return TimerFamily(STATE, self.store, groups_of, namespaced=self.namespaced, bound=self.bound)
+
+    @rule(time=times, data=st.data())
+    def register(self, time: int, data: st.DataObject) -> None:
+        owner = data.draw(self.owners)
+        self.queue.register(time, owner)
+        self.model.add((time, owner))
+
+    @rule(time=times, data=st.data())
+    def delete(self, time: int, data: st.DataObject) -> None:
+        self._delete(time, data.draw(self.owners))
+
+    def _delete(self, time: int, owner: Any) -> None:
+        self.queue.delete(time, owner)
+        self.model.discard((time, owner))
 
     @rule(data=st.data())
     def delete_one_that_is_there(self, data: st.DataObject) -> None:
         if self.model:
-            self.delete(*data.draw(st.sampled_from(sorted(self.model, key=repr))))
+            self._delete(*data.draw(st.sampled_from(sorted(self.model, key=repr))))
+
+    @rule(data=st.data())
+    def set_one_that_is_there_again(self, data: st.DataObject) -> None:
+        if self.model:
+            self.queue.register(*data.draw(st.sampled_from(sorted(self.model, key=repr))))
 
     @rule(time=times)
     def fire(self, time: int) -> None:
@@ -49,65 +85,113 @@ class Timers(RuleBasedStateMachine):
         assert [when for when, _ in fired] == sorted(when for when, _ in expected)
         assert set(fired) == expected
         assert len(fired) == len(expected)
-        assert {key for _, key in fired} <= set(prefetched)
+        assert {owner for _, owner in fired} <= set(prefetched)
         self.model -= expected
 
     @rule(time=times, data=st.data())
     def fire_while_timers_are_set_and_deleted(self, time: int, data: st.DataObject) -> None:
         last = None
-        for when, key in self.queue.due(time):
+        for when, owner in self.queue.due(time):
             assert last is None or when >= last
-            assert when == min(self.model)[0] if len(self.model) == 1 else when == min(t for t, _ in self.model)
-            assert (when, key) in self.model
-            self.model.discard((when, key))
+            assert when == min(t for t, _ in self.model)
+            assert (when, owner) in self.model
+            self.model.discard((when, owner))
             last = when
             if data.draw(st.booleans()):
                 self.delete_one_that_is_there(data)
             if data.draw(st.booleans()):
-                self.register(data.draw(st.integers(when, max(when, time) + 3) | st.just(when)), key)
+                again = data.draw(st.integers(when, max(when, time) + 3) | st.just(when))
+                self.queue.register(again, owner)
+                self.model.add((again, owner))
             if len(self.model) > 30:
                 break
 
     @rule()
-    def barrier(self) -> None:
-        delta = self.queue.collect()
-        assert (delta is None) == (self.model == self.committed)
-        if delta is not None:
-            self.deltas.append(delta)
+    def end_the_epoch(self) -> None:
+        changes = self.queue.collect()
+        assert changes or self.model == self.committed
+        self.deltas.append(changes)
         self.committed = set(self.model)
+        self.queue.committed()
 
     @rule()
-    def restore_from_deltas(self) -> None:
-        self.queue = TimerQueue()
-        for delta in self.deltas:
-            self.queue.apply(delta)
+    def materialise(self) -> None:
+        self.end_the_epoch()
+        self.queue.flush()
+        self.base = list(self.store.scan(b"", b"\xff"))
+        self.deltas = []
+
+    @rule(reuse=st.booleans())
+    def restore(self, reuse: bool) -> None:
+        """On this host's store, which may be ahead of the base, or on one that is made of the base."""
+        if not reuse:
+            self.store.delete_range(b"", b"\xff")
+            self.store.write(self.base)
+        self.queue = self.family()
+        self.queue.opened()
+        for changes in self.deltas:
+            for change in changes:
+                self.queue.apply(change, None)
         self.model = set(self.committed)
 
     @rule()
-    def restore_from_a_dump(self) -> None:
-        self.barrier()
-        dump = self.queue.dump()
-        self.deltas = [dump]
-        self.restore_from_deltas()
+    def restore_elsewhere_from_a_dump(self) -> None:
+        self.end_the_epoch()
+        dump = list(self.queue.dump())
+        self.base, self.deltas = [], [dump]
+        self.restore(reuse=False)
 
     @invariant()
-    def next_time_is_that_of_the_earliest(self) -> None:
-        assert self.queue.next_time() == min((when for when, _ in self.model), default=None)
+    def next_time_is_that_of_the_earliest_or_the_beginning_of_its_bucket(self) -> None:
+        earliest = min((when for when, _ in self.model), default=None)
+        told = self.queue.next_time()
+        if told is None:
+            assert earliest is None
+        elif earliest is not None:
+            assert told <= earliest
 
     @invariant()
-    def the_size_and_the_last_time_are_right(self) -> None:
-        assert len(self.queue) == len(self.model)
-        assert self.queue.last_time() == max((when for when, _ in self.model), default=-(2**63))
+    def the_last_time_is_late_enough_and_there_are_timers_if_there_are(self) -> None:
+        assert self.queue or not self.model
+        assert self.queue.last_time() >= max((when for when, _ in self.model), default=-(2**63))
+        assert set(self.queue.all()) == self.model
 
 
-Timers.TestCase.settings = settings(deadline=None, max_examples=100, stateful_step_count=30)
+class RocksDBTimers(Timers):
+    """The same on RocksDB, whose timers have namespaces."""
+
+    owners = st.tuples(keys, st.sampled_from([None, 0, (0, 10), "w"]))
+    namespaced = True
+
+    def made(self) -> OrderedStore:
+        self.path = tempfile.mkdtemp()
+        return RocksDBStore(self.path, rocksdb_settings({}))
+
+    def teardown(self) -> None:
+        if hasattr(self, "path"):
+            self.store.close()  # type: ignore[attr-defined]
+            shutil.rmtree(self.path)
+
+
+Timers.TestCase.settings = settings(deadline=None, max_examples=200, stateful_step_count=30)
+RocksDBTimers.TestCase.settings = settings(deadline=None, max_examples=20, stateful_step_count=30)
 test_timers_behave_like_a_set_of_pairs = Timers.TestCase
+test_timers_in_rocksdb_behave_like_a_set_of_pairs = RocksDBTimers.TestCase
+
+
+@pytest.fixture
+def queue() -> TimerFamily:
+    return new_queue()
+
+
+def new_queue() -> TimerFamily:
+    return TimerFamily(STATE, SortedMemory(), groups_of)
 
 
 @settings(deadline=None)
 @given(st.sets(st.tuples(times, keys), max_size=30), st.lists(times, max_size=5))
 def test_timers_fire_once_however_time_advances(timers: set[tuple[int, Any]], steps: list[int]):
-    queue = TimerQueue()
+    queue = new_queue()
     for when, key in timers:
         queue.register(when, key)
         queue.register(when, key)
@@ -116,8 +200,7 @@ def test_timers_fire_once_however_time_advances(timers: set[tuple[int, Any]], st
     assert set(fired) == timers
 
 
-def a_timer_that_is_due_and_deleted_by_an_earlier_one_does_not_fire():
-    queue = TimerQueue()
+def a_timer_that_is_due_and_deleted_by_an_earlier_one_does_not_fire(queue: TimerFamily):
     queue.register(1, "a")
     queue.register(2, "a")
     fired = []
@@ -127,8 +210,7 @@ def a_timer_that_is_due_and_deleted_by_an_earlier_one_does_not_fire():
     assert fired == [1]
 
 
-def a_timer_set_again_while_it_fires_fires_again_in_the_same_advance():
-    queue = TimerQueue()
+def a_timer_set_again_while_it_fires_fires_again_in_the_same_advance(queue: TimerFamily):
     queue.register(10, "a")
     fired = []
     for when, key in queue.due(40):
@@ -138,35 +220,87 @@ def a_timer_set_again_while_it_fires_fires_again_in_the_same_advance():
     assert queue.next_time() == 50
 
 
-def a_timer_set_and_deleted_within_an_epoch_leaves_no_trace_in_its_delta():
-    queue = TimerQueue()
+def a_timer_set_and_deleted_within_an_epoch_leaves_no_trace_in_its_delta(queue: TimerFamily):
     queue.register(10, "a")
     queue.delete(10, "a")
-    assert queue.collect() is None
+    assert not queue.collect()
     queue.register(10, "a")
     queue.collect()
     list(queue.due(10))
     queue.register(10, "a")
-    assert queue.collect() is None
+    assert not queue.collect()
 
 
-def test_timers_at_the_ends_of_time_are_kept():
-    queue = TimerQueue()
+def test_timers_at_the_ends_of_time_are_kept(queue: TimerFamily):
     queue.register(2**63 - 1, "end")
     queue.register(-(2**63), "start")
-    copy = TimerQueue()
-    copy.apply(queue.collect() or b"")
-    assert list(copy.due(2**63 - 1)) == [(-(2**63), "start"), (2**63 - 1, "end")]
+    changes = queue.collect()
+    queue.flush()
+    for copy in (new_queue(), queue):
+        if copy is not queue:
+            for change in changes:
+                copy.apply(change, None)
+        assert list(copy.due(2**63 - 1)) == [(-(2**63), "start"), (2**63 - 1, "end")]
 
 
 @pytest.mark.parametrize("time", [1.5, "10", None, 2**63, -(2**63) - 1, -(2**80)])
-def a_timer_at_no_time_is_refused_where_it_is_set(time: Any):
+def a_timer_at_no_time_is_refused_where_it_is_set(time: Any, queue: TimerFamily):
     with pytest.raises((TypeError, ValueError), match="a timer's time"):
-        TimerQueue().register(time, "a")
+        queue.register(time, "a")
+
+
+def far_timers_leave_memory_and_those_of_one_bucket_come_back_at_a_time():
+    queue = TimerFamily(STATE, SortedMemory(), groups_of, bound=100)
+    minute = 1 << 16
+    for n in range(1000):
+        queue.register(minute * (n // 10) + n % 10, n)
+    queue.collect()
+    queue.committed()
+    assert queue.in_memory <= 50
+    fired = 0
+    for _ in queue.due(minute * 99):
+        fired += 1
+        assert queue.in_memory <= 60
+    assert fired == 991
+
+
+def buckets_whose_timers_have_fired_leave_the_store():
+    store = SortedMemory()
+    queue = TimerFamily(STATE, store, groups_of, bound=0)
+    for n in range(100):
+        queue.register(n << 14, n)
+    queue.collect()
+    queue.committed()
+    assert len(store) == 100
+    assert len(list(queue.due(50 << 14))) == 51
+    queue.collect()
+    queue.committed()
+    assert len(store) == 100 - 48  # the bucket that time is in stays
+
+
+@given(st.sets(st.tuples(times, keys), min_size=1, max_size=30), st.integers(0, GROUPS - 1), st.integers(0, GROUPS - 1))
+def a_restore_of_some_key_groups_takes_their_timers_only(timers: set[tuple[int, Any]], first: int, last: int):
+    first, last = min(first, last), max(first, last)
+    queue, part = new_queue(), new_queue()
+    for when, key in timers:
+        queue.register(when, key)
+    owned = KeyGroupRange(first, last)
+    for change in queue.collect():
+        part.apply(change, owned)
+    assert set(part.all()) == {timer for timer in timers if key_group(timer[1], GROUPS) in owned}
 
 
 def the_stored_form_of_timers_never_changes():
-    queue = TimerQueue()
-    queue.register(5, "a")
-    stored = queue.collect()
-    assert stored == msgspec.msgpack.encode([([], b"\x90"), ([5], b"\x91\xa1a")])
+    for namespaced, owner, row in (
+        (False, "a", b"\x00\x10" + b"\x80" + bytes(7) + b"\x00\x02" + b"\xa1a" + b"\x00\x05"),
+        (True, ("a", (1, 2)), b"\x00\x10" + b"\x80" + bytes(7) + b"\x00\x02" + b"\xa1a" + b"\x00\x05\x92\x01\x02\x00\x03"),
+    ):
+        store = SortedMemory()
+        queue = TimerFamily(STATE, store, lambda keys: [2 for _ in keys], namespaced=namespaced)
+        queue.register(5, owner)
+        ((_, _, (piece,)),) = queue.collect()
+        namespaces = b"\x91\x92\x01\x02" if namespaced else None
+        nothing = ([], b"\x90", b"\x90" if namespaced else None)
+        assert piece.data == msgspec.msgpack.encode(([5], b"\x91\xa1a", namespaces, *nothing))
+        queue.flush()
+        assert [key for key, _ in store.scan(b"", b"\xff")] == [row]

@@ -32,6 +32,7 @@ from holdfast.state.delta import read_delta, write_delta
 from holdfast.state.operator_state import OperatorState
 from holdfast.state.schema import OperatorSchema
 from holdfast.state.store import RocksDBStore, rocksdb_settings
+from holdfast.state.timers import TIMER_BYTES
 
 __all__ = ["StateBackendSettings", "StateFiles", "verify_contents"]
 
@@ -141,7 +142,8 @@ class StateFiles:
     def _open_rocksdb(self, where: str, schema: OperatorSchema | None, max_parallelism: int) -> OperatorState:
         store, self.reused = self._open_store()
         try:
-            state = OperatorState(where, schema, store, max_parallelism)
+            most_timers = self._settings.cache_bytes // (4 * TIMER_BYTES)
+            state = OperatorState(where, schema, store, max_parallelism, most_timers)
             self._mark(store)
         except BaseException:
             store.close()

@@ -317,6 +317,7 @@ class Subtask:
         reader, self._reader = self._reader, None
         keyed, self._keyed = self._keyed, None
         self._token = ""
+        self._time = ProcessingTime(self._time.reached, lambda now: None)  # the old one holds the chain
         if chain is not None:
             for operator in chain.opened:
                 _quietly("abort the epoch's output", operator.abort_epoch)

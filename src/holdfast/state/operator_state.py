@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from holdfast.state.delta import Change, Piece
+from holdfast.state.delta import Change
 from holdfast.state.key_groups import KeyGroupRange, key_grouper
-from holdfast.state.layout import section
 from holdfast.state.ordered import Family, OrderedStore, SortedMemory
 from holdfast.state.registry import SchemaRegistry
 from holdfast.state.schema import ROWS, TIMERS, OperatorSchema
 from holdfast.state.space import StateSpace
-from holdfast.state.timers import TimerQueue
+from holdfast.state.timer_family import TimerFamily
 
 __all__ = ["OperatorState"]
 
@@ -29,6 +28,7 @@ class OperatorState:
         schema: OperatorSchema | None = None,
         store: OrderedStore | None = None,
         max_parallelism: int = 128,
+        most_timers: int = 1 << 62,
     ) -> None:
         """Begin with what the store holds.
 
@@ -37,11 +37,13 @@ class OperatorState:
             schema: That of the checkpoint, if there is one.
             store: Holds committed rows and entries; None: a new one in memory.
             max_parallelism: The number of key groups.
+            most_timers: About how many timers of a service stay in memory.
         """
         self.store = SortedMemory() if store is None else store
         self.registry = SchemaRegistry(where, schema)
         self.spaces: dict[str, StateSpace] = {}
-        self.timers: dict[str, TimerQueue] = {}
+        self.timers: dict[str, TimerFamily] = {}
+        self._most_timers = most_timers
         self._families: dict[int, Family] = {}
         self._groups_of = key_grouper(max_parallelism)
         for name, stored in self.registry.schema.states.items():
@@ -59,14 +61,14 @@ class OperatorState:
             known.opened()
         return known
 
-    def timer_queue(self, name: str) -> TimerQueue:
+    def timer_queue(self, name: str) -> TimerFamily:
         """The timers of a service: ``event``, ``processing`` or ``ttl``."""
         known = self.timers.get(name)
         if known is None:
             state_id = self.registry.state(f"{name}{_TIMERS}", TIMERS, "time").id
-            known = self.timers[name] = TimerQueue()
-            family = self._families[state_id] = _Timers(state_id, known, self.store)
-            family.opened()
+            known = TimerFamily(state_id, self.store, self._groups_of, bound=self._most_timers)
+            self.timers[name] = self._families[state_id] = known
+            known.opened()
         return known
 
     @property
@@ -124,37 +126,3 @@ class OperatorState:
             if left > 0:
                 left -= space.evict(left)
         return most - left
-
-
-class _Timers:
-    """The timers of one service as a family: one piece each time, for all key groups."""
-
-    def __init__(self, state_id: int, queue: TimerQueue, store: OrderedStore) -> None:
-        self._section = section(state_id)
-        self._queue = queue
-        self._store = store
-
-    def opened(self) -> None:
-        (stored,) = self._store.get_many([self._section.prefix])
-        if stored is not None:
-            self._queue.apply(stored)
-
-    def collect(self) -> list[Change]:
-        changes = self._queue.collect()
-        return [] if changes is None else [self._change(changes)]
-
-    def _change(self, data: bytes) -> Change:
-        return Change(self._section, False, [Piece(0, (1 << 16) - 1, data)])
-
-    def committed(self) -> None:
-        """Nothing of it waits for that."""
-
-    def apply(self, change: Change, groups: KeyGroupRange | None) -> None:
-        for piece in change.pieces:
-            self._queue.apply(piece.data)
-
-    def flush(self) -> None:
-        self._store.write([(self._section.prefix, self._queue.dump())])
-
-    def dump(self) -> Iterator[Change]:
-        yield self._change(self._queue.dump())

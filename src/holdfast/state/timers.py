@@ -1,34 +1,389 @@
-"""Timers: one per key and time, kept until time reaches them.
+"""Timers: at most one per key, namespace and time, kept until time reaches it.
 
-Pending timers lie unsorted in coarse buckets of time; only the bucket that time is in is sorted. So registering costs
-a set insertion whatever their number. What was added and removed in an epoch goes into its delta.
+Pending timers lie unsorted in coarse buckets of time; only the bucket that time is in gets sorted, so registering a timer
+costs a set insertion however many there are. When memory runs short, far buckets move to the local store, and come back
+when time reaches them, each by one scan. What an epoch registers and removes goes into its delta.
 """
 
 from __future__ import annotations
 
 import operator
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from heapq import heappop, heappush
-from typing import Any
+from typing import Any, Protocol
 
-import msgspec
+from holdfast.common.time import MIN_TIMESTAMP
 
-from holdfast.state.key_codec import decode_keys, encode_keys
-
-__all__ = ["TimerQueue"]
+__all__ = ["BUCKET_BITS", "TIMER_BYTES", "Timer", "TimerQueue", "TimerStore"]
 
 Timer = tuple[int, Any]
+"""Time in ms, and owner: the key, or ``(key, namespace)`` in a queue of namespaced timers."""
 
-_SHIFT = 16
-"""A bucket holds 2**16 ms: about a minute."""
-_END = 1 << (63 - _SHIFT)
+BUCKET_BITS = 16
+"""A bucket holds 2**16 ms, about a minute."""
+TIMER_BYTES = 250
+"""About what a timer takes in memory."""
+_END = 1 << (63 - BUCKET_BITS)
 """The bucket after the last."""
 
 _time_of = operator.itemgetter(0)
 
-_pack = msgspec.msgpack.Encoder().encode
-_unpack = msgspec.msgpack.Decoder().decode
+
+class TimerStore(Protocol):
+    """The timers of one queue in the local store, by bucket. Only committed timers enter it."""
+
+    def buckets(self) -> Iterable[int]:
+        """The buckets that hold timers."""
+
+    def load(self, bucket: int) -> list[Timer]:
+        """All timers of a bucket."""
+
+    def write(self, added: Iterable[Timer], removed: Iterable[Timer]) -> None:
+        """Add and remove timers; adding one twice, or removing one that is not there, changes nothing."""
+
+    def drop(self, bucket: int) -> None:
+        """Remove a whole bucket."""
+
+
+class _Bucket:
+    """The pending timers of one bucket, as far as they are in memory."""
+
+    __slots__ = ("fresh", "gone", "resident", "stored", "timers")
+
+    def __init__(self, stored: bool = False) -> None:
+        self.timers: set[Timer] = set()
+        self.stored = stored
+        """Whether the store holds timers of this bucket."""
+        self.resident = not stored
+        """Whether all of its timers are in memory."""
+        self.fresh: set[Timer] = set()
+        """If stored: the timers in memory that the store lacks."""
+        self.gone: set[Timer] = set()
+        """If stored: removed timers that the store may still hold."""
+
+
+class TimerQueue:
+    """The timers of one service in one time domain.
+
+    >>> from holdfast.state.ordered import SortedMemory
+    >>> from holdfast.state.timer_family import TimerFamily
+    >>> timers = TimerFamily(1, SortedMemory(), lambda keys: [0] * len(keys))
+    >>> timers.register(20, "b"); timers.register(10, "a"); timers.register(10, "a")
+    >>> list(timers.due(15)), list(timers.due(30))
+    ([(10, 'a')], [(20, 'b')])
+    """
+
+    def __init__(self, store: TimerStore, bound: int = 1 << 62) -> None:
+        """``bound``: about how many timers stay in memory between epochs."""
+        self._store = store
+        self._bound = bound
+        self._buckets: dict[int, _Bucket] = {}
+        self._order: list[int] = []
+        """The numbers of these buckets as a heap; some may be gone."""
+        self._active = -(1 << 62)
+        """Buckets up to this one are in the run and the heap."""
+        self._run: list[Timer] = []
+        """Timers of these buckets, sorted once by time, the earliest last."""
+        self._heap: list[tuple[int, int, Any]] = []
+        """Timers registered in these buckets later."""
+        self._live: set[Timer] = set()
+        """The timers of both that still count; a deleted one stays in run or heap until time passes it."""
+        self._active_stored: set[int] = set()
+        """The active buckets that the store holds timers of."""
+        self._active_fresh: set[Timer] = set()
+        """Live timers that the store lacks."""
+        self._active_gone: set[Timer] = set()
+        """Timers of stored active buckets that were removed, or have fired."""
+        self._sequence = 0
+        self._added: set[Timer] = set()
+        self._removed: set[Timer] = set()
+        self.in_memory = 0
+        """About how many timers are in memory."""
+
+    def __bool__(self) -> bool:
+        """Whether there is a timer. A bucket in the store counts as one, although all its timers may be deleted."""
+        return bool(self._live) or any(b.timers or not b.resident for b in self._buckets.values())
+
+    def register(self, time: int, owner: Any) -> None:
+        """Set a timer; setting it again changes nothing.
+
+        Raises:
+            TypeError: the time is not a whole number.
+            ValueError: it does not fit into 64 bits.
+        """
+        if type(time) is not int:
+            time = _whole(time)
+        timer = (time, owner)
+        number = time >> BUCKET_BITS
+        if number <= self._active:
+            if timer in self._live:
+                return
+            if number < -_END:
+                raise _beyond(time)
+            self._live.add(timer)
+            self._sequence += 1
+            heappush(self._heap, (time, self._sequence, owner))
+            self._active_fresh.add(timer)
+            self._active_gone.discard(timer)
+        else:
+            bucket = self._buckets.get(number)
+            if bucket is None:
+                if not -_END <= number < _END:
+                    raise _beyond(time)
+                bucket = self._open(number)
+            elif timer in bucket.timers:
+                return
+            bucket.timers.add(timer)
+            if bucket.stored:
+                bucket.fresh.add(timer)
+                bucket.gone.discard(timer)
+                if not bucket.resident:  # the removal may have been of a timer that was not there
+                    self._added.add(timer)
+        self.in_memory += 1
+        if timer in self._removed:
+            self._removed.discard(timer)
+        else:
+            self._added.add(timer)
+
+    def _open(self, number: int, stored: bool = False) -> _Bucket:
+        bucket = self._buckets[number] = _Bucket(stored)
+        heappush(self._order, number)
+        return bucket
+
+    def delete(self, time: int, owner: Any) -> None:
+        """Remove a timer; no error if there is none."""
+        timer = (time, owner)
+        number = time >> BUCKET_BITS
+        if number <= self._active:
+            if timer in self._live:
+                self._take(timer)
+            return
+        bucket = self._buckets.get(number)
+        if bucket is None:
+            return
+        if timer in bucket.timers:
+            bucket.timers.discard(timer)
+            self.in_memory -= 1
+        elif bucket.resident:
+            return
+        if bucket.stored:
+            bucket.fresh.discard(timer)
+            bucket.gone.add(timer)
+        self._forget(timer, bucket.resident)
+
+    def _take(self, timer: Timer) -> None:
+        """A live timer fires or is deleted."""
+        self._live.discard(timer)
+        self.in_memory -= 1
+        self._active_fresh.discard(timer)
+        if self._active_stored and timer[0] >> BUCKET_BITS in self._active_stored:
+            self._active_gone.add(timer)
+        self._forget(timer, True)
+
+    def _forget(self, timer: Timer, known: bool) -> None:
+        """Note a removal for the delta. ``known``: what this epoch has added was new, not in the store already."""
+        if timer in self._added:
+            self._added.discard(timer)
+            if known:
+                return
+        self._removed.add(timer)
+
+    def due(self, time: int, prefetch: Callable[[list[Any]], object] = lambda owners: None) -> Iterator[Timer]:
+        """Take the timers up to and including ``time``, in order of time; also those registered meanwhile.
+
+        ``prefetch`` is called with the owners of many timers before these are given, so that their rows come in one read.
+        """
+        last = time >> BUCKET_BITS
+        while True:
+            yield from self._due_now(time, prefetch)
+            number = self._earliest()
+            if number is None or number > last:
+                self._active = max(self._active, last)
+                return
+            self._activate(number)
+
+    def _due_now(self, time: int, prefetch: Callable[[list[Any]], object]) -> Iterator[Timer]:
+        """The due timers of the active buckets."""
+        run, heap, live = self._run, self._heap, self._live
+        known = [entry[2] for entry in heap if entry[0] <= time]
+        first = bisect_left(run, -time, key=_earliest_last)
+        known.extend([owner for _, owner in run[first:]])
+        if not known:
+            return
+        prefetch(known)
+        while True:
+            if run and run[-1][0] <= time and not (heap and heap[0][0] < run[-1][0]):
+                timer = run.pop()
+            elif heap and heap[0][0] <= time:
+                when, _, owner = heappop(heap)
+                timer = (when, owner)
+            else:
+                return
+            if timer in live:
+                self._take(timer)
+                yield timer
+
+    def _earliest(self) -> int | None:
+        """The number of the earliest bucket that is not active."""
+        order = self._order
+        while order and order[0] not in self._buckets:
+            heappop(order)
+        return order[0] if order else None
+
+    def _activate(self, number: int) -> None:
+        """Bring the earliest bucket into the run."""
+        self._active = number
+        bucket = self._buckets.pop(number)
+        self._fill(number, bucket)
+        if bucket.stored:
+            self._active_stored.add(number)
+            self._active_gone |= bucket.gone
+            self._active_fresh |= bucket.fresh
+        else:
+            self._active_fresh |= bucket.timers
+        self._run.extend(bucket.timers)
+        self._run.sort(key=_time_of, reverse=True)
+        if self._live:
+            self._live |= bucket.timers
+        else:
+            self._live = bucket.timers
+
+    def _fill(self, number: int, bucket: _Bucket) -> None:
+        """Bring all timers of a bucket into memory."""
+        if bucket.resident:
+            return
+        before = len(bucket.timers)
+        stored = set(self._store.load(number))
+        self._added.difference_update(stored)  # what is set again is not new
+        bucket.timers |= stored - bucket.gone
+        bucket.resident = True
+        self.in_memory += len(bucket.timers) - before
+
+    def next_time(self) -> int | None:
+        """The time of the earliest timer, None without timers; the beginning of its bucket while that is in the store."""
+        live = self._first_live()
+        if live is not None:
+            return live
+        while (number := self._earliest()) is not None:
+            bucket = self._buckets[number]
+            if not bucket.resident:
+                return number << BUCKET_BITS
+            if bucket.timers:
+                earliest: int = min(map(_time_of, bucket.timers))
+                return earliest
+            if bucket.stored:  # all deleted, which the store has yet to learn
+                break
+            del self._buckets[number]
+        held = [number for number, bucket in self._buckets.items() if bucket.timers or not bucket.resident]
+        return min(held) << BUCKET_BITS if held else None
+
+    def _first_live(self) -> int | None:
+        """The earliest time in the active buckets."""
+        run, heap, live = self._run, self._heap, self._live
+        while heap and (heap[0][0], heap[0][2]) not in live:
+            heappop(heap)
+        while run and run[-1] not in live:
+            run.pop()
+        times: list[int] = [entry[0] for entry in heap[:1]] + [entry[0] for entry in run[-1:]]
+        return min(times, default=None)
+
+    def last_time(self) -> int:
+        """A time that no timer is later than; the least possible without timers."""
+        latest = MIN_TIMESTAMP
+        for number, bucket in self._buckets.items():
+            if not bucket.resident:
+                latest = max(latest, ((number + 1) << BUCKET_BITS) - 1)
+            elif bucket.timers:
+                latest = max(latest, max(map(_time_of, bucket.timers)))
+        return max(latest, max(map(_time_of, self._live), default=MIN_TIMESTAMP))
+
+    # from epoch to epoch
+
+    def drain(self) -> tuple[list[Timer], list[Timer]]:
+        """The barrier: the timers that this epoch added, and those that it removed."""
+        added, removed = list(self._added), list(self._removed)
+        self._added, self._removed = set(), set()
+        return added, removed
+
+    def replay(self, added: Iterable[Timer], removed: Iterable[Timer]) -> None:
+        """Take over the changes of a completed epoch (a restore)."""
+        for time, owner in removed:
+            self.delete(time, owner)
+        for time, owner in added:
+            self.register(time, owner)
+        self._added, self._removed = set(), set()
+
+    def all(self) -> Iterator[Timer]:
+        """Every timer, those in the store included."""
+        yield from self._live
+        for number, bucket in self._buckets.items():
+            yield from bucket.timers
+            if not bucket.resident:
+                yield from set(self._store.load(number)) - bucket.gone - bucket.timers
+
+    # the local store
+
+    def opened(self) -> None:
+        """The store holds timers of a checkpoint: its buckets stay there until time reaches them."""
+        for number in self._store.buckets():
+            if number not in self._buckets:
+                self._open(number, stored=True)
+
+    def committed(self) -> None:
+        """The epoch that was last collected is complete: let far buckets leave memory, and fired ones the store.
+
+        Called between epochs, before anything of the next one is registered.
+        """
+        self._drop_fired()
+        if self.in_memory <= self._bound:
+            return
+        leaving: list[_Bucket] = []
+        for number in sorted(self._buckets, reverse=True):
+            bucket = self._buckets[number]
+            if bucket.timers:
+                leaving.append(bucket)
+                self.in_memory -= len(bucket.timers)
+                if self.in_memory <= self._bound // 2:
+                    break
+        self._write(leaving)
+        for bucket in leaving:
+            bucket.timers = set()
+            bucket.resident = False
+
+    def flush(self) -> None:
+        """Bring the store up to date with the committed timers (between epochs)."""
+        self._drop_fired()
+        self._write(self._buckets.values())
+        self._store.write(self._active_fresh, self._active_gone)
+        self._active_stored.update(time >> BUCKET_BITS for time, _ in self._active_fresh)
+        self._active_fresh, self._active_gone = set(), set()
+
+    def _write(self, buckets: Iterable[_Bucket]) -> None:
+        """Bring the store up to date with these buckets."""
+        added: list[Timer] = []
+        removed: list[Timer] = []
+        for bucket in buckets:
+            fresh = bucket.fresh if bucket.stored else bucket.timers
+            if fresh or bucket.gone:
+                added += fresh
+                removed += bucket.gone
+                bucket.stored = True
+                bucket.fresh, bucket.gone = set(), set()
+        self._store.write(added, removed)
+
+    def _drop_fired(self) -> None:
+        """Remove the stored buckets whose timers have all fired."""
+        if not self._active_stored:
+            return
+        earliest = self._first_live()
+        first = self._active + 1 if earliest is None else earliest >> BUCKET_BITS
+        fired = {number for number in self._active_stored if number < first}
+        for number in fired:
+            self._store.drop(number)
+        self._active_stored -= fired
+        if fired:
+            self._active_gone = {timer for timer in self._active_gone if timer[0] >> BUCKET_BITS in self._active_stored}
 
 
 def _earliest_last(timer: Timer) -> int:
@@ -44,170 +399,3 @@ def _whole(time: Any) -> int:
 
 def _beyond(time: int) -> ValueError:
     return ValueError(f"a timer's time is in ms since the epoch, in 64 bits; got {time}")
-
-
-class TimerQueue:
-    """The timers of one operator in one time domain.
-
-    >>> timers = TimerQueue()
-    >>> timers.register(20, "b"); timers.register(10, "a"); timers.register(10, "a")
-    >>> list(timers.due(15)), list(timers.due(30))
-    ([(10, 'a')], [(20, 'b')])
-    """
-
-    def __init__(self) -> None:
-        self._buckets: dict[int, set[Timer]] = {}
-        self._active = -(1 << 62)
-        """Buckets up to this one are in the run and the heap."""
-        self._run: list[Timer] = []
-        """Timers of these buckets, sorted once by time, the earliest last."""
-        self._heap: list[tuple[int, int, Any]] = []
-        """Timers that were registered in these buckets later."""
-        self._live: set[Timer] = set()
-        """The timers of both that still count (a deleted one stays until time passes it)."""
-        self._count = 0
-        self._added: set[Timer] = set()
-        self._removed: set[Timer] = set()
-
-    def __len__(self) -> int:
-        return len(self._live) + sum(map(len, self._buckets.values()))
-
-    def register(self, time: int, key: Any) -> None:
-        """Set a timer; setting it again changes nothing.
-
-        Raises:
-            TypeError: the time is not a whole number.
-            ValueError: it does not fit into 64 bits.
-        """
-        if type(time) is not int:
-            time = _whole(time)
-        timer = (time, key)
-        bucket = time >> _SHIFT
-        if bucket <= self._active:
-            if timer in self._live:
-                return
-            if bucket < -_END:
-                raise _beyond(time)
-            self._live.add(timer)
-            self._count += 1
-            heappush(self._heap, (time, self._count, key))
-        else:
-            pending = self._buckets.get(bucket)
-            if pending is None:
-                if not -_END <= bucket < _END:
-                    raise _beyond(time)
-                pending = self._buckets[bucket] = set()
-            elif timer in pending:
-                return
-            pending.add(timer)
-        if timer in self._removed:
-            self._removed.discard(timer)
-        else:
-            self._added.add(timer)
-
-    def delete(self, time: int, key: Any) -> None:
-        """Remove a timer; no error if there is none."""
-        timer = (time, key)
-        bucket = time >> _SHIFT
-        pending = self._live if bucket <= self._active else self._buckets.get(bucket)
-        if pending is not None and timer in pending:
-            pending.discard(timer)
-            self._forget(timer)
-
-    def _forget(self, timer: Timer) -> None:
-        if timer in self._added:
-            self._added.discard(timer)
-        else:
-            self._removed.add(timer)
-
-    def due(self, time: int, prefetch: Callable[[list[Any]], object] = lambda keys: None) -> Iterator[Timer]:
-        """Take the timers up to and including ``time``, in order of time; also those registered meanwhile.
-
-        ``prefetch`` is called once with the keys of those known at the start, so that their rows come in one read.
-        """
-        self._activate(time >> _SHIFT)
-        run, heap, live = self._run, self._heap, self._live
-        known = [entry[2] for entry in heap if entry[0] <= time]
-        first = bisect_left(run, -time, key=_earliest_last)
-        known.extend([key for _, key in run[first:]])
-        if not known:
-            return
-        prefetch(known)
-        while True:
-            if run and run[-1][0] <= time and not (heap and heap[0][0] < run[-1][0]):
-                timer = run.pop()
-            elif heap and heap[0][0] <= time:
-                when, _, key = heappop(heap)
-                timer = (when, key)
-            else:
-                return
-            if timer in live:
-                live.discard(timer)
-                self._forget(timer)
-                yield timer
-
-    def _activate(self, bucket: int) -> None:
-        if bucket <= self._active:
-            return
-        self._active = bucket
-        ready = [b for b in self._buckets if b <= bucket]
-        if not ready:
-            return
-        run = self._run
-        for b in ready:
-            timers = self._buckets.pop(b)
-            run.extend(timers)
-            if self._live:
-                self._live |= timers
-            else:
-                self._live = timers
-        run.sort(key=_time_of, reverse=True)
-
-    def next_time(self) -> int | None:
-        """The time of the earliest timer, None without timers."""
-        run, heap, live = self._run, self._heap, self._live
-        while heap and (heap[0][0], heap[0][2]) not in live:
-            heappop(heap)
-        while run and run[-1] not in live:
-            run.pop()
-        if heap or run:
-            return min([entry[0] for entry in heap[:1]] + [entry[0] for entry in run[-1:]])
-        if not self._buckets:
-            return None
-        for bucket in sorted(self._buckets):
-            if self._buckets[bucket]:
-                return min(when for when, _ in self._buckets[bucket])
-            del self._buckets[bucket]
-        return None
-
-    def last_time(self) -> int:
-        """The time of the latest timer; the least possible without timers."""
-        latest = max((when for pending in self._buckets.values() for when, _ in pending), default=-(1 << 63))
-        return max(latest, max((when for when, _ in self._live), default=-(1 << 63)))
-
-    def collect(self) -> bytes | None:
-        """The barrier: what was added and removed in this epoch, in stored form; None if nothing."""
-        if not self._added and not self._removed:
-            return None
-        parts = []
-        for timers in (self._removed, self._added):
-            listed = list(timers)
-            parts.append(([when for when, _ in listed], encode_keys([key for _, key in listed])))
-        self._added, self._removed = set(), set()
-        return _pack(parts)
-
-    def apply(self, delta: bytes) -> None:
-        """Take over the changes of a completed epoch (a restore)."""
-        (removed_times, removed_keys), (added_times, added_keys) = _unpack(delta)
-        for when, key in zip(removed_times, decode_keys(removed_keys)):
-            self.delete(when, key)
-        for when, key in zip(added_times, decode_keys(added_keys)):
-            self.register(when, key)
-        self._added, self._removed = set(), set()
-
-    def dump(self) -> bytes:
-        """All pending timers, in the form that `apply` takes."""
-        listed = list(self._live)
-        for pending in self._buckets.values():
-            listed.extend(pending)
-        return _pack([([], encode_keys([])), ([when for when, _ in listed], encode_keys([key for _, key in listed]))])

@@ -184,7 +184,7 @@ class _KeyedProcess(KeyedOperator):
                 "%s: the input has ended, and on_timer keeps setting timers: %d are dropped. It can tell the end by "
                 "current_watermark() == 2**63 - 1",
                 self.context.where,
-                len(timers),
+                sum(1 for _ in timers.all()),
             )
 
     def _fire_until(self, timers: TimerQueue, time: int, domain: TimeDomain) -> None:
