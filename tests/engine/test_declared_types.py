@@ -440,3 +440,48 @@ def test_a_job_whose_key_type_changed_is_refused(tmp_path):
     first.build = build(Types.STRING(), str)
     with pytest.raises(HoldfastError, match=r"uid 'most'.*declared as LONG and are now declared as STRING"):
         first._run_until("", 0)
+
+
+class KeysOfTimers(KeyedProcessFunction):
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        ctx.timer_service().register_event_time_timer(10_000)
+
+    def on_timer(self, timestamp: int, ctx: Any) -> Any:
+        yield repr(ctx.get_current_key())
+
+
+class KeysOfWindows(ProcessWindowFunction):
+    def process(self, key: Any, context: Any, elements: Any) -> Any:
+        yield repr(key)
+
+
+@pytest.mark.parametrize(
+    ("declared", "select", "keys"),
+    [
+        (Types.BOOLEAN(), lambda v: v[0] > 2, ["False", "True"]),
+        (Types.DOUBLE(), lambda v: v[0] / 1, ["1.0", "2.0", "3.0", "4.0"]),
+        (Types.BIG_DEC(), lambda v: v[0] // 3, ["Decimal('0')", "Decimal('1')"]),
+        (
+            Types.ROW_NAMED(["odd", "pair"], [Types.BOOLEAN(), Types.TUPLE([Types.DOUBLE(), Types.STRING()])]),
+            lambda v: (v[0] % 2 == 1, (v[0] // 4, v[1])),
+            ["Row(odd=False, pair=(0.0, 'a'))", "Row(odd=False, pair=(1.0, 'c'))", "Row(odd=True, pair=(0.0, 'a'))",
+             "Row(odd=True, pair=(0.0, 'b'))"],
+        ),
+    ],
+    ids=["BOOLEAN", "DOUBLE", "BIG_DEC", "ROW"],
+)  # fmt: skip
+@pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
+@pytest.mark.parametrize("crash", [[], [("after complete", 3)]], ids=["no crash", "crash"])
+def test_a_key_of_a_declared_type_is_the_same_after_a_restart(tmp_path, declared, select, keys, backend, crash):
+    events = [(1, "a"), (2, "a"), (3, "b"), (4, "c")]
+
+    def build(env: Any) -> None:
+        source = env.from_collection(events).assign_timestamps_and_watermarks(BY_VALUE)
+        keyed = source.key_by(select, declared)
+        timers = keyed.process(KeysOfTimers())
+        timers.union(keyed.window(WINDOW).process(KeysOfWindows())).sink_to(LedgerSink("keys"))
+
+    LEDGERS["keys"].committed.clear()
+    config = {"state.backend.type": backend, "state.backend.cache.size": "1kb"}
+    Lab(build, tmp_path, budget=1, config=config, ledgers=("keys",), keep_disk=False).run(crash)
+    assert sorted(LEDGERS["keys"].values) == sorted(keys * 2)

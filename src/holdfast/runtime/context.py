@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.common.time import MIN_TIMESTAMP
+from holdfast.common.typeinfo import TypeInformation
 from holdfast.connectors.base import JobInfo
 from holdfast.functions.function import RuntimeContext
 from holdfast.metrics.user import MetricGroup
@@ -56,6 +57,8 @@ class OperatorContext:
     state: OperatorState | None
     """Keyed state and timers; None if the operator has declared none."""
     metrics: MetricGroup
+    key_type: TypeInformation | None = None
+    """The declared type of the keys."""
     lists: ListedStates | None = None
     """State that belongs to no key; None if the operator has declared none."""
     job_parameters: Mapping[str, str] = field(default_factory=dict)

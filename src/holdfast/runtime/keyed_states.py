@@ -63,7 +63,8 @@ class KeyedStates:
     def open(self, stored: Mapping[str, OperatorSnapshot]) -> dict[str, OperatorState]:
         """The states for a checkpoint, by uid; what is not in the local store comes with `replay`."""
         for chained in self._keyed:
-            self._kept[chained.uid] = self._open(chained, stored.get(chained.uid))
+            kept = self._kept[chained.uid] = self._open(chained, stored.get(chained.uid))
+            kept.state.registry.key(None if chained.key_type is None else chained.key_type.to_dict())
         return {uid: kept.state for uid, kept in self._kept.items()}
 
     def _open(self, chained: Chained, stored: OperatorSnapshot | None) -> _Kept:
@@ -81,7 +82,6 @@ class KeyedStates:
             (handle,) = stored.state.keyed
             schema = OperatorSchema.of_plain(stored.schemas[handle.schema])
         state = files.open(f"{chained.name!r} (uid {chained.uid!r})", handle, schema, self._max_parallelism)
-        state.registry.key(None if chained.key_type is None else chained.key_type.to_dict())
         return _Kept(state, files)
 
     def replay(self) -> None:

@@ -19,6 +19,7 @@ from holdfast.runtime.operators.stateless import Collector
 from holdfast.runtime.records import RecordBatch
 from holdfast.runtime.user_code import close_function, method_of, not_iterable, open_function, user_error
 from holdfast.state.codec import Column
+from holdfast.state.declared_keys import key_restorer
 from holdfast.state.row import DIRTY
 from holdfast.state.timers import TimerQueue
 from holdfast.state.typed import fitter
@@ -137,6 +138,7 @@ class _KeyedProcess(KeyedOperator):
         self._timer_context = _TimerContext(*timers)
         self._process = method_of(self.function, "process_element")
         self._on_timer = getattr(self.function, "on_timer", None)
+        self._restore_key = key_restorer(self.context.key_type)
 
     def process(self, batch: RecordBatch) -> None:
         keys = batch.keys
@@ -188,7 +190,7 @@ class _KeyedProcess(KeyedOperator):
             )
 
     def _fire_until(self, timers: TimerQueue, time: int, domain: TimeDomain) -> None:
-        on_timer = self._on_timer
+        on_timer, restore_key = self._on_timer, self._restore_key
         table, space, context = self.table, self.space, self._timer_context
         rows = table.rows
         context.domain = domain
@@ -199,7 +201,7 @@ class _KeyedProcess(KeyedOperator):
                 if on_timer is None:
                     continue
                 space.row = rows[key]
-                context.key = key
+                context.key = key if restore_key is None else restore_key(key)
                 context.stamp = when
                 results = on_timer(when, context)
                 if results is not None:

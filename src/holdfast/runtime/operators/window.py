@@ -25,6 +25,7 @@ from holdfast.runtime.operators.stateless import Collector
 from holdfast.runtime.operators.window_content import CONTENTS, WindowContent
 from holdfast.runtime.records import RecordBatch
 from holdfast.runtime.user_code import close_function, method_of, not_iterable, open_function, user_error
+from holdfast.state.declared_keys import key_restorer
 from holdfast.state.row import Row
 from holdfast.state.space import StateSpace
 from holdfast.windowing.assigners import TumblingWindows
@@ -118,6 +119,7 @@ class _AlignedWindows(Operator):
         self._process = method_of(self._window_function(), "process") if style == "process" else None
         self._clear = self._window_function().clear if self._spec.clears else None
         self._window_context = _WindowContext(self)
+        self._restore_key = key_restorer(self.context.key_type)
         if "global" in self.context.state.spaces:  # a checkpoint has some
             self.open_global_space()
 
@@ -265,6 +267,8 @@ class _AlignedWindows(Operator):
         """A window's rows in pieces, with the keys' state across windows at hand if the function uses it."""
         rows, table = self._rows(start), self.window_space.table(start)
         while chunk := list(islice(rows, _CHUNK)):
+            if self._restore_key is not None:
+                chunk = [(self._restore_key(key), row) for key, row in chunk]
             if self._global is not None:
                 self._global.table().load([key for key, _ in chunk])
             # The function may declare states of the window, and change them: also in rows that come from the store.
