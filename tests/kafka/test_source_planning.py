@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.connectors.kafka.fair_share import share
 from holdfast.connectors.kafka.offsets import KafkaOffsetResetStrategy, KafkaOffsetsInitializer, KafkaTopicPartition
-from holdfast.connectors.kafka.planning import share
 from holdfast.connectors.kafka.positions import Positions
 from holdfast.errors import ConfigurationError, InputLost
 from kafka_fixtures import produce
@@ -36,7 +36,7 @@ def a_share_takes_all_it_may_and_is_fair(available: dict[int, int], limit: int) 
 
 def the_positions_survive_encoding() -> None:
     a, b = KafkaTopicPartition("a", 0), KafkaTopicPartition("b", 3)
-    positions = Positions({"a": "id-a", "b": "id-b"}, {a: 5, b: 7}, {b: 9}, {a}, set())
+    positions = Positions({"a": "id-a", "b": "id-b"}, {a: 5, b: 7}, {b: 9}, {a}, set(), {b: 2})
     assert Positions.decode(positions.encode()) == positions
 
 
@@ -123,6 +123,21 @@ class TestPlanning:
             assert plan.finished
             assert [r.last for r in plan.ranges if r.start < r.end] == [True]
             assert not job.enumerator.plan(100).ranges
+
+    def test_a_bounded_source_ends_where_partitions_begin_beyond_their_stopping_offsets(
+        self, kafka: Any, new_topic: Any
+    ) -> None:
+        topic = new_topic(partitions=2)
+        p0, p1 = KafkaTopicPartition(topic, 0), KafkaTopicPartition(topic, 1)
+        produce(kafka.bootstrap_servers, topic, ["a", "b", "c", "d"])
+        produce(kafka.bootstrap_servers, topic, ["e", "f"], partition=1)
+        Job.delete_before(kafka, topic, 3)
+        src = source(kafka, topics=(topic,), stopping_offsets=OFFSETS.offsets({p0: 2, p1: 1}), is_bounded=True)
+        with Job(src) as job:
+            plan = job.enumerator.plan(100)
+            assert plan.finished
+            assert sorted(r.split for r in plan.ranges if r.last) == [str(p0), str(p1)]
+            assert job.read(plan.ranges) == ["e"]
 
     def test_new_partitions_and_new_topics_are_read_from_their_beginning(self, kafka: Any, new_topic: Any) -> None:
         from confluent_kafka.admin import NewPartitions

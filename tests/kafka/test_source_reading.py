@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
+from holdfast.common.time import MIN_TIMESTAMP
 from holdfast.connectors.base import ReaderContext, SplitRange
+from holdfast.connectors.kafka.outgoing import Outgoing
+from holdfast.connectors.kafka.producers import RecordProducer
 from holdfast.errors import InputLost, UserCodeError
 from holdfast.testing.kafka import KafkaBroker
 from kafka_fixtures import produce
@@ -65,15 +68,15 @@ def test_gaps_that_compaction_left_are_passed_over(kafka: Any, new_topic: Any) -
     end = 100
     deadline = time.monotonic() + 60
     with Job(source(kafka, topics=(topic,))) as job:
-        while len(job.read([SplitRange(f"{topic}-0", 0, 100, 1, (topic, 0))])) > 50:
+        while len(job.read([SplitRange(f"{topic}-0", 0, 100, 1, (topic, 0, -1))])) > 50:
             assert time.monotonic() < deadline, "the broker has not compacted the topic"
             producer.produce(topic, f"w{end}", key=f"w{end}")  # rolls the segment
             producer.flush()
             end += 1
     with Job(source(kafka, topics=(topic,))) as job:
-        ranges = [SplitRange(f"{topic}-0", a, a + 10, 1, (topic, 0)) for a in range(0, 100, 10)]
+        ranges = [SplitRange(f"{topic}-0", a, a + 10, 1, (topic, 0, -1)) for a in range(0, 100, 10)]
         in_pieces = [v for r in ranges for v in job.read([r])]
-        assert in_pieces == job.read([SplitRange(f"{topic}-0", 0, 100, 1, (topic, 0))])
+        assert in_pieces == job.read([SplitRange(f"{topic}-0", 0, 100, 1, (topic, 0, -1))])
         assert in_pieces[-1] in ("v99", "v98", "v97")
 
 
@@ -88,7 +91,7 @@ def test_ranges_read_again_in_any_order_give_the_same_records(kafka: Any, new_to
             for p in rng.sample(range(3), rng.randint(1, 3)):
                 start = rng.randrange(19_000)
                 end = min(20_000, start + rng.choice([1, 10, 1000, 8000]))
-                ranges.append(SplitRange(f"{topic}-{p}", start, end, 1, (topic, p)))
+                ranges.append(SplitRange(f"{topic}-{p}", start, end, 1, (topic, p, -1)))
             got = job.read(
                 ranges, rng.choice([1, 7, 1000, 100_000]) if sum(r.end - r.start for r in ranges) < 3000 else 1000
             )
@@ -154,7 +157,7 @@ def test_a_range_below_retention_is_lost_input(kafka: Any, new_topic: Any) -> No
     topic = new_topic()
     produce(kafka.bootstrap_servers, topic, [f"v{i}" for i in range(10)])
     Job.delete_before(kafka, topic, 6)
-    part = SplitRange(f"{topic}-0", 2, 8, 6, (topic, 0))
+    part = SplitRange(f"{topic}-0", 2, 8, 6, (topic, 0, -1))
     context = ReaderContext(INFO, "u", 0, 1)
     reader = source(kafka, topics=(topic,)).create_reader(context)
     with pytest.raises(InputLost, match=rf"topic {topic}, partition 0: .* offset 2, but Kafka holds the offsets 6 to 10"):
@@ -162,14 +165,15 @@ def test_a_range_below_retention_is_lost_input(kafka: Any, new_topic: Any) -> No
     reader.close()
     reader = source(kafka, topics=(topic,), **{"auto.offset.reset": "earliest"}).create_reader(context)
     assert [v for b in reader.read(part, 10) for v in b.values] == ["v6", "v7"]
-    assert [v for b in reader.read(SplitRange(f"{topic}-0", 8, 10, 2, (topic, 0)), 10) for v in b.values] == ["v8", "v9"]
+    assert [v for b in reader.read(SplitRange(f"{topic}-0", 8, 10, 2, (topic, 0, -1)), 10) for v in b.values] == ["v8", "v9"]
     reader.close()
 
 
 def test_a_broker_that_is_away_is_waited_for(caplog: pytest.LogCaptureFixture) -> None:
     with KafkaBroker() as kafka:
         kafka.create_topic("t")
-        produce(kafka.bootstrap_servers, "t", [f"{i:06d}{'x' * 1000}" for i in range(20_000)])
+        lines = [f"{i:06d}{'x' * 1000}" for i in range(20_000)]
+        produce(kafka.bootstrap_servers, "t", lines, **{"enable.idempotence": True})  # in order
         with Job(source(kafka, topics=("t",), **{"queued.max.messages.kbytes": 1024})) as job:
             (part,) = job.enumerator.plan(100_000).ranges
             seen: list[str] = []
@@ -195,3 +199,17 @@ def test_a_broker_that_is_away_is_waited_for(caplog: pytest.LogCaptureFixture) -
                 job.enumerator.wait(1)
                 found = job.epoch()
             assert found == ["after"]
+
+
+def test_records_from_before_1970_are_written_as_old_not_as_of_now(kafka: Any, new_topic: Any) -> None:
+    topic = new_topic(retention_ms="-1")
+    before = int(time.time() * 1000)
+    producer = RecordProducer({"bootstrap.servers": kafka.bootstrap_servers}, "test")
+    times = [0, -5, 1, 1_700_000_000_000, MIN_TIMESTAMP]
+    producer.send(Outgoing(topic, [b"x"] * len(times), None, times))
+    producer.flush()
+    with Job(source(kafka, topics=(topic,))) as job:
+        ranges = job.enumerator.plan(100).ranges
+        got = [t for r in ranges for batch in job.reader.read(r, 100) for t in batch.timestamps or []]
+    assert got[:4] == [1, 1, 1, 1_700_000_000_000]
+    assert got[4] >= before  # it had no timestamp

@@ -95,6 +95,14 @@ class PendingOffsets:
                 raise error
         return offsets, errors
 
+    def leader_epochs(self) -> dict[KafkaTopicPartition, int]:
+        """The leader epochs of the partitions whose brokers tell them."""
+        epochs = {}
+        for asked, future in self._futures.items():
+            if future.exception(0) is None and (epoch := future.result().leader_epoch) is not None:
+                epochs[KafkaTopicPartition(asked.topic, asked.partition)] = int(epoch)
+        return epochs
+
 
 class ClusterView:
     """The brokers as the source sees them.

@@ -6,17 +6,15 @@ import logging
 import time
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from holdfast.connectors.base import EpochInput, SplitRange
 from holdfast.connectors.kafka.cluster import BrokerUnavailable, ClusterView, PendingOffsets, Topic
+from holdfast.connectors.kafka.fair_share import share
 from holdfast.connectors.kafka.offsets import KafkaOffsetResetStrategy, KafkaTopicPartition
-from holdfast.connectors.kafka.planning import share
 from holdfast.connectors.kafka.positions import Positions, check_topic, first_positions, offsets_of
+from holdfast.connectors.kafka.source_options import KafkaSourceOptions
 from holdfast.errors import ConfigurationError, HoldfastError, InputLost
-
-if TYPE_CHECKING:
-    from holdfast.connectors.kafka.source import KafkaSource
 
 __all__ = ["KafkaEnumerator"]
 
@@ -33,12 +31,16 @@ _COMPLAINT_S = 30.0
 class KafkaEnumerator:
     """Plans ranges up to the last stable offset, evenly over the partitions; notices new partitions and lost input."""
 
-    def __init__(self, source: KafkaSource, uid: str) -> None:
+    def __init__(self, source: KafkaSourceOptions, uid: str) -> None:
         self._source = source
         self._name = f"Kafka source (uid {uid})"
         self._view = ClusterView(source.properties, source.read_committed)
         self._positions = Positions()
         self._ends: dict[KafkaTopicPartition, int] = {}
+        self._epochs: dict[KafkaTopicPartition, int] = {}
+        """The leader epochs of those ends."""
+        self._shrunk: dict[KafkaTopicPartition, tuple[float, int]] = {}
+        """Partitions that end before their position: since when, and the lowest end."""
         self._pending: PendingOffsets | None = None
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="kafka-discovery")
         self._discovery: Future[tuple[dict[str, Topic | None], dict[KafkaTopicPartition, int]]] | None = None
@@ -78,15 +80,19 @@ class KafkaEnumerator:
         for partition, offset in positions.next.items():
             taken = shares.get(partition, 0)
             end = offset + taken
-            last = positions.stop.get(partition, -1) == end and partition not in positions.closed
+            last = positions.at_stop(partition, end) and partition not in positions.closed
             if last:
                 positions.closed.add(partition)
             if taken or last or partition not in positions.announced:
-                payload = (partition.topic, partition.partition)
+                payload = (partition.topic, partition.partition, positions.epochs.get(partition, -1))
                 ranges.append(SplitRange(str(partition), offset, end, max(taken, 1), payload, last))
                 positions.announced.add(partition)
         for partition, taken in shares.items():
             positions.next[partition] += taken
+            # An older epoch says nothing of what lies between.
+            positions.epochs.pop(partition, None)
+            if partition in self._epochs:
+                positions.epochs[partition] = self._epochs[partition]
         backlog = sum(max(n, 0) for n in available.values()) - sum(shares.values())
         finished = self._source.stopping_offsets is not None and positions.closed >= positions.next.keys()
         return EpochInput(tuple(ranges), backlog, finished)
@@ -154,7 +160,7 @@ class KafkaEnumerator:
         beginnings = self._view.beginnings(partitions)
         lost = {p: beginnings[p] for p in known if positions.next[p] < beginnings[p] and p not in positions.closed}
         if lost:
-            positions.next.update(self._reset(lost))
+            positions.move(self._reset(lost))
         self._add(found, [p for p in partitions if p not in positions.next], beginnings)
 
     def _reset(self, lost: dict[KafkaTopicPartition, int]) -> dict[KafkaTopicPartition, int]:
@@ -222,7 +228,7 @@ class KafkaEnumerator:
         return any(
             self._limit(p) > offset
             or p not in positions.announced
-            or (positions.stop.get(p, -1) == offset and p not in positions.closed)
+            or (positions.at_stop(p, offset) and p not in positions.closed)
             for p, offset in positions.next.items()
         )
 
@@ -240,14 +246,45 @@ class KafkaEnumerator:
             time.sleep(min(patience, 0.05))
             return self._note_silence(str(error))
         self._ends.update(ends)
+        self._epochs = {p: e for p, e in self._epochs.items() if p not in ends} | pending.leader_epochs()
+        self._check_ends(ends)
         if errors:
             partition, problem = next(iter(errors.items()))
             self._discovered_at = min(self._discovered_at, time.monotonic() - self._interval + 1.0)
             return self._note_silence(f"{partition}: {problem.str()}")
         if any(end < self._positions.next[p] for p, end in ends.items() if p in self._positions.next):
-            # A new leader may lag behind for a moment; a new topic of the same name has another id.
+            # A new topic of the same name has another id.
             self._discovered_at = min(self._discovered_at, time.monotonic() - self._interval + 0.5)
         self._note_answer()
+
+    def _check_ends(self, ends: dict[KafkaTopicPartition, int]) -> None:
+        """Notice partitions that have lost their tail; a new leader may lag behind for a moment."""
+        now = time.monotonic()
+        for partition, end in ends.items():
+            if end >= self._positions.next.get(partition, end) or partition in self._positions.closed:
+                self._shrunk.pop(partition, None)
+                continue
+            since, lowest = self._shrunk.get(partition, (now, end))
+            self._shrunk[partition] = since, min(lowest, end)
+        lost = {p: lowest for p, (since, lowest) in self._shrunk.items() if now - since > _MISSING_S}
+        if not lost:
+            return
+        told = "; ".join(
+            f"topic {p.topic}, partition {p.partition}: the next record to read is at offset {self._positions.next[p]}, but "
+            f"the partition ends at {end}"
+            for p, end in sorted(lost.items())
+        )
+        if self._source.reset_policy is KafkaOffsetResetStrategy.NONE:
+            raise InputLost(
+                f"{self._name}: Kafka has lost records that were read already ({told}): an unclean leader election, or a "
+                "broker whose disk was restored. New records at these offsets are others. To read on at the end that is "
+                "left, set the property auto.offset.reset to earliest or latest; else start the job without its state"
+            )
+        _logger.error(
+            "%s: records are lost that were read already, reading on at the end that is left: %s", self._name, told
+        )
+        self._positions.move(lost)
+        self._shrunk.clear()
 
     @property
     def _interval(self) -> float:
@@ -283,7 +320,7 @@ class KafkaEnumerator:
             if first > self._positions.next.get(p, first) and p not in self._positions.closed
         }
         if lost:
-            self._positions.next.update(self._reset(lost))
+            self._positions.move(self._reset(lost))
         self._add(
             [t for t in topics.values() if t is not None],
             [p for p in beginnings if p not in self._positions.next],

@@ -12,11 +12,11 @@ from holdfast.connectors.kafka.offsets import (
     KafkaTopicPartition,
     OffsetKind,
 )
+from holdfast.connectors.kafka.source_options import KafkaSourceOptions
 from holdfast.errors import ConfigurationError, IncompatibleState, InputLost
 
 if TYPE_CHECKING:
     from holdfast.connectors.kafka.cluster import ClusterView, Topic
-    from holdfast.connectors.kafka.source import KafkaSource
 
 __all__ = ["Positions", "check_topic", "first_positions", "offsets_of"]
 
@@ -37,6 +37,8 @@ class Positions:
     """Those of which the runtime knows, by a range."""
     closed: set[KafkaTopicPartition] = field(default_factory=set)
     """Those whose last range was planned."""
+    epochs: dict[KafkaTopicPartition, int] = field(default_factory=dict)
+    """A leader epoch in which all before ``next`` was there: the brokers tell whether it still is (KIP-320)."""
 
     def encode(self) -> dict[str, Any]:
         """As plain data."""
@@ -44,7 +46,15 @@ class Positions:
             "version": _VERSION,
             "topics": dict(self.topics),
             "partitions": [
-                [p.topic, p.partition, offset, self.stop.get(p, -1), p in self.announced, p in self.closed]
+                [
+                    p.topic,
+                    p.partition,
+                    offset,
+                    self.stop.get(p, -1),
+                    p in self.announced,
+                    p in self.closed,
+                    self.epochs.get(p, -1),
+                ]
                 for p, offset in self.next.items()
             ],
         }
@@ -57,16 +67,28 @@ class Positions:
                 f"Kafka positions of version {state.get('version')}; this program knows version {_VERSION}"
             )
         positions = cls(topics=dict(state["topics"]))
-        for topic, number, offset, stop, announced, closed in state["partitions"]:
+        for topic, number, offset, stop, announced, closed, *epoch in state["partitions"]:
             partition = KafkaTopicPartition(topic, number)
             positions.next[partition] = offset
             if stop >= 0:
                 positions.stop[partition] = stop
+            if epoch and epoch[0] >= 0:
+                positions.epochs[partition] = epoch[0]
             if announced:
                 positions.announced.add(partition)
             if closed:
                 positions.closed.add(partition)
         return positions
+
+    def at_stop(self, partition: KafkaTopicPartition, offset: int) -> bool:
+        """Whether the partition is to be read up to the offset and no further; it may even begin behind its stop."""
+        return partition in self.stop and offset >= self.stop[partition]
+
+    def move(self, offsets: Mapping[KafkaTopicPartition, int]) -> None:
+        """Go on elsewhere, past what is lost."""
+        for partition, offset in offsets.items():
+            self.next[partition] = offset
+            self.epochs.pop(partition, None)
 
     def forget(self, topic: str) -> None:
         """Drop a topic."""
@@ -74,6 +96,7 @@ class Positions:
         for partition in [p for p in self.next if p.topic == topic]:
             del self.next[partition]
             self.stop.pop(partition, None)
+            self.epochs.pop(partition, None)
             self.announced.discard(partition)
             self.closed.discard(partition)
 
@@ -95,7 +118,7 @@ def check_topic(source: str, positions: Positions, topic: Topic) -> None:
 
 
 def first_positions(
-    source: KafkaSource, view: ClusterView, partitions: Sequence[KafkaTopicPartition]
+    source: KafkaSourceOptions, view: ClusterView, partitions: Sequence[KafkaTopicPartition]
 ) -> dict[KafkaTopicPartition, int]:
     """Where a fresh job begins.
 
@@ -126,7 +149,7 @@ def first_positions(
 
 def offsets_of(
     initializer: KafkaOffsetsInitializer,
-    source: KafkaSource,
+    source: KafkaSourceOptions,
     view: ClusterView,
     partitions: Sequence[KafkaTopicPartition],
     role: str,

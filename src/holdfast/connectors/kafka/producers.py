@@ -11,6 +11,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
+from holdfast.common.time import MIN_TIMESTAMP
 from holdfast.connectors.kafka.config import producer_properties
 from holdfast.connectors.kafka.outgoing import Outgoing
 from holdfast.connectors.kafka.transactions import Prepared, TransactionClient
@@ -29,6 +30,14 @@ _REFUSED = {
     KafkaError.INVALID_TRANSACTION_TIMEOUT,
     KafkaError._AUTHENTICATION,
 }
+
+
+def _earliest(timestamp: int) -> int:
+    """What to give the client library for a time that Kafka does not have.
+
+    It takes 0 as the present: so that a record from before 1970 does not become one of today, it gets the first ms.
+    """
+    return 0 if timestamp == MIN_TIMESTAMP else 1
 
 
 class RecordProducer:
@@ -66,7 +75,7 @@ class RecordProducer:
                     for topic, value, key, ts, head in zip(
                         topics[at:], batch.values[at:], keys[at:], times[at:], headers[at:], strict=True
                     ):
-                        produce(topic, value, key, timestamp=max(ts, 0), headers=head)
+                        produce(topic, value, key, timestamp=ts if ts > 0 else _earliest(ts), headers=head)
                         at += 1
             except BufferError:  # the client holds all it may: let it send
                 self._serve(lambda: self._producer.poll(0.05))

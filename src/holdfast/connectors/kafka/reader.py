@@ -13,17 +13,15 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from holdfast.connectors.base import Batch, SplitRange
 from holdfast.connectors.kafka.config import consumer_properties
 from holdfast.connectors.kafka.offsets import KafkaOffsetResetStrategy
+from holdfast.connectors.kafka.source_options import KafkaSourceOptions
 from holdfast.errors import ConfigurationError, InputLost, UserCodeError
-
-if TYPE_CHECKING:
-    from holdfast.connectors.kafka.source import KafkaSource
 
 __all__ = ["KafkaReader"]
 
@@ -49,7 +47,7 @@ Key = tuple[str, int]
 class _Partition:
     """What is known of one partition."""
 
-    __slots__ = ("assigned", "buffer", "buffered", "fetched", "position", "wanted")
+    __slots__ = ("assigned", "buffer", "buffered", "epoch", "fetched", "position", "wanted")
 
     # Everything here is per run of messages; what is done per message is what reading a topic costs.
 
@@ -61,20 +59,23 @@ class _Partition:
         """The next offset to hand out."""
         self.fetched = -1
         """The first offset of which nothing is known yet."""
+        self.epoch = -1
+        """The leader epoch of what is before `fetched`; -1: not known."""
         self.assigned = False
         self.wanted = False
 
-    def restart(self, offset: int) -> None:
+    def restart(self, offset: int, epoch: int) -> None:
         """Forget what was read ahead."""
         self.buffer.clear()
         self.buffered = 0
         self.position = self.fetched = offset
+        self.epoch = epoch
 
 
 class KafkaReader:
     """Reads ranges. Not thread-safe."""
 
-    def __init__(self, source: KafkaSource, uid: str) -> None:
+    def __init__(self, source: KafkaSourceOptions, uid: str) -> None:
         self._source = source
         self._uid = uid
         self._consumer = Consumer(consumer_properties(source.properties), logger=_logger)
@@ -93,7 +94,7 @@ class KafkaReader:
         for part in parts:
             if part.start < part.end:
                 key = (part.payload[0], part.payload[1])
-                if self._want(key, part.start):
+                if self._want(key, part):
                     moved.append(key)
         self._assign(moved)
 
@@ -103,7 +104,7 @@ class KafkaReader:
             return
         key: Key = (part.payload[0], part.payload[1])
         end: int = part.end
-        if self._want(key, part.start):
+        if self._want(key, part):
             self._assign([key])
         partition = self._partitions[key]
         since = time.monotonic()
@@ -128,23 +129,30 @@ class KafkaReader:
         self._consumer.close()
         self._partitions.clear()
 
-    def _want(self, key: Key, start: int) -> bool:
-        """Note that the partition is to be read from ``start``; whether the consumer must be pointed there."""
+    def _want(self, key: Key, part: SplitRange) -> bool:
+        """Note that the range is to be read; whether the consumer must be pointed there."""
         partition = self._partitions.get(key)
         if partition is None:
             partition = self._partitions[key] = _Partition()
         partition.wanted = True
-        if partition.position != start:
+        if partition.position != part.start:
             self._buffered -= partition.buffered
-            partition.restart(start)
+            partition.restart(part.start, part.payload[2])
             self._unassign([key])
         return not partition.assigned
 
     def _assign(self, keys: Sequence[Key]) -> None:
         if keys:
-            self._consumer.incremental_assign([TopicPartition(t, p, self._partitions[t, p].fetched) for t, p in keys])
+            self._consumer.incremental_assign([self._next_of(key) for key in keys])
             for key in keys:
                 self._partitions[key].assigned = True
+
+    def _next_of(self, key: Key) -> TopicPartition:
+        """Where to read on. With a leader epoch, the consumer asks whether what was before is still there (KIP-320)."""
+        partition = self._partitions[key]
+        if partition.epoch < 0:
+            return TopicPartition(*key, partition.fetched)
+        return TopicPartition(*key, partition.fetched, leader_epoch=partition.epoch)
 
     def _unassign(self, keys: Sequence[Key]) -> None:
         assigned = [key for key in keys if self._partitions[key].assigned]
@@ -257,6 +265,8 @@ class KafkaReader:
                     continue
             partition.buffer.append(run)
             partition.fetched = run[-1].offset() + 1
+            epoch = run[-1].leader_epoch()
+            partition.epoch = -1 if epoch is None else epoch
             partition.buffered += len(run)
             self._buffered += len(run)
             self._width += (len(run[0]) + len(run[-1]) + len(run[len(run) // 2]) - 3 * self._width) // 4
@@ -270,10 +280,13 @@ class KafkaReader:
         key = (message.topic(), message.partition())
         partition = self._partitions.get(key)
         if code == KafkaError._PARTITION_EOF:
-            if partition is not None and partition.assigned:
-                partition.fetched = max(partition.fetched, message.offset())
+            if partition is not None and partition.assigned and message.offset() > partition.fetched:
+                partition.fetched = message.offset()
+                partition.epoch = -1  # what ended here, a transaction's marker, may be of a later one
         elif code in _OUT_OF_RANGE and partition is not None:
             self._out_of_range(key, partition)
+        elif code == KafkaError._LOG_TRUNCATION and partition is not None:
+            self._truncated(key, partition)
         elif code in _REFUSED:
             raise ConfigurationError(f"Kafka source (uid {self._uid}), topic {key[0]}: {error.str()}")
         elif code in _GONE:
@@ -291,6 +304,10 @@ class KafkaReader:
             self._unassign([key])
             return
         low, high = self._consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=30)
+        if low <= partition.fetched <= high:  # said of where the consumer was before
+            self._unassign([key])
+            self._assign([key])
+            return
         told = (
             f"topic {topic}, partition {number}: the next record to read is at offset {partition.fetched}, but "
             "Kafka holds the "
@@ -305,6 +322,25 @@ class KafkaReader:
         _logger.error("Kafka source (uid %s): records are lost, as auto.offset.reset allows. %s", self._uid, told)
         self._unassign([key])
         partition.fetched = low
+        self._assign([key])
+
+    def _truncated(self, key: Key, partition: _Partition) -> None:
+        """The partition has other records now before the position than those that were read."""
+        self._unassign([key])
+        if not partition.wanted:  # read ahead: the next range of this partition meets it again
+            return
+        told = (
+            f"topic {key[0]}, partition {key[1]}: the records before offset {partition.fetched} are no longer those of "
+            f"leader epoch {partition.epoch}"
+        )
+        if self._source.reset_policy is KafkaOffsetResetStrategy.NONE:
+            raise InputLost(
+                f"Kafka source (uid {self._uid}): Kafka has lost records that were read already ({told}): an unclean leader "
+                "election, or a broker whose disk was restored; others may be in their place, unread. To read on from this "
+                "offset, set the property auto.offset.reset to earliest or latest; else start the job without its state"
+            )
+        _logger.error("Kafka source (uid %s): records are lost that were read already: %s", self._uid, told)
+        partition.epoch = -1
         self._assign([key])
 
     def _relieve(self, wanted: Key) -> None:

@@ -1,0 +1,92 @@
+"""What a Kafka source reads and how: the user's settings, checked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from confluent_kafka import Consumer
+
+from holdfast.connectors.kafka.config import check_properties
+from holdfast.connectors.kafka.offsets import KafkaOffsetResetStrategy, KafkaOffsetsInitializer, KafkaTopicPartition
+from holdfast.errors import ConfigurationError
+
+__all__ = ["KafkaSourceOptions"]
+
+_DISCOVERY_MS = 10_000
+_RESET = {
+    "none": "NONE",
+    "error": "NONE",
+    "earliest": "EARLIEST",
+    "smallest": "EARLIEST",
+    "latest": "LATEST",
+    "largest": "LATEST",
+}
+
+
+@dataclass(frozen=True)
+class KafkaSourceOptions:
+    """The settings of a Kafka source.
+
+    Raises:
+        ConfigurationError: a property is unknown, or its value is out of range.
+    """
+
+    properties: Mapping[str, Any]
+    """Client properties, ``bootstrap.servers`` among them."""
+    topics: tuple[str, ...] = ()
+    pattern: re.Pattern[str] | None = None
+    partitions: frozenset[KafkaTopicPartition] | None = None
+    starting_offsets: KafkaOffsetsInitializer = field(default_factory=KafkaOffsetsInitializer.earliest)
+    stopping_offsets: KafkaOffsetsInitializer | None = None
+    is_bounded: bool = False
+    deserializer: Any = None
+    """A `DeserializationSchema`, or a callable from bytes to the record; strings if None."""
+
+    def __post_init__(self) -> None:
+        check_properties(self.properties, Consumer)
+        for derived in (self.discovery_interval_s, self.reset_policy, self.read_committed):
+            del derived  # each checks its property
+
+    @property
+    def bounded(self) -> bool:
+        """Whether it ends, and the job may be planned for that."""
+        return self.is_bounded
+
+    @property
+    def group_id(self) -> str | None:
+        """The consumer group whose offsets are committed for those who watch the lag."""
+        return self.properties.get("group.id") or None
+
+    @property
+    def commit_offsets(self) -> bool:
+        """Whether they are (``commit.offsets.on.checkpoint``)."""
+        return str(self.properties.get("commit.offsets.on.checkpoint", "true")).lower() == "true"
+
+    @property
+    def read_committed(self) -> bool:
+        """Whether records of open and aborted transactions are left out (``isolation.level``)."""
+        level = self.properties.get("isolation.level", "read_committed")
+        if level not in ("read_committed", "read_uncommitted"):
+            raise ConfigurationError(f"isolation.level={level}: must be read_committed or read_uncommitted")
+        return bool(level == "read_committed")
+
+    @property
+    def reset_policy(self) -> KafkaOffsetResetStrategy:
+        """What to do when records are gone before they were read (``auto.offset.reset``; by default the job stops)."""
+        value = str(self.properties.get("auto.offset.reset", "none")).lower()
+        if value not in _RESET:
+            raise ConfigurationError(f"auto.offset.reset={value}: must be none, earliest or latest")
+        return KafkaOffsetResetStrategy[_RESET[value]]
+
+    @property
+    def discovery_interval_s(self) -> float | None:
+        """How often to look for new partitions (``partition.discovery.interval.ms``, 10 s if not set); None: never."""
+        value = self.properties.get("partition.discovery.interval.ms", _DISCOVERY_MS)
+        try:
+            milliseconds = int(value)
+        except ValueError:
+            raise ConfigurationError(f"partition.discovery.interval.ms={value}: must be a number of milliseconds") from None
+        return milliseconds / 1000 if milliseconds > 0 and self.stopping_offsets is None else None
