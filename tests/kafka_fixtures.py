@@ -51,8 +51,8 @@ def produce(
     timestamps: list[int] | None = None,
     **config: Any,
 ) -> None:
-    """Write values (and nothing else) to one partition, acknowledged by the broker."""
-    producer = Producer({"bootstrap.servers": bootstrap_servers, "linger.ms": 1, **config})
+    """Write values (and nothing else) to one partition, in this order, acknowledged by the broker."""
+    producer = Producer({"bootstrap.servers": bootstrap_servers, "linger.ms": 1, "enable.idempotence": True, **config})
     failed: list[Any] = []
     for i, value in enumerate(values):
         producer.produce(

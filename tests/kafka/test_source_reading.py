@@ -173,7 +173,7 @@ def test_a_broker_that_is_away_is_waited_for(caplog: pytest.LogCaptureFixture) -
     with KafkaBroker() as kafka:
         kafka.create_topic("t")
         lines = [f"{i:06d}{'x' * 1000}" for i in range(20_000)]
-        produce(kafka.bootstrap_servers, "t", lines, **{"enable.idempotence": True})  # in order
+        produce(kafka.bootstrap_servers, "t", lines)
         with Job(source(kafka, topics=("t",), **{"queued.max.messages.kbytes": 1024})) as job:
             (part,) = job.enumerator.plan(100_000).ranges
             seen: list[str] = []
