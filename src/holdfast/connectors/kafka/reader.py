@@ -39,7 +39,7 @@ _GONE = {
     KafkaError._UNKNOWN_PARTITION,
     KafkaError.UNKNOWN_TOPIC_ID,
 }
-_OUT_OF_RANGE = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}
+_OUT_OF_RANGE = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION}
 
 Key = tuple[str, int]
 
@@ -139,6 +139,8 @@ class KafkaReader:
             self._buffered -= partition.buffered
             partition.restart(part.start, part.payload[2])
             self._unassign([key])
+        elif partition.epoch < 0 and partition.fetched == part.start:
+            partition.epoch = part.payload[2]
         return not partition.assigned
 
     def _assign(self, keys: Sequence[Key]) -> None:
@@ -284,9 +286,8 @@ class KafkaReader:
                 partition.fetched = message.offset()
                 partition.epoch = -1  # what ended here, a transaction's marker, may be of a later one
         elif code in _OUT_OF_RANGE and partition is not None:
-            self._out_of_range(key, partition)
-        elif code == KafkaError._LOG_TRUNCATION and partition is not None:
-            self._truncated(key, partition)
+            # The client library says by its text alone why it cannot go on.
+            self._out_of_range(key, partition, truncated="log truncation detected" in error.str())
         elif code in _REFUSED:
             raise ConfigurationError(f"Kafka source (uid {self._uid}), topic {key[0]}: {error.str()}")
         elif code in _GONE:
@@ -298,16 +299,18 @@ class KafkaReader:
         else:
             _logger.warning("Kafka source (uid %s): %s", self._uid, error.str())
 
-    def _out_of_range(self, key: Key, partition: _Partition) -> None:
+    def _out_of_range(self, key: Key, partition: _Partition, truncated: bool) -> None:
+        """The consumer cannot go on from an offset."""
         topic, number = key
         if not partition.wanted:  # read ahead; whether it is needed shows in the next epoch
             self._unassign([key])
             return
         low, high = self._consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=30)
-        if low <= partition.fetched <= high:  # said of where the consumer was before
-            self._unassign([key])
-            self._assign([key])
-            return
+        if low <= partition.fetched <= high:
+            if truncated:
+                return self._truncated(key, partition)
+            self._unassign([key])  # it was said of where the consumer was before
+            return self._assign([key])
         told = (
             f"topic {topic}, partition {number}: the next record to read is at offset {partition.fetched}, but "
             "Kafka holds the "
@@ -327,8 +330,6 @@ class KafkaReader:
     def _truncated(self, key: Key, partition: _Partition) -> None:
         """The partition has other records now before the position than those that were read."""
         self._unassign([key])
-        if not partition.wanted:  # read ahead: the next range of this partition meets it again
-            return
         told = (
             f"topic {key[0]}, partition {key[1]}: the records before offset {partition.fetched} are no longer those of "
             f"leader epoch {partition.epoch}"
