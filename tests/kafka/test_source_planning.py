@@ -41,6 +41,21 @@ def the_positions_survive_encoding() -> None:
 
 
 @pytest.mark.kafka
+def test_a_bounded_source_ends_where_partitions_begin_beyond_their_stopping_offsets(kafka: Any, new_topic: Any) -> None:
+    topic = new_topic(partitions=2)
+    p0, p1 = KafkaTopicPartition(topic, 0), KafkaTopicPartition(topic, 1)
+    produce(kafka.bootstrap_servers, topic, ["a", "b", "c", "d"])
+    produce(kafka.bootstrap_servers, topic, ["e", "f"], partition=1)
+    Job.delete_before(kafka, topic, 3)
+    src = source(kafka, topics=(topic,), stopping_offsets=OFFSETS.offsets({p0: 2, p1: 1}), is_bounded=True)
+    with Job(src) as job:
+        plan = job.enumerator.plan(100)
+        assert plan.finished
+        assert sorted(r.split for r in plan.ranges if r.last) == [str(p0), str(p1)]
+        assert job.read(plan.ranges) == ["e"]
+
+
+@pytest.mark.kafka
 class TestPlanning:
     def test_ranges_follow_each_other_and_the_group_hears_of_completed_checkpoints(self, kafka: Any, new_topic: Any) -> None:
         topic = new_topic(partitions=2)
@@ -123,21 +138,6 @@ class TestPlanning:
             assert plan.finished
             assert [r.last for r in plan.ranges if r.start < r.end] == [True]
             assert not job.enumerator.plan(100).ranges
-
-    def test_a_bounded_source_ends_where_partitions_begin_beyond_their_stopping_offsets(
-        self, kafka: Any, new_topic: Any
-    ) -> None:
-        topic = new_topic(partitions=2)
-        p0, p1 = KafkaTopicPartition(topic, 0), KafkaTopicPartition(topic, 1)
-        produce(kafka.bootstrap_servers, topic, ["a", "b", "c", "d"])
-        produce(kafka.bootstrap_servers, topic, ["e", "f"], partition=1)
-        Job.delete_before(kafka, topic, 3)
-        src = source(kafka, topics=(topic,), stopping_offsets=OFFSETS.offsets({p0: 2, p1: 1}), is_bounded=True)
-        with Job(src) as job:
-            plan = job.enumerator.plan(100)
-            assert plan.finished
-            assert sorted(r.split for r in plan.ranges if r.last) == [str(p0), str(p1)]
-            assert job.read(plan.ranges) == ["e"]
 
     def test_new_partitions_and_new_topics_are_read_from_their_beginning(self, kafka: Any, new_topic: Any) -> None:
         from confluent_kafka.admin import NewPartitions
