@@ -11,6 +11,8 @@ COMMANDS = {
     "stateful": "fraud, window or pass on CSV files",
     "kafka": "FraudCounter or upi_per_minute from Kafka to Kafka, exactly once",
     "latency": "from Kafka's input to a read_committed reader at a constant rate",
+    "start": "from a program's start to its first result, cold and warm, beside plain PySpark and Flink",
+    "lone": "an epoch that has next to nothing to do, beside a plain PySpark job of as many stages",
     "flat": "cost per event, memory, threads and files over many epochs",
     "growth": "cost per event while the state grows to 10 GB",
     "restart": "kill -9 with a large state, and the time to the first new result",

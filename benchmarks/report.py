@@ -69,7 +69,8 @@ def _page(session: str, results: list[Result]) -> list[str]:
         "",
     ]
     sections: list[tuple[str, Callable[[list[Result]], list[str]]]] = [
-        ("stateful", _stateful), ("kafka", _kafka), ("latency", _latency), ("costs", _costs), ("checkpointing", _pairs),
+        ("stateful", _stateful), ("kafka", _kafka), ("latency", _latency), ("start", _start), ("lone", _lone),
+        ("costs", _costs), ("checkpointing", _pairs),
         ("memory", _pairs), ("zipf", _zipf), ("rough", _rough), ("flat", _flat), ("growth", _growth), ("tuning", _tuning),
         ("restart", _restart), ("metadata", _metadata), ("micro", _micro),
     ]  # fmt: skip
@@ -95,6 +96,8 @@ TITLES = {
     "stateful": "Stateful jobs beside other engines",
     "kafka": "Kafka to Kafka, exactly once",
     "latency": "Latency",
+    "start": "From the start to the first result",
+    "lone": "A lone epoch",
     "costs": "Where a microsecond goes",
     "checkpointing": "What checkpoints cost",
     "memory": "State of ten times the memory bound",
@@ -117,6 +120,11 @@ TEXTS = {
     "partitions, the broker on the same cores. The output is read back with `read_committed` and held against the input.",
     "latency": "From the input record's Kafka timestamp to a `read_committed` reader of the output. A lone epoch "
     "is one with a single record through both stages, with its checkpoint and its transaction.",
+    "start": "Seconds from the start of the process to the first line of a small stateful job (two stages, parallelism 2), "
+    "medians of starts in turn. Warm: with the AOT cache; cold: without. PySpark runs two stages without state, with "
+    "Spark's own settings; Flink the same job in Java, in a local cluster of one JVM.",
+    "lone": "Milliseconds of an epoch of twenty records with state and its checkpoint, beside a job of as many stages on "
+    "plain PySpark with Spark's own settings; medians of runs in turn.",
     "costs": "CPU time per event of each kind of process; and of the slots, where the user's code runs, by what they were "
     "doing (stacks sampled with py-spy).",
     "checkpointing": "The same job with a checkpoint every two seconds or more often, and with the whole input in two "
@@ -381,6 +389,27 @@ def _restart(results: list[Result]) -> list[str]:
             for r in results
         ],
     )
+
+
+def _start(results: list[Result]) -> list[str]:
+    engines = {"warm": "Holdfast, warm", "cold": "Holdfast, cold", "spark": "plain PySpark", "flink": "Flink, local JVM"}
+    rows = [
+        [title, f"{result[f'{engine}_s']}", "{} to {}".format(*result[f"{engine}_range_s"]), f"{result['load_before']}"]
+        for result in results
+        for engine, title in engines.items()
+        if f"{engine}_s" in result
+    ]
+    return table(["engine", "first result, s", "range", "load before"], rows)
+
+
+def _lone(results: list[Result]) -> list[str]:
+    rows = [
+        [f"{stages}", *(f"{r[f'{engine}_{stages}{part}_ms']}" for engine in ("holdfast", "spark") for part in ("", "_p90")),
+         f"{r[f'ratio_{stages}']}", f"{r['load_before']}"]
+        for r in results
+        for stages in (1, 2)
+    ]  # fmt: skip
+    return table(["stages", "Holdfast", "90th", "PySpark", "90th", "ratio", "load before"], rows)
 
 
 def _costs(results: list[Result]) -> list[str]:

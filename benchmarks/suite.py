@@ -37,6 +37,8 @@ SCENARIOS = (
     "stateful",
     "kafka",
     "latency",
+    "start",
+    "lone",
     "checkpointing",
     "memory",
     "zipf",
@@ -97,6 +99,8 @@ def _runs(scenario: str, options: argparse.Namespace) -> Iterator[list[str]]:
         yield ["kafka", "upi"]
     elif scenario == "latency":
         yield ["latency"]
+    elif scenario == "start":
+        yield ["start", *(["--peers"] if options.peers else [])]
     elif scenario == "checkpointing":
         yield ["stateful", "fraud", LONG]
         yield ["stateful", "fraud", LONG, *ONE_EPOCH]
@@ -128,7 +132,8 @@ def _runs(scenario: str, options: argparse.Namespace) -> Iterator[list[str]]:
 
 
 def _brief(figures: dict[str, object]) -> dict[str, object]:
-    names = ("events_per_s", "ok", "busy_s", "p50_ms", "p99_ms", "lone_epoch_ms", "local_kept_s", "local_deleted_s",
+    names = ("events_per_s", "ok", "busy_s", "p50_ms", "p99_ms", "lone_epoch_ms", "warm_s", "cold_s",
+             "spark_s", "flink_s", "ratio_2", "ratio_1", "local_kept_s", "local_deleted_s",
              "cpu_s", "load_before", "error")  # fmt: skip
     return {name: figures[name] for name in names if name in figures}
 

@@ -49,12 +49,12 @@ def _site() -> Path:
     return next((environment("flink") / "lib").glob("python3*/site-packages"))
 
 
-def _classes() -> str:
-    """The class path of the Java job, which is compiled if it is newer than its classes."""
+def _classes(job: str = "FlinkJob") -> str:
+    """The class path of a Java job, which is compiled if it is newer than its classes."""
     jars = f"{_site()}/pyflink/lib/*"
     classes = BENCH / "classes"
-    source = HERE / "FlinkJob.java"
-    made = classes / "FlinkJob.class"
+    source = HERE / f"{job}.java"
+    made = classes / f"{job}.class"
     if not made.exists() or made.stat().st_mtime < source.stat().st_mtime:
         javac = shutil.which("javac")
         if javac is None:
@@ -66,6 +66,11 @@ def _classes() -> str:
 def _flink_java(workload: str, backend: str, data: str, tallies: str, checkpoints: str) -> Command:
     where = [workload, backend, data, tallies, checkpoints]
     return ["java", *_JVM, "-cp", _classes(), "FlinkJob", *where], {}
+
+
+def flink_start() -> Sequence[str]:
+    """The command that runs the smallest stateful job on Flink."""
+    return ["java", *_JVM, "-cp", _classes("FlinkStart"), "FlinkStart"]
 
 
 def _pyflink(mode: str) -> Callable[..., Command]:

@@ -16,7 +16,7 @@ import pytest
 
 from holdfast.runtime.aot_cache import AotCache
 from holdfast.runtime.java import find_java
-from holdfast.runtime.jvm import spark_jars
+from holdfast.runtime.jvm import scripts_environment, spark_jars
 
 SOURCES = Path(__file__).resolve().parents[2] / "src"
 NOISE = ("WARNING: Using incubator", "log4j", "log level", "\tat ", "Py4J", " WARN ", " ERROR ", "py4j.")
@@ -198,6 +198,32 @@ def a_cache_that_java_cannot_read_does_not_keep_a_program_from_running(
     out, err = running.communicate(timeout=120)
     assert running.returncode == 0, err
     assert out.split() == ["1", "2"]
+
+
+@pytest.mark.spark
+def a_session_of_the_users_own_is_told_once_what_would_make_it_quicker(tmp_path: Path) -> None:
+    running = start(
+        tmp_path,
+        """
+        import logging
+        logging.basicConfig(format="%(message)s")
+        logging.getLogger("holdfast").setLevel(logging.INFO)
+        from pyspark.sql import SparkSession
+        spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+        for turn in range(2):
+            env = StreamExecutionEnvironment.get_execution_environment(spark=spark).set_parallelism(1)
+            env.from_collection([turn]).print()
+            env.execute("given")
+        """,
+        **scripts_environment(find_java()),
+    )
+    out, err = running.communicate(timeout=180)
+    assert running.returncode == 0, err
+    assert out.split() == ["0", "1"]
+    told = [line for line in err.splitlines() if "quicker" in line]
+    assert len(told) == 1
+    assert "spark.python.unix.domain.socket.enabled=true, spark.broadcast.compress=false" in told[0]
+    assert "spark.ui.enabled" not in told[0]
 
 
 def a_java_home_that_is_wrong_ends_the_program_with_one_sentence(tmp_path: Path) -> None:

@@ -9,14 +9,14 @@ executors come or go, as few partitions as possible move.
 from __future__ import annotations
 
 import logging
-import pickle
+import struct
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pyspark import RDD, SparkContext
-from pyspark.serializers import CPickleSerializer
+from pyspark.serializers import NoOpSerializer
 
 from holdfast.runtime.shipping import is_local
 
@@ -76,22 +76,24 @@ class Placement:
         self._name = name
         self._local = is_local(context.master)
         self._hosts: dict[int, list[str]] = {width: [] for width in self._widths}
-        self._anchors: dict[int, RDD[Any]] = {}
+        self._anchors: dict[int, Any] = {}
         self._cores = self._seen = self._look()
         self._looked = time.monotonic()
         self._arrange()
 
-    def anchor(self, width: int) -> RDD[Any]:
-        """The anchor for stages of this many partitions."""
+    def anchor(self, width: int) -> Any:
+        """The anchor for stages of this many partitions, an RDD of the JVM."""
         return self._anchors[width]
 
-    def stage(self, width: int, frames: RDD[Any]) -> RDD[Any]:
-        """The input of a stage: the frames, partitioned by their number, where the partitions are."""
+    def stage(self, width: int, frames: Any) -> Any:
+        """The input of a stage, an RDD of the JVM: the partitioned frames, where the partitions are."""
         if self._local:
-            return frames.partitionBy(width, int)
-        anchor = self._anchors[width]
+            return frames.rdd()
+        anchor = self._anchors[width].toJavaRDD()
+        united = self._context._gateway.new_array(self._context._jvm.JavaRDD, 3)
         # Twice, for Spark takes the host that most of the united want, and a shuffle may want any one host.
-        return self._context.union([anchor, anchor, frames.partitionBy(width, int)])
+        united[0], united[1], united[2] = anchor, anchor, frames
+        return self._context._jsc.union(united).rdd()
 
     def follow_executors(self) -> None:
         """Move partitions if executors have come or gone for good."""
@@ -105,39 +107,43 @@ class Placement:
             old = list(self._anchors.values())
             self._arrange()
             for anchor in old:
-                anchor.unpersist()
+                anchor.unpersist(False)
 
     def close(self) -> None:
         """Free what Spark keeps."""
         for anchor in self._anchors.values():
-            anchor.unpersist()
+            anchor.unpersist(False)
 
     def _arrange(self) -> None:
+        jvm: Any = self._context._jvm
         for width in self._widths:
             self._hosts[width] = place(width, self._cores, self._hosts[width])
-            rows = [pickle.dumps((partition, b"")) for partition in range(width)]
             if self._local:  # one host: nothing to place, and no Spark job to wait for
-                self._anchors[width] = self._located(rows, [])
+                self._anchors[width] = self._context._jsc.parallelize([b""] * width, width).rdd()
                 continue
             # The one map output for a partition is on its host, so Spark runs (and caches) its reduce task there.
-            anchor = self._located(rows, self._hosts[width]).partitionBy(width, int)
+            keyed: Any = self._located(width, self._hosts[width]).mapPartitionsWithIndex(
+                lambda partition, _: iter((struct.pack(">q", partition), b""))
+            )
+            keyed._bypass_serializer = True
+            pairs = jvm.PairwiseRDD(keyed._jrdd.rdd()).asJavaPairRDD()
+            anchor = jvm.PythonRDD.valueOfPair(pairs.partitionBy(jvm.PythonPartitioner(width, id(int)))).rdd()
             anchor.setName(f"{self._name}: placement").cache()
             anchor.count()
             self._anchors[width] = anchor
 
-    def _located(self, rows: Sequence[bytes], hosts: Sequence[str]) -> RDD[Any]:
-        """An RDD of pickled rows, a partition each, computed on these hosts if they have executors."""
-        jvm = self._context._jvm
-        assert jvm is not None
+    def _located(self, width: int, hosts: Sequence[str]) -> RDD[Any]:
+        """An RDD of a partition each, computed on these hosts if they have executors."""
+        jvm: Any = self._context._jvm
         located = jvm.java.util.ArrayList()
-        for number, row in enumerate(rows):
+        for number in range(width):
             wanted = jvm.java.util.ArrayList()
             if hosts:
                 wanted.add(hosts[number])
-            located.add(jvm.scala.Tuple2(row, jvm.PythonUtils.toSeq(wanted)))
+            located.add(jvm.scala.Tuple2(b"", jvm.PythonUtils.toSeq(wanted)))
         kind = jvm.scala.reflect.ClassTag.apply(jvm.java.lang.Class.forName("[B"))
         java = self._context._jsc.sc().makeRDD(jvm.PythonUtils.toSeq(located), kind).toJavaRDD()
-        return RDD(java, self._context, CPickleSerializer())
+        return RDD(java, self._context, NoOpSerializer())
 
     def _look(self) -> Mapping[str, int]:
         """How many cores of executors there are on each host."""

@@ -8,6 +8,7 @@ task slots and nowhere else, so that two jobs of one session can have different 
 from __future__ import annotations
 
 import atexit
+import functools
 import importlib.util
 import io
 import os
@@ -39,6 +40,7 @@ __all__ = [
     "configuration_error",
     "install_files",
     "is_local",
+    "load_and_run",
     "pack_files",
     "portable",
     "ship_package",
@@ -148,21 +150,20 @@ def install_files(archives: Iterable[bytes], directory: str) -> None:
 # tasks, and what to say if they cannot run
 
 
-def portable(task: Callable[..., Iterator[Any]], *broadcasts: Any) -> Callable[[int, Iterable[Any]], Iterator[Any]]:
-    """The task in a form that any Python can unpickle, so that it can say itself what is missing where it runs.
+def load_and_run() -> Callable[..., Iterator[Any]]:
+    """A function that unpickles a task and runs it, and that any Python can unpickle by itself.
 
-    Args:
-        task: Called with the partition, its items and the broadcasts.
-        broadcasts: Spark's, which must not be in the task itself: Spark would not notice them there.
+    So it can say what is missing where it runs. It takes the pickled task, the broadcasts that the task needs (Spark would
+    not notice them in the pickled one), the partition and its items.
     """
-    pickled = cloudpickle.dumps(task)
 
-    def run(partition: int, items: Iterable[Any]) -> Iterator[Any]:  # pickled by value: refers to nothing outside
+    def run(pickled: bytes, *arguments: Any) -> Iterator[Any]:  # pickled by value: refers to nothing outside
         import os
         import pickle
         import socket
         import sys
 
+        *broadcasts, partition, items = arguments
         try:
             loaded = pickle.loads(pickled)
         except (ImportError, AttributeError) as error:  # a package is missing, or is another version
@@ -172,6 +173,11 @@ def portable(task: Callable[..., Iterator[Any]], *broadcasts: Any) -> Callable[[
         return result
 
     return run
+
+
+def portable(task: Callable[..., Iterator[Any]]) -> Callable[[int, Iterable[Any]], Iterator[Any]]:
+    """The task as a function that any Python can unpickle by itself."""
+    return functools.partial(load_and_run(), cloudpickle.dumps(task))
 
 
 class SparkJobFailed(RuntimeError):

@@ -15,62 +15,22 @@ from dataclasses import replace
 from typing import Any
 
 import cloudpickle
-from pyspark import Broadcast, SparkContext
+from pyspark import SparkContext
 
 from holdfast.errors import SparkGone
-from holdfast.runtime.frames import HEADER_SIZE, REPORT, pack_frame, unpack_header
+from holdfast.runtime.frame_header import HEADER_SIZE, REPORT, unpack_header
+from holdfast.runtime.level_task import LevelTask
 from holdfast.runtime.order import EpochOrder, JobSetup, TaskReport
 from holdfast.runtime.placement import Placement
 from holdfast.runtime.plan import JobPlan
 from holdfast.runtime.shipping import is_local, pack_files, portable, ship_package, spark_failure
-from holdfast.runtime.slot import SlotCannotLoad, SlotClient, slot_directory
-from holdfast.runtime.spark_context import spark_context
-from holdfast.runtime.worker import quicken
+from holdfast.runtime.slot import SlotClient, slot_directory
+from holdfast.runtime.spark_context import advise, spark_context
+from holdfast.runtime.stages import Stages
 
 __all__ = ["SparkExecutor", "spark_context"]
 
 log = logging.getLogger(__name__)
-
-
-class _LevelTask:
-    """What Spark runs for one partition of a level: passes frames to the slot and back. Pickled with every epoch."""
-
-    def __init__(self, executor: SparkExecutor, level: int, calls: list[bytes]) -> None:
-        self._level = level
-        self._calls = calls
-        self._root = executor.root
-        self._job_id = executor.job_id
-        self._started = executor.started
-
-    def __call__(self, partition: int, items: Iterable[Any], setup: Broadcast[bytes]) -> Iterator[tuple[int, bytes]]:
-        """Run the task of ``partition``: its frames for the next stage, by partition; at last its report."""
-        quicken()
-        client = SlotClient(slot_directory(self._root, self._job_id), partition)
-        passing: list[tuple[int, bytes]] = []
-
-        def mine() -> Iterator[bytes]:
-            for _, frame in items:
-                if not frame:
-                    continue
-                header = unpack_header(frame)
-                if header.kind != REPORT and header.level == self._level:
-                    yield frame
-                else:
-                    passing.append((header.partition, frame))
-
-        call = self._calls[partition]
-        try:
-            for target, payload in client.run(self._started, lambda: setup.value, call, mine()):
-                yield (target, payload) if target >= 0 else _report_frame(payload)
-        except SlotCannotLoad as error:
-            # Told as the task's report: Spark would only try again, and show the error below its own.
-            _, vertex, subtask = cloudpickle.loads(call)
-            yield _report_frame(pickle.dumps(TaskReport((vertex, subtask), "", error), 5))
-        yield from passing
-
-
-def _report_frame(report: bytes) -> tuple[int, bytes]:
-    return 0, pack_frame(REPORT, 0, 0, 0, 0, 0, report)
 
 
 class SparkExecutor:
@@ -89,38 +49,35 @@ class SparkExecutor:
         self._widths = [sum(v.parallelism for v in setup.plan.at(level)) for level in range(setup.plan.levels)]
         self._group = f"holdfast-{setup.job.job_id}"
         with self._clear_errors():
+            advise(context)
             self._setup = self._context.broadcast(stored)
             ship_package(context)
             self._placement = Placement(context, self._widths, self._name)
+            self._stages = Stages(context, self._widths, self._placement, self._setup)
 
     def run(self, order: EpochOrder) -> list[TaskReport]:
         """Run an epoch; returns the reports of all its tasks that got through."""
         with self._clear_errors():
             collected = self._collect(order)
-        reports = []
-        for _, frame in collected:
-            if unpack_header(frame).kind == REPORT:
-                reports.append(pickle.loads(memoryview(frame)[HEADER_SIZE:]))
-        return reports
+        return [pickle.loads(memoryview(frame)[HEADER_SIZE:]) for frame in collected if unpack_header(frame).kind == REPORT]
 
-    def _collect(self, order: EpochOrder) -> list[tuple[int, bytes]]:
+    def _collect(self, order: EpochOrder) -> list[bytes]:
         self._context.setJobGroup(self._group, self._describe(order), interruptOnCancel=True)
-        self._context.setLocalProperty("callSite.short", f"{self._name}: epoch {order.epoch}")
         self._placement.follow_executors()
-        frames = None
-        for level, width in enumerate(self._widths):
-            calls = [
-                cloudpickle.dumps((self._part_of(order, (v.id, n)), v.id, n))
-                for v in self._plan.at(level)
-                for n in range(v.parallelism)
+        last = self._plan.levels - 1
+        return self._stages.collect(
+            [
+                LevelTask(level, level == last, self.root, self.job_id, self.started, self._calls(order, level))
+                for level in range(self._plan.levels)
             ]
-            source = self._placement.anchor(width) if frames is None else self._placement.stage(width, frames)
-            names = ", ".join(v.name for v in self._plan.at(level))
-            task = portable(_LevelTask(self, level, calls), self._setup)
-            frames = source.mapPartitionsWithIndex(task).setName(names[:200])
-        assert frames is not None
-        collected: list[tuple[int, bytes]] = frames.collect()
-        return collected
+        )
+
+    def _calls(self, order: EpochOrder, level: int) -> list[bytes]:
+        return [
+            cloudpickle.dumps((self._part_of(order, (v.id, n)), v.id, n))
+            for v in self._plan.at(level)
+            for n in range(v.parallelism)
+        ]
 
     @staticmethod
     def _part_of(order: EpochOrder, task: tuple[int, int]) -> EpochOrder:
@@ -145,13 +102,13 @@ class SparkExecutor:
         """End the job's slots and free what Spark keeps for it."""
         root, job_id = self.root, self.job_id
 
-        def retire(partition: int, items: Iterable[Any]) -> Iterator[int]:
+        def retire(partition: int, items: Iterable[Any]) -> Iterator[bytes]:
             SlotClient(slot_directory(root, job_id), partition).retire()
             return iter(())
 
         try:
             self._context.setJobGroup(self._group, f"{self._name}: end of the job")
-            self._placement.anchor(max(self._widths)).mapPartitionsWithIndex(portable(retire)).collect()
+            self._stages.run_on_all(max(self._widths), portable(retire))
         except Exception as error:
             failure = spark_failure(error, is_local(self._context.master))
             log.warning("the task slots could not be told that the job is over, and end by themselves: %s", failure)

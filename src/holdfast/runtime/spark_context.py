@@ -7,11 +7,13 @@ import collections
 import contextlib
 import logging
 import os
+import re
 import shutil
 import signal
 import sys
 import tempfile
 import threading
+import weakref
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -24,7 +26,7 @@ from holdfast.runtime.java import find_java
 from holdfast.runtime.jvm import must_use_scripts, pass_on, scripts_environment, spark_jars, start_jvm
 from holdfast.runtime.shipping import is_local
 
-__all__ = ["local_settings", "spark_context"]
+__all__ = ["advise", "local_settings", "spark_context"]
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +34,17 @@ _LONGEST_BASE = 40
 _LOG_SETTINGS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "log4j2.properties")
 _OWN_ARCHIVE = ("-XX:SharedArchiveFile", "-XX:AOT", "-Xshare", "-XX:ArchiveClassesAtExit")
 """Options of a user who has a class archive of his own."""
+
+
+_QUICK: dict[str, tuple[str, tuple[int, int]]] = {
+    "spark.python.unix.domain.socket.enabled": ("true", (4, 1)),
+    "spark.ui.enabled": ("false", (4, 0)),
+    "spark.broadcast.compress": ("false", (4, 0)),
+    "spark.shuffle.compress": ("false", (4, 0)),
+}
+"""Settings that short epochs gain from, and the release of Spark that has them."""
+_known: weakref.WeakSet[SparkContext] = weakref.WeakSet()
+"""Sparks that were started here, or of whose settings was told."""
 
 
 def spark_context(name: str, config: Mapping[str, str]) -> SparkContext:
@@ -54,7 +67,32 @@ def spark_context(name: str, config: Mapping[str, str]) -> SparkContext:
     with _interrupts_later():
         if SparkContext._gateway is None:
             SparkContext._ensure_initialized(gateway=_gateway(settings))
-        return SparkContext.getOrCreate(_conf(settings))
+        context = SparkContext.getOrCreate(_conf(settings))
+    _known.add(context)
+    return context
+
+
+def advise(context: SparkContext) -> None:
+    """Log once which settings would make short epochs quicker on a Spark that Holdfast has not started."""
+    if context in _known:
+        return
+    _known.add(context)
+    settings = dict(context.getConf().getAll())
+    missing = [
+        f"{key}={value}"
+        for key, (value, since) in _QUICK.items()
+        if settings.get(key, "").lower() != value and _release(context.version) >= since
+    ]
+    if missing:
+        log.info(
+            "This Spark would run short epochs quicker with %s. Set that where the session is made; docs/deployment.md says "
+            "what it is worth",
+            ", ".join(missing),
+        )
+
+
+def _release(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:2])
 
 
 def _common_settings() -> dict[str, str]:

@@ -10,7 +10,7 @@ import pytest
 
 WORKER = """
 import gc, socket, sys
-from holdfast.runtime.worker import quicken
+from holdfast.runtime.level_task import quicken
 def delays(connection):
     connection.send(b"x")
     return connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 0

@@ -1,0 +1,124 @@
+"""What Spark runs for one partition of a level: it passes frames to the task slot and back.
+
+Each of Spark's workers imports this module before its first task, so it imports little.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import os
+import pickle
+import socket
+import struct
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.runtime.frame_header import REPORT, pack_frame, unpack_header
+from holdfast.runtime.slot import SlotCannotLoad, SlotClient, slot_directory
+
+__all__ = ["LevelTask", "quicken", "shuffle_key"]
+
+shuffle_key: Callable[[int], bytes] = struct.Struct(">q").pack
+"""A partition as Spark's shuffle is told of it, before each of the bytes that it is to bring there."""
+
+
+@dataclass(frozen=True)
+class LevelTask:
+    """All tasks of a level in one epoch. Pickled with every epoch."""
+
+    level: int
+    last: bool
+    """Whether its frames, reports all, go to the driver and not into a shuffle."""
+    root: str
+    """The setting ``io.tmp.dirs``."""
+    job_id: str
+    started: str
+    """The start of the job; see `JobSetup`."""
+    calls: list[bytes]
+    """The pickled (order, vertex, subtask) of each partition."""
+
+    def __call__(self, partition: int, items: Iterable[bytes], setup: Any) -> Iterator[bytes]:
+        """Run the task of ``partition``: its frames for the next level, each behind its shuffle key; at last its report.
+
+        Args:
+            partition: Which one.
+            items: Its frames, also those for later levels; empty ones are not frames.
+            setup: Spark's broadcast of the pickled JobSetup.
+        """
+        quicken()
+        client = SlotClient(slot_directory(self.root, self.job_id), partition)
+        passing: list[tuple[int, bytes]] = []
+
+        def mine() -> Iterator[bytes]:
+            for frame in items:
+                if not frame:
+                    continue
+                header = unpack_header(frame)
+                if header.kind != REPORT and header.level == self.level:
+                    yield frame
+                else:
+                    passing.append((header.partition, frame))
+
+        call = self.calls[partition]
+        try:
+            for target, payload in client.run(self.started, lambda: setup.value, call, mine()):
+                yield from self._sent(target, payload) if target >= 0 else self._sent(0, _report_frame(payload))
+        except SlotCannotLoad as error:
+            import cloudpickle
+
+            from holdfast.runtime.order import TaskReport
+
+            # Told as the task's report: Spark would only try again, and show the error below its own.
+            _, vertex, subtask = cloudpickle.loads(call)
+            yield from self._sent(0, _report_frame(pickle.dumps(TaskReport((vertex, subtask), "", error), 5)))
+        for target, frame in passing:
+            yield from self._sent(target, frame)
+
+    def _sent(self, target: int, frame: bytes) -> tuple[bytes, ...]:
+        return (frame,) if self.last else (shuffle_key(target), frame)
+
+
+def _report_frame(report: bytes) -> bytes:
+    return pack_frame(REPORT, 0, 0, 0, 0, 0, report)
+
+
+def quicken() -> None:
+    """Make this worker fit for short tasks. Each task calls it first; it takes microseconds.
+
+    Over TCP the JVM's Nagle algorithm holds a small write back until the one before is acknowledged, and the kernel delays
+    that by 40 ms unless told otherwise. It forgets what it was told, so every task says it again.
+    """
+    _freeze()
+    for connection in _connections():
+        _acknowledge_at_once(connection)
+
+
+@functools.cache
+def _freeze() -> None:
+    """Hide all that the worker has loaded from the garbage collector, which PySpark runs after every task."""
+    gc.collect()
+    gc.freeze()
+
+
+@functools.cache
+def _connections() -> tuple[socket.socket, ...]:
+    """The worker's TCP connections to its JVM, set to send at once; none if it talks over a Unix socket."""
+    found = []
+    for name in os.listdir("/dev/fd"):
+        try:
+            connection = socket.socket(fileno=os.dup(int(name)))
+        except OSError:
+            continue  # no socket
+        if connection.family in (socket.AF_INET, socket.AF_INET6) and connection.type == socket.SOCK_STREAM:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            found.append(connection)
+        else:
+            connection.close()
+    return tuple(found)
+
+
+def _acknowledge_at_once(connection: socket.socket) -> None:
+    if hasattr(socket, "TCP_QUICKACK"):  # Linux
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
