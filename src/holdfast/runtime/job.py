@@ -12,7 +12,7 @@ import uuid
 import weakref
 from collections.abc import Sequence
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.checkpoint.log import CheckpointLog
 from holdfast.checkpoint.paths import JobPaths, restored_position
@@ -32,9 +32,13 @@ from holdfast.runtime.pacing import Pace
 from holdfast.runtime.plan import JobPlan
 from holdfast.runtime.restart import restart_strategy
 from holdfast.runtime.shipping import SparkJobFailed
-from holdfast.runtime.spark import SparkExecutor, spark_context
+from holdfast.runtime.spark import SparkExecutor, begin_slots
+from holdfast.runtime.spark_context import spark_context
 from holdfast.runtime.state_io import verify_contents
 from holdfast.runtime.statistics import plan_shape
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
 
 __all__ = ["Job", "submit"]
 
@@ -112,7 +116,7 @@ class Job(JobClient):
         check_exclusive(sinks)
         for _, sink in sinks:
             sink.validate()
-        self._spark = session.sparkContext if session is not None else spark_context(plan.name, plan.config)
+        self._spark = session.sparkContext if session is not None else self._start_spark()
         self._log = checkpoint_log = CheckpointLog(storage, paths, settings.retained_checkpoints)
         self._executors: list[SparkExecutor] = []
         self._coordinator = Coordinator(
@@ -128,6 +132,13 @@ class Job(JobClient):
             restore_from,
         )
         self._thread = threading.Thread(target=self._run, name=f"holdfast-{plan.name}", daemon=True)
+
+    def _start_spark(self) -> SparkContext:
+        """Spark, whose JVM may have begun to start; what can be done beside that is done first."""
+        begin_slots(self._plan, str(self._id))
+        import holdfast.rest.server  # noqa: F401, which `_run` needs
+
+        return spark_context(self._plan.name, self._plan.config)
 
     def _executor(self, job: JobInfo) -> SparkExecutor:
         """The executor for a generation; that of an earlier one ends."""

@@ -96,6 +96,7 @@ class Jvm:
     def __init__(self, java: Java, command: Sequence[str]) -> None:
         self._java = java
         self._directory = tempfile.mkdtemp(prefix="holdfast-jvm-")
+        atexit.register(shutil.rmtree, self._directory, ignore_errors=True)
         self._address = os.path.join(self._directory, "gateway")
         environment = {
             **os.environ,

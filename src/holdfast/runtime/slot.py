@@ -21,7 +21,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import wait
 from typing import Any
@@ -31,7 +31,7 @@ from holdfast.errors import ConfigurationError
 from holdfast.runtime.shipping import REMEDY, install_files
 from holdfast.runtime.wire import DONE, END, ERROR, FRAME, NEED_SETUP, RETIRE, RUN, SETUP, Wire, WireClosed, socket_address
 
-__all__ = ["SlotCannotLoad", "SlotClient", "SlotServer", "TaskHost", "slot_directory", "state_directory"]
+__all__ = ["SlotCannotLoad", "SlotClient", "SlotServer", "TaskHost", "slot_directory", "start_slots", "state_directory"]
 
 log = logging.getLogger("holdfast.slot")
 
@@ -193,7 +193,7 @@ class SlotClient:
         environment.pop("SPARK_BUFFER_SIZE", None)
         with open(f"{self._path}.log", "ab") as output:
             process = subprocess.Popen(
-                [sys.executable, "-m", "holdfast.runtime.slot_main", self._path, str(_executor())],
+                _command(self._path, _executor()),
                 stdin=subprocess.DEVNULL,
                 stderr=output,  # and what the user's functions print goes where Spark's workers' output goes
                 env=environment,
@@ -236,10 +236,41 @@ def _await_end(process: int) -> None:
     wait([watch])
 
 
+def start_slots(directory: str, slots: int, executor: int, environment: Mapping[str, str]) -> None:
+    """Start a job's slots on this host before its first tasks ask for them; returns at once.
+
+    Args:
+        directory: That of the job's slots.
+        slots: How many.
+        executor: The process whose end is the slots' end.
+        environment: The environment variables of Spark's workers.
+    """
+    os.makedirs(directory, mode=0o700, exist_ok=True)
+    for number in range(slots):
+        path = os.path.join(directory, f"slot-{number}.sock")
+        with open(f"{path}.lock", "w") as lock, open(f"{path}.log", "ab") as output:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # a task that looks for the slot waits until it listens
+            subprocess.Popen(
+                [*_command(path, executor), str(lock.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=2,
+                stderr=output,
+                env={**environment, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
+                start_new_session=True,
+                pass_fds=[lock.fileno()],
+            )
+
+
+def _command(path: str, executor: int) -> list[str]:
+    return [sys.executable, "-m", "holdfast.runtime.slot_main", path, str(executor)]
+
+
 class SlotServer:
     """The slot's side: serves one task at a time."""
 
-    def __init__(self, path: str, executor: int) -> None:
+    def __init__(self, path: str, executor: int, lock: int | None = None) -> None:
+        """``lock`` is a descriptor that keeps others from starting the slot, too; closed as soon as this one listens."""
+        self._lock = lock
         self._path = path
         self._executor = executor
         self._orphaned = False
@@ -262,6 +293,9 @@ class SlotServer:
             listener.bind(address)
         listener.listen(16)
         os.rename(f"{self._path}.new", self._path)
+        if self._lock is not None:
+            os.close(self._lock)
+            import holdfast.runtime.task  # noqa: F401, while Spark starts
         listener.settimeout(1.0)
         inode = os.stat(self._path).st_ino
         threading.Thread(target=self._watch_executor, name="executor-watch", daemon=True).start()

@@ -1,4 +1,4 @@
-"""The entry point of a task slot's process: ``python -m holdfast.runtime.slot_main SOCKET EXECUTOR_PID``."""
+"""The entry point of a task slot's process: ``python -m holdfast.runtime.slot_main SOCKET EXECUTOR_PID [LOCK]``."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def main() -> None:
     logger.propagate = False
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     sys.stderr = sys.stdout
-    path, executor = sys.argv[1], int(sys.argv[2])
+    path, executor, *lock = sys.argv[1], *map(int, sys.argv[2:])
     try:
-        SlotServer(path, executor).serve()
+        SlotServer(path, executor, *lock).serve()
     except Exception:
         logging.getLogger("holdfast.slot").exception("the slot failed")
         os._exit(1)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import pickle
 import sys
 from collections.abc import Iterable, Iterator
@@ -24,13 +25,34 @@ from holdfast.runtime.order import EpochOrder, JobSetup, TaskReport
 from holdfast.runtime.placement import Placement
 from holdfast.runtime.plan import JobPlan
 from holdfast.runtime.shipping import is_local, pack_files, portable, ship_package, spark_failure
-from holdfast.runtime.slot import SlotClient, slot_directory
-from holdfast.runtime.spark_context import advise, spark_context
+from holdfast.runtime.slot import SlotClient, slot_directory, start_slots
+from holdfast.runtime.spark_context import advise, jvm_process
 from holdfast.runtime.stages import Stages
 
-__all__ = ["SparkExecutor", "spark_context"]
+__all__ = ["SparkExecutor", "begin_slots"]
 
 log = logging.getLogger(__name__)
+
+_VARIABLE = "spark.executorEnv."
+
+
+def begin_slots(plan: JobPlan, job_id: str) -> None:
+    """Start the job's slots while a local Spark starts, whose workers would otherwise do it one after the other."""
+    executor = jvm_process()
+    if executor is None or os.environ.get("PYSPARK_PYTHON") != sys.executable:
+        return
+    own = {key.removeprefix(_VARIABLE): value for key, value in plan.config.items() if key.startswith(_VARIABLE)}
+    environment = {**os.environ, "PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0"), **own}
+    directory = slot_directory(plan.settings.temporary_directory, job_id)
+    try:
+        start_slots(directory, max(_widths(plan)), executor, environment)
+    except OSError as error:
+        log.debug("the task slots will be started by their first tasks: %s", error)
+
+
+def _widths(plan: JobPlan) -> list[int]:
+    """How many partitions each level has."""
+    return [sum(v.parallelism for v in plan.at(level)) for level in range(plan.levels)]
 
 
 class SparkExecutor:
@@ -46,7 +68,7 @@ class SparkExecutor:
         python_path = sys.path if is_local(context.master) else []
         stored = pickle.dumps((python_path, pack_files(setup.plan.config), cloudpickle.dumps(setup)), 5)
         self._name = setup.job.job_name
-        self._widths = [sum(v.parallelism for v in setup.plan.at(level)) for level in range(setup.plan.levels)]
+        self._widths = _widths(setup.plan)
         self._group = f"holdfast-{setup.job.job_id}"
         with self._clear_errors():
             advise(context)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import collections
 import contextlib
+import functools
 import logging
 import os
 import re
@@ -15,18 +16,19 @@ import tempfile
 import threading
 import weakref
 from collections.abc import Iterator, Mapping
-from typing import Any
-
-from pyspark import SparkConf, SparkContext
-from pyspark.java_gateway import launch_gateway
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import ConfigurationError
 from holdfast.runtime.aot_cache import AotCache
 from holdfast.runtime.java import find_java
-from holdfast.runtime.jvm import must_use_scripts, pass_on, scripts_environment, spark_jars, start_jvm
+from holdfast.runtime.jvm import Jvm, must_use_scripts, pass_on, scripts_environment, spark_jars, start_jvm
 from holdfast.runtime.shipping import is_local
 
-__all__ = ["advise", "local_settings", "spark_context"]
+if TYPE_CHECKING:  # Java starts while Python imports PySpark
+    from pyspark import SparkConf, SparkContext
+
+__all__ = ["advise", "begin_spark", "jvm_process", "local_settings", "spark_context"]
 
 log = logging.getLogger(__name__)
 
@@ -47,15 +49,67 @@ _known: weakref.WeakSet[SparkContext] = weakref.WeakSet()
 """Sparks that were started here, or of whose settings was told."""
 
 
+@dataclass
+class _Start:
+    """A JVM that was started directly, with its cache and Spark's settings."""
+
+    settings: dict[str, str]
+    jvm: Jvm
+    cache: AotCache
+    cached: bool
+    """Whether it started with the cache."""
+
+
+_begun: _Start | None = None
+"""The JVM that starts while its program gets ready, or has started."""
+
+
+def begin_spark(name: str, config: Mapping[str, str]) -> None:
+    """Start the JVM of the Spark that `spark_context` will be asked for; returns at once.
+
+    Nothing happens if there is a JVM already, Spark's own scripts must start it, or it cannot be started, which
+    `spark_context` will tell.
+    """
+    if _submitted_program() or _begun is not None or _active() is not None:
+        return
+    settings = _settings(name, config)
+    if not must_use_scripts(settings, os.environ):
+        with contextlib.suppress(ConfigurationError), _interrupts_later():
+            _begin(settings)
+
+
 def spark_context(name: str, config: Mapping[str, str]) -> SparkContext:
     """The active Spark, or a new one: local, with as many cores as the machine has, unless ``spark.master`` is set.
 
     All ``spark.*`` keys of the configuration reach a new one, before those of spark-submit. It has no SQL session, which
     takes seconds to start.
     """
+    from pyspark import SparkContext
+
     active = SparkContext._active_spark_context
     if active is not None:
         return active
+    settings = _settings(name, config)
+    with _interrupts_later():
+        if SparkContext._gateway is None:
+            SparkContext._ensure_initialized(gateway=_gateway(settings))
+        context = SparkContext.getOrCreate(_conf(settings))
+    _known.add(context)
+    return context
+
+
+def jvm_process() -> int | None:
+    """The process of the JVM if it was started directly, and is all there is of Spark."""
+    return _begun.jvm.pid if _begun is not None and is_local(_begun.settings["spark.master"]) else None
+
+
+def _active() -> SparkContext | None:
+    pyspark = sys.modules.get("pyspark")
+    active: SparkContext | None = None if pyspark is None else pyspark.SparkContext._active_spark_context
+    return active
+
+
+def _settings(name: str, config: Mapping[str, str]) -> dict[str, str]:
     given = _submitted() | {key: value for key, value in config.items() if key.startswith("spark.")}
     master = given.get("spark.master", "local[*,4]")
     # The workers are this Python, with its packages, unless the user says otherwise.
@@ -63,13 +117,7 @@ def spark_context(name: str, config: Mapping[str, str]) -> SparkContext:
     if is_local(master):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     settings = {**(local_settings() if is_local(master) else _common_settings()), **given}
-    settings |= {"spark.app.name": name, "spark.master": master}
-    with _interrupts_later():
-        if SparkContext._gateway is None:
-            SparkContext._ensure_initialized(gateway=_gateway(settings))
-        context = SparkContext.getOrCreate(_conf(settings))
-    _known.add(context)
-    return context
+    return settings | {"spark.app.name": name, "spark.master": master}
 
 
 def advise(context: SparkContext) -> None:
@@ -124,6 +172,7 @@ def local_settings() -> dict[str, str]:
     }
 
 
+@functools.cache
 def _socket_directory() -> str:
     """A new directory that nobody else can enter, with a path that leaves room in a socket's address for Spark's names."""
     base = tempfile.gettempdir()
@@ -132,44 +181,75 @@ def _socket_directory() -> str:
     return directory
 
 
+def _submitted_program() -> bool:
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
 def _submitted() -> dict[str, str]:
     """What spark-submit was told, by options and files; nothing if it did not start this program."""
-    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+    if not _submitted_program():
         return {}
+    from pyspark import SparkConf, SparkContext
+
     SparkContext._ensure_initialized()
     return dict(SparkConf().getAll())
 
 
 def _conf(settings: Mapping[str, str]) -> SparkConf:
+    from pyspark import SparkConf
+
     return SparkConf().setAll(list(settings.items()))
 
 
-def _gateway(settings: Mapping[str, str]) -> Any:
-    """A new JVM, and PySpark's gateway to it."""
+def _gateway(settings: dict[str, str]) -> Any:
+    """PySpark's gateway to a JVM, one that starts already if it has the right settings."""
+    global _begun
     reason = must_use_scripts(settings, os.environ)
-    local = is_local(settings["spark.master"])
-    java = find_java(own_first=bool(reason) or not local)
     if reason:
         log.debug("Spark is started by its own scripts, because of %s", reason)
-        with _environment(scripts_environment(java)):
+        with _environment(scripts_environment(find_java(own_first=True))):
             return _by_scripts(settings)
-    cache = AotCache.of(java, spark_jars())
-    archived = any(option in settings.get("spark.driver.extraJavaOptions", "") for option in _OWN_ARCHIVE)
-    options = [] if archived else cache.to_use()
+    start, _begun = _begun, None
+    if start is not None and not _same_jvm(start.settings, settings):
+        start.jvm.end(0.0)
+        start = None
+    start = start or _begin(settings)
     try:
-        gateway = start_jvm(java, settings, options).connect()
+        gateway = start.jvm.connect()
     except ConfigurationError:
-        if not options:
+        if not start.cached:
             raise
-        gateway = start_jvm(java, settings).connect()
+        _begun = None
+        cache, start = start.cache, _begin(settings, use_cache=False)
+        gateway = start.jvm.connect()
         log.warning("Spark's JVM does not start with the AOT cache %s, which is deleted", cache.path)
         cache.delete()
-    if not options and not archived:
-        cache.make_later()
+    _begun = start
+    if not start.cached and not _has_own_archive(settings):
+        start.cache.make_later()
     return gateway
 
 
+def _begin(settings: dict[str, str], *, use_cache: bool = True) -> _Start:
+    global _begun
+    java = find_java(own_first=not is_local(settings["spark.master"]))
+    cache = AotCache.of(java, spark_jars())
+    options = cache.to_use() if use_cache and not _has_own_archive(settings) else []
+    _begun = _Start(settings, start_jvm(java, settings, options), cache, bool(options))
+    return _begun
+
+
+def _same_jvm(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
+    return all(one.get(key) == other.get(key) for key in {*one, *other} if key.startswith("spark.driver."))
+
+
+def _has_own_archive(settings: Mapping[str, str]) -> bool:
+    return any(option in settings.get("spark.driver.extraJavaOptions", "") for option in _OWN_ARCHIVE)
+
+
 def _by_scripts(settings: Mapping[str, str]) -> Any:
+    from pyspark.java_gateway import launch_gateway
+
     reading, writing = os.pipe()
     said: collections.deque[bytes] = collections.deque(maxlen=20)
     threading.Thread(target=pass_on, args=(reading, said), name="holdfast-java-output", daemon=True).start()

@@ -275,7 +275,7 @@ class LocalCluster:
         }
         if host != _MASTER:
             environment[_MARK] = f"{self._id}/{host}"
-        java = find_java()
+        java = find_java(own_first=True)  # as for the driver
         environment["JAVA_HOME"] = str(home_for_scripts(java, self.directory / "java"))  # what executors run on
         jvm = [str(java.executable), "-Xmx192m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
         with self._log(host).open("wb") as log:

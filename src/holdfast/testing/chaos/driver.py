@@ -28,7 +28,7 @@ from typing import Any
 
 from holdfast.checkpoint.storage import Storage
 from holdfast.common import Configuration
-from holdfast.datastream import StreamExecutionEnvironment
+from holdfast.datastream import StreamExecutionEnvironment, stream_execution_environment
 from holdfast.errors import Fenced
 from holdfast.runtime import job
 from holdfast.runtime.order import JobSetup
@@ -93,6 +93,7 @@ def _run_without_spark(config: dict[str, str]) -> None:
         return InProcessExecutor(setup, storage, os.path.join(config["io.tmp.dirs"], "state"))
 
     setattr(job, "spark_context", lambda name, config: None)  # noqa: B010 -- the seam is there for this alone
+    setattr(stream_execution_environment, "begin_spark", lambda name, config: None)  # noqa: B010
     setattr(job, "SparkExecutor", executor)  # noqa: B010
 
 
