@@ -20,7 +20,7 @@ import pytest
 from holdfast.connectors.base import JobInfo
 from holdfast.runtime import slot
 from holdfast.runtime.order import EpochOrder, JobSetup
-from holdfast.runtime.slot import SlotClient, SlotServer, TaskHost
+from holdfast.runtime.slot import SlotClient, SlotServer, TaskHost, start_slots
 
 from .inprocess import Lab
 from .programs import records, sessions
@@ -113,3 +113,18 @@ def the_end_of_a_job_does_not_wait_for_a_slot_that_hangs(tmp_path: Path, monkeyp
     monkeypatch.setattr(slot, "_ANSWER_TIMEOUT", 0.2)
     client.retire()
     slot._await_end(process)
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def a_slot_that_was_started_early_is_waited_for_and_not_started_twice(tmp_path: Path):
+    start_slots(str(tmp_path), 2, os.getpid(), os.environ)
+    processes = []
+    for number in range(2):
+        client = SlotClient(str(tmp_path), number)
+        wire = client._connect()  # what a task does that comes before the slot listens
+        processes.append(wire.peer())
+        wire.close()
+        command = Path(f"/proc/{processes[-1]}/cmdline").read_bytes().split(b"\0")
+        assert len(command) > 6, "started by start_slots, with a lock"
+        client.retire()
+    assert len(set(processes)) == 2
