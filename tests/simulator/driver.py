@@ -15,6 +15,7 @@ from holdfast.checkpoint.log import CheckpointLog
 from holdfast.checkpoint.metadata import CheckpointMetadata
 from holdfast.checkpoint.retention import Retention, verify_files
 from holdfast.connectors.base import JobInfo
+from holdfast.connectors.kafka.committer import KafkaCommitter
 from holdfast.errors import CorruptFile, Fenced, HoldfastError, StorageError
 from holdfast.runtime import events, instructions
 from holdfast.runtime.events import Event, Failed, Instant, PlannedInput
@@ -25,8 +26,8 @@ from holdfast.runtime.order import EpochOrder, TaskReport
 from holdfast.runtime.pacing import Pace
 from holdfast.runtime.restart import FixedDelay
 
-from .broker import Broker, Committer
 from .job import COUNT, PLAN, SUBTASKS, Enumerator, Input, model
+from .kafka import OUTPUT
 from .task import Frames, Slot, read_source
 from .world import Crash, Process, World
 
@@ -37,9 +38,8 @@ _ATTEMPTS = 4
 class Driver:
     """A driver process; `run` ends when the job does, or when another driver has it."""
 
-    def __init__(self, world: World, broker: Broker, numbers: Input) -> None:
+    def __init__(self, world: World, numbers: Input) -> None:
         self.world = world
-        self.broker = broker
         self.numbers = numbers
         self.finished = False
         self.log: CheckpointLog
@@ -74,7 +74,7 @@ class Driver:
         self.retention = Retention(self.storage, world.paths, self.log)
         self.machine = CoordinatorMachine(PLAN, FixedDelay(10**9, 5), Pace(1.0, 1000))
         self.inbox: deque[Event] = deque()
-        self.committer: Committer | None = None
+        self.committer: KafkaCommitter | None = None
         self.enumerator: Enumerator | None = None
         self.slots: list[Slot] = []
         self.delayed = False
@@ -135,7 +135,7 @@ class Driver:
             case instructions.TakeOver(deep):
                 return (yield from self._take_over(deep))
             case instructions.Recover(committables):
-                self.committer = Committer(self.broker, self.job)
+                self.committer = KafkaCommitter(OUTPUT, self.job, "out")
                 yield
                 self.committer.recover(committables)
                 yield
@@ -200,7 +200,7 @@ class Driver:
             self.committer = None
 
     def _slot(self, subtask: int) -> Slot:
-        return Slot(self.world, self.broker, self.numbers, self.job, subtask)
+        return Slot(self.world, self.numbers, self.job, subtask)
 
     # ---- epochs
 

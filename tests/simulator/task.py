@@ -13,13 +13,14 @@ from holdfast.checkpoint.manifests import read_checkpoint
 from holdfast.checkpoint.metadata import CheckpointMetadata, KeyedHandle, SubtaskState
 from holdfast.checkpoint.paths import new_attempt
 from holdfast.connectors.base import Committable, JobInfo, WriterContext
+from holdfast.connectors.kafka.writer import TransactionalWriter
 from holdfast.errors import HoldfastError
 from holdfast.runtime.order import EpochOrder, TaskReport
 from holdfast.runtime.redistribution import OperatorSnapshot, assigned
 from holdfast.state.key_groups import key_group_range
 
-from .broker import Broker, Writer
 from .job import CHANNEL, COUNT, READ, SUBTASKS, Input, mine, model
+from .kafka import OUTPUT
 from .world import Process, World
 
 _encode = msgspec.msgpack.encode
@@ -56,7 +57,6 @@ class Slot:
     """A process that has the state of one keyed subtask, and its writer, from epoch to epoch."""
 
     world: World
-    broker: Broker
     numbers: Input
     job: JobInfo
     subtask: int
@@ -66,7 +66,7 @@ class Slot:
     written: int = 0
     """The epoch that ended with this state."""
     upload: Upload | None = None
-    writer: Writer | None = None
+    writer: TransactionalWriter | None = None
 
     def run(self, order: EpochOrder, frames: list[Frames], out: list[TaskReport]) -> Process:
         """Run the task; a failure is told in the report."""
@@ -84,7 +84,7 @@ class Slot:
         if self.writer is None or self.token != expected:
             self.close()
             self._restore(order, expected)
-            self.writer = Writer(self.broker, WriterContext(self.job, "out", self.subtask, SUBTASKS))
+            self.writer = TransactionalWriter(OUTPUT, WriterContext(self.job, "out", self.subtask, SUBTASKS))
         elif expected and self.upload is None and self.world.random.random() < 0.2:
             self._begin_upload(order.generation)
         yield
@@ -104,6 +104,8 @@ class Slot:
             delta.append(write_file(storage, path, _encode(changed)))
         yield
         self._snapshot(order, delta, report)
+        if self.world.random.random() < 0.2:
+            report.next_timer = order.processing_time  # an epoch without input follows, unless there is some
 
     def _restore(self, order: EpochOrder, expected: str) -> None:
         """Read the state from the checkpoint that the epoch continues."""

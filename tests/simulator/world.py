@@ -43,8 +43,12 @@ class World:
                 ("corrupt", 0.3),
                 ("task", 0.3),
                 ("cancel", 0.01),
+                ("expired", 0.01),
+                ("repeated", 0.5),
             )
         }
+        self.delivery = self.random.choice((0.5, 0.05, 0.01))
+        """How soon what is under way in the network arrives."""
         self.processes: list[Process] = []
         self.running: set[int] = set()
         self.backups: dict[str, bytes] = {}
@@ -71,10 +75,10 @@ class World:
         if self.calm:
             return
         if self.chance("switch"):
-            if self.in_flight and self.random.random() < 0.5:
+            if self.in_flight and self.random.random() < self.delivery:
                 self.in_flight.pop(self.random.randrange(len(self.in_flight)))()
             else:
-                for _ in range(self.random.choice((1, 1, 3, 30))):
+                for _ in range(self.random.choice((1, 1, 1, 3, 3, 30, 300))):
                     self.step_any()
         if self.chance("crash"):
             raise Crash
