@@ -1,4 +1,4 @@
-"""What programs share whatever they do: types, rows, time, configuration, watermarks, schemas and jobs."""
+"""Basics of every program: types, rows, time, configuration, watermarks, schemas and jobs."""
 
 from __future__ import annotations
 

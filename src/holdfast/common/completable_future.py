@@ -1,4 +1,4 @@
-"""CompletableFuture, the answer of a running job that is still to come."""
+"""CompletableFuture, a result that a running job delivers later."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ T = TypeVar("T")
 
 
 class CompletableFuture(Generic[T]):
-    """A value that is still to come; it can also be awaited.
+    """A result that arrives later; supports ``await``.
 
     Args:
-        future: where it comes from.
+        future: the future that delivers the result.
     """
 
     def __init__(self, future: Future[T]) -> None:
@@ -25,38 +25,38 @@ class CompletableFuture(Generic[T]):
 
     @staticmethod
     def completed(value: T) -> CompletableFuture[T]:
-        """One that has its value."""
+        """Create a future that already has its value."""
         future: Future[T] = Future()
         future.set_result(value)
         return CompletableFuture(future)
 
     def cancel(self) -> bool:
-        """Give up waiting; False if it is too late for that."""
+        """Cancel the wait; return False if it is too late."""
         return self._future.cancel()
 
     def cancelled(self) -> bool:
-        """Whether it was given up."""
+        """Whether the wait was cancelled."""
         return self._future.cancelled()
 
     def done(self) -> bool:
-        """Whether the value, or an error, is there."""
+        """Whether the value or an error has arrived."""
         return self._future.done()
 
     def result(self, timeout: float | None = None) -> T:
         """Wait for the value, at most ``timeout`` seconds.
 
         Raises:
-            TimeoutError: it did not come in time.
-            Exception: the error that came in its place.
+            TimeoutError: the value did not arrive in time.
+            Exception: the job failed with this error.
         """
         error = self._future.exception(timeout)
         if error is not None:
-            # From here on: a second call must not tell of the first one's way as well.
+            # Drop the earlier traceback, or a second call would show the first call's frames too.
             raise error.with_traceback(None) if isinstance(error, HoldfastError) else error
         return self._future.result()
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Wait for the end, and return the error that came in the value's place, or None."""
+        """Wait for the end; return the error, or None on success."""
         return self._future.exception(timeout)
 
     def __await__(self) -> Generator[Any, None, T]:

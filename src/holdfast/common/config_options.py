@@ -1,4 +1,4 @@
-"""ConfigOption, a setting with its key, type and default, and the options of Flink that Holdfast itself reads."""
+"""ConfigOption (key, type and default of a setting), and the Flink options that Holdfast reads."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ E = TypeVar("E", bound=Enum)
 
 @dataclass(frozen=True)
 class ConfigOption(Generic[T]):
-    """A setting's key, how its text is read, and its value when it is not set."""
+    """Key, parser and default value of a setting."""
 
     key: str
     parse: Callable[[str], T]
@@ -41,7 +41,7 @@ class ConfigOption(Generic[T]):
 
 
 class ConfigOptions:
-    """Builds options.
+    """Builder of options.
 
     Examples:
         >>> option = ConfigOptions.key("parallelism.default").int_type().default_value(1)
@@ -55,7 +55,7 @@ class ConfigOptions:
         return ConfigOptions.OptionBuilder(key)
 
     class OptionBuilder:
-        """Takes the option's type."""
+        """Builder step that sets the option's type."""
 
         def __init__(self, key: str) -> None:
             self._name = key
@@ -81,7 +81,7 @@ class ConfigOptions:
             return ConfigOptions.TypedConfigOptionBuilder(self._name, parse_float)
 
         def string_type(self) -> ConfigOptions.TypedConfigOptionBuilder[str]:
-            """A text."""
+            """A string."""
             return ConfigOptions.TypedConfigOptionBuilder(self._name, str)
 
         def duration_type(self) -> ConfigOptions.TypedConfigOptionBuilder[int]:
@@ -97,7 +97,7 @@ class ConfigOptions:
             return ConfigOptions.TypedConfigOptionBuilder(self._name, parse_map)
 
         def enum_type(self, enum: type[E]) -> ConfigOptions.TypedConfigOptionBuilder[E]:
-            """The name of an enumeration's member, in any case, with ``-`` for ``_``."""
+            """The name of an enum member, case-insensitive, with ``-`` for ``_``."""
 
             def parse(text: str) -> E:
                 try:
@@ -108,18 +108,18 @@ class ConfigOptions:
             return ConfigOptions.TypedConfigOptionBuilder(self._name, parse)
 
     class TypedConfigOptionBuilder(Generic[T]):
-        """Takes the option's default."""
+        """Builder step that sets the option's default."""
 
         def __init__(self, key: str, parse: Callable[[str], T]) -> None:
             self._name = key
             self._parse = parse
 
         def default_value(self, value: T) -> ConfigOption[T]:
-            """The option, with its value when it is not set."""
+            """Build the option with this default."""
             return ConfigOption(self._name, self._parse, value)
 
         def no_default_value(self) -> ConfigOption[T | None]:
-            """The option, None when it is not set."""
+            """Build the option without a default: None when unset."""
             return ConfigOption(self._name, cast("Callable[[str], T | None]", self._parse), None)
 
 
@@ -128,7 +128,7 @@ def _key(name: str) -> ConfigOptions.OptionBuilder:
 
 
 class CheckpointingOptions:
-    """Options of checkpoints and of where they are kept; durations in ms."""
+    """Options of checkpoints and their storage; durations in ms."""
 
     INTERVAL = _key("execution.checkpointing.interval").duration_type().no_default_value()
     MODE = _key("execution.checkpointing.mode").enum_type(CheckpointingMode).default_value(CheckpointingMode.EXACTLY_ONCE)
@@ -150,14 +150,14 @@ class CheckpointingOptions:
 
 
 class StateRecoveryOptions:
-    """Options of what a job goes on from."""
+    """Options that choose the checkpoint a job resumes from."""
 
     PATH = _key("execution.state-recovery.path").string_type().no_default_value()
     IGNORE_UNCLAIMED_STATE = _key("execution.state-recovery.ignore-unclaimed-state").boolean_type().default_value(False)
 
 
 class EpochOptions:
-    """Holdfast's own options: how large epochs are, and batches and frames in them. All are at least 1."""
+    """Holdfast's own options: sizes of epochs, batches and frames, each at least 1."""
 
     TARGET_DURATION = _key("holdfast.epoch.target-duration").duration_type().default_value(2_000)
     MAX_RECORDS = _key("holdfast.epoch.max-records").int_type().default_value(1_000_000)
@@ -182,7 +182,7 @@ class PipelineOptions:
 
 
 class RestartOptions:
-    """Options of what happens after a failure; durations in ms."""
+    """Options of restarts after a failure; durations in ms."""
 
     TYPE = _key("restart-strategy.type").string_type().no_default_value()
     FIXED_DELAY_ATTEMPTS = _key("restart-strategy.fixed-delay.attempts").int_type().default_value(1)

@@ -37,27 +37,27 @@ _BYTES = {
 
 
 def parse_duration(text: str) -> int:
-    """The milliseconds in ``'12000'``, ``'30 s'``, ``'1 min'``, ``'500 ms'``, ``'1d'``; rounded down.
+    """Parse milliseconds from ``'12000'``, ``'30 s'``, ``'1 min'``, ``'500 ms'``, ``'1d'``; rounded down.
 
     Examples:
         >>> parse_duration("1 min"), parse_duration("12000")
         (60000, 12000)
 
     Raises:
-        ValueError: it is no such text.
+        ValueError: the text has another form.
     """
     return _quantity(text, _NANOS, "a duration", "12000 (ms), '30 s', '1 min', '2 h'") // 1_000_000
 
 
 def parse_memory_size(text: str) -> int:
-    """The bytes in ``'64mb'``, ``'1 g'``, ``'4096'``; units are powers of 1024.
+    """Parse bytes from ``'64mb'``, ``'1 g'``, ``'4096'``; units are powers of 1024.
 
     Examples:
         >>> parse_memory_size("64mb")
         67108864
 
     Raises:
-        ValueError: it is no such text.
+        ValueError: the text has another form.
     """
     return _quantity(text, _BYTES, "a memory size", "4096 (bytes), '512kb', '64mb', '1g'")
 
@@ -70,7 +70,7 @@ def _quantity(text: str, units: Mapping[str, int], what: str, examples: str) -> 
 
 
 def parse_boolean(text: str) -> bool:
-    """The boolean in ``'true'`` or ``'false'``, in any case.
+    """Parse ``'true'`` or ``'false'``, case-insensitive.
 
     Raises:
         ValueError: it is neither.
@@ -82,15 +82,15 @@ def parse_boolean(text: str) -> bool:
 
 
 def format_duration(millis: int) -> str:
-    """A number of milliseconds as the text that `parse_duration` reads."""
+    """Format milliseconds as text that `parse_duration` reads."""
     return f"{millis} ms"
 
 
 def parse_integer(text: str) -> int:
-    """The whole number in a text.
+    """Parse an integer.
 
     Raises:
-        ValueError: there is none.
+        ValueError: the text is not a number.
     """
     try:
         return int(text)
@@ -99,10 +99,10 @@ def parse_integer(text: str) -> int:
 
 
 def parse_float(text: str) -> float:
-    """The number in a text.
+    """Parse a number.
 
     Raises:
-        ValueError: there is none.
+        ValueError: the text is not a number.
     """
     try:
         return float(text)
@@ -114,10 +114,10 @@ _ITEM = re.compile(r"\s*('(?:[^']|'')*'|[^,:']*)\s*:\s*('(?:[^']|'')*'|[^,']*)\s
 
 
 def parse_map(text: str) -> dict[str, str]:
-    """The entries of ``a:1,b:'x,y'``; what holds a comma, a colon or a quote is put in single quotes.
+    """Parse ``a:1,b:'x,y'``; single quotes enclose keys and values that contain a comma, colon or quote.
 
     Raises:
-        ValueError: it is no such text.
+        ValueError: the text has another form.
     """
     entries: dict[str, str] = {}
     at = 0
@@ -132,7 +132,7 @@ def parse_map(text: str) -> dict[str, str]:
 
 
 def format_map(entries: Mapping[Any, Any]) -> str:
-    """A dict as the text that `parse_map` reads."""
+    """Format a dict as text that `parse_map` reads."""
 
     def quoted(part: Any) -> str:
         text = str(part)

@@ -32,11 +32,11 @@ DEPRECATED_KEYS: Mapping[str, str] = {
     "execution.savepoint.path": "execution.state-recovery.path",
     "restart-strategy": "restart-strategy.type",
 }
-"""Flink 1.x names of keys; they mean the new ones wherever a key is given."""
+"""Flink 1.x keys and their current names; a Configuration accepts both."""
 
 
 class Configuration:
-    """A map of settings from Flink's keys to texts.
+    """A map from Flink's keys to string values.
 
     Examples:
         >>> conf = Configuration.from_dict({"execution.checkpointing.interval": "1 min"})
@@ -51,7 +51,7 @@ class Configuration:
 
     @classmethod
     def from_dict(cls, map: Mapping[str, Any]) -> Configuration:
-        """A configuration with these settings."""
+        """Create a configuration from a dict."""
         configuration = cls()
         for key, value in map.items():
             configuration._put(key, _text(value))
@@ -77,10 +77,10 @@ class Configuration:
             raise ConfigurationError(f"{key}: {e}") from e
 
     def get(self, option: ConfigOption[T]) -> T:
-        """The option's value, its default when it is not set.
+        """Return the option's value, or its default when unset.
 
         Raises:
-            ConfigurationError: the setting is not of the option's type.
+            ConfigurationError: the value is not of the option's type.
         """
         return self._read(option.key, option.parse, option.default)
 
@@ -98,16 +98,16 @@ class Configuration:
         return self._put(option.key, text)
 
     def get_string(self, key: str, default_value: str) -> str:
-        """The text of a setting."""
+        """Return a setting as a string."""
         return self._settings.get(self._key(key), default_value)
 
     def set_string(self, key: str, value: str) -> Configuration:
-        """Set a text."""
+        """Set a string."""
         return self._put(key, _text(value))
 
     @staticmethod
     def parse_list_value(value: str) -> list[str]:
-        """The items of a list written as ``a;b;c`` or as ``[a, b, c]``."""
+        """Parse a list written as ``a;b;c`` or as ``[a, b, c]``."""
         text = value.strip()
         if text.startswith("[") and text.endswith("]"):
             items = [item.strip().strip("'\"") for item in text[1:-1].split(",")]
@@ -116,46 +116,46 @@ class Configuration:
         return [item for item in items if item]
 
     def get_integer(self, key: str, default_value: int) -> int:
-        """A whole number.
+        """Return an integer.
 
         Raises:
-            ConfigurationError: the setting is none.
+            ConfigurationError: the setting has another form.
         """
         return self._read(key, parse_integer, default_value)
 
     def set_integer(self, key: str, value: int) -> Configuration:
-        """Set a whole number."""
+        """Set an integer."""
         return self._put(key, str(value))
 
     def get_boolean(self, key: str, default_value: bool) -> bool:
-        """True or false.
+        """Return a boolean.
 
         Raises:
-            ConfigurationError: the setting is neither.
+            ConfigurationError: the setting is neither ``true`` nor ``false``.
         """
         return self._read(key, parse_boolean, default_value)
 
     def set_boolean(self, key: str, value: bool) -> Configuration:
-        """Set true or false."""
+        """Set a boolean."""
         return self._put(key, _text(bool(value)))
 
     def get_float(self, key: str, default_value: float) -> float:
-        """A number.
+        """Return a float.
 
         Raises:
-            ConfigurationError: the setting is none.
+            ConfigurationError: the setting has another form.
         """
         return self._read(key, parse_float, default_value)
 
     def set_float(self, key: str, value: float) -> Configuration:
-        """Set a number."""
+        """Set a float."""
         return self._put(key, repr(float(value)))
 
     def get_bytearray(self, key: str, default_value: bytearray) -> bytearray:
-        """Bytes, kept as hexadecimal text.
+        """Return bytes, which are kept as hexadecimal text.
 
         Raises:
-            ConfigurationError: the setting is no such text.
+            ConfigurationError: the setting is not hexadecimal.
         """
         return self._read(key, bytearray.fromhex, default_value)
 
@@ -164,31 +164,31 @@ class Configuration:
         return self._put(key, bytes(value).hex())
 
     def get_duration_ms(self, key: str, default_value: int) -> int:
-        """A duration in milliseconds; see `parse_duration`.
+        """Return a duration in milliseconds; see `parse_duration`.
 
         Raises:
-            ConfigurationError: the setting is none.
+            ConfigurationError: the setting has another form.
         """
         return self._read(key, parse_duration, default_value)
 
     def get_memory_bytes(self, key: str, default_value: int) -> int:
-        """A memory size in bytes; see `parse_memory_size`.
+        """Return a memory size in bytes; see `parse_memory_size`.
 
         Raises:
-            ConfigurationError: the setting is none.
+            ConfigurationError: the setting has another form.
         """
         return self._read(key, parse_memory_size, default_value)
 
     def key_set(self) -> builtins.set[str]:
-        """The keys that are set."""
+        """Return the keys that are set."""
         return set(self._settings)
 
     def add_all_to_dict(self, target_dict: dict[str, Any]) -> None:
-        """Put all settings into the dict."""
+        """Copy all settings into the dict."""
         target_dict.update(self._settings)
 
     def add_all(self, other: Configuration, prefix: str | None = None) -> Configuration:
-        """Take over all settings of the other, with ``prefix`` before each key."""
+        """Copy all settings of ``other``, with ``prefix`` before each key."""
         if not isinstance(other, Configuration):
             raise TypeError(
                 f"a Configuration is wanted, not a {type(other).__name__}; Configuration.from_dict(...) makes one of a dict"
@@ -202,11 +202,11 @@ class Configuration:
         return self._key(key) in self._settings
 
     def to_dict(self) -> dict[str, str]:
-        """All settings."""
+        """Return all settings as a dict."""
         return dict(self._settings)
 
     def remove_config(self, key: str) -> bool:
-        """Remove a setting; whether there was one."""
+        """Remove a setting; return whether it was set."""
         return self._settings.pop(self._key(key), None) is not None
 
     def __eq__(self, other: object) -> bool:

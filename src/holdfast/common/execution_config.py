@@ -1,4 +1,4 @@
-"""ExecutionConfig, the settings of a program as a whole."""
+"""ExecutionConfig, the program-wide settings."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["ExecutionConfig"]
 
 
 class ExecutionConfig:
-    """The settings of a program as a whole; a view on its `Configuration`, where they are kept under Flink's keys."""
+    """Program-wide settings: a view on the program's `Configuration`, which stores them under Flink's keys."""
 
     PARALLELISM_DEFAULT = -1
     PARALLELISM_UNKNOWN = -2
@@ -22,7 +22,7 @@ class ExecutionConfig:
         self._configuration = Configuration() if configuration is None else configuration
 
     def set_auto_watermark_interval(self, interval: int) -> ExecutionConfig:
-        """Set how often watermarks are made, in ms; 0 turns them off.
+        """Set the interval of watermarks, in ms; 0 turns them off.
 
         Raises:
             ConfigurationError: the interval is negative.
@@ -33,19 +33,19 @@ class ExecutionConfig:
         return self
 
     def get_auto_watermark_interval(self) -> int:
-        """How often watermarks are made, in ms; 200 by default."""
+        """The interval of watermarks, in ms; 200 by default."""
         return self._configuration.get(PipelineOptions.AUTO_WATERMARK_INTERVAL)
 
     def get_parallelism(self) -> int:
-        """How many subtasks an operator has by default; -1 if it was not set."""
+        """The default parallelism of operators; -1 if unset."""
         parallelism = self._configuration.get(PipelineOptions.PARALLELISM)
         return self.PARALLELISM_DEFAULT if parallelism is None else parallelism
 
     def set_parallelism(self, parallelism: int) -> ExecutionConfig:
-        """Set how many subtasks an operator has by default; -1 for the machine's number of cores.
+        """Set the default parallelism of operators; -1 means the machine's number of cores.
 
         Raises:
-            ConfigurationError: it is neither positive nor -1.
+            ConfigurationError: the parallelism is neither positive nor -1.
         """
         if parallelism == self.PARALLELISM_DEFAULT:
             self._configuration.remove_config(PipelineOptions.PARALLELISM.key)
@@ -56,14 +56,14 @@ class ExecutionConfig:
         return self
 
     def get_max_parallelism(self) -> int:
-        """The number of key groups, the limit of rescaling; -1 if it was not set."""
+        """The number of key groups, the limit of rescaling; -1 if unset."""
         return self._configuration.get(PipelineOptions.MAX_PARALLELISM)
 
     def set_max_parallelism(self, max_parallelism: int) -> ExecutionConfig:
         """Set the number of key groups, the limit of rescaling; it cannot change after the first checkpoint.
 
         Raises:
-            ConfigurationError: it is not between 1 and 32768.
+            ConfigurationError: the number is not between 1 and 32768.
         """
         if not isinstance(max_parallelism, int) or not 1 <= max_parallelism <= 32768:
             raise ConfigurationError(f"the max parallelism must be between 1 and 32768, got {max_parallelism!r}")
@@ -71,7 +71,7 @@ class ExecutionConfig:
         return self
 
     def enable_auto_generated_uids(self) -> ExecutionConfig:
-        """Let operators without a uid get one that is derived from the graph (the default)."""
+        """Derive a uid from the graph for operators without one (the default)."""
         self._configuration.set(PipelineOptions.AUTO_GENERATE_UIDS, True)
         return self
 
@@ -81,16 +81,16 @@ class ExecutionConfig:
         return self
 
     def has_auto_generated_uids_enabled(self) -> bool:
-        """Whether operators may go without a uid of their own."""
+        """Whether operators without a uid get a derived one."""
         return self._configuration.get(PipelineOptions.AUTO_GENERATE_UIDS)
 
     def enable_object_reuse(self) -> ExecutionConfig:
-        """Pass elements on without copies: no function changes an element that it has emitted, or that others get, too."""
+        """Pass elements on without copies. Functions must then not change elements that they emit or share."""
         self._configuration.set(PipelineOptions.OBJECT_REUSE, True)
         return self
 
     def disable_object_reuse(self) -> ExecutionConfig:
-        """Take `enable_object_reuse` back."""
+        """Copy mutable elements again (the default)."""
         self._configuration.set(PipelineOptions.OBJECT_REUSE, False)
         return self
 
@@ -110,10 +110,10 @@ class ExecutionConfig:
         return self
 
     def is_use_snapshot_compression(self) -> bool:
-        """Whether `set_use_snapshot_compression` was called; checkpoints are compressed in any case."""
+        """Whether compression was requested; checkpoints are always compressed."""
         return self._configuration.get(PipelineOptions.SNAPSHOT_COMPRESSION)
 
     def set_use_snapshot_compression(self, use_snapshot_compression: bool) -> ExecutionConfig:
-        """Record the wish; checkpoints are compressed in any case."""
+        """Record the request; checkpoints are always compressed."""
         self._configuration.set(PipelineOptions.SNAPSHOT_COMPRESSION, use_snapshot_compression)
         return self

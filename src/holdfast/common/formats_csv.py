@@ -1,4 +1,4 @@
-"""Lines of separated values as Rows."""
+"""CSV schemas: lines of separated values to Rows and back."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _LINE_ENDS = "\r\n"
 
 @dataclass(frozen=True)
 class _Format:
-    """How a line is written."""
+    """The syntax of a CSV line."""
 
     type_info: RowTypeInfo
     field_delimiter: str = ","
@@ -53,7 +53,7 @@ class _Format:
 
 
 class _Builder:
-    """What the builders of both directions share."""
+    """Settings shared by the builders of both schemas."""
 
     def __init__(self, type_info: TypeInformation) -> None:
         if not isinstance(type_info, RowTypeInfo):
@@ -65,17 +65,17 @@ class _Builder:
         return self
 
     def set_array_element_delimiter(self, delimiter: str) -> Self:
-        """Set what separates the elements of an array, or the fields of a Row, within a field; ``;`` by default."""
+        """Set the separator of array elements or nested Row fields within a field; ``;`` by default."""
         if not isinstance(delimiter, str) or not delimiter:
             raise ConfigurationError(f"CSV: the array element delimiter must not be empty, got {delimiter!r}")
         return self._with(array_delimiter=delimiter)
 
     def set_quote_character(self, c: str) -> Self:
-        """Set what fields with delimiters in them are enclosed in; ``"`` by default."""
+        """Set the character that quotes fields; ``"`` by default."""
         return self._with(quote=_single("quote character", c))
 
     def set_escape_character(self, c: str) -> Self:
-        """Set what takes the next character's meaning away; none by default, quotes are doubled."""
+        """Set the escape character; by default there is none, and quotes are doubled."""
         return self._with(escape=_single("escape character", c))
 
 
@@ -86,7 +86,7 @@ def _single(what: str, text: str) -> str:
 
 
 class CsvRowDeserializationSchema(DeserializationSchema):
-    """Lines of separated values become Rows; made by its `Builder`.
+    """Deserializes CSV lines to Rows. Build one with `Builder`.
 
     Examples:
         >>> from holdfast.common import Types
@@ -112,15 +112,15 @@ class CsvRowDeserializationSchema(DeserializationSchema):
             type_info: the records' type, ``Types.ROW`` or ``Types.ROW_NAMED``.
 
         Raises:
-            ConfigurationError: it is another type, or a field of it has no form in CSV.
+            ConfigurationError: the type is not a row type, or CSV cannot hold one of its fields.
         """
 
         def set_field_delimiter(self, delimiter: str) -> CsvRowDeserializationSchema.Builder:
-            """Set what separates fields; ``,`` by default."""
+            """Set the field delimiter; ``,`` by default."""
             return self._with(field_delimiter=_single("field delimiter", delimiter))
 
         def set_null_literal(self, null_literal: str) -> CsvRowDeserializationSchema.Builder:
-            """Set what stands for None. By default an empty field does, unless its type is STRING or CHAR."""
+            """Set the text of None. By default an empty field is None, unless its type is STRING or CHAR."""
             return self._with(null_literal=null_literal)
 
         def set_allow_comments(self, allow_comments: bool) -> CsvRowDeserializationSchema.Builder:
@@ -132,7 +132,7 @@ class CsvRowDeserializationSchema(DeserializationSchema):
             return self._with(ignore_parse_errors=ignore_parse_errors)
 
         def build(self) -> CsvRowDeserializationSchema:
-            """The schema."""
+            """Build the schema."""
             return CsvRowDeserializationSchema(self._format)
 
     def get_produced_type(self) -> TypeInformation:
@@ -140,7 +140,7 @@ class CsvRowDeserializationSchema(DeserializationSchema):
         return self._format.type_info
 
     def deserialize(self, data: bytes) -> Row | None:
-        """The Row in the line; None for a comment, and where a parse error is to be ignored.
+        """Parse a line to a Row; return None for a comment or an ignored parse error.
 
         Raises:
             ValueError: the line does not fit the type; names the field.
@@ -151,7 +151,7 @@ class CsvRowDeserializationSchema(DeserializationSchema):
                 return None
             line = text.rstrip("\r\n")
             if len(line) > csv.field_size_limit():
-                csv.field_size_limit(len(line))  # a guard against quotes left open; here they end with the line
+                csv.field_size_limit(len(line))  # the limit guards against unclosed quotes; here the line ends them
             lines = list(csv.reader([line], **self._dialect))
             return self._row(lines[0] if lines else [])
         except (ValueError, csv.Error) as e:
@@ -160,12 +160,12 @@ class CsvRowDeserializationSchema(DeserializationSchema):
             raise ValueError(f"not a CSV line of the declared type: {e}, in {shown(bytes(data))}") from e
 
     def deserialize_batch(self, data: Sequence[bytes]) -> list[Any]:
-        """The Row in each of the lines; None for a comment, and where a parse error is to be ignored."""
+        """Parse each line to a Row; None for a comment or an ignored parse error."""
         if self._format.comments:
             return [self.deserialize(line) for line in data]
         try:
             rows = list(csv.reader([str(line, "utf-8").rstrip("\r\n") for line in data], **self._dialect))
-            # A quote left open would swallow the next line: then there are fewer rows than lines.
+            # An unclosed quote swallows the next line, which leaves fewer rows than lines.
             if len(rows) == len(data):
                 return [self._row(row) for row in rows]
         except (ValueError, csv.Error):
@@ -188,7 +188,7 @@ class CsvRowDeserializationSchema(DeserializationSchema):
 
 
 class CsvRowSerializationSchema(SerializationSchema):
-    r"""Rows become lines of separated values; made by its `Builder`.
+    r"""Serializes Rows to CSV lines. Build one with `Builder`.
 
     Examples:
         >>> from holdfast.common import Row, Types
@@ -212,33 +212,33 @@ class CsvRowSerializationSchema(SerializationSchema):
             type_info: the records' type, ``Types.ROW`` or ``Types.ROW_NAMED``.
 
         Raises:
-            ConfigurationError: it is another type, or a field of it has no form in CSV.
+            ConfigurationError: the type is not a row type, or CSV cannot hold one of its fields.
         """
 
         def set_field_delimiter(self, c: str) -> CsvRowSerializationSchema.Builder:
-            """Set what separates fields; ``,`` by default."""
+            """Set the field delimiter; ``,`` by default."""
             return self._with(field_delimiter=_single("field delimiter", c))
 
         def set_null_literal(self, s: str) -> CsvRowSerializationSchema.Builder:
-            """Set what stands for None. By default nothing is written for it."""
+            """Set the text of None; by default an empty field."""
             return self._with(null_literal=s)
 
         def set_line_delimiter(self, delimiter: str) -> CsvRowSerializationSchema.Builder:
-            r"""Set what ends a line: ``\n`` (the default), ``\r``, ``\r\n`` or nothing."""
+            r"""Set the line delimiter: ``\n`` (the default), ``\r``, ``\r\n`` or nothing."""
             if delimiter not in ("\n", "\r", "\r\n", ""):
                 raise ConfigurationError(f"CSV: a line ends with \\n, \\r, \\r\\n or nothing, not with {delimiter!r}")
             return self._with(line_delimiter=delimiter)
 
         def disable_quote_character(self) -> CsvRowSerializationSchema.Builder:
-            """Never enclose fields; a delimiter within a field then needs an escape character."""
+            """Never quote fields; a delimiter within a field then needs an escape character."""
             return self._with(quote=None)
 
         def build(self) -> CsvRowSerializationSchema:
-            """The schema."""
+            """Build the schema."""
             return CsvRowSerializationSchema(self._format)
 
     def serialize(self, value: Any) -> bytes:
-        """The Row's line.
+        """Format a Row as a line.
 
         Raises:
             TypeError: the record is not of the declared type.
@@ -246,7 +246,7 @@ class CsvRowSerializationSchema(SerializationSchema):
         """
         row = self._conform(value)
         out = io.StringIO()
-        # The writer encloses the line ends that it makes itself: these are both there are.
+        # The writer quotes fields with its own line ends, of which these two are all.
         writer = csv.writer(out, lineterminator=_LINE_ENDS, **self._format.dialect())
         try:
             writer.writerow([write(field) for write, field in zip(self._formatters, row, strict=True)])
@@ -259,7 +259,7 @@ def _number(kind: str, parse: Callable[[str], Any]) -> Callable[[str], Any]:
     def convert(text: str) -> Any:
         try:
             if "_" in text:
-                raise ValueError  # which Python's numbers may be grouped with, but nobody else's
+                raise ValueError  # Python accepts underscores in numbers; other CSV writers and readers do not
             return parse(text.strip())
         except (ValueError, InvalidOperation):
             raise ValueError(f"expected {kind}, got {text!r}") from None

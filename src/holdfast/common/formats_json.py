@@ -1,4 +1,4 @@
-"""JSON objects as records: schemas between JSON text and a declared type, mostly a Row."""
+"""JSON schemas: JSON text to records of a declared type, usually Rows, and back."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _SECOND = datetime.timedelta(seconds=1)
 
 
 class JsonRowDeserializationSchema(DeserializationSchema):
-    """JSON objects become Rows; fields that the type does not name are left out, missing ones are None.
+    """Deserializes JSON objects to Rows. Unknown fields are ignored, missing fields are None.
 
     Numbers may also be given as strings. Dates and times are strings in RFC 3339's form; those with an offset become
     UTC. Bytes are base64.
@@ -63,7 +63,7 @@ class JsonRowDeserializationSchema(DeserializationSchema):
 
     @staticmethod
     def builder() -> JsonRowDeserializationSchema.Builder:
-        """Begin a schema."""
+        """Return a builder."""
         return JsonRowDeserializationSchema.Builder()
 
     def get_produced_type(self) -> TypeInformation:
@@ -71,10 +71,10 @@ class JsonRowDeserializationSchema(DeserializationSchema):
         return self._type
 
     def deserialize(self, data: bytes) -> Any:
-        """The record in the JSON text; None where a parse error is to be ignored.
+        """Parse JSON text to a record; return None for an ignored parse error.
 
         Raises:
-            ValueError: the text is no JSON of this type; names the field.
+            ValueError: the text is not JSON of this type; names the field.
         """
         try:
             value = self._decode(data)
@@ -85,7 +85,7 @@ class JsonRowDeserializationSchema(DeserializationSchema):
             raise ValueError(f"not a JSON record of the declared type: {e}, in {shown(bytes(data))}") from e
 
     def deserialize_batch(self, data: Sequence[bytes]) -> list[Any]:
-        """The record in each of the JSON texts; None where a parse error is to be ignored."""
+        """Parse each JSON text to a record; None for an ignored parse error."""
         decode, convert = self._decode, self._convert
         try:
             if convert is None:
@@ -103,12 +103,12 @@ class JsonRowDeserializationSchema(DeserializationSchema):
             self._ignore = False
 
         def type_info(self, type_info: TypeInformation) -> JsonRowDeserializationSchema.Builder:
-            """Set the records' type, mostly ``Types.ROW_NAMED``."""
+            """Set the records' type, usually ``Types.ROW_NAMED``."""
             self._type_info = type_info
             return self
 
         def json_schema(self, json_schema: str) -> JsonRowDeserializationSchema.Builder:
-            """Set the records' type by a JSON schema.
+            """Derive the records' type from a JSON schema.
 
             Raises:
                 ConfigurationError: the schema cannot be understood.
@@ -117,7 +117,7 @@ class JsonRowDeserializationSchema(DeserializationSchema):
             return self
 
         def fail_on_missing_field(self) -> JsonRowDeserializationSchema.Builder:
-            """A record that lacks a field is an error, not a record with a None."""
+            """Raise an error for a missing field instead of reading None."""
             self._required = True
             return self
 
@@ -127,10 +127,10 @@ class JsonRowDeserializationSchema(DeserializationSchema):
             return self
 
         def build(self) -> JsonRowDeserializationSchema:
-            """The schema.
+            """Build the schema.
 
             Raises:
-                ConfigurationError: there is no type, or both missing fields and parse errors have been dealt with.
+                ConfigurationError: there is no type, or both ``fail_on_missing_field`` and ``ignore_parse_errors`` are set.
             """
             if not isinstance(self._type_info, TypeInformation):
                 raise ConfigurationError(
@@ -145,7 +145,7 @@ class JsonRowDeserializationSchema(DeserializationSchema):
 
 
 class JsonRowSerializationSchema(SerializationSchema):
-    """Rows become JSON objects with the type's field names; a None is written as null, NaN and infinities as strings.
+    """Serializes Rows to JSON objects with the type's field names; None as null, NaN and infinities as strings.
 
     Examples:
         >>> from holdfast.common import Row, Types
@@ -167,11 +167,11 @@ class JsonRowSerializationSchema(SerializationSchema):
 
     @staticmethod
     def builder() -> JsonRowSerializationSchema.Builder:
-        """Begin a schema."""
+        """Return a builder."""
         return JsonRowSerializationSchema.Builder()
 
     def serialize(self, value: Any) -> bytes:
-        """The record's JSON text.
+        """Format a record as JSON text.
 
         Raises:
             TypeError: the record is not of the declared type.
@@ -179,7 +179,7 @@ class JsonRowSerializationSchema(SerializationSchema):
         """
         value = self._conform(value)
         data = self._encode(value if self._convert is None else self._convert(value))
-        if b"null" in data and self._convert_exactly is not None:  # maybe a number that JSON has no form for
+        if b"null" in data and self._convert_exactly is not None:  # maybe NaN or an infinity, which JSON cannot hold
             return self._encode(self._convert_exactly(value))
         return data
 
@@ -190,12 +190,12 @@ class JsonRowSerializationSchema(SerializationSchema):
             self._type_info: TypeInformation | None = None
 
         def with_type_info(self, type_info: TypeInformation) -> JsonRowSerializationSchema.Builder:
-            """Set the records' type, mostly ``Types.ROW_NAMED``."""
+            """Set the records' type, usually ``Types.ROW_NAMED``."""
             self._type_info = type_info
             return self
 
         def build(self) -> JsonRowSerializationSchema:
-            """The schema.
+            """Build the schema.
 
             Raises:
                 ConfigurationError: there is no type.
@@ -230,7 +230,7 @@ def _from_instant(instant: Instant) -> str:
 
 
 def _number_or_name(value: float) -> float | str:
-    """A number; NaN and the infinities by their names, which the reader takes, too."""
+    """Parse a number; NaN and the infinities by their names, as the serializer writes them."""
     if math.isfinite(value):
         return value
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
@@ -246,7 +246,7 @@ _READ: dict[str, tuple[Any, Convert | None]] = {
     "SQL_TIMESTAMP": (str, _to_utc),
 }
 _WRITE: dict[str, Convert | None] = {
-    "BIG_INT": Decimal,  # which is written in full; msgspec's whole numbers end at 64 bits
+    "BIG_INT": Decimal,  # written in full; msgspec's integers end at 64 bits
     "BIG_DEC": None,
     "INSTANT": _from_instant,
     "SQL_DATE": None,
@@ -286,7 +286,7 @@ def _each_entry(convert: Convert | None) -> Convert | None:
 
 
 def _reader(type_info: TypeInformation, required: bool) -> tuple[Any, Convert | None]:
-    """What msgspec reads a value of this type as, and what then becomes of it (None: nothing)."""
+    """The type that msgspec decodes for this type, and the conversion after it (None: no conversion)."""
     kind = _kind(type_info)
     if kind:
         return _READ.get(kind, (type_info.annotation, None))
@@ -324,7 +324,7 @@ def _row_reader(type_info: RowTypeInfo, required: bool) -> tuple[Any, Convert]:
     names = type_info.get_field_names()
     readers = [_reader(t, required) for t in type_info.get_field_types()]
     defaults: tuple[Any, ...] = () if required else (None,)
-    # A class made by msgspec reads the known fields in C and skips all others; its own field names are never seen.
+    # A msgspec Struct decodes the known fields in C and skips the others; its own field names stay internal.
     struct = msgspec.defstruct(
         "JsonObject",
         [(f"f{i}", annotation | None, *defaults) for i, (annotation, _) in enumerate(readers)],
@@ -340,9 +340,9 @@ def _row_reader(type_info: RowTypeInfo, required: bool) -> tuple[Any, Convert]:
 
 
 def _writer(type_info: TypeInformation, exact: bool = False) -> Convert | None:
-    """What is to be done to a value of this type before msgspec writes it (None: nothing).
+    """The conversion of a value before msgspec encodes it (None: no conversion).
 
-    ``exact``: also to numbers that are not finite, for which msgspec writes null.
+    With ``exact`` it also converts NaN and infinities, which msgspec would write as null.
     """
     kind = _kind(type_info)
     if kind:

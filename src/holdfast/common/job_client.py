@@ -1,4 +1,4 @@
-"""JobClient, the hold on a job that runs in the background."""
+"""JobClient, the handle of a job that runs in the background."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["JobClient"]
 
 
 class JobClient(ABC):
-    """The hold on a job that ``execute_async`` has started."""
+    """The handle of a job started by ``execute_async``."""
 
     @abstractmethod
     def get_job_id(self) -> JobID:
@@ -22,11 +22,11 @@ class JobClient(ABC):
 
     @abstractmethod
     def get_job_status(self) -> CompletableFuture[JobStatus]:
-        """Where the job is in its life."""
+        """The status of the job."""
 
     @abstractmethod
     def cancel(self) -> CompletableFuture[None]:
-        """Stop the job after its current epoch; done when it has stopped."""
+        """Stop the job after its current epoch; the future completes when the job has stopped."""
 
     @abstractmethod
     def stop_with_savepoint(
@@ -35,7 +35,7 @@ class JobClient(ABC):
         """Stop the job with a savepoint; the result is its path.
 
         Args:
-            advance_to_end_of_event_time: first fire all timers and windows of event time.
+            advance_to_end_of_event_time: first fire all event-time timers and windows.
             savepoint_directory: where to write it; None: the configured directory.
         """
 
@@ -44,9 +44,9 @@ class JobClient(ABC):
         """Write a savepoint while the job goes on; the result is its path."""
 
     def get_accumulators(self) -> CompletableFuture[dict[str, Any]]:
-        """Empty: a program has no way to make accumulators."""
+        """Always empty: Holdfast has no accumulators."""
         return CompletableFuture.completed({})
 
     @abstractmethod
     def get_job_execution_result(self) -> CompletableFuture[JobExecutionResult]:
-        """The outcome, when the job has ended; its error if it failed."""
+        """The result of the job once it has ended; raises the job's error if it failed."""

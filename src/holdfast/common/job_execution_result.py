@@ -1,4 +1,4 @@
-"""JobExecutionResult, what is known of a job that has finished."""
+"""JobExecutionResult, the outcome of a finished job."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["JobExecutionResult"]
 
 
 class JobExecutionResult:
-    """The outcome of a job that ended without an error.
+    """The outcome of a job that finished without an error.
 
     Args:
         job_id: the job's id.
@@ -30,11 +30,11 @@ class JobExecutionResult:
         return self._net_runtime
 
     def get_accumulator_result(self, accumulator_name: str) -> Any:
-        """None: a program has no way to make accumulators."""
+        """Always None: Holdfast has no accumulators."""
         return self.get_all_accumulator_results().get(accumulator_name)
 
     def get_all_accumulator_results(self) -> dict[str, Any]:
-        """Empty: a program has no way to make accumulators."""
+        """Always empty: Holdfast has no accumulators."""
         return {}
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""JobID, the name of a running program."""
+"""JobID, the id of a running job."""
 
 from __future__ import annotations
 

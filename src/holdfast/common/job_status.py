@@ -1,4 +1,4 @@
-"""JobStatus, where a job is in its life."""
+"""JobStatus, the life cycle of a job."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["JobStatus"]
 
 
 class JobStatus(Enum):
-    """Where a job is in its life."""
+    """The life cycle of a job."""
 
     CREATED = 0
     RUNNING = 1
@@ -22,9 +22,9 @@ class JobStatus(Enum):
     RECONCILING = 9
 
     def is_globally_terminal_state(self) -> bool:
-        """Whether the job has ended for good: nobody will take it up again."""
+        """Whether the job has ended for good and will never resume."""
         return self in (JobStatus.FAILED, JobStatus.CANCELED, JobStatus.FINISHED)
 
     def is_terminal_state(self) -> bool:
-        """Whether the job has ended here; suspended, it may go on elsewhere."""
+        """Whether the job has ended in this driver; a suspended job may resume elsewhere."""
         return self is JobStatus.SUSPENDED or self.is_globally_terminal_state()

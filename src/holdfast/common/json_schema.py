@@ -1,4 +1,4 @@
-"""The type that a JSON schema describes."""
+"""Conversion of a JSON schema to a type."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _FORMATS = {"date": Types.SQL_DATE, "time": Types.SQL_TIME, "date-time": Types.S
 
 
 def type_of_json_schema(json_schema: str) -> TypeInformation:
-    """The type of the JSON values that a schema allows.
+    """Convert a JSON schema to the type of the values it allows.
 
     An object becomes ``ROW_NAMED``, an array ``OBJECT_ARRAY`` (of a list of item schemas: ``ROW``), a number
     ``BIG_DEC``, an integer ``BIG_INT``, a string ``STRING`` or, by its format, a date, a time or a timestamp;
@@ -25,7 +25,7 @@ def type_of_json_schema(json_schema: str) -> TypeInformation:
         Types.ROW_NAMED(['id'], [Types.BIG_INT()])
 
     Raises:
-        ConfigurationError: the schema is no JSON, or has a part that no type stands for.
+        ConfigurationError: the schema is not JSON, or a part of it matches no type.
     """
     try:
         root = json.loads(json_schema)

@@ -1,4 +1,4 @@
-"""The enumerations that a job is configured with."""
+"""Enums of job configuration."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ __all__ = ["CheckpointingMode", "ExternalizedCheckpointRetention", "RuntimeExecu
 
 
 class CheckpointingMode(Enum):
-    """What a restored job may show: each record's effect once, or perhaps more than once."""
+    """Whether each record affects the state of a restored job exactly once, or at least once."""
 
     EXACTLY_ONCE = 0
     AT_LEAST_ONCE = 1
 
 
 class ExternalizedCheckpointRetention(Enum):
-    """What becomes of the checkpoints of a job that is cancelled."""
+    """What to do with the checkpoints of a cancelled job."""
 
     DELETE_ON_CANCELLATION = 0
     RETAIN_ON_CANCELLATION = 1
@@ -23,7 +23,7 @@ class ExternalizedCheckpointRetention(Enum):
 
 
 class RuntimeExecutionMode(Enum):
-    """Whether a program's results are updated record by record or given once, at the end of bounded input."""
+    """Whether a program emits results record by record (STREAMING) or once at the end of bounded input (BATCH)."""
 
     STREAMING = 0
     BATCH = 1

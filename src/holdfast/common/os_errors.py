@@ -1,4 +1,4 @@
-"""What the operating system's refusals mean to a user, and what to do about them."""
+"""Explanations and remedies for errors of the operating system."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ REMEDIES = {
     errno.ENOTDIR: "a file is where a directory should be; choose another directory",
     errno.EMFILE: "raise the limit of open files (ulimit -n)",
 }
-"""What to do, by error number; whoever needs more of a file system adds to it."""
+"""Remedies by error number; callers may pass their own."""
 
 
 def reason(error: OSError, remedies: Mapping[int, str] = REMEDIES) -> str:
-    """Why a file cannot be had, with the remedy where one is known; ``remedies`` by error number.
+    """Describe an OSError, with its remedy from ``remedies`` (by error number) if there is one.
 
     >>> reason(OSError(errno.EMFILE, ""))
     'Too many open files; raise the limit of open files (ulimit -n)'

@@ -10,7 +10,7 @@ __all__ = ["OutputTag"]
 class OutputTag:
     """The name and type of a side output. A function emits to it with ``yield tag, value``.
 
-    Tags are the same when their ids are.
+    Two tags are equal when their ids are equal.
 
     Args:
         tag_id: the name, not empty.
@@ -18,7 +18,7 @@ class OutputTag:
 
     Raises:
         ValueError: the id is empty.
-        TypeError: the id is no string, or the type is no type.
+        TypeError: the id is not a string, or the type is not a TypeInformation.
     """
 
     __slots__ = ("tag_id", "type_info")

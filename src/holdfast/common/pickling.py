@@ -1,7 +1,7 @@
-"""Pickle that other processes can read: quick where it suffices, by value where it must.
+"""Pickling for other processes: plain pickle where it suffices, cloudpickle where it must.
 
-What a program defines in ``__main__`` (or in a function) cannot be found by name in a worker, so it travels by value,
-which plain pickle does not do and cloudpickle does, at several times the price.
+A worker cannot import a class or function that the program defines in ``__main__`` or inside a function. It must
+travel by value, which only cloudpickle does, at several times the cost of pickle.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ __all__ = ["dumps", "loads"]
 
 _MAIN = b"__main__"
 _PROTOCOL = 5
-"""Fixed, for what is stored must be readable by every supported version of Python."""
+"""Fixed, so that every supported Python version can read stored pickles."""
 
 
 def dumps(value: Any) -> bytes:
-    """The pickled value, readable in any process that has the libraries it uses.
+    """Pickle a value for any process that has the libraries it uses.
 
     Raises:
         TypeError: the value cannot be pickled; the message names its type.
@@ -29,7 +29,7 @@ def dumps(value: Any) -> bytes:
         if _MAIN not in data:
             return data
     except (pickle.PicklingError, AttributeError, TypeError):
-        pass  # a class or a function that is not found by its name: cloudpickle below tells whether it can be done
+        pass  # a class or function that cannot be imported by name: cloudpickle below decides
     try:
         return bytes(cloudpickle.dumps(value))
     except (pickle.PicklingError, AttributeError, TypeError) as e:
@@ -37,4 +37,4 @@ def dumps(value: Any) -> bytes:
 
 
 loads = pickle.loads
-"""The value of what `dumps` returned."""
+"""Unpickle a value from `dumps`."""

@@ -1,4 +1,4 @@
-"""RestartStrategies: whether, how often and how soon a failed job starts again."""
+"""RestartStrategies: whether, how often and how soon a failed job restarts."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ __all__ = ["RestartStrategies", "RestartStrategyConfiguration"]
 
 @dataclass(frozen=True)
 class RestartStrategyConfiguration:
-    """What to do when a job fails."""
+    """The reaction to failures of a job."""
 
     def get_description(self) -> str:
-        """The strategy in words."""
+        """A description for logs and messages."""
         raise NotImplementedError
 
     def apply_to(self, configuration: Configuration) -> None:
-        """Write the strategy into a configuration, under Flink's keys."""
+        """Write the strategy to a configuration under Flink's keys."""
         raise NotImplementedError
 
 
@@ -36,18 +36,18 @@ def _check(name: str, value: int, least: int) -> None:
 
 
 class RestartStrategies:
-    """Makes restart strategies; the environment takes one by ``set_restart_strategy`` or from the Configuration."""
+    """Factory of restart strategies for ``env.set_restart_strategy``."""
 
     @dataclass(frozen=True)
     class NoRestartStrategyConfiguration(RestartStrategyConfiguration):
         """The first failure ends the job."""
 
         def get_description(self) -> str:
-            """The strategy in words."""
+            """A description for logs and messages."""
             return "Restart deactivated."
 
         def apply_to(self, configuration: Configuration) -> None:
-            """Write the strategy into a configuration, under Flink's keys."""
+            """Write the strategy to a configuration under Flink's keys."""
             configuration.set(RestartOptions.TYPE, "none")
 
     @dataclass(frozen=True)
@@ -58,33 +58,33 @@ class RestartStrategies:
         delay_ms: int
 
         def get_restart_attempts(self) -> int:
-            """How many restarts there are before the job fails."""
+            """The number of restarts before the job fails."""
             return self.restart_attempts
 
         def get_delay_between_attempts_interval(self) -> timedelta:
-            """How long each waits."""
+            """The delay before each restart."""
             return timedelta(milliseconds=self.delay_ms)
 
         def get_description(self) -> str:
-            """The strategy in words."""
+            """A description for logs and messages."""
             return f"Restart with fixed delay ({self.delay_ms} ms). #{self.restart_attempts} restart attempts."
 
         def apply_to(self, configuration: Configuration) -> None:
-            """Write the strategy into a configuration, under Flink's keys."""
+            """Write the strategy to a configuration under Flink's keys."""
             configuration.set(RestartOptions.TYPE, "fixed-delay")
             configuration.set(RestartOptions.FIXED_DELAY_ATTEMPTS, self.restart_attempts)
             configuration.set(RestartOptions.FIXED_DELAY_DELAY, format_duration(self.delay_ms))
 
     @dataclass(frozen=True)
     class FailureRateRestartStrategyConfiguration(RestartStrategyConfiguration):
-        """Restarts as long as failures are rare enough."""
+        """Restarts until an interval has too many failures."""
 
         max_failure_rate: int
         failure_interval_ms: int
         delay_ms: int
 
         def get_max_failure_rate(self) -> int:
-            """How many failures an interval may have."""
+            """The number of failures that an interval may have."""
             return self.max_failure_rate
 
         def get_failure_interval(self) -> timedelta:
@@ -92,18 +92,18 @@ class RestartStrategies:
             return timedelta(milliseconds=self.failure_interval_ms)
 
         def get_delay_between_attempts_interval(self) -> timedelta:
-            """How long each restart waits."""
+            """The delay before each restart."""
             return timedelta(milliseconds=self.delay_ms)
 
         def get_description(self) -> str:
-            """The strategy in words."""
+            """A description for logs and messages."""
             return (
                 f"Failure rate restart with maximum of {self.max_failure_rate} failures within "
                 f"{self.failure_interval_ms} ms and fixed delay {self.delay_ms} ms."
             )
 
         def apply_to(self, configuration: Configuration) -> None:
-            """Write the strategy into a configuration, under Flink's keys."""
+            """Write the strategy to a configuration under Flink's keys."""
             configuration.set(RestartOptions.TYPE, "failure-rate")
             configuration.set(RestartOptions.FAILURE_RATE_MAX, self.max_failure_rate)
             configuration.set(RestartOptions.FAILURE_RATE_INTERVAL, format_duration(self.failure_interval_ms))
@@ -111,14 +111,14 @@ class RestartStrategies:
 
     @dataclass(frozen=True)
     class FallbackRestartStrategyConfiguration(RestartStrategyConfiguration):
-        """The strategy that is used where none is chosen."""
+        """The default strategy, used when the program sets none."""
 
         def get_description(self) -> str:
-            """The strategy in words."""
+            """A description for logs and messages."""
             return "Cluster level default restart strategy"
 
         def apply_to(self, configuration: Configuration) -> None:
-            """Write the strategy into a configuration, under Flink's keys."""
+            """Write the strategy to a configuration under Flink's keys."""
             configuration.remove_config(RestartOptions.TYPE.key)
 
     @staticmethod
@@ -128,14 +128,14 @@ class RestartStrategies:
 
     @staticmethod
     def fall_back_restart() -> RestartStrategies.FallbackRestartStrategyConfiguration:
-        """The strategy that is used where none is chosen."""
+        """The default strategy, used when the program sets none."""
         return RestartStrategies.FallbackRestartStrategyConfiguration()
 
     @staticmethod
     def fixed_delay_restart(
         restart_attempts: int, delay_between_attempts: int | timedelta
     ) -> RestartStrategies.FixedDelayRestartStrategyConfiguration:
-        """A number of restarts, each after the same delay (ms).
+        """Restart a fixed number of times, each after the same delay (ms).
 
         Raises:
             ConfigurationError: a number is negative.
@@ -149,7 +149,7 @@ class RestartStrategies:
     def failure_rate_restart(
         failure_rate: int, failure_interval: int | timedelta, delay_interval: int | timedelta
     ) -> RestartStrategies.FailureRateRestartStrategyConfiguration:
-        """Restarts, each after ``delay_interval`` (ms), while an interval (ms) has no more failures than this.
+        """Restart after ``delay_interval`` (ms) unless an interval (ms) has more failures than ``failure_rate``.
 
         Raises:
             ConfigurationError: a number is not positive, or the delay negative.

@@ -1,4 +1,4 @@
-"""The options of RocksDB by Flink's keys, and Flink's presets of them."""
+"""RocksDB's options under Flink's keys, and Flink's presets."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _key(name: str) -> ConfigOptions.OptionBuilder:
 
 
 class RocksDBOptions:
-    """RocksDB's options; sizes in bytes. What is not set, nor by a preset, has Flink's default."""
+    """RocksDB's options; sizes in bytes. An option set neither directly nor by a preset has Flink's default."""
 
     LOCAL_DIRECTORIES = _key("localdir").string_type().no_default_value()
     PREDEFINED_OPTIONS = _key("predefined-options").enum_type(PredefinedOptions).default_value(PredefinedOptions.DEFAULT)
@@ -74,7 +74,7 @@ _PRESETS: dict[PredefinedOptions, dict[ConfigOption[Any], str]] = {
 
 
 def predefined_settings(config: Mapping[str, str]) -> dict[str, str]:
-    """The settings, by full keys, of the preset that the configuration names; its own settings go before them.
+    """The settings of the configured preset, by full key; options set directly override them.
 
     Raises:
         ValueError: there is no such preset.

@@ -20,10 +20,10 @@ __all__ = [
 
 
 class SerializationSchema:
-    """How records become bytes. Subclasses define `serialize`; it must not keep anything between calls."""
+    """Serializes records to bytes. Subclasses define `serialize`, which must not keep state between calls."""
 
     def serialize(self, value: Any) -> bytes | None:
-        """The record's bytes; None writes none (in Kafka: a tombstone).
+        """Serialize a record; None writes no value (in Kafka: a tombstone).
 
         Raises:
             Exception: the record does not fit the schema.
@@ -31,16 +31,16 @@ class SerializationSchema:
         raise NotImplementedError(f"{type(self).__name__} must define serialize(value)")
 
     def serialize_batch(self, values: Sequence[Any]) -> list[bytes | None]:
-        """The bytes of each record, in order."""
+        """Serialize each record, in order."""
         serialize = self.serialize
         return [serialize(value) for value in values]
 
 
 class DeserializationSchema:
-    """How bytes become records. Subclasses define `deserialize`; it must not keep anything between calls."""
+    """Deserializes bytes to records. Subclasses define `deserialize`, which must not keep state between calls."""
 
     def deserialize(self, data: bytes) -> Any:
-        """The record in the bytes; None if there is none: nothing is emitted for it.
+        """Deserialize one record; return None to emit nothing.
 
         Raises:
             Exception: the bytes do not fit the schema.
@@ -48,7 +48,7 @@ class DeserializationSchema:
         raise NotImplementedError(f"{type(self).__name__} must define deserialize(data)")
 
     def deserialize_batch(self, data: Sequence[bytes]) -> list[Any]:
-        """The record of each of the byte strings, in order and one for one: None stays where nothing is emitted."""
+        """Deserialize each byte string, in order; the result has None where no record is emitted."""
         deserialize = self.deserialize
         return [deserialize(item) for item in data]
 
@@ -61,7 +61,7 @@ def _codec(charset: str) -> str:
 
 
 class SimpleStringSchema(SerializationSchema, DeserializationSchema):
-    """Strings as their bytes in a charset.
+    """Converts strings to bytes in a charset and back.
 
     Args:
         charset: the name of the charset.
@@ -74,34 +74,34 @@ class SimpleStringSchema(SerializationSchema, DeserializationSchema):
         self._charset = _codec(charset)
 
     def serialize(self, value: Any) -> bytes:
-        """The string's bytes.
+        """Encode a string.
 
         Raises:
-            TypeError: the value is no string.
+            TypeError: the value is not a string.
         """
         if not isinstance(value, str):
             raise TypeError(f"SimpleStringSchema writes strings, got {value!r}; map the records to str first")
         return value.encode(self._charset)
 
     def deserialize(self, data: bytes) -> str:
-        """The string in the bytes.
+        """Decode a string.
 
         Raises:
-            UnicodeDecodeError: the bytes are no text in this charset.
+            UnicodeDecodeError: the bytes are not valid in this charset.
         """
         return str(data, self._charset)
 
     def deserialize_batch(self, data: Sequence[bytes]) -> list[Any]:
-        """The string in each of the byte strings."""
+        """Decode each byte string."""
         charset = self._charset
         return [str(item, charset) for item in data]
 
 
 class ByteArraySchema(SerializationSchema, DeserializationSchema):
-    """Bytes as they are."""
+    """Passes bytes through unchanged."""
 
     def serialize(self, value: Any) -> bytes:
-        """The value itself.
+        """Return the value itself.
 
         Raises:
             TypeError: the value is not bytes.
@@ -111,16 +111,16 @@ class ByteArraySchema(SerializationSchema, DeserializationSchema):
         return bytes(value)
 
     def deserialize(self, data: bytes) -> bytes:
-        """The bytes themselves."""
+        """Return the bytes themselves."""
         return data
 
     def deserialize_batch(self, data: Sequence[bytes]) -> list[Any]:
-        """The byte strings themselves."""
+        """Return the byte strings themselves."""
         return list(data)
 
 
 class RowFieldExtractorSchema(SerializationSchema):
-    """One field of a Row, which holds bytes: e.g. field 0 as a Kafka record's key, field 1 as its value.
+    """Serializes one bytes field of a Row, e.g. field 0 as a Kafka record's key and field 1 as its value.
 
     Args:
         field_index: the field's position, from 0.
@@ -135,10 +135,10 @@ class RowFieldExtractorSchema(SerializationSchema):
         self._index = field_index
 
     def serialize(self, value: Any) -> bytes | None:
-        """The field's bytes; None if the field is None.
+        """Return the field's bytes; None if the field is None.
 
         Raises:
-            TypeError: the value is no Row, or its field does not hold bytes.
+            TypeError: the value is not a Row, or the field does not hold bytes.
             ValueError: the Row is too short.
         """
         if not isinstance(value, Row):
@@ -152,19 +152,19 @@ class RowFieldExtractorSchema(SerializationSchema):
 
 
 class Encoder:
-    """How a row-wise file sink writes records; made by `simple_string_encoder`."""
+    """Record format of a row-wise file sink. Create one with `simple_string_encoder`."""
 
     def __init__(self, charset: str, text: Callable[[Any], str] = str) -> None:
         self._charset = _codec(charset)
         self._text = text
 
     def writing(self, text: Callable[[Any], str]) -> Encoder:
-        """The same, but with another text for a record than ``str(record)``."""
+        """Return this encoder with another text for a record than ``str(record)``."""
         return Encoder(self._charset, text)
 
     @staticmethod
     def simple_string_encoder(charset_name: str = "UTF-8") -> Encoder:
-        """Writes a record's text and a line feed: ``str(record)``, or Flink's text where the stream has a declared type.
+        """Create an encoder of text lines: ``str(record)``, or Flink's text if the stream has a declared type.
 
         Raises:
             ConfigurationError: there is no such charset.
@@ -172,6 +172,6 @@ class Encoder:
         return Encoder(charset_name)
 
     def encode_batch(self, values: Sequence[Any]) -> bytes:
-        """The bytes of the records, in order."""
+        """Encode the records, in order."""
         text = self._text
         return "".join([f"{text(value)}\n" for value in values]).encode(self._charset)
