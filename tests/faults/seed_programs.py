@@ -28,7 +28,7 @@ KEPT = {"retention_ms": "-1"}
 """For topics of results: their records have event time, which is long ago, and Kafka would delete them after minutes."""
 EPOCH = 400
 """The most payments of an epoch."""
-QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
+QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def new_seed() -> int:
