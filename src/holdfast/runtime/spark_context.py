@@ -33,6 +33,7 @@ __all__ = ["advise", "begin_spark", "jvm_process", "local_settings", "spark_cont
 log = logging.getLogger(__name__)
 
 _LONGEST_BASE = 40
+"""Bytes; a socket's address holds 107, and Spark's names and the directory's own take about 60."""
 _LOG_SETTINGS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "log4j2.properties")
 _OWN_ARCHIVE = ("-XX:SharedArchiveFile", "-XX:AOT", "-Xshare", "-XX:ArchiveClassesAtExit")
 """Options of a user who has a class archive of his own."""
