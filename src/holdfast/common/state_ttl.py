@@ -1,4 +1,4 @@
-"""StateTtlConfig, how long state lives after it was last written or read."""
+"""StateTtlConfig, the time-to-live of state."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ __all__ = ["StateTtlConfig"]
 
 
 class StateTtlConfig:
-    """How long state lives. Values, list elements and map entries expire one by one, by the machine's clock."""
+    """Time-to-live of state. Values, list elements and map entries expire one by one, in processing time."""
 
     class UpdateType(Enum):
-        """What makes a value live on for another term; Disabled: it lives for ever."""
+        """Which accesses renew a value's time-to-live; Disabled: values never expire."""
 
         Disabled = 0
         OnCreateAndWrite = 1
         OnReadAndWrite = 2
 
     class StateVisibility(Enum):
-        """Whether an expired value may be read as long as it has not been removed."""
+        """Whether reads return expired values that are not removed yet."""
 
         ReturnExpiredIfNotCleanedUp = 0
         NeverReturnExpired = 1
 
     class TtlTimeCharacteristic(Enum):
-        """By which clock values expire."""
+        """The time domain in which values expire."""
 
         ProcessingTime = 0
 
@@ -52,42 +52,42 @@ class StateTtlConfig:
 
     @staticmethod
     def new_builder(ttl: Time | Duration) -> StateTtlConfig.Builder:
-        """Begin a configuration with the time that state lives."""
+        """Return a builder for this time-to-live."""
         return StateTtlConfig.Builder(ttl)
 
     def get_update_type(self) -> StateTtlConfig.UpdateType:
-        """What makes a value live on for another term."""
+        """Which accesses renew a value's time-to-live."""
         return self._update_type
 
     def get_state_visibility(self) -> StateTtlConfig.StateVisibility:
-        """Whether an expired value may be read as long as it has not been removed."""
+        """Whether reads return expired values that are not removed yet."""
         return self._state_visibility
 
     def get_ttl(self) -> Time:
-        """How long state lives."""
+        """The time-to-live."""
         return self._ttl
 
     @property
     def ttl_ms(self) -> int:
-        """How long state lives, in ms."""
+        """The time-to-live, in ms."""
         return self._ttl.to_milliseconds()
 
     @property
     def refresh_on_read(self) -> bool:
-        """Whether reading a value makes it live on, too."""
+        """Whether reading a value renews its time-to-live too."""
         return self._update_type is StateTtlConfig.UpdateType.OnReadAndWrite
 
     @property
     def return_expired(self) -> bool:
-        """Whether an expired value may be read as long as it has not been removed."""
+        """Whether reads return expired values that are not removed yet."""
         return self._state_visibility is StateTtlConfig.StateVisibility.ReturnExpiredIfNotCleanedUp
 
     def get_ttl_time_characteristic(self) -> StateTtlConfig.TtlTimeCharacteristic:
-        """By which clock values expire."""
+        """The time domain in which values expire."""
         return self._ttl_time_characteristic
 
     def is_enabled(self) -> bool:
-        """Whether values expire at all."""
+        """Whether values expire."""
         return self._update_type is not StateTtlConfig.UpdateType.Disabled
 
     def get_cleanup_strategies(self) -> StateTtlConfig.CleanupStrategies:
@@ -114,40 +114,40 @@ class StateTtlConfig:
             ] = {}
 
         def set_update_type(self, update_type: StateTtlConfig.UpdateType) -> StateTtlConfig.Builder:
-            """Set what makes a value live on for another term."""
+            """Set which accesses renew a value's time-to-live."""
             self._update_type = update_type
             return self
 
         def update_ttl_on_create_and_write(self) -> StateTtlConfig.Builder:
-            """Writing makes a value live on (the default)."""
+            """Renew the time-to-live on each write (the default)."""
             return self.set_update_type(StateTtlConfig.UpdateType.OnCreateAndWrite)
 
         def update_ttl_on_read_and_write(self) -> StateTtlConfig.Builder:
-            """Reading makes a value live on, too."""
+            """Renew the time-to-live on each write and each read."""
             return self.set_update_type(StateTtlConfig.UpdateType.OnReadAndWrite)
 
         def set_state_visibility(self, state_visibility: StateTtlConfig.StateVisibility) -> StateTtlConfig.Builder:
-            """Set whether an expired value may be read as long as it has not been removed."""
+            """Set whether reads return expired values that are not removed yet."""
             self._visibility = state_visibility
             return self
 
         def return_expired_if_not_cleaned_up(self) -> StateTtlConfig.Builder:
-            """An expired value may be read as long as it has not been removed."""
+            """Return expired values that are not removed yet."""
             return self.set_state_visibility(StateTtlConfig.StateVisibility.ReturnExpiredIfNotCleanedUp)
 
         def never_return_expired(self) -> StateTtlConfig.Builder:
-            """An expired value is never read (the default)."""
+            """Never return an expired value (the default)."""
             return self.set_state_visibility(StateTtlConfig.StateVisibility.NeverReturnExpired)
 
         def set_ttl_time_characteristic(
             self, ttl_time_characteristic: StateTtlConfig.TtlTimeCharacteristic
         ) -> StateTtlConfig.Builder:
-            """Set by which clock values expire."""
+            """Set the time domain in which values expire."""
             self._characteristic = ttl_time_characteristic
             return self
 
         def use_processing_time(self) -> StateTtlConfig.Builder:
-            """Values expire by the machine's clock (the only way)."""
+            """Expire values in processing time (the only time domain)."""
             return self.set_ttl_time_characteristic(StateTtlConfig.TtlTimeCharacteristic.ProcessingTime)
 
         def cleanup_full_snapshot(self) -> StateTtlConfig.Builder:
@@ -157,7 +157,7 @@ class StateTtlConfig:
             return self
 
         def cleanup_incrementally(self, cleanup_size: int, run_cleanup_for_every_record: bool) -> StateTtlConfig.Builder:
-            """Hint: look for some expired values at each access."""
+            """Hint: check some values for expiry at each access."""
             strategies = StateTtlConfig.CleanupStrategies
             self._strategies[strategies.Strategies.INCREMENTAL_CLEANUP] = strategies.IncrementalCleanupStrategy(
                 cleanup_size, run_cleanup_for_every_record
@@ -178,20 +178,20 @@ class StateTtlConfig:
             return self
 
         def disable_cleanup_in_background(self) -> StateTtlConfig.Builder:
-            """Hint: remove expired values only where they are met."""
+            """Hint: remove expired values only when they are read."""
             self._in_background = False
             return self
 
         def set_ttl(self, ttl: Time | Duration) -> StateTtlConfig.Builder:
-            """Set how long state lives."""
+            """Set the time-to-live."""
             self._ttl = ttl
             return self
 
         def build(self) -> StateTtlConfig:
-            """The configuration.
+            """Build the configuration.
 
             Raises:
-                ConfigurationError: the time is not positive.
+                ConfigurationError: the time-to-live is not positive.
             """
             return StateTtlConfig(
                 self._update_type,
@@ -206,7 +206,7 @@ class StateTtlConfig:
         """Hints about when expired values are removed; they never change what a program reads."""
 
         class Strategies(Enum):
-            """The ways."""
+            """The strategies."""
 
             FULL_STATE_SCAN_SNAPSHOT = 0
             INCREMENTAL_CLEANUP = 1
@@ -214,25 +214,25 @@ class StateTtlConfig:
 
         @dataclass(frozen=True)
         class CleanupStrategy:
-            """One way, with its settings."""
+            """One strategy with its settings."""
 
         @dataclass(frozen=True)
         class EmptyCleanupStrategy(CleanupStrategy):
-            """A way without settings."""
+            """A strategy without settings."""
 
         @dataclass(frozen=True)
         class IncrementalCleanupStrategy(CleanupStrategy):
-            """Look for some expired values at each access."""
+            """Check some values for expiry at each access."""
 
             cleanup_size: int
             for_every_record: bool
 
             def get_cleanup_size(self) -> int:
-                """How many values are looked at."""
+                """The number of values checked."""
                 return self.cleanup_size
 
             def run_cleanup_for_every_record(self) -> bool:
-                """Whether to do so for each record, too."""
+                """Whether to check at each record, too."""
                 return self.for_every_record
 
         @dataclass(frozen=True)
@@ -243,11 +243,11 @@ class StateTtlConfig:
             periodic_compaction_time: Duration
 
             def get_query_time_after_num_entries(self) -> int:
-                """After how many values the clock is read again."""
+                """The number of values after which the clock is read again."""
                 return self.query_time_after_num_entries
 
             def get_periodic_compaction_time(self) -> Duration:
-                """After how long a file is compacted in any case."""
+                """The time after which every file is compacted."""
                 return self.periodic_compaction_time
 
         EMPTY_STRATEGY: ClassVar[EmptyCleanupStrategy] = EmptyCleanupStrategy()
@@ -256,11 +256,11 @@ class StateTtlConfig:
         cleanup_in_background: bool = True
 
         def is_cleanup_in_background(self) -> bool:
-            """Whether expired values are removed before they are met."""
+            """Whether expired values are removed before they are read."""
             return self.cleanup_in_background
 
         def in_full_snapshot(self) -> bool:
-            """Whether full snapshots leave expired values out."""
+            """Whether full snapshots omit expired values."""
             return self.Strategies.FULL_STATE_SCAN_SNAPSHOT in self.strategies
 
         def get_incremental_cleanup_strategy(self) -> CleanupStrategy | None:

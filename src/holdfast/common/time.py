@@ -35,56 +35,56 @@ class Duration:
     """
 
     nanos: int
-    """Its length in nanoseconds."""
+    """Length in nanoseconds."""
 
     def __post_init__(self) -> None:
         _whole(self.nanos, "nanoseconds")
 
     @staticmethod
     def of_days(days: int) -> Duration:
-        """A span of so many days of 24 hours."""
+        """Create a span of days of 24 hours."""
         return Duration(_whole(days, "days") * 86_400_000 * _MS)
 
     @staticmethod
     def of_hours(hours: int) -> Duration:
-        """A span of so many hours."""
+        """Create a span of hours."""
         return Duration(_whole(hours, "hours") * 3_600_000 * _MS)
 
     @staticmethod
     def of_minutes(minutes: int) -> Duration:
-        """A span of so many minutes."""
+        """Create a span of minutes."""
         return Duration(_whole(minutes, "minutes") * 60_000 * _MS)
 
     @staticmethod
     def of_seconds(seconds: int) -> Duration:
-        """A span of so many seconds."""
+        """Create a span of seconds."""
         return Duration(_whole(seconds, "seconds") * 1000 * _MS)
 
     @staticmethod
     def of_millis(millis: int) -> Duration:
-        """A span of so many milliseconds."""
+        """Create a span of milliseconds."""
         return Duration(_whole(millis, "milliseconds") * _MS)
 
     @staticmethod
     def of_nanos(nanos: int) -> Duration:
-        """A span of so many nanoseconds."""
+        """Create a span of nanoseconds."""
         return Duration(nanos)
 
     def to_millis(self) -> int:
-        """Its length in whole milliseconds, rounded down."""
+        """Return the length in whole milliseconds, rounded down."""
         return self.nanos // _MS
 
     def to_seconds(self) -> int:
-        """Its length in whole seconds, rounded down."""
+        """Return the length in whole seconds, rounded down."""
         return self.nanos // (1000 * _MS)
 
     def to_nanos(self) -> int:
-        """Its length in nanoseconds."""
+        """Length in nanoseconds."""
         return self.nanos
 
 
 class Time:
-    """A span of time in milliseconds, as windows and the time-to-live of state take it."""
+    """A span of time in milliseconds, for windows and time-to-live."""
 
     __slots__ = ("_milliseconds",)
 
@@ -103,32 +103,32 @@ class Time:
         return f"Time({self._milliseconds})"
 
     def to_milliseconds(self) -> int:
-        """Its length in milliseconds."""
+        """Return the length in milliseconds."""
         return self._milliseconds
 
     @staticmethod
     def milliseconds(milliseconds: int) -> Time:
-        """A span of so many milliseconds."""
+        """Create a span of milliseconds."""
         return Time(milliseconds)
 
     @staticmethod
     def seconds(seconds: int) -> Time:
-        """A span of so many seconds."""
+        """Create a span of seconds."""
         return Time(_whole(seconds, "seconds") * 1000)
 
     @staticmethod
     def minutes(minutes: int) -> Time:
-        """A span of so many minutes."""
+        """Create a span of minutes."""
         return Time(_whole(minutes, "minutes") * 60_000)
 
     @staticmethod
     def hours(hours: int) -> Time:
-        """A span of so many hours."""
+        """Create a span of hours."""
         return Time(_whole(hours, "hours") * 3_600_000)
 
     @staticmethod
     def days(days: int) -> Time:
-        """A span of so many days of 24 hours."""
+        """Create a span of days of 24 hours."""
         return Time(_whole(days, "days") * 86_400_000)
 
 
@@ -144,21 +144,21 @@ class Instant:
             raise ValueError(f"nanos must be in [0, 1000000000), got {self.nanos}")
 
     def to_epoch_milli(self) -> int:
-        """Whole milliseconds since 1970-01-01T00:00:00Z, rounded down."""
+        """Return whole milliseconds since 1970-01-01T00:00:00Z, rounded down."""
         return self.seconds * 1000 + self.nanos // _MS
 
     @staticmethod
     def of_epoch_milli(epoch_milli: int) -> Instant:
-        """The instant so many milliseconds after 1970-01-01T00:00:00Z."""
+        """Create an instant from milliseconds since 1970-01-01T00:00:00Z."""
         seconds, millis = divmod(epoch_milli, 1000)
         return Instant(seconds, millis * _MS)
 
 
 def to_milliseconds(span: Time | Duration | datetime.timedelta) -> int:
-    """The length of a span in whole milliseconds.
+    """Return the length of a span in whole milliseconds.
 
     Raises:
-        TypeError: it is not a Time, a Duration or a timedelta.
+        TypeError: the span is not a Time, a Duration or a timedelta.
     """
     if isinstance(span, Time):
         return span.to_milliseconds()

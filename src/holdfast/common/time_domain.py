@@ -1,4 +1,4 @@
-"""TimeDomain, by which clock a timer fires."""
+"""TimeDomain: event time or processing time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["TimeDomain"]
 
 
 class TimeDomain(Enum):
-    """The time of the records (event time), or the time of the machine (processing time)."""
+    """Event time (the records' timestamps) or processing time (the machine's clock)."""
 
     EVENT_TIME = 0
     PROCESSING_TIME = 1

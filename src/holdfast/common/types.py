@@ -1,4 +1,4 @@
-"""Row, the record with an optional name for each field, and RowKind, what a row does to a changelog."""
+"""Row, a record with optional field names, and RowKind, its role in a changelog."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["Row", "RowKind"]
 
 
 class RowKind(Enum):
-    """What a row means in a changelog: an insertion, either half of an update, or a deletion."""
+    """Role of a row in a changelog: an insertion, either half of an update, or a deletion."""
 
     INSERT = 0
     UPDATE_BEFORE = 1
@@ -24,8 +24,8 @@ _set = object.__setattr__
 class Row:
     """A mutable record whose fields are read by position, by name or as attributes.
 
-    Named fields keep the order in which they were given. A row made of positions only has no attributes. A row of
-    strings can be called to make rows with these names.
+    Named fields keep the order in which they were given. A row without names has no attributes. Call a row of
+    strings to make rows with these field names.
 
     Two rows are equal when their kinds and values are; when both have names, values are compared by name. A row
     never equals a tuple.
@@ -62,14 +62,14 @@ class Row:
 
     @staticmethod
     def of_kind(row_kind: RowKind, *args: Any, **kwargs: Any) -> Row:
-        """A row of the given kind."""
+        """Create a row of the given kind."""
         row = Row(*args, **kwargs)
         row.set_row_kind(row_kind)
         return row
 
     @staticmethod
     def of_values(values: list[Any], names: Sequence[str] | None, kind: RowKind = RowKind.INSERT) -> Row:
-        """A row around ``values`` and ``names`` themselves (no copies): the quick way for decoders."""
+        """Create a row that shares ``values`` and ``names`` (no copies): the fast path of decoders."""
         row = Row.__new__(Row)
         _set(row, "_fields", names)
         _set(row, "_values", values)
@@ -77,10 +77,10 @@ class Row:
         return row
 
     def as_dict(self, recursive: bool = False) -> dict[str, Any]:
-        """The fields as a dict from name to value.
+        """Return the fields as a dict from name to value.
 
         Args:
-            recursive: also turn rows inside of it (in lists and dicts, too) into dicts.
+            recursive: also convert nested rows (in lists and dicts, too).
 
         Raises:
             TypeError: the row has no field names.
@@ -91,7 +91,7 @@ class Row:
         return dict(zip(self._fields, values, strict=True))
 
     def get_row_kind(self) -> RowKind:
-        """The kind; INSERT unless it was set."""
+        """Return the kind; INSERT by default."""
         return self._row_kind
 
     def set_row_kind(self, row_kind: RowKind) -> None:
@@ -99,7 +99,7 @@ class Row:
         _set(self, "_row_kind", row_kind)
 
     def set_field_names(self, field_names: list[str]) -> None:
-        """Name the fields, in their order.
+        """Set the field names, in order.
 
         Raises:
             ValueError: there are more or fewer names than fields.
@@ -109,17 +109,17 @@ class Row:
         _set(self, "_fields", list(field_names))
 
     def get_fields_by_names(self, names: list[str]) -> list[Any]:
-        """The values of these fields; all values when the row has no names.
+        """Return the values of these fields; all values if the row has no names.
 
         Raises:
-            ValueError: there is no field of such a name.
+            ValueError: the row has no field with one of these names.
         """
         if self._fields is None or names == self._fields:
             return self._values
         return [self[name] for name in names]
 
     def _names(self) -> list[str]:
-        """The field names; Flink's default ones (f0, f1, ...) where there are none."""
+        """Return the field names, or Flink's defaults (f0, f1, ...) if the row has none."""
         return [f"f{i}" for i in range(len(self._values))] if self._fields is None else list(self._fields)
 
     def _index(self, name: str) -> int:
@@ -134,7 +134,7 @@ class Row:
         return item in self._values
 
     def __call__(self, *args: Any) -> Row:
-        """A row with these values, and this row's values as field names."""
+        """Create a row with these values and this row's values as field names."""
         if len(args) != len(self._values):
             raise ValueError(f"{self!r} names {len(self._values)} fields, got {len(args)} values: {args!r}")
         return Row.of_values(list(args), [str(name) for name in self._values], self._row_kind)
@@ -146,7 +146,7 @@ class Row:
         self._values[self._index(key) if isinstance(key, str) else key] = value
 
     def __getattr__(self, item: str) -> Any:
-        # Reached only where there is no such method or slot; pickle and copy probe for dunders before slots are set.
+        # Called only for unknown attributes; pickle and copy probe for dunders before the slots are set.
         if item.startswith("__") or item in Row.__slots__ or self._fields is None or item not in self._fields:
             raise AttributeError(f"Row has no field {item!r}")
         return self._values[self._fields.index(item)]
@@ -178,7 +178,7 @@ class Row:
         return f"Row({', '.join(f'{k}={v!r}' for k, v in zip(self._fields, self._values, strict=True))})"
 
     def __reduce__(self) -> tuple[Callable[..., Row], tuple[Any, ...]]:
-        # Rows travel by the million: plain values and a module's function pickle far quicker than enum and method.
+        # Jobs pickle millions of rows: plain values and a module function pickle far faster than enum and method.
         return _row, (self._values, self._fields, self._row_kind.value)
 
 

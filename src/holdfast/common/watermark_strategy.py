@@ -1,4 +1,4 @@
-"""WatermarkStrategy: where a record's timestamp comes from, and how far event time has come."""
+"""WatermarkStrategy: how a stream gets timestamps and watermarks."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ Span = Duration | Time | datetime.timedelta
 
 
 class TimestampAssigner(ABC):
-    """Gives each record its timestamp."""
+    """Extracts the timestamp of each record."""
 
     @abstractmethod
     def extract_timestamp(self, value: Any, record_timestamp: int) -> int:
-        """The record's timestamp, in ms since 1970.
+        """Return the record's timestamp, in ms since 1970.
 
         Args:
             value: the record.
-            record_timestamp: the one it has already, e.g. from Kafka; ``-2**63`` if none.
+            record_timestamp: its present timestamp, e.g. from Kafka; ``-2**63`` if it has none.
         """
 
 
 @dataclass(frozen=True)
 class WatermarkStrategy:
-    """How timestamps and watermarks of a stream are made; a value: the ``with_`` methods return another strategy.
+    """How a stream gets timestamps and watermarks. Immutable: the ``with_`` methods return a new strategy.
 
-    A watermark says that no record with a timestamp at or below it is expected any more. Watermarks are made per
-    split of the source (a Kafka partition, a file).
+    A watermark declares that no more records with a timestamp at or below it are expected. Each split of the source
+    (a Kafka partition, a file) has its own watermark.
 
     Examples:
         >>> strategy = WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_seconds(5))
@@ -47,7 +47,7 @@ class WatermarkStrategy:
     timestamp_assigner: Callable[[Any, int], int] | None = None
     """``(value, record_timestamp) -> timestamp``; None: records keep the timestamps that the source gives."""
     idle_timeout_ms: int | None = None
-    """A split without records for so long no longer holds the watermark back; None: it always does."""
+    """Idle time after which a split no longer holds the watermark back; None: it always does."""
 
     @staticmethod
     def for_monotonous_timestamps() -> WatermarkStrategy:
@@ -56,7 +56,7 @@ class WatermarkStrategy:
 
     @staticmethod
     def for_bounded_out_of_orderness(max_out_of_orderness: Span) -> WatermarkStrategy:
-        """For records that come at most this much later than others with later timestamps."""
+        """For records that arrive at most this much after records with later timestamps."""
         bound = to_milliseconds(max_out_of_orderness)
         if bound < 0:
             raise ValueError(f"the out-of-orderness must not be negative, got {bound} ms")
@@ -64,16 +64,16 @@ class WatermarkStrategy:
 
     @staticmethod
     def no_watermarks() -> WatermarkStrategy:
-        """For streams without event time: timers and windows of event time fire at the input's end only."""
+        """For streams without event time: event-time timers and windows fire only at the input's end."""
         return WatermarkStrategy()
 
     def with_timestamp_assigner(
         self, timestamp_assigner: TimestampAssigner | Callable[[Any, int], int]
     ) -> WatermarkStrategy:
-        """The same with timestamps from this assigner, an object or a function ``(value, record_timestamp) -> ms``.
+        """Set the timestamp assigner: an object or a function ``(value, record_timestamp) -> ms``.
 
         Raises:
-            TypeError: it is neither.
+            TypeError: the assigner is neither.
         """
         if isinstance(timestamp_assigner, TimestampAssigner):
             return replace(self, timestamp_assigner=timestamp_assigner.extract_timestamp)
@@ -85,7 +85,7 @@ class WatermarkStrategy:
         return replace(self, timestamp_assigner=timestamp_assigner)
 
     def with_idleness(self, idle_timeout: Span) -> WatermarkStrategy:
-        """The same, with splits left out of the watermark after so long without records."""
+        """Let a split without records for this long no longer hold the watermark back."""
         timeout = to_milliseconds(idle_timeout)
         if timeout <= 0:
             raise ValueError(f"the idle timeout must be positive, got {timeout} ms")

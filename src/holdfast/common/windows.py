@@ -1,4 +1,4 @@
-"""Windows: the finite pieces into which a stream is cut."""
+"""Windows: finite slices of a stream."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ __all__ = ["TimeWindow", "Window"]
 
 
 class Window(ABC):
-    """A finite piece of a stream."""
+    """A finite slice of a stream."""
 
     @abstractmethod
     def max_timestamp(self) -> int:
-        """The largest timestamp that still belongs to the window, in ms."""
+        """The largest timestamp in the window, in ms."""
 
 
 class TimeWindow(Window):
@@ -43,7 +43,7 @@ class TimeWindow(Window):
 
     @staticmethod
     def get_window_start_with_offset(timestamp: int, offset: int, window_size: int) -> int:
-        """The start of the window of this size that the timestamp falls into; windows are aligned to ``offset``.
+        """Return the start of the window that contains the timestamp; windows are aligned to ``offset``.
 
         Examples:
             >>> TimeWindow.get_window_start_with_offset(-1, 0, 10)

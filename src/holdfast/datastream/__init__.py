@@ -1,4 +1,4 @@
-"""The DataStream API: what a streaming program is written with. Names and meanings are PyFlink's."""
+"""The DataStream API for streaming programs, with PyFlink's names and semantics."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The rolling aggregations of a keyed stream: sum, min, max, min_by, max_by, as reduce functions.
 
 A position is an index, a field's name (of a Row, a named tuple or a dict), or 0 for elements that are plain numbers.
-Results are new elements; what is in the state is never changed in place.
+Results are new elements; stored elements are never changed in place.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ __all__ = ["Max", "MaxBy", "Min", "MinBy", "Sum"]
 
 
 class _ByPosition:
-    """What the aggregations share: reading and replacing one field."""
+    """Base of the aggregations: reads and replaces one field."""
 
     def __init__(self, position: int | str) -> None:
         if isinstance(position, bool) or not isinstance(position, (int, str)):
@@ -24,7 +24,7 @@ class _ByPosition:
         self.position = position
 
     def read(self, element: Any) -> Any:
-        """The field of ``element`` at the position."""
+        """Return the field of ``element`` at the position."""
         position = self.position
         if isinstance(element, (Row, dict)):
             return element[position]
@@ -38,7 +38,7 @@ class _ByPosition:
         return element
 
     def replaced(self, element: Any, field: Any) -> Any:
-        """A copy of ``element`` with the field at the position replaced."""
+        """Return a copy of ``element`` with the field at the position replaced."""
         position = self.position
         if isinstance(element, dict):
             return {**element, position: field}
@@ -57,40 +57,40 @@ class _ByPosition:
 
 
 class Sum(_ByPosition):
-    """Adds up one field; the others stay those of the first element."""
+    """Sums one field; the other fields stay those of the first element."""
 
     def __call__(self, first: Any, second: Any) -> Any:
-        """The sum so far."""
+        """Return the sum so far."""
         return self.replaced(first, self.read(first) + self.read(second))
 
 
 class Min(_ByPosition):
-    """The least of one field; the others stay those of the first element."""
+    """Minimum of one field; the other fields stay those of the first element."""
 
     def __call__(self, first: Any, second: Any) -> Any:
-        """The minimum so far."""
+        """Return the minimum so far."""
         return self.replaced(first, min(self.read(first), self.read(second)))
 
 
 class Max(_ByPosition):
-    """The greatest of one field; the others stay those of the first element."""
+    """Maximum of one field; the other fields stay those of the first element."""
 
     def __call__(self, first: Any, second: Any) -> Any:
-        """The maximum so far."""
+        """Return the maximum so far."""
         return self.replaced(first, max(self.read(first), self.read(second)))
 
 
 class MinBy(_ByPosition):
-    """The element with the least field; the first one on ties."""
+    """The element with the smallest field; the first one on ties."""
 
     def __call__(self, first: Any, second: Any) -> Any:
-        """The element with the minimum so far."""
+        """Return the element with the minimum so far."""
         return second if self.read(second) < self.read(first) else first
 
 
 class MaxBy(_ByPosition):
-    """The element with the greatest field; the first one on ties."""
+    """The element with the largest field; the first one on ties."""
 
     def __call__(self, first: Any, second: Any) -> Any:
-        """The element with the maximum so far."""
+        """Return the element with the maximum so far."""
         return second if self.read(second) > self.read(first) else first

@@ -1,4 +1,4 @@
-"""CheckpointConfig: when checkpoints are made, and where they are kept."""
+"""CheckpointConfig: the settings of checkpoints."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def _at_least(name: str, value: int, least: int) -> int:
 
 
 class CheckpointConfig:
-    """When checkpoints are made, and where they are kept.
+    """Settings of checkpoints: interval, storage and retention.
 
-    A view on the program's `Configuration`, where the settings are kept under Flink's ``execution.checkpointing.*``.
+    A view on the program's `Configuration`, which stores the settings under Flink's ``execution.checkpointing.*``.
 
     Examples:
         >>> conf = Configuration()
@@ -44,15 +44,15 @@ class CheckpointConfig:
         self._configuration = Configuration() if configuration is None else configuration
 
     def is_checkpointing_enabled(self) -> bool:
-        """Whether checkpoints are made."""
+        """Whether checkpointing is on."""
         return self.get_checkpoint_interval() > 0
 
     def get_checkpointing_mode(self) -> CheckpointingMode:
-        """What a restored job may show; EXACTLY_ONCE by default."""
+        """The checkpointing mode; EXACTLY_ONCE by default."""
         return self._configuration.get(CheckpointingOptions.MODE)
 
     def set_checkpointing_mode(self, checkpointing_mode: CheckpointingMode) -> CheckpointConfig:
-        """Set what a restored job may show."""
+        """Set the checkpointing mode."""
         if not isinstance(checkpointing_mode, CheckpointingMode):
             raise ConfigurationError(f"the checkpointing mode is a CheckpointingMode, got {checkpointing_mode!r}")
         self._configuration.set(CheckpointingOptions.MODE, checkpointing_mode)
@@ -62,26 +62,26 @@ class CheckpointConfig:
     set_checkpointing_consistency_mode = set_checkpointing_mode
 
     def get_checkpoint_interval(self) -> int:
-        """The longest time between checkpoints, in ms; -1 when none are made."""
+        """The longest time between checkpoints, in ms; -1 when checkpointing is off."""
         interval = self._configuration.get(CheckpointingOptions.INTERVAL)
         return -1 if interval is None else interval
 
     def set_checkpoint_interval(self, checkpoint_interval: int) -> CheckpointConfig:
-        """Make checkpoints, at least so often (ms)."""
+        """Turn checkpointing on, with at most this time between checkpoints (ms)."""
         _at_least("the checkpoint interval (ms)", checkpoint_interval, 1)
         self._configuration.set(CheckpointingOptions.INTERVAL, format_duration(checkpoint_interval))
         return self
 
     def disable_checkpointing(self) -> None:
-        """Make no checkpoints."""
+        """Turn checkpointing off."""
         self._configuration.remove_config(CheckpointingOptions.INTERVAL.key)
 
     def get_checkpoint_timeout(self) -> int:
-        """How long a checkpoint may take, in ms; 10 minutes by default."""
+        """The time limit of a checkpoint, in ms; 10 minutes by default."""
         return self._configuration.get(CheckpointingOptions.TIMEOUT)
 
     def set_checkpoint_timeout(self, checkpoint_timeout: int) -> CheckpointConfig:
-        """Set how long a checkpoint may take, in ms."""
+        """Set the time limit of a checkpoint, in ms."""
         _at_least("the checkpoint timeout (ms)", checkpoint_timeout, 1)
         self._configuration.set(CheckpointingOptions.TIMEOUT, format_duration(checkpoint_timeout))
         return self
@@ -97,51 +97,51 @@ class CheckpointConfig:
         return self
 
     def get_max_concurrent_checkpoints(self) -> int:
-        """How many checkpoints may be under way at once."""
+        """The largest number of checkpoints in progress at once."""
         return self._configuration.get(CheckpointingOptions.MAX_CONCURRENT)
 
     def set_max_concurrent_checkpoints(self, max_concurrent_checkpoints: int) -> CheckpointConfig:
-        """Set how many checkpoints may be under way at once."""
+        """Set the largest number of checkpoints in progress at once."""
         _at_least("the number of concurrent checkpoints", max_concurrent_checkpoints, 1)
         self._configuration.set(CheckpointingOptions.MAX_CONCURRENT, max_concurrent_checkpoints)
         return self
 
     def is_fail_on_checkpointing_errors(self) -> bool:
-        """Whether the first checkpoint that fails makes the job fail."""
+        """Whether the first failed checkpoint fails the job."""
         return self.get_tolerable_checkpoint_failure_number() == 0
 
     def set_fail_on_checkpointing_errors(self, fail_on_checkpointing_errors: bool) -> CheckpointConfig:
-        """Let the first checkpoint that fails make the job fail, or let none do so."""
+        """Set whether the first failed checkpoint fails the job, or no failed checkpoint does."""
         return self.set_tolerable_checkpoint_failure_number(0 if fail_on_checkpointing_errors else 2**31 - 1)
 
     def get_tolerable_checkpoint_failure_number(self) -> int:
-        """How many checkpoints in a row may fail before the job does."""
+        """The number of consecutive failed checkpoints before the job fails."""
         return self._configuration.get(CheckpointingOptions.TOLERABLE_FAILURES)
 
     def set_tolerable_checkpoint_failure_number(self, tolerable_checkpoint_failure_number: int) -> CheckpointConfig:
-        """Set how many checkpoints in a row may fail before the job does."""
+        """Set the number of consecutive failed checkpoints before the job fails."""
         _at_least("the number of tolerable checkpoint failures", tolerable_checkpoint_failure_number, 0)
         self._configuration.set(CheckpointingOptions.TOLERABLE_FAILURES, tolerable_checkpoint_failure_number)
         return self
 
     def set_externalized_checkpoint_retention(self, retention_mode: ExternalizedCheckpointRetention) -> CheckpointConfig:
-        """Set what becomes of the checkpoints of a job that is cancelled."""
+        """Set whether to keep or delete the checkpoints of a cancelled job."""
         if not isinstance(retention_mode, ExternalizedCheckpointRetention):
             raise ConfigurationError(f"the retention is an ExternalizedCheckpointRetention, got {retention_mode!r}")
         self._configuration.set(CheckpointingOptions.RETENTION, retention_mode)
         return self
 
     def is_externalized_checkpoints_enabled(self) -> bool:
-        """Whether a retention was chosen."""
+        """Whether a retention is set."""
         retention = self.get_externalized_checkpoint_retention()
         return retention not in (None, ExternalizedCheckpointRetention.NO_EXTERNALIZED_CHECKPOINTS)
 
     def get_externalized_checkpoint_retention(self) -> ExternalizedCheckpointRetention | None:
-        """What becomes of the checkpoints of a job that is cancelled."""
+        """Whether to keep or delete the checkpoints of a cancelled job; None if unset."""
         return self._configuration.get(CheckpointingOptions.RETENTION)
 
     def set_checkpoint_storage(self, storage: CheckpointStorage) -> CheckpointConfig:
-        """Set where checkpoints are kept."""
+        """Set the checkpoint storage."""
         if not isinstance(storage, CheckpointStorage):
             raise ConfigurationError(f"the storage is a CheckpointStorage, got {storage!r}")
         storage.apply_to(self._configuration)
@@ -152,7 +152,7 @@ class CheckpointConfig:
         return self.set_checkpoint_storage(FileSystemCheckpointStorage(checkpoint_path))
 
     def get_checkpoint_storage(self) -> CheckpointStorage | None:
-        """Where checkpoints are kept; None if that was not set."""
+        """The checkpoint storage; None if unset."""
         path = self._configuration.get(CheckpointingOptions.DIR)
         if self._configuration.get(CheckpointingOptions.STORAGE) == "jobmanager":
             return JobManagerCheckpointStorage()
@@ -163,10 +163,10 @@ class CheckpointConfig:
         return self._configuration.get(CheckpointingOptions.UNALIGNED)
 
     def enable_unaligned_checkpoints(self, enabled: bool = True) -> CheckpointConfig:
-        """Record the wish. It changes nothing: no task waits for another at a barrier, so nothing is held up."""
+        """Record the request. It has no effect: no task ever waits for another at a barrier."""
         self._configuration.set(CheckpointingOptions.UNALIGNED, enabled)
         return self
 
     def disable_unaligned_checkpoints(self) -> CheckpointConfig:
-        """Take `enable_unaligned_checkpoints` back."""
+        """Revoke `enable_unaligned_checkpoints`."""
         return self.enable_unaligned_checkpoints(False)

@@ -1,4 +1,4 @@
-"""CheckpointStorage: where checkpoints are kept."""
+"""CheckpointStorage: the location of checkpoints."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ __all__ = ["CheckpointStorage", "FileSystemCheckpointStorage", "JobManagerCheckp
 
 
 class CheckpointStorage(ABC):
-    """Where checkpoints are kept."""
+    """The location of checkpoints."""
 
     @abstractmethod
     def apply_to(self, configuration: Configuration) -> None:
-        """Write the choice into a configuration, under Flink's keys."""
+        """Write the storage to a configuration under Flink's keys."""
 
 
 class JobManagerCheckpointStorage(CheckpointStorage):
-    """No durable storage: checkpoints serve restarts while the driver lives, and are gone with it."""
+    """No durable storage: checkpoints serve restarts while the driver lives, and are lost with it."""
 
     def apply_to(self, configuration: Configuration) -> None:
-        """Write the choice into a configuration, under Flink's keys."""
+        """Write the storage to a configuration under Flink's keys."""
         configuration.set(CheckpointingOptions.STORAGE, "jobmanager")
         configuration.remove_config(CheckpointingOptions.DIR.key)
 
 
 class FileSystemCheckpointStorage(CheckpointStorage):
-    """A directory: local, or of an object store; it must be reachable from the driver and from all workers.
+    """A directory, local or in an object store. The driver and all workers must reach it.
 
     Args:
         checkpoint_path: the directory's URI, e.g. ``file:///var/checkpoints`` or ``s3://bucket/checkpoints``; a path
             without a scheme is local.
-        file_state_size_threshold: kept for programs that ask; small state is bundled in any case.
-        write_buffer_size: kept for programs that ask.
+        file_state_size_threshold: stored, without effect; small state is always bundled.
+        write_buffer_size: stored, without effect.
 
     Raises:
-        ConfigurationError: the path is empty or no string.
+        ConfigurationError: the path is empty or not a string.
     """
 
     MAX_FILE_STATE_THRESHOLD = 1024 * 1024
@@ -60,15 +60,15 @@ class FileSystemCheckpointStorage(CheckpointStorage):
         return self._path
 
     def get_min_file_size_threshold(self) -> int:
-        """The threshold that was given, in bytes."""
+        """The configured threshold, in bytes."""
         return self._threshold
 
     def get_write_buffer_size(self) -> int:
-        """The buffer size that was given, in bytes."""
+        """The configured buffer size, in bytes."""
         return self._write_buffer_size
 
     def apply_to(self, configuration: Configuration) -> None:
-        """Write the choice into a configuration, under Flink's keys."""
+        """Write the storage to a configuration under Flink's keys."""
         configuration.set(CheckpointingOptions.STORAGE, "filesystem")
         configuration.set(CheckpointingOptions.DIR, self._path)
 

@@ -1,4 +1,4 @@
-"""What a restored job may show."""
+"""CheckpointingMode, under PyFlink's module name."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""DataStream: records on their way through the program, and what can be done with them.
+"""DataStream: a stream of elements and its operations.
 
-Every call adds to the program's graph; nothing runs before ``env.execute()`` or ``execute_and_collect()``.
+Every call extends the program's graph; ``env.execute()`` or ``execute_and_collect()`` runs it.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _NEED_KEYS = frozenset(("max", "max_by", "min", "min_by", "reduce", "sum", "wind
 
 
 class DataStream(OperatorSettings):
-    """A stream of elements. Made by the environment's sources and by the methods of other streams."""
+    """A stream of elements, created by the environment's sources or derived from other streams."""
 
     def __init__(self, env: StreamExecutionEnvironment, transformation: Transformation) -> None:
         self._env = env
@@ -68,16 +68,16 @@ class DataStream(OperatorSettings):
             remedy = ": it needs keys, so call key_by(...) first" if name in _NEED_KEYS else ""
             raise AttributeError(f"a {type(self).__name__} has no {name}(){remedy}")
 
-    # ---- the operator behind the stream -----------------------------------------------------------------------------
+    # ---- operator settings and properties ----------------------------------------------------------------------------
 
     def get_name(self) -> str:
-        """The name of the operator that makes this stream."""
+        """The name of the operator that produces this stream."""
         return self._operator("get_name").name
 
     def set_max_parallelism(self, max_parallelism: int) -> Self:
         """Set the number of the operator's key groups: the highest parallelism it can ever have.
 
-        It cannot change once there is a checkpoint.
+        It cannot change after the first checkpoint.
         """
         operator = self._operator("set_max_parallelism")
         operator.max_parallelism = check_count(max_parallelism, "max parallelism", most=MAX_KEY_GROUPS)
@@ -90,16 +90,16 @@ class DataStream(OperatorSettings):
         return self
 
     def start_new_chain(self) -> Self:
-        """Never run the operator in one task with the one before it."""
+        """Never chain the operator to the one before it."""
         self._operator("start_new_chain").starts_chain = True
         return self
 
     def get_type(self) -> TypeInformation:
-        """The type of the elements; pickled Python objects unless one was declared."""
+        """The type of the elements; pickled Python objects unless declared."""
         return self._transformation.output_type or Types.PICKLED_BYTE_ARRAY()
 
     def get_execution_environment(self) -> StreamExecutionEnvironment:
-        """The environment this stream belongs to."""
+        """The environment that the stream belongs to."""
         return self._env
 
     def get_execution_config(self) -> ExecutionConfig:
@@ -121,27 +121,27 @@ class DataStream(OperatorSettings):
     # ---- element by element -----------------------------------------------------------------------------------------
 
     def map(self, func: Callable[[Any], Any] | Any, output_type: TypeInformation | None = None) -> DataStream:
-        """One element for each element.
+        """Convert each element to one element.
 
         Args:
             func: A callable ``value -> value`` or a MapFunction.
-            output_type: The type of the results, if declared: they are checked and made to fit (a tuple becomes a Row).
+            output_type: The declared type of the results: they are checked and converted to it (a tuple becomes a Row).
         """
         check_function(func, "map", ("value",), "map()")
         return self._then("Map", MapOperator(func), func, output_type)
 
     def flat_map(self, func: Callable[[Any], Any] | Any, output_type: TypeInformation | None = None) -> DataStream:
-        """Any number of elements for each element.
+        """Convert each element to any number of elements.
 
         Args:
             func: A callable ``value -> iterable`` or a FlatMapFunction; a generator is fine.
-            output_type: The type of the results, if declared: they are checked and made to fit (a tuple becomes a Row).
+            output_type: The declared type of the results: they are checked and converted to it (a tuple becomes a Row).
         """
         check_function(func, "flat_map", ("value",), "flat_map()")
         return self._then("FlatMap", FlatMapOperator(func), func, output_type, side_outputs=True)
 
     def filter(self, func: Callable[[Any], Any] | Any) -> DataStream:
-        """Only the elements for which the function returns something true.
+        """Keep the elements for which the function returns a true value.
 
         Args:
             func: A callable ``value -> bool`` or a FilterFunction.
@@ -151,11 +151,11 @@ class DataStream(OperatorSettings):
         return self._then("Filter", FilterOperator(func), func, output_type, passes_elements=True)
 
     def process(self, func: ProcessFunction, output_type: TypeInformation | None = None) -> DataStream:
-        """What a ProcessFunction makes of each element; it knows the element's timestamp and may use side outputs.
+        """Apply a ProcessFunction to each element, with access to timestamps and side outputs.
 
         Args:
-            func: The ProcessFunction. State and timers need ``key_by`` first, and a KeyedProcessFunction.
-            output_type: The type of the results, if declared: they are checked and made to fit (a tuple becomes a Row).
+            func: The ProcessFunction. For state and timers use ``key_by`` and a KeyedProcessFunction.
+            output_type: The declared type of the results: they are checked and converted to it (a tuple becomes a Row).
 
         Raises:
             TypeError: ``func`` is of another class.
@@ -170,7 +170,7 @@ class DataStream(OperatorSettings):
         return self._then("Process", ProcessOperator(func), func, output_type, side_outputs=True)
 
     def assign_timestamps_and_watermarks(self, watermark_strategy: WatermarkStrategy) -> DataStream:
-        """The same elements with event time, as the strategy says."""
+        """Assign timestamps and watermarks by the strategy."""
         if not isinstance(watermark_strategy, WatermarkStrategy):
             raise TypeError(
                 f"assign_timestamps_and_watermarks() takes a WatermarkStrategy, not {watermark_strategy!r}; make one "
@@ -189,10 +189,10 @@ class DataStream(OperatorSettings):
         )
 
     def get_side_output(self, output_tag: OutputTag) -> DataStream:
-        """The elements that this stream's operator emits with the tag.
+        """The stream of elements that this stream's operator emits with the tag.
 
         Raises:
-            TypeError: it is no OutputTag.
+            TypeError: the tag is not an OutputTag.
             ConfigurationError: the operator has no side outputs.
         """
         if not isinstance(output_tag, OutputTag):
@@ -209,9 +209,9 @@ class DataStream(OperatorSettings):
     # ---- where elements go ------------------------------------------------------------------------------------------
 
     def union(self, *streams: DataStream) -> DataStream:
-        """The elements of this stream and of all the others, in no particular order between them.
+        """Merge this stream with others; the streams interleave in no particular order.
 
-        The union has a declared type if all have the same.
+        The union has a declared type if all streams declare the same one.
         """
         for stream in streams:
             if not isinstance(stream, DataStream):
@@ -228,7 +228,7 @@ class DataStream(OperatorSettings):
         Args:
             key_selector: A callable ``value -> key`` or a KeySelector. It must always give the same key for the same
                 element.
-            key_type: The type of the keys, if declared: they are checked and made to fit (a tuple becomes a Row).
+            key_type: The declared type of the keys: they are checked and converted to it (a tuple becomes a Row).
         """
         check_function(key_selector, "get_key", ("value",), "key_by()")
         select = method_of(key_selector, "get_key")
@@ -238,7 +238,7 @@ class DataStream(OperatorSettings):
     def partition_custom(
         self, partitioner: Callable[[Any, int], int] | Any, key_selector: Callable[[Any], Any] | Any
     ) -> DataStream:
-        """Send each element to the subtask that the user's function picks.
+        """Send each element to the subtask that the partitioner picks.
 
         Args:
             partitioner: A callable ``(key, num_partitions) -> int`` or a Partitioner.
@@ -258,11 +258,11 @@ class DataStream(OperatorSettings):
         return self._spread(Partitioning.SHUFFLE)
 
     def rebalance(self) -> DataStream:
-        """Spread the elements over the next operator's subtasks in turn."""
+        """Spread the elements over the next operator's subtasks in turn (round robin)."""
         return self._spread(Partitioning.REBALANCE)
 
     def rescale(self) -> DataStream:
-        """Spread the elements in turn over a part of the next operator's subtasks, those next to the sender."""
+        """Spread the elements in turn over those of the next operator's subtasks that are close to the sender."""
         return self._spread(Partitioning.RESCALE)
 
     def forward(self) -> DataStream:
@@ -299,7 +299,7 @@ class DataStream(OperatorSettings):
         """Write the elements to a sink (Kafka, files, ...).
 
         Raises:
-            TypeError: it is no sink.
+            TypeError: the argument is not a sink.
         """
         return self._sink_to(sink, type(sink).__name__, "sink_to()")
 
@@ -311,19 +311,19 @@ class DataStream(OperatorSettings):
         """Write the elements' texts to standard output, as Flink does.
 
         Args:
-            sink_identifier: Put before each line. With more than one subtask the subtask's number goes there, too.
+            sink_identifier: Prefix of each line. With more than one subtask it includes the subtask's number.
         """
         return self._sink_to(PrintSink(sink_identifier, self._transformation.output_type), "Print to Std. Out", "print()")
 
     def execute_and_collect(self, job_execution_name: str | None = None, limit: int | None = None) -> Any:
-        """Run the program as far as it is built, and read this stream's elements.
+        """Run the program as built so far, and read this stream's elements.
 
         Args:
             job_execution_name: The job's name; also ``pipeline.name``.
-            limit: Read no more than so many, cancel the job, and return them as a list.
+            limit: Read at most this many elements, cancel the job, and return them as a list.
 
         Returns:
-            A CloseableIterator over the elements, or a list when there is a limit.
+            A CloseableIterator over the elements, or a list if there is a limit.
 
         Raises:
             JobFailed: the job failed (also while iterating).
@@ -334,7 +334,7 @@ class DataStream(OperatorSettings):
         end = self._sink_to(sink, "Data stream collect sink", "execute_and_collect()")
         before = self._transformation.inputs[0] if isinstance(self._transformation, SideOutput) else self._transformation
         if isinstance(before, Physical):
-            end.set_parallelism(before.parallelism)  # so that it is chained: no shuffle only to collect
+            end.set_parallelism(before.parallelism)  # equal parallelism chains the sink and saves a shuffle
         try:
             client = self._env.execute_async(job_execution_name)
         except BaseException:
@@ -387,6 +387,6 @@ class DataStream(OperatorSettings):
         return DataStream(self._env, node)
 
 
-# KeyedStream is a DataStream that DataStream.key_by makes: each module needs the other, this one comes first.
+# KeyedStream extends DataStream and DataStream.key_by creates it: the modules need each other, this one first.
 from holdfast.datastream.keyed_stream import KeyedStream  # noqa: E402
 from holdfast.datastream.windowed_stream import WindowedStream  # noqa: E402

@@ -1,4 +1,4 @@
-"""The ends of streams: a sink's settings, and the results of execute_and_collect."""
+"""Ends of streams: DataStreamSink, and CloseableIterator over the results of execute_and_collect."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["CloseableIterator", "DataStreamSink"]
 
 
 class DataStreamSink(OperatorSettings):
-    """A sink at the end of a stream: what ``sink_to``, ``add_sink`` and ``print`` return, for its settings."""
+    """A sink and its settings, as returned by ``sink_to``, ``add_sink`` and ``print``."""
 
     def __init__(self, transformation: OperatorTransformation) -> None:
         self._transformation = transformation
@@ -46,10 +46,10 @@ class CloseableIterator:
         return next(self._values)
 
     def next(self) -> Any:
-        """The next result.
+        """Return the next result.
 
         Raises:
-            StopIteration: the job has ended and there is no more.
+            StopIteration: the job has ended and all results are read.
             JobFailed: the job failed.
         """
         return next(self)
@@ -63,7 +63,7 @@ class CloseableIterator:
         self.close()
 
     def close(self) -> None:
-        """Cancel the job unless it has ended, and wait until it has. Nothing more can be read."""
+        """Cancel the job unless it has ended, and wait for its end. Unread results are dropped."""
         if not self._client.get_job_status().result().is_globally_terminal_state():
             self._client.cancel().result()
         self._values.close()

@@ -1,4 +1,4 @@
-"""What a user hands in where a function is wanted, checked when the program is built, not at the first record."""
+"""Checks of user functions when the program is built, instead of at the first record."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ __all__ = ["check_assigner", "check_function", "check_object", "check_type", "me
 
 
 def check_function(func: Any, method: str, arguments: Sequence[str], where: str) -> Any:
-    """A plain callable, or an object with the method (of the Function class made for the place).
+    """Check a plain callable, or an object of the matching Function class.
 
     Args:
-        func: What the user gave.
-        method: The method of the class that may be given, e.g. ``map``.
-        arguments: What the function is called with, for messages.
-        where: The call it was given to, for messages, e.g. ``map()``.
+        func: The user's argument.
+        method: The method of the Function class, e.g. ``map``.
+        arguments: The names of the function's arguments, for messages.
+        where: The API call, for messages, e.g. ``map()``.
 
     Returns:
         ``func`` itself.
 
     Raises:
-        TypeError: it is neither.
-        ConfigurationError: it does not take these arguments.
+        TypeError: ``func`` is neither.
+        ConfigurationError: ``func`` does not take these arguments.
     """
     _check_life_cycle(func, where)
     target = getattr(func, method, None)
@@ -44,20 +44,20 @@ def check_function(func: Any, method: str, arguments: Sequence[str], where: str)
 
 
 def check_object(func: Any, wanted: type, methods: Mapping[str, Sequence[str]], where: str, hint: str = "") -> Any:
-    """An object of a Function class, with its methods.
+    """Check an object of a Function class and its methods.
 
     Args:
-        func: What the user gave.
-        wanted: The class it must be of.
-        methods: What is called on it, and the arguments of each.
-        where: The call it was given to, for messages.
-        hint: What else to say when it is of another class.
+        func: The user's argument.
+        wanted: The required class.
+        methods: The methods that are called, with their arguments.
+        where: The API call, for messages.
+        hint: Advice for the message if it is of another class.
 
     Returns:
         ``func`` itself.
 
     Raises:
-        TypeError: it is something else.
+        TypeError: ``func`` is of another class.
         ConfigurationError: a method does not take these arguments.
     """
     _check_life_cycle(func, where)
@@ -70,20 +70,20 @@ def check_object(func: Any, wanted: type, methods: Mapping[str, Sequence[str]], 
 
 
 def check_assigner(timestamp_assigner: Callable[[Any, int], int] | None, where: str) -> None:
-    """A watermark strategy's timestamp assigner, if it has one.
+    """Check a watermark strategy's timestamp assigner, if it has one.
 
     Raises:
-        ConfigurationError: it does not take a value and its timestamp.
+        ConfigurationError: the assigner does not take a value and its timestamp.
     """
     if timestamp_assigner is not None:
         _check_arguments(timestamp_assigner, ("value", "record_timestamp"), where)
 
 
 def check_type(given: Any, where: str) -> TypeInformation | None:
-    """A declared type; a list of types stands for ``Types.ROW`` of them.
+    """Check a declared type; a list of types stands for ``Types.ROW`` of them.
 
     Raises:
-        TypeError: it is no type.
+        TypeError: the value is not a type.
     """
     if isinstance(given, list):
         given = Types.ROW(given)
@@ -93,10 +93,10 @@ def check_type(given: Any, where: str) -> TypeInformation | None:
 
 
 def method_of(func: Any, method: str) -> Callable[..., Any]:
-    """What to call, of something that `check_function` let pass and that runs outside of any operator.
+    """Return the callable of a checked function that runs outside any operator.
 
     Raises:
-        ConfigurationError: it wants to be opened, which only functions in an operator are.
+        ConfigurationError: the function defines ``open`` or ``close``, which only operators call.
     """
     if isinstance(func, Function) and (type(func).open is not Function.open or type(func).close is not Function.close):
         raise ConfigurationError(
@@ -116,11 +116,11 @@ def _check_life_cycle(func: Any, where: str) -> None:
 
 
 _SEVERAL = frozenset(("flat_map", "process_element", "on_timer", "process", "apply"))
-"""The methods that may give any number of results, and so may be generators."""
+"""Methods that return any number of results, and so may be generators."""
 
 
 def _check_kind(target: Any, method: str, where: str) -> None:
-    """No coroutine function, and no generator function where one result is wanted: calling them runs nothing."""
+    """Refuse coroutine functions, and generator functions where one result is expected: a call would run nothing."""
     name = getattr(target, "__qualname__", type(target).__qualname__)
     if inspect.iscoroutinefunction(target) or inspect.isasyncgenfunction(target):
         raise ConfigurationError(
@@ -136,7 +136,7 @@ def _check_kind(target: Any, method: str, where: str) -> None:
 def _check_arguments(target: Any, arguments: Sequence[str], where: str) -> None:
     try:
         signature = inspect.signature(target)
-    except (ValueError, TypeError):  # some builtins have none to look at
+    except (ValueError, TypeError):  # some builtins have no signature
         return
     try:
         signature.bind(*arguments)

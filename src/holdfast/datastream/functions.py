@@ -1,4 +1,4 @@
-"""The classes that users' functions extend. Where one method is enough, a plain callable does as well."""
+"""Base classes of user functions. A plain callable works wherever one method suffices."""
 
 from __future__ import annotations
 

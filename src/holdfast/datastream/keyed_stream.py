@@ -1,4 +1,4 @@
-"""KeyedStream: a stream partitioned by key, on which functions may keep state per key and set timers."""
+"""KeyedStream: a stream partitioned by key, with state and timers per key."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ __all__ = ["KeyedStream"]
 
 
 class KeyedStream(DataStream):
-    """A stream partitioned by key: what ``key_by`` returns.
+    """A stream partitioned by key, as returned by ``key_by``.
 
-    The functions of the operators on it may keep keyed state, which they ask for in ``open(runtime_context)``. What
-    becomes of the stream without them (``print``, ``sink_to``, ``union``, ...) is about the values alone, still
-    partitioned by key. It is no operator: name, uid and parallelism belong to the operator after it.
+    Functions on it may keep keyed state, which they get in ``open(runtime_context)``. Operations without a function
+    (``print``, ``sink_to``, ``union``, ...) see the values alone, still partitioned by key. A KeyedStream is not an
+    operator: set name, uid and parallelism on the operator after it.
     """
 
     _transformation: Partitioned
@@ -44,27 +44,27 @@ class KeyedStream(DataStream):
         return "KeyedStream"
 
     def map(self, func: Callable[[Any], Any] | Any, output_type: TypeInformation | None = None) -> DataStream:
-        """One element for each element; a MapFunction may keep keyed state.
+        """Convert each element to one element; a MapFunction may keep keyed state.
 
         Args:
             func: A callable ``value -> value`` or a MapFunction.
-            output_type: The type of the results, if declared: they are checked and made to fit (a tuple becomes a Row).
+            output_type: The declared type of the results: they are checked and converted to it (a tuple becomes a Row).
         """
         check_function(func, "map", ("value",), "map()")
         return self._then("Map", KeyedMapOperator(func), func, output_type)
 
     def flat_map(self, func: Callable[[Any], Any] | Any, output_type: TypeInformation | None = None) -> DataStream:
-        """Any number of elements for each element; a FlatMapFunction may keep keyed state.
+        """Convert each element to any number of elements; a FlatMapFunction may keep keyed state.
 
         Args:
             func: A callable ``value -> iterable`` or a FlatMapFunction; a generator is fine.
-            output_type: The type of the results, if declared: they are checked and made to fit (a tuple becomes a Row).
+            output_type: The declared type of the results: they are checked and converted to it (a tuple becomes a Row).
         """
         check_function(func, "flat_map", ("value",), "flat_map()")
         return self._then("FlatMap", KeyedFlatMapOperator(func), func, output_type, side_outputs=True)
 
     def filter(self, func: Callable[[Any], Any] | Any) -> DataStream:
-        """Only the elements for which the function returns something true; a FilterFunction may keep keyed state.
+        """Keep the elements for which the function returns a true value; a FilterFunction may keep keyed state.
 
         Args:
             func: A callable ``value -> bool`` or a FilterFunction.
@@ -73,14 +73,14 @@ class KeyedStream(DataStream):
         output_type = self._transformation.output_type
         return self._then("Filter", KeyedFilterOperator(func), func, output_type, passes_elements=True)
 
-    def process(  # type: ignore[override]  # as in PyFlink: another class of function
+    def process(  # type: ignore[override]  # takes another class of function, as in PyFlink
         self, func: KeyedProcessFunction, output_type: TypeInformation | None = None
     ) -> DataStream:
-        """What a KeyedProcessFunction makes of each element and of its timers.
+        """Apply a KeyedProcessFunction to each element and to its timers.
 
         Args:
             func: The KeyedProcessFunction.
-            output_type: The type of the results, if declared: they are checked and made to fit (a tuple becomes a Row).
+            output_type: The declared type of the results: they are checked and converted to it (a tuple becomes a Row).
 
         Raises:
             TypeError: ``func`` is of another class.
@@ -90,17 +90,17 @@ class KeyedStream(DataStream):
         return self._then("KeyedProcess", KeyedProcessOperator(func), func, output_type, side_outputs=True)
 
     def reduce(self, func: Callable[[Any, Any], Any] | Any) -> DataStream:
-        """For each element, what the function makes of the key's previous result and the element.
+        """Combine each element with the key's previous result, and emit the new result.
 
         Args:
             func: A callable ``(accumulated, value) -> accumulated`` or a ReduceFunction. The first element of a key is
-                passed on as it is.
+                emitted unchanged.
         """
         check_function(func, "reduce", ("value1", "value2"), "reduce()")
         return self._rolling("Reduce", func)
 
     def sum(self, position_to_sum: int | str = 0) -> DataStream:
-        """For each element, the sum of one field so far, in the key's first element.
+        """Emit, for each element, the key's first element with the sum of one field so far.
 
         Args:
             position_to_sum: The field's index or name; 0 for elements that are plain numbers.
@@ -108,7 +108,7 @@ class KeyedStream(DataStream):
         return self._rolling("Sum", Sum(position_to_sum))
 
     def min(self, position_to_min: int | str = 0) -> DataStream:
-        """For each element, the least of one field so far, in the key's first element.
+        """Emit, for each element, the key's first element with the minimum of one field so far.
 
         Args:
             position_to_min: The field's index or name; 0 for elements that are plain numbers.
@@ -116,7 +116,7 @@ class KeyedStream(DataStream):
         return self._rolling("Min", Min(position_to_min))
 
     def max(self, position_to_max: int | str = 0) -> DataStream:
-        """For each element, the greatest of one field so far, in the key's first element.
+        """Emit, for each element, the key's first element with the maximum of one field so far.
 
         Args:
             position_to_max: The field's index or name; 0 for elements that are plain numbers.
@@ -124,7 +124,7 @@ class KeyedStream(DataStream):
         return self._rolling("Max", Max(position_to_max))
 
     def min_by(self, position_to_min_by: int | str = 0) -> DataStream:
-        """For each element, the whole element with the least field so far; the first one on ties.
+        """Emit, for each element, the key's element with the smallest field so far; the first one on ties.
 
         Args:
             position_to_min_by: The field's index or name; 0 for elements that are plain numbers.
@@ -132,7 +132,7 @@ class KeyedStream(DataStream):
         return self._rolling("MinBy", MinBy(position_to_min_by))
 
     def max_by(self, position_to_max_by: int | str = 0) -> DataStream:
-        """For each element, the whole element with the greatest field so far; the first one on ties.
+        """Emit, for each element, the key's element with the largest field so far; the first one on ties.
 
         Args:
             position_to_max_by: The field's index or name; 0 for elements that are plain numbers.
@@ -155,7 +155,7 @@ class KeyedStream(DataStream):
     def partition_custom(
         self, partitioner: Callable[[Any, int], int] | Any, key_selector: Callable[[Any], Any] | Any
     ) -> DataStream:
-        """Send each element to the subtask that the user's function picks; the keys are given up."""
+        """Send each element to the subtask that the partitioner picks; the stream is no longer keyed."""
         return self._stream.partition_custom(partitioner, key_selector)
 
     def _spread(self, partitioning: Partitioning) -> DataStream:

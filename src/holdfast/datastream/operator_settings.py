@@ -1,4 +1,4 @@
-"""The settings that a user may give an operator, through the stream or sink that stands for it."""
+"""Settings of an operator, made through its stream or sink."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 __all__ = ["OperatorSettings", "check_count"]
 
 MAX_KEY_GROUPS = 32768
-"""The highest max parallelism there can be, as in Flink."""
+"""The upper bound of max parallelism, as in Flink."""
 
 
 def check_count(value: int, what: str, most: int | None = None) -> int:
-    """``value`` if it is a whole number of at least 1.
+    """Return ``value`` if it is an integer of at least 1.
 
     Raises:
-        ConfigurationError: it is not.
+        ConfigurationError: the value is not.
     """
     if isinstance(value, bool) or not isinstance(value, int) or value < 1 or (most is not None and value > most):
         limits = "of at least 1" if most is None else f"from 1 to {most}"
@@ -29,10 +29,10 @@ def check_count(value: int, what: str, most: int | None = None) -> int:
 
 
 class OperatorSettings:
-    """Name, uid, parallelism and the like of one operator."""
+    """Name, uid, parallelism and other settings of one operator."""
 
     def _operator(self, call: str) -> Physical:
-        """The operator; ``call`` is the method that wants it, for messages."""
+        """Return the operator; ``call`` names the calling method in messages."""
         raise NotImplementedError
 
     def name(self, name: str) -> Self:
@@ -41,7 +41,7 @@ class OperatorSettings:
         return self
 
     def uid(self, uid: str) -> Self:
-        """Set the operator's uid: what its state is found by when the job starts again. Unique in the job.
+        """Set the operator's uid, which identifies its state when the job resumes. Unique in the job.
 
         Without it the uid is derived from the graph, and changes when this part of the graph does.
         """
@@ -52,8 +52,8 @@ class OperatorSettings:
         """Set the number of the operator's subtasks.
 
         Raises:
-            ConfigurationError: it is no whole number of at least 1, or the operator is a source that only one subtask
-                can read.
+            ConfigurationError: the value is not an integer of at least 1, or the operator is a source that only one
+                subtask can read.
         """
         operator = self._operator("set_parallelism")
         check_count(parallelism, "parallelism")
@@ -65,12 +65,12 @@ class OperatorSettings:
         return self
 
     def set_description(self, description: str) -> Self:
-        """Set what the execution plan says of the operator instead of its name."""
+        """Set the operator's description in the execution plan, which otherwise shows its name."""
         self._operator("set_description").description = description
         return self
 
     def slot_sharing_group(self, slot_sharing_group: str) -> Self:
-        """Name the group of operators that may share a slot; kept, but Spark places tasks without it."""
+        """Set the slot sharing group. It has no effect: Spark places the tasks."""
         self._operator("slot_sharing_group").slot_sharing_group = slot_sharing_group
         return self
 

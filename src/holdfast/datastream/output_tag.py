@@ -1,4 +1,4 @@
-"""The names of side outputs."""
+"""OutputTag, under PyFlink's module name."""
 
 from __future__ import annotations
 

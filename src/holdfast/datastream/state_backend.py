@@ -1,4 +1,4 @@
-"""State backends: where operators keep their state while they run."""
+"""State backends: the local stores of operators' state."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ STATE_BACKEND = ConfigOptions.key("state.backend.type").string_type().no_default
 
 
 class StateBackend(ABC):
-    """Where operators keep their state while they run; a view on a `Configuration`.
+    """Local store of operators' state; a view on a `Configuration`.
 
-    Until it is given to an environment it writes into a configuration of its own, then into the environment's.
+    It writes to its own configuration until an environment takes it, then to the environment's.
     """
 
     type_name: ClassVar[str]
@@ -36,7 +36,7 @@ class StateBackend(ABC):
         self._configuration = Configuration().set(STATE_BACKEND, self.type_name)
 
     def apply_to(self, configuration: Configuration) -> None:
-        """Write the choice and its options into a configuration, and from now on change them there."""
+        """Write the backend and its options to a configuration, and make later changes there."""
         configuration.add_all(self._configuration)
         self._configuration = configuration
 
@@ -45,7 +45,7 @@ class StateBackend(ABC):
 
 
 class HashMapStateBackend(StateBackend):
-    """State as Python objects in the worker's memory: the fastest, for state that fits."""
+    """State as Python objects in the worker's memory: the fastest backend if state fits in memory."""
 
     type_name = "hashmap"
 
@@ -54,8 +54,8 @@ class EmbeddedRocksDBStateBackend(StateBackend):
     """State in RocksDB on the worker's disk, the hot part in memory: for state of any size.
 
     Args:
-        enable_incremental_checkpointing: kept as ``execution.checkpointing.incremental``; a checkpoint holds only what
-            changed since the one before in any case.
+        enable_incremental_checkpointing: stored as ``execution.checkpointing.incremental``; checkpoints are always
+            incremental.
 
     Examples:
         >>> backend = EmbeddedRocksDBStateBackend()
@@ -71,7 +71,7 @@ class EmbeddedRocksDBStateBackend(StateBackend):
             self._configuration.set(CheckpointingOptions.INCREMENTAL, bool(enable_incremental_checkpointing))
 
     def set_db_storage_paths(self, *paths: str) -> None:
-        """Set the local directories for RocksDB's files; none: the worker's temporary directory.
+        """Set the local directories of RocksDB's files; without them the worker's temporary directory.
 
         Raises:
             ConfigurationError: a path is empty, or not local.
@@ -85,16 +85,16 @@ class EmbeddedRocksDBStateBackend(StateBackend):
             self._configuration.remove_config(RocksDBOptions.LOCAL_DIRECTORIES.key)
 
     def get_db_storage_paths(self) -> list[str]:
-        """The local directories for RocksDB's files."""
+        """The local directories of RocksDB's files."""
         paths = self._configuration.get(RocksDBOptions.LOCAL_DIRECTORIES)
         return [] if paths is None else Configuration.parse_list_value(paths)
 
     def is_incremental_checkpoints_enabled(self) -> bool:
-        """Whether incremental checkpoints were asked for."""
+        """Whether incremental checkpoints were requested."""
         return self._configuration.get(CheckpointingOptions.INCREMENTAL)
 
     def set_predefined_options(self, options: PredefinedOptions) -> None:
-        """Set RocksDB's options for a kind of disk; options set one by one go before."""
+        """Set the preset of RocksDB's options; options set directly override it."""
         if not isinstance(options, PredefinedOptions):
             raise ConfigurationError(f"the options are one of PredefinedOptions, got {options!r}")
         self._configuration.set(RocksDBOptions.PREDEFINED_OPTIONS, options)
@@ -111,7 +111,7 @@ class EmbeddedRocksDBStateBackend(StateBackend):
         )
 
     def set_option(self, option: ConfigOption[Any], value: Any) -> EmbeddedRocksDBStateBackend:
-        """Set one of `RocksDBOptions`; sizes may be given as ``'256mb'``.
+        """Set one of `RocksDBOptions`; sizes may be strings such as ``'256mb'``.
 
         Raises:
             ConfigurationError: the value is not of the option's type.
@@ -120,18 +120,18 @@ class EmbeddedRocksDBStateBackend(StateBackend):
         return self
 
     def get_option(self, option: ConfigOption[T]) -> T:
-        """One of `RocksDBOptions`; None if it was not set."""
+        """The value of one of `RocksDBOptions`; None if unset."""
         return self._configuration.get(option)
 
     def get_number_of_transfer_threads(self) -> int:
-        """How many threads move state files from and to the checkpoint storage."""
+        """The number of threads that transfer state files to and from the checkpoint storage."""
         return self._configuration.get(RocksDBOptions.TRANSFER_THREADS)
 
     def set_number_of_transfer_threads(self, number_of_transfering_threads: int) -> None:
-        """Set how many threads move state files from and to the checkpoint storage.
+        """Set the number of threads that transfer state files to and from the checkpoint storage.
 
         Raises:
-            ConfigurationError: it is not positive.
+            ConfigurationError: the number is not positive.
         """
         if not isinstance(number_of_transfering_threads, int) or number_of_transfering_threads < 1:
             raise ConfigurationError(f"there must be at least 1 thread, got {number_of_transfering_threads!r}")

@@ -1,4 +1,4 @@
-"""StreamExecutionEnvironment: where a program begins (its sources and settings) and where it is set going."""
+"""StreamExecutionEnvironment: the settings and sources of a program, and the calls that run it."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ _OPTIONS = [
 
 
 class StreamExecutionEnvironment:
-    """A streaming program: its settings, and the sources, operators and sinks that were added so far.
+    """A streaming program: its settings, and the sources, operators and sinks added so far.
 
     Examples:
         >>> env = StreamExecutionEnvironment.get_execution_environment()
@@ -83,14 +83,14 @@ class StreamExecutionEnvironment:
     def get_execution_environment(
         configuration: Configuration | None = None, spark: SparkSession | None = None
     ) -> StreamExecutionEnvironment:
-        """A new environment.
+        """Create an environment.
 
         Args:
-            configuration: Its settings, by Flink's keys.
+            configuration: The settings, under Flink's keys.
             spark: The session to run on. Without it the job takes the active one, or starts a local Spark.
 
         Raises:
-            ConfigurationError: Spark would have to be started, and there is no Java that it can run on.
+            ConfigurationError: the job must start Spark, and finds no Java to run it on.
         """
         if spark is None:
             _require_java(os.environ.get("JAVA_HOME"), os.environ.get("PATH"))
@@ -99,7 +99,7 @@ class StreamExecutionEnvironment:
     # ---- settings ---------------------------------------------------------------------------------------------------
 
     def get_config(self) -> ExecutionConfig:
-        """The settings of the program as a whole."""
+        """The program-wide settings."""
         return ExecutionConfig(self._configuration)
 
     def get_checkpoint_config(self) -> CheckpointConfig:
@@ -107,16 +107,16 @@ class StreamExecutionEnvironment:
         return CheckpointConfig(self._configuration)
 
     def configure(self, configuration: Configuration) -> None:
-        """Take over these settings, by Flink's keys; what is set otherwise stays."""
+        """Merge these settings, under Flink's keys, into the environment's."""
         self._configuration.add_all(configuration)
 
     def set_parallelism(self, parallelism: int) -> StreamExecutionEnvironment:
-        """Set the number of subtasks of the operators that are added from now on."""
+        """Set the default parallelism of operators added from now on."""
         self.get_config().set_parallelism(parallelism)
         return self
 
     def get_parallelism(self) -> int:
-        """The number of subtasks of an operator unless it says otherwise: by default the number of cores."""
+        """The default parallelism of operators; the number of cores if unset."""
         parallelism = self.get_config().get_parallelism()
         if parallelism != ExecutionConfig.PARALLELISM_DEFAULT:
             return check_count(parallelism, PipelineOptions.PARALLELISM.key)
@@ -125,28 +125,28 @@ class StreamExecutionEnvironment:
         return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
     def set_max_parallelism(self, max_parallelism: int) -> StreamExecutionEnvironment:
-        """Set the number of key groups: the highest parallelism that keyed operators can ever have (default 128)."""
+        """Set the number of key groups, the upper bound of keyed operators' parallelism (default 128)."""
         self.get_config().set_max_parallelism(max_parallelism)
         return self
 
     def get_max_parallelism(self) -> int:
-        """The number of key groups; -1 if it was not set."""
+        """The number of key groups; -1 if unset."""
         return self.get_config().get_max_parallelism()
 
     def set_runtime_mode(self, execution_mode: RuntimeExecutionMode) -> StreamExecutionEnvironment:
         """Set the execution mode; STREAMING is the only one (bounded input is streamed to its end).
 
         Raises:
-            ConfigurationError: it is another mode.
+            ConfigurationError: the mode is another one.
         """
         _require_streaming(execution_mode)
         self._configuration.set(PipelineOptions.RUNTIME_MODE, execution_mode)
         return self
 
     def add_python_file(self, file_path: str) -> None:
-        """Send a module, a package's parent directory or an archive (.zip, .whl) to the workers, where it can be imported.
+        """Send a module, a package's parent directory or an archive (.zip, .whl) to the workers for import.
 
-        The same as adding it to ``python.files``.
+        Appends the path to ``python.files``.
 
         Raises:
             ConfigurationError: the path has a comma, which separates the entries of ``python.files``.
@@ -157,15 +157,15 @@ class StreamExecutionEnvironment:
         self._configuration.set_string("python.files", f"{given},{file_path}" if given else file_path)
 
     def set_python_executable(self, python_exec: str) -> None:
-        """Set the Python that the workers of a Spark that the job starts run on; as ``python.executable``."""
+        """Set the Python of the workers when the job starts Spark; sets ``python.executable``."""
         self._configuration.set_string("python.executable", python_exec)
 
     def enable_checkpointing(self, interval: int, mode: CheckpointingMode | None = None) -> StreamExecutionEnvironment:
-        """Take checkpoints.
+        """Turn checkpointing on.
 
         Args:
-            interval: How often, in ms.
-            mode: EXACTLY_ONCE unless it says otherwise.
+            interval: The longest time between checkpoints, in ms.
+            mode: The checkpointing mode.
         """
         config = self.get_checkpoint_config().set_checkpoint_interval(interval)
         if mode is not None:
@@ -173,15 +173,15 @@ class StreamExecutionEnvironment:
         return self
 
     def get_checkpoint_interval(self) -> int:
-        """How often checkpoints are taken, in ms; -1 if they are off."""
+        """The longest time between checkpoints, in ms; -1 if checkpointing is off."""
         return self.get_checkpoint_config().get_checkpoint_interval()
 
     def get_checkpointing_mode(self) -> CheckpointingMode:
-        """What a restored job may show: each record's effect once, or perhaps more than once."""
+        """The checkpointing mode."""
         return self.get_checkpoint_config().get_checkpointing_mode()
 
     def set_state_backend(self, state_backend: StateBackend) -> StreamExecutionEnvironment:
-        """Set where operators keep their state while they run; as ``state.backend.type`` and its options."""
+        """Set the state backend; sets ``state.backend.type`` and its options."""
         if not isinstance(state_backend, StateBackend):
             raise TypeError(
                 "set_state_backend() takes an EmbeddedRocksDBStateBackend() or a HashMapStateBackend(), not "
@@ -193,7 +193,7 @@ class StreamExecutionEnvironment:
     def set_restart_strategy(
         self, restart_strategy_configuration: RestartStrategyConfiguration
     ) -> StreamExecutionEnvironment:
-        """Set whether, how often and how soon the job starts again after a failure; as ``restart-strategy.*``."""
+        """Set the restart strategy; sets ``restart-strategy.*``."""
         if not isinstance(restart_strategy_configuration, RestartStrategyConfiguration):
             raise TypeError(
                 "set_restart_strategy() takes what RestartStrategies makes, e.g. RestartStrategies.no_restart(), not "
@@ -212,16 +212,16 @@ class StreamExecutionEnvironment:
         return self._configuration.get_boolean(_CHAINING, True)
 
     def set_buffer_timeout(self, timeout_millis: int) -> StreamExecutionEnvironment:
-        """Set how long network buffers may wait, in ms; kept, but there are none: records move in frames."""
+        """Set the timeout of network buffers, in ms. It has no effect: records move in frames."""
         self._configuration.set_string(_BUFFER_TIMEOUT, f"{timeout_millis} ms")
         return self
 
     def get_buffer_timeout(self) -> int:
-        """What was set with `set_buffer_timeout`; 100 by default."""
+        """The timeout set with `set_buffer_timeout`; 100 ms by default."""
         return self._configuration.get_duration_ms(_BUFFER_TIMEOUT, 100)
 
     def add_jars(self, *jars_path: str) -> None:
-        """Accepted for programs that come from Flink, and ignored with a warning: connectors need no jar here."""
+        """Log a warning and ignore the jars: Holdfast's connectors need none."""
         _log.warning("add_jars(%s) has no effect: Holdfast's connectors need no jars", ", ".join(jars_path))
 
     # ---- sources ----------------------------------------------------------------------------------------------------
@@ -233,13 +233,13 @@ class StreamExecutionEnvironment:
         source_name: str,
         type_info: TypeInformation | None = None,
     ) -> DataStream:
-        """The records of a source.
+        """Create a stream of a source's records.
 
         Args:
             source: The source, e.g. a KafkaSource.
-            watermark_strategy: Where event time comes from; ``WatermarkStrategy.no_watermarks()`` for none.
+            watermark_strategy: Timestamps and watermarks; ``WatermarkStrategy.no_watermarks()`` for none.
             source_name: The source's name, for plans, metrics and messages.
-            type_info: The type of the records, if declared.
+            type_info: The declared type of the records.
 
         Raises:
             TypeError: an argument is of another class.
@@ -257,11 +257,11 @@ class StreamExecutionEnvironment:
         return self._add_source(source, source_name, check_type(type_info, "from_source()"), watermark_strategy)
 
     def from_collection(self, collection: Iterable[Any], type_info: TypeInformation | None = None) -> DataStream:
-        """The elements of a collection, in order, read by one subtask. Bounded.
+        """Create a bounded stream of a collection's elements, in order, read by one subtask.
 
         Args:
             collection: The elements.
-            type_info: Their type, if declared: elements are made to fit (a tuple becomes a Row, for example).
+            type_info: Their declared type: elements are converted to it (a tuple becomes a Row, for example).
 
         Raises:
             ConfigurationError: an element does not fit the type.
@@ -282,7 +282,7 @@ class StreamExecutionEnvironment:
         return self._add_source(source, "Collection Source", type_info, parallel=False)
 
     def socket_text_stream(self, hostname: str, port: int) -> DataStream:
-        """The lines that a server sends on a socket, read by one subtask; e.g. of ``nc -lk 9000``.
+        """Create a stream of text lines from a TCP server (e.g. ``nc -lk 9000``), read by one subtask.
 
         Args:
             hostname: The server's host.
@@ -291,7 +291,7 @@ class StreamExecutionEnvironment:
         return self._add_source(SocketTextSource(hostname, port), "Socket Stream", None, parallel=False)
 
     def read_text_file(self, file_path: str, charset_name: str = "UTF-8") -> DataStream:
-        """The lines of a text file, or of all files in a directory. Bounded.
+        """Create a bounded stream of the lines of a text file, or of all files in a directory.
 
         Args:
             file_path: A path or ``file://`` URI.
@@ -320,7 +320,7 @@ class StreamExecutionEnvironment:
         return DataStream(self, node)
 
     def _add_operator(self, **settings: Any) -> OperatorTransformation:
-        """Add an operator with the environment's parallelism. It will run, whether its output is used or not."""
+        """Add an operator with the environment's parallelism. It runs even if its output is unused."""
         node = OperatorTransformation(parallelism=self.get_parallelism(), **settings)
         self._operators.append(node)
         return node
@@ -328,18 +328,17 @@ class StreamExecutionEnvironment:
     # ---- running ----------------------------------------------------------------------------------------------------
 
     def execute(self, job_name: str | None = None) -> JobExecutionResult:
-        """Run everything that was added, and wait until it ends. The next job begins with nothing added.
+        """Run the program and wait for its end. The next program starts empty.
 
-        Interrupted (Ctrl-C), it cancels the job and waits for that; started again, the job resumes from its last
-        checkpoint.
+        Ctrl-C cancels the job and waits for its end. The next start resumes from the last checkpoint.
 
         Args:
             job_name: The job's name; also ``pipeline.name``.
 
         Raises:
-            ConfigurationError: the program or its surroundings cannot work; nothing was read.
+            ConfigurationError: the program, its settings or its environment cannot work; no input was read.
             UserCodeError: a user's function raised, and the restart strategy gave up.
-            JobFailed: something else failed, and the restart strategy gave up.
+            JobFailed: another failure occurred, and the restart strategy gave up.
         """
         client = self.execute_async(job_name)
         try:
@@ -349,13 +348,13 @@ class StreamExecutionEnvironment:
             raise
 
     def execute_async(self, job_name: str | None = None) -> JobClient:
-        """Start everything that was added, and return at once.
+        """Start the program and return at once.
 
         Args:
             job_name: The job's name; also ``pipeline.name``.
 
         Returns:
-            The hold on the job: its id, status, result, and a way to cancel it.
+            The client of the job: its id, status and result, and cancellation.
 
         Raises:
             ConfigurationError: the program cannot work.
@@ -363,14 +362,14 @@ class StreamExecutionEnvironment:
         plan = self._plan(job_name)
         if self._spark is None:
             begin_spark(plan.name, plan.config)
-        from holdfast.runtime.job import submit  # brings Spark in, which building a program does not need
+        from holdfast.runtime.job import submit  # imports Spark, which building a program does not need
 
         client = submit(plan, self._spark)
         self._operators.clear()
         return client
 
     def get_execution_plan(self) -> str:
-        """What would run, as JSON in the shape of Flink's execution plans: ``{"nodes": [...]}``.
+        """Return the execution plan as JSON in Flink's shape: ``{"nodes": [...]}``.
 
         Raises:
             ConfigurationError: the program cannot work.
@@ -380,7 +379,7 @@ class StreamExecutionEnvironment:
     def _plan(self, job_name: str | None) -> JobPlan:
         config = Configuration(self._configuration)
         for option in _OPTIONS:
-            config.get(option)  # a setting of the wrong kind is told now
+            config.get(option)  # reports a value of the wrong type now
         _check_own_options(config)
         _require_streaming(config.get(PipelineOptions.RUNTIME_MODE))
         name = job_name or config.get(PipelineOptions.NAME) or DEFAULT_JOB_NAME
@@ -394,7 +393,7 @@ class StreamExecutionEnvironment:
 
 
 def _check_own_options(config: Configuration) -> None:
-    """Refuse what Holdfast's own keys cannot mean. Keys that Flink has and Holdfast has not are left alone."""
+    """Refuse unknown ``holdfast.`` keys. Flink's other keys are ignored."""
     own = {option.key: option for option in vars(EpochOptions).values() if isinstance(option, ConfigOption)}
     for key in sorted(config.key_set()):
         if key.startswith("holdfast.") and key not in own:
@@ -411,5 +410,5 @@ def _require_streaming(mode: RuntimeExecutionMode) -> None:
 
 @lru_cache
 def _require_java(java_home: str | None, path: str | None) -> None:
-    """Look for Java once for each surroundings; the arguments are what `find_java` goes by."""
+    """Look for Java once for each environment; the arguments are the inputs of `find_java`."""
     find_java()

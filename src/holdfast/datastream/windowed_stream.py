@@ -1,4 +1,4 @@
-"""WindowedStream: the elements of each key, grouped by windows of time."""
+"""WindowedStream: the elements of each key, grouped by time windows."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ _APPLY = {"apply": ("key", "window", "inputs")}
 
 
 class WindowedStream:
-    """The windows of a KeyedStream: what ``KeyedStream.window`` returns. One window for each key and span of time.
+    """The windows of a KeyedStream, as returned by ``KeyedStream.window``. Each key has its own windows.
 
-    ``reduce`` and ``aggregate`` keep one value for each window, ``process`` and ``apply`` all its elements.
+    ``reduce`` and ``aggregate`` store one value for each window, ``process`` and ``apply`` all its elements.
     """
 
     def __init__(self, keyed_stream: KeyedStream, window_assigner: WindowAssigner[Any, Any]) -> None:
@@ -49,7 +49,7 @@ class WindowedStream:
         self._late_tag: OutputTag | None = None
 
     def get_execution_environment(self) -> StreamExecutionEnvironment:
-        """The environment this stream belongs to."""
+        """The environment that the stream belongs to."""
         return self._keyed_stream.get_execution_environment()
 
     def get_input_type(self) -> TypeInformation:
@@ -57,10 +57,10 @@ class WindowedStream:
         return self._keyed_stream.get_type()
 
     def trigger(self, trigger: Trigger[Any, Any]) -> WindowedStream:
-        """Set when windows give results. Only the assigner's own default is there: a result at the window's end.
+        """Set the trigger. Only the assigner's default trigger is supported: it fires at the window's end.
 
         Raises:
-            ConfigurationError: it is another trigger.
+            ConfigurationError: the trigger is another one.
         """
         if type(trigger) is not type(self._trigger):
             raise ConfigurationError(
@@ -71,10 +71,10 @@ class WindowedStream:
         return self
 
     def allowed_lateness(self, time_ms: int) -> WindowedStream:
-        """Keep windows for so many ms of event time after their end: a late element then gives a new result.
+        """Keep windows for this many ms of event time after their end; a late element then fires the window again.
 
         Raises:
-            ConfigurationError: it is negative, or the windows are of processing time, where nothing is late.
+            ConfigurationError: the time is negative, or the windows are in processing time, where no element is late.
         """
         if isinstance(time_ms, bool) or not isinstance(time_ms, int) or time_ms < 0:
             raise ConfigurationError(f"The allowed lateness must be a number of ms from 0, not {time_ms!r}.")
@@ -84,7 +84,7 @@ class WindowedStream:
         return self
 
     def side_output_late_data(self, output_tag: OutputTag) -> WindowedStream:
-        """Send elements that come after their window is gone to a side output instead of dropping them."""
+        """Send elements that arrive after their window's removal to a side output instead of dropping them."""
         if not isinstance(output_tag, OutputTag):
             raise TypeError(f"side_output_late_data() takes an OutputTag, not {output_tag!r}.")
         self._late_tag = output_tag
@@ -96,13 +96,13 @@ class WindowedStream:
         window_function: WindowFunction[Any, Any, Any, Any] | ProcessWindowFunction[Any, Any, Any, Any] | None = None,
         output_type: TypeInformation | None = None,
     ) -> DataStream:
-        """Reduce each window's elements to one, as they come.
+        """Reduce each window's elements to one, as they arrive.
 
         Args:
             reduce_function: A callable ``(accumulated, value) -> accumulated`` or a ReduceFunction.
-            window_function: What makes the results: it gets the key, the window, and the one reduced value.
-            output_type: The type of the results, if declared: they are checked and made to fit; without a window
-                function that of the elements.
+            window_function: The function that makes the results from the key, the window and the reduced value.
+            output_type: The declared type of the results: they are checked and converted to it. Without a window
+                function it is the type of the elements.
         """
         check_function(reduce_function, "reduce", ("value1", "value2"), "reduce()")
         elements = self._keyed_stream._transformation.output_type
@@ -118,13 +118,13 @@ class WindowedStream:
         accumulator_type: TypeInformation | None = None,
         output_type: TypeInformation | None = None,
     ) -> DataStream:
-        """Aggregate each window's elements, as they come.
+        """Aggregate each window's elements, as they arrive.
 
         Args:
             aggregate_function: The AggregateFunction.
-            window_function: What makes the results: it gets the key, the window, and the one aggregated value.
-            accumulator_type: The type of the accumulators, if declared: they are made to fit, and stored in its form.
-            output_type: The type of the results, if declared: they are checked and made to fit (a tuple becomes a Row).
+            window_function: The function that makes the results from the key, the window and the aggregated value.
+            accumulator_type: The declared type of the accumulators: they are converted to it and stored in its form.
+            output_type: The declared type of the results: they are checked and converted to it (a tuple becomes a Row).
         """
         calls = {
             "create_accumulator": (),
@@ -140,11 +140,11 @@ class WindowedStream:
     def apply(
         self, window_function: WindowFunction[Any, Any, Any, Any], output_type: TypeInformation | None = None
     ) -> DataStream:
-        """What a WindowFunction makes of all the elements of each window.
+        """Apply a WindowFunction to all elements of each window.
 
         Args:
             window_function: The WindowFunction.
-            output_type: The type of the results, if declared: they are checked and made to fit (a tuple becomes a Row).
+            output_type: The declared type of the results: they are checked and converted to it (a tuple becomes a Row).
         """
         check_object(window_function, WindowFunction, _APPLY, "apply()", "A ProcessWindowFunction goes to process().")
         return self._windows(Elements(self._keyed_stream._transformation.output_type), window_function, output_type)
@@ -154,11 +154,11 @@ class WindowedStream:
         process_window_function: ProcessWindowFunction[Any, Any, Any, Any],
         output_type: TypeInformation | None = None,
     ) -> DataStream:
-        """What a ProcessWindowFunction makes of all the elements of each window.
+        """Apply a ProcessWindowFunction to all elements of each window.
 
         Args:
             process_window_function: The ProcessWindowFunction.
-            output_type: The type of the results, if declared: they are checked and made to fit (a tuple becomes a Row).
+            output_type: The declared type of the results: they are checked and converted to it (a tuple becomes a Row).
         """
         check_object(
             process_window_function,

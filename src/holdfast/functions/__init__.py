@@ -1,1 +1,1 @@
-"""The classes that user functions extend, and the contexts they are called with."""
+"""Base classes of user functions, and their contexts."""

@@ -1,4 +1,4 @@
-"""Functions of a stream and a broadcast stream, whose elements (rules, say) every subtask keeps."""
+"""Functions of a stream and a broadcast stream, whose elements (e.g. rules) reach every subtask."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ KEY = TypeVar("KEY")
 
 
 class BaseBroadcastProcessFunction(Function):
-    """What both functions of a broadcast stream have in common: their contexts."""
+    """Base of the broadcast functions, with their contexts."""
 
     class BaseContext(ABC):
-        """What the function may ask about the element."""
+        """The context of an element."""
 
         @abstractmethod
         def timestamp(self) -> int:
-            """The element's timestamp, in ms; ``-2**63`` if there is none."""
+            """The element's timestamp, in ms; ``-2**63`` if it has none."""
 
         @abstractmethod
         def current_processing_time(self) -> int:
@@ -39,46 +39,46 @@ class BaseBroadcastProcessFunction(Function):
             """The watermark, in ms; ``-2**63`` before the first."""
 
     class Context(BaseContext):
-        """The same for an element of the broadcast stream, which may write broadcast state."""
+        """The context of a broadcast element, with read and write access to broadcast state."""
 
         @abstractmethod
         def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> BroadcastState[Any, Any]:
-            """The broadcast state of this descriptor, one of those the stream was broadcast with."""
+            """The broadcast state of a descriptor that was passed to ``broadcast``."""
 
     class ReadOnlyContext(BaseContext):
-        """The same for an element of the other stream, which only reads broadcast state."""
+        """The context of an element of the other stream, with read-only access to broadcast state."""
 
         @abstractmethod
         def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> ReadOnlyBroadcastState[Any, Any]:
-            """The broadcast state of this descriptor, one of those the stream was broadcast with."""
+            """The broadcast state of a descriptor that was passed to ``broadcast``."""
 
 
 class BroadcastProcessFunction(BaseBroadcastProcessFunction, Generic[IN1, IN2, OUT]):
-    """Takes a stream, and a broadcast stream, each of whose elements every subtask gets."""
+    """Processes a stream and a broadcast stream, whose elements reach every subtask."""
 
     class Context(BaseBroadcastProcessFunction.Context, ABC):
-        """What the function may ask about an element of the broadcast stream."""
+        """The context of an element of the broadcast stream."""
 
     class ReadOnlyContext(BaseBroadcastProcessFunction.ReadOnlyContext, ABC):
-        """What the function may ask about an element of the other stream."""
+        """The context of an element of the other stream."""
 
     @abstractmethod
     def process_element(self, value: IN1, ctx: BroadcastProcessFunction.ReadOnlyContext) -> Iterable[OUT] | None:
-        """Take an element of the stream that is not broadcast."""
+        """Process an element of the stream that is not broadcast."""
 
     @abstractmethod
     def process_broadcast_element(self, value: IN2, ctx: BroadcastProcessFunction.Context) -> Iterable[OUT] | None:
-        """Take an element of the broadcast stream; must do the same in every subtask."""
+        """Process an element of the broadcast stream; must do the same in every subtask."""
 
 
 class KeyedBroadcastProcessFunction(BaseBroadcastProcessFunction, Generic[KEY, IN1, IN2, OUT]):
-    """Takes a keyed stream, with state and timers, and a broadcast stream, whose elements every subtask gets."""
+    """Processes a keyed stream, with state and timers, and a broadcast stream, whose elements reach every subtask."""
 
     class Context(BaseBroadcastProcessFunction.Context, ABC):
-        """What the function may ask about an element of the broadcast stream."""
+        """The context of an element of the broadcast stream."""
 
     class ReadOnlyContext(BaseBroadcastProcessFunction.ReadOnlyContext, ABC):
-        """What the function may ask about an element of the keyed stream."""
+        """The context of an element of the keyed stream."""
 
         @abstractmethod
         def timer_service(self) -> TimerService:
@@ -89,25 +89,25 @@ class KeyedBroadcastProcessFunction(BaseBroadcastProcessFunction, Generic[KEY, I
             """The key of the element or of the timer."""
 
     class OnTimerContext(ReadOnlyContext, ABC):
-        """What the function may ask about a timer."""
+        """The context of a firing timer."""
 
         @abstractmethod
         def time_domain(self) -> TimeDomain:
-            """By which clock the timer fires."""
+            """The time domain of the timer."""
 
     @abstractmethod
     def process_element(self, value: IN1, ctx: KeyedBroadcastProcessFunction.ReadOnlyContext) -> Iterable[OUT] | None:
-        """Take an element of the keyed stream."""
+        """Process an element of the keyed stream."""
 
     @abstractmethod
     def process_broadcast_element(self, value: IN2, ctx: KeyedBroadcastProcessFunction.Context) -> Iterable[OUT] | None:
-        """Take an element of the broadcast stream; must do the same in every subtask."""
+        """Process an element of the broadcast stream; must do the same in every subtask."""
 
     def on_timer(self, timestamp: int, ctx: KeyedBroadcastProcessFunction.OnTimerContext) -> Iterable[OUT] | None:
-        """A timer of the current key has fired; what is emitted carries its time as timestamp.
+        """Handle a timer of the current key. Emitted elements get the timer's time as timestamp.
 
         Args:
             timestamp: the timer's time, in ms.
-            ctx: what may be asked about it.
+            ctx: the timer's context.
         """
         return None

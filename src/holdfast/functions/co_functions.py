@@ -13,66 +13,66 @@ __all__ = ["CoFlatMapFunction", "CoMapFunction", "CoProcessFunction", "KeyedCoPr
 
 
 class CoMapFunction(Function):
-    """Makes one element of each, of either stream."""
+    """Converts each element of either stream to one element."""
 
     @abstractmethod
     def map1(self, value: Any) -> Any:
-        """The element that takes the place of one of the first stream."""
+        """Convert an element of the first stream."""
 
     @abstractmethod
     def map2(self, value: Any) -> Any:
-        """The element that takes the place of one of the second stream."""
+        """Convert an element of the second stream."""
 
 
 class CoFlatMapFunction(Function):
-    """Makes any number of elements of each, of either stream."""
+    """Converts each element of either stream to any number of elements."""
 
     @abstractmethod
     def flat_map1(self, value: Any) -> Iterable[Any]:
-        """The elements that take the place of one of the first stream."""
+        """Convert an element of the first stream to any number of elements."""
 
     @abstractmethod
     def flat_map2(self, value: Any) -> Iterable[Any]:
-        """The elements that take the place of one of the second stream."""
+        """Convert an element of the second stream to any number of elements."""
 
 
 class CoProcessFunction(Function):
-    """Takes element by element of either stream and emits any number; no keys, hence neither state nor timers."""
+    """Processes elements of either stream one by one. Without keys it has neither keyed state nor timers."""
 
     class Context(TimedContext):
-        """What the function may ask about the element."""
+        """The context of an element."""
 
     @abstractmethod
     def process_element1(self, value: Any, ctx: CoProcessFunction.Context) -> Iterable[Any] | None:
-        """Take an element of the first stream."""
+        """Process an element of the first stream."""
 
     @abstractmethod
     def process_element2(self, value: Any, ctx: CoProcessFunction.Context) -> Iterable[Any] | None:
-        """Take an element of the second stream."""
+        """Process an element of the second stream."""
 
 
 class KeyedCoProcessFunction(Function):
-    """Takes element by element of two keyed streams, which share state and timers of a key."""
+    """Processes elements of two keyed streams one by one; both share the key's state and timers."""
 
     class Context(KeyedContext):
-        """What the function may ask about the element."""
+        """The context of an element."""
 
     class OnTimerContext(KeyedOnTimerContext, Context):
-        """What the function may ask about the timer."""
+        """The context of a firing timer."""
 
     @abstractmethod
     def process_element1(self, value: Any, ctx: KeyedCoProcessFunction.Context) -> Iterable[Any] | None:
-        """Take an element of the first stream."""
+        """Process an element of the first stream."""
 
     @abstractmethod
     def process_element2(self, value: Any, ctx: KeyedCoProcessFunction.Context) -> Iterable[Any] | None:
-        """Take an element of the second stream."""
+        """Process an element of the second stream."""
 
     def on_timer(self, timestamp: int, ctx: KeyedCoProcessFunction.OnTimerContext) -> Iterable[Any] | None:
-        """A timer of the current key has fired; what is emitted carries its time as timestamp.
+        """Handle a timer of the current key. Emitted elements get the timer's time as timestamp.
 
         Args:
             timestamp: the timer's time, in ms.
-            ctx: what may be asked about it.
+            ctx: the timer's context.
         """
         return None

@@ -1,4 +1,4 @@
-"""Functions called element by element, and those that combine elements."""
+"""Functions of single elements, and functions that combine elements."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ __all__ = [
 
 
 class MapFunction(Function):
-    """Makes one element of each."""
+    """Converts each element to one element."""
 
     @abstractmethod
     def map(self, value: Any) -> Any:
-        """The element that takes the place of ``value``."""
+        """Convert ``value``."""
 
 
 class FlatMapFunction(Function):
-    """Makes any number of elements of each."""
+    """Converts each element to any number of elements."""
 
     @abstractmethod
     def flat_map(self, value: Any) -> Iterable[Any]:
-        """The elements that take the place of ``value``; may be a generator."""
+        """Convert ``value`` to any number of elements; may be a generator."""
 
 
 class FilterFunction(Function):
-    """Keeps some elements."""
+    """Decides which elements to keep."""
 
     @abstractmethod
     def filter(self, value: Any) -> bool:
@@ -44,49 +44,49 @@ class FilterFunction(Function):
 
 
 class KeySelector(Function):
-    """Takes the key out of an element."""
+    """Extracts the key of an element."""
 
     @abstractmethod
     def get_key(self, value: Any) -> Any:
-        """The element's key; the same at each call for equal elements."""
+        """Return the element's key, always the same for equal elements."""
 
 
 class ReduceFunction(Function):
-    """Makes one element of two of the same type."""
+    """Combines two elements into one of the same type."""
 
     @abstractmethod
     def reduce(self, value1: Any, value2: Any) -> Any:
-        """Both in one.
+        """Combine two elements.
 
         Args:
-            value1: what all elements before were reduced to.
+            value1: the result of all earlier elements.
             value2: the next element.
         """
 
 
 class AggregateFunction(Function):
-    """Adds elements up in an accumulator, from which it makes the result."""
+    """Aggregates elements in an accumulator, and computes the result from it."""
 
     @abstractmethod
     def create_accumulator(self) -> Any:
-        """A new accumulator, of no element."""
+        """Create an empty accumulator."""
 
     @abstractmethod
     def add(self, value: Any, accumulator: Any) -> Any:
-        """The accumulator with the element in it; may be the same object, changed."""
+        """Add an element and return the accumulator; it may be the same object."""
 
     @abstractmethod
     def get_result(self, accumulator: Any) -> Any:
-        """What the accumulator amounts to."""
+        """Return the result of the accumulator."""
 
     def merge(self, acc_a: Any, acc_b: Any) -> Any:
-        """Two accumulators in one; called only for windows that merge."""
+        """Merge two accumulators; called only for merging windows."""
         raise NotImplementedError(f"{type(self).__name__} must define merge(acc_a, acc_b) for windows that merge")
 
 
 class Partitioner(Function):
-    """Chooses the subtask that an element goes to."""
+    """Chooses the subtask of an element."""
 
     @abstractmethod
     def partition(self, key: Any, num_partitions: int) -> int:
-        """The subtask for a key, from 0 to ``num_partitions - 1``."""
+        """Return the subtask of a key, from 0 to ``num_partitions - 1``."""

@@ -1,4 +1,4 @@
-"""What all user functions have in common: their life, and the runtime context that they are opened with."""
+"""Function, the base of all user functions, and RuntimeContext, the argument of ``open``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Function", "RuntimeContext"]
 
 
 class RuntimeContext(KeyedStateStore):
-    """What a function learns in ``open``: where it runs, its state, its metrics."""
+    """The runtime of a function: its subtask, state and metrics. Passed to ``open``."""
 
     @abstractmethod
     def get_task_name(self) -> str:
@@ -27,11 +27,11 @@ class RuntimeContext(KeyedStateStore):
 
     @abstractmethod
     def get_index_of_this_subtask(self) -> int:
-        """Which subtask this is, from 0."""
+        """The index of the subtask, from 0."""
 
     @abstractmethod
     def get_attempt_number(self) -> int:
-        """How often the task was started before."""
+        """The number of earlier attempts of the task."""
 
     @abstractmethod
     def get_task_name_with_subtasks(self) -> str:
@@ -39,18 +39,18 @@ class RuntimeContext(KeyedStateStore):
 
     @abstractmethod
     def get_job_parameter(self, key: str, default_value: str) -> str:
-        """A global job parameter, as the environment's config has it, or the default."""
+        """A global job parameter from the environment's config, or the default."""
 
     @abstractmethod
     def get_metrics_group(self) -> MetricGroup:
-        """Where the function registers its metrics."""
+        """The metric group of the function."""
 
 
-class Function(ABC):  # noqa: B024 - abstract in what its subclasses add
-    """A user's function. Each subtask has one object of it, whose attributes live from element to element."""
+class Function(ABC):  # noqa: B024 - subclasses add the abstract methods
+    """A user function. Each subtask has its own instance, whose attributes persist between elements."""
 
     def open(self, runtime_context: RuntimeContext) -> None:
-        """Called once, before the first element: get handles of state here, and make connections."""
+        """Set up state handles and connections; called once before the first element."""
 
     def close(self) -> None:
-        """Called once, after the last element."""
+        """Release resources; called once after the last element."""

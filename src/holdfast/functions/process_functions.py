@@ -14,7 +14,7 @@ __all__ = ["KeyedContext", "KeyedOnTimerContext", "KeyedProcessFunction", "Proce
 
 
 class TimedContext(ABC):
-    """What a function may ask about the element it is called with."""
+    """The context of an element or a timer: timestamp and timer service."""
 
     @abstractmethod
     def timer_service(self) -> TimerService:
@@ -22,11 +22,11 @@ class TimedContext(ABC):
 
     @abstractmethod
     def timestamp(self) -> int:
-        """The element's timestamp, or the firing timer's time, in ms; ``-2**63`` if there is none."""
+        """The element's timestamp, or the firing timer's time, in ms; ``-2**63`` if the element has no timestamp."""
 
 
 class KeyedContext(TimedContext):
-    """The same on a keyed stream."""
+    """The context on a keyed stream, with the current key."""
 
     @abstractmethod
     def get_current_key(self) -> Any:
@@ -34,50 +34,50 @@ class KeyedContext(TimedContext):
 
 
 class KeyedOnTimerContext(KeyedContext):
-    """The same when a timer fires."""
+    """The context of a firing timer."""
 
     @abstractmethod
     def time_domain(self) -> TimeDomain:
-        """By which clock the timer fires."""
+        """The time domain of the timer."""
 
 
 class ProcessFunction(Function):
-    """Takes element by element and emits any number for each; no keys, hence neither keyed state nor timers.
+    """Processes elements one by one and emits any number for each. Without keys it has neither keyed state nor timers.
 
-    Its methods may be generators, return any iterable of elements, or return None for no element. ``(tag, value)``
+    Its methods may be generators, return any iterable of elements, or return None to emit nothing. ``(tag, value)``
     with an OutputTag goes to that side output.
     """
 
     class Context(TimedContext):
-        """What the function may ask about the element."""
+        """The context of an element."""
 
     @abstractmethod
     def process_element(self, value: Any, ctx: ProcessFunction.Context) -> Iterable[Any] | None:
-        """Take an element."""
+        """Process an element."""
 
 
 class KeyedProcessFunction(Function):
-    """Takes element by element of a keyed stream, with state and timers of the element's key.
+    """Processes elements of a keyed stream one by one, with state and timers of the element's key.
 
-    Its methods may be generators, return any iterable of elements, or return None for no element. ``(tag, value)``
+    Its methods may be generators, return any iterable of elements, or return None to emit nothing. ``(tag, value)``
     with an OutputTag goes to that side output.
     """
 
     class Context(KeyedContext):
-        """What the function may ask about the element."""
+        """The context of an element."""
 
     class OnTimerContext(KeyedOnTimerContext, Context):
-        """What the function may ask about the timer."""
+        """The context of a firing timer."""
 
     @abstractmethod
     def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterable[Any] | None:
-        """Take an element."""
+        """Process an element."""
 
     def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Iterable[Any] | None:
-        """A timer of the current key has fired; what is emitted carries its time as timestamp.
+        """Handle a timer of the current key. Emitted elements get the timer's time as timestamp.
 
         Args:
             timestamp: the timer's time, in ms.
-            ctx: what may be asked about it.
+            ctx: the timer's context.
         """
         return None

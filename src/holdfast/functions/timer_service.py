@@ -10,8 +10,7 @@ __all__ = ["TimerService"]
 class TimerService(ABC):
     """The clocks of a subtask, and the timers of the current key.
 
-    Timers are durable. A key has at most one timer of each kind for a time: setting it twice fires it once. Timers of
-    the two kinds are separate.
+    Timers are durable. A key has at most one timer for a time in each time domain: registering it twice fires it once.
     """
 
     @abstractmethod
@@ -24,19 +23,19 @@ class TimerService(ABC):
 
     @abstractmethod
     def register_processing_time_timer(self, timestamp: int) -> None:
-        """Set a timer that fires when the machine's time reaches ``timestamp`` (ms)."""
+        """Register a timer that fires when processing time reaches ``timestamp`` (ms)."""
 
     @abstractmethod
     def register_event_time_timer(self, timestamp: int) -> None:
-        """Set a timer that fires when the watermark reaches ``timestamp`` (ms).
+        """Register a timer that fires when the watermark reaches ``timestamp`` (ms).
 
-        If it has already, the timer fires when the watermark next advances.
+        If the watermark is already there, the timer fires when the watermark next advances.
         """
 
     @abstractmethod
     def delete_processing_time_timer(self, timestamp: int) -> None:
-        """Delete the processing-time timer of this time, if there is one."""
+        """Delete the processing-time timer at this time, if it exists."""
 
     @abstractmethod
     def delete_event_time_timer(self, timestamp: int) -> None:
-        """Delete the event-time timer of this time, if there is one."""
+        """Delete the event-time timer at this time, if it exists."""

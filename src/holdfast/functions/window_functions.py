@@ -1,4 +1,4 @@
-"""Functions that make results of a window's elements."""
+"""Functions that compute the results of windows."""
 
 from __future__ import annotations
 
@@ -20,32 +20,32 @@ W2 = TypeVar("W2", bound=Window)
 
 
 class WindowFunction(Function, Generic[IN, OUT, KEY, W]):
-    """Makes results of a key's elements in a window."""
+    """Computes results from a key's elements in a window."""
 
     @abstractmethod
     def apply(self, key: KEY, window: W, inputs: Iterable[IN]) -> Iterable[OUT]:
-        """The results of a window; may be a generator.
+        """Return the results of a window; may be a generator.
 
         Args:
             key: the key.
             window: the window.
-            inputs: its elements; after ``reduce`` or ``aggregate`` exactly one, the reduced or aggregated value.
+            inputs: the window's elements; after ``reduce`` or ``aggregate`` only the reduced or aggregated value.
         """
 
 
 class AllWindowFunction(Function, Generic[IN, OUT, W]):
-    """Makes results of all elements in a window."""
+    """Computes results from all elements in a window."""
 
     @abstractmethod
     def apply(self, window: W, inputs: Iterable[IN]) -> Iterable[OUT]:
-        """The results of a window; may be a generator."""
+        """Return the results of a window; may be a generator."""
 
 
 class ProcessWindowFunction(Function, Generic[IN, OUT, KEY, W]):
-    """Makes results of a key's elements in a window, with the clocks and with state of the window and of the key."""
+    """Computes results from a key's elements in a window, with the clocks and with state per window and per key."""
 
     class Context(ABC, Generic[W2]):
-        """What the function may ask about the window."""
+        """The context of a window."""
 
         @abstractmethod
         def window(self) -> W2:
@@ -61,31 +61,31 @@ class ProcessWindowFunction(Function, Generic[IN, OUT, KEY, W]):
 
         @abstractmethod
         def window_state(self) -> KeyedStateStore:
-            """State of the key and the window; `ProcessWindowFunction.clear` must clear it."""
+            """State per key and window; `ProcessWindowFunction.clear` must clear it."""
 
         @abstractmethod
         def global_state(self) -> KeyedStateStore:
-            """State of the key, for all its windows."""
+            """State per key, shared by all its windows."""
 
     @abstractmethod
     def process(self, key: KEY, context: ProcessWindowFunction.Context[Any], elements: Iterable[IN]) -> Iterable[OUT]:
-        """The results of a window; may be a generator.
+        """Return the results of a window; may be a generator.
 
         Args:
             key: the key.
-            context: what may be asked about the window.
-            elements: its elements; after ``reduce`` or ``aggregate`` exactly one, the reduced or aggregated value.
+            context: the window's context.
+            elements: the window's elements; after ``reduce`` or ``aggregate`` only the reduced or aggregated value.
         """
 
     def clear(self, context: ProcessWindowFunction.Context[Any]) -> None:
-        """The window is being deleted: clear what ``context.window_state()`` holds."""
+        """Clear ``context.window_state()``; called when the window is deleted."""
 
 
 class ProcessAllWindowFunction(Function, Generic[IN, OUT, W]):
-    """Makes results of all elements in a window, with state of the window."""
+    """Computes results from all elements in a window, with state per window."""
 
     class Context(ABC, Generic[W2]):
-        """What the function may ask about the window."""
+        """The context of a window."""
 
         @abstractmethod
         def window(self) -> W2:
@@ -93,15 +93,15 @@ class ProcessAllWindowFunction(Function, Generic[IN, OUT, W]):
 
         @abstractmethod
         def window_state(self) -> KeyedStateStore:
-            """State of the window; `ProcessAllWindowFunction.clear` must clear it."""
+            """State per window; `ProcessAllWindowFunction.clear` must clear it."""
 
         @abstractmethod
         def global_state(self) -> KeyedStateStore:
-            """State for all windows."""
+            """State shared by all windows."""
 
     @abstractmethod
     def process(self, context: ProcessAllWindowFunction.Context[Any], elements: Iterable[IN]) -> Iterable[OUT]:
-        """The results of a window; may be a generator."""
+        """Return the results of a window; may be a generator."""
 
     def clear(self, context: ProcessAllWindowFunction.Context[Any]) -> None:
-        """The window is being deleted: clear what ``context.window_state()`` holds."""
+        """Clear ``context.window_state()``; called when the window is deleted."""

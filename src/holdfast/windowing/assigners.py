@@ -1,4 +1,4 @@
-"""Window assigners: which windows an element belongs to."""
+"""Window assigners, which assign each element to windows."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ W = TypeVar("W", bound=Window)
 
 
 class WindowAssigner(ABC, Generic[T, W]):
-    """Decides which windows an element belongs to."""
+    """Assigns each element to windows."""
 
     class WindowAssignerContext(ABC):
-        """What an assigner may ask."""
+        """The context of an assigner."""
 
         @abstractmethod
         def get_current_processing_time(self) -> int:
@@ -35,28 +35,28 @@ class WindowAssigner(ABC, Generic[T, W]):
 
     @abstractmethod
     def assign_windows(self, element: T, timestamp: int, context: WindowAssigner.WindowAssignerContext) -> Collection[W]:
-        """The windows of an element.
+        """Return the windows of an element.
 
         Args:
             element: the element.
             timestamp: its timestamp, in ms.
-            context: what may be asked besides.
+            context: the assigner's context.
         """
 
     @abstractmethod
     def get_default_trigger(self, env: Any) -> Trigger[T, W]:
-        """The trigger that is used where none is chosen."""
+        """The trigger used when the program sets none."""
 
     @abstractmethod
     def is_event_time(self) -> bool:
-        """Whether windows are of event time, not of processing time."""
+        """Whether windows are in event time rather than processing time."""
 
 
 Span = Time | Duration | datetime.timedelta
 
 
 class TumblingWindows(WindowAssigner[T, TimeWindow]):
-    """Windows of one size, one after the other."""
+    """Consecutive windows of one size."""
 
     def __init__(self, size: int, offset: int) -> None:
         if size <= 0:
@@ -68,12 +68,12 @@ class TumblingWindows(WindowAssigner[T, TimeWindow]):
 
     @property
     def size(self) -> int:
-        """The windows' length, in ms."""
+        """The length of a window, in ms."""
         return self._size
 
     @property
     def offset(self) -> int:
-        """By how much the windows' starts are moved from multiples of the size, in ms."""
+        """The offset of window starts from multiples of the size, in ms."""
         return self._offset
 
     def _window(self, timestamp: int) -> TimeWindow:
@@ -89,25 +89,25 @@ def _span(span: Span | None) -> int:
 
 
 class TumblingEventTimeWindows(TumblingWindows[T]):
-    """Windows of one size, one after the other, by the elements' timestamps.
+    """Consecutive windows of one size, by the elements' timestamps.
 
     Examples:
         >>> TumblingEventTimeWindows.of(Time.minutes(1)).size
         60000
 
     Raises:
-        ConfigurationError: the size is not positive, or the offset not smaller.
+        ConfigurationError: the size is not positive, or the offset is not smaller than the size.
     """
 
     @staticmethod
     def of(size: Span, offset: Span | None = None) -> TumblingEventTimeWindows[Any]:
-        """Windows of this size, their starts moved by ``offset`` from multiples of it (since 1970, UTC)."""
+        """Create an assigner; windows start at multiples of ``size`` (since 1970, UTC) plus ``offset``."""
         return TumblingEventTimeWindows(_span(size), _span(offset))
 
     def assign_windows(
         self, element: T, timestamp: int, context: WindowAssigner.WindowAssignerContext
     ) -> Collection[TimeWindow]:
-        """The window that the timestamp falls into.
+        """Return the window that contains the timestamp.
 
         Raises:
             ValueError: the element has no timestamp.
@@ -124,26 +124,26 @@ class TumblingEventTimeWindows(TumblingWindows[T]):
         return EventTimeTrigger()
 
     def is_event_time(self) -> bool:
-        """It is."""
+        """Always True."""
         return True
 
 
 class TumblingProcessingTimeWindows(TumblingWindows[T]):
-    """Windows of one size, one after the other, by the machine's time.
+    """Consecutive windows of one size, in processing time.
 
     Raises:
-        ConfigurationError: the size is not positive, or the offset not smaller.
+        ConfigurationError: the size is not positive, or the offset is not smaller than the size.
     """
 
     @staticmethod
     def of(size: Span, offset: Span | None = None) -> TumblingProcessingTimeWindows[Any]:
-        """Windows of this size, their starts moved by ``offset`` from multiples of it (since 1970, UTC)."""
+        """Create an assigner; windows start at multiples of ``size`` (since 1970, UTC) plus ``offset``."""
         return TumblingProcessingTimeWindows(_span(size), _span(offset))
 
     def assign_windows(
         self, element: T, timestamp: int, context: WindowAssigner.WindowAssignerContext
     ) -> Collection[TimeWindow]:
-        """The window that the machine's time falls into."""
+        """Return the window that contains the current processing time."""
         return [self._window(context.get_current_processing_time())]
 
     def get_default_trigger(self, env: Any) -> Trigger[T, TimeWindow]:
@@ -151,5 +151,5 @@ class TumblingProcessingTimeWindows(TumblingWindows[T]):
         return ProcessingTimeTrigger()
 
     def is_event_time(self) -> bool:
-        """It is not."""
+        """Always False."""
         return False

@@ -1,4 +1,4 @@
-"""Triggers: when a window gives its result."""
+"""Triggers: when a window fires."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ W = TypeVar("W", bound=Window)
 
 
 class TriggerResult(Enum):
-    """What becomes of a window now: whether it gives its result, and whether its elements are deleted."""
+    """The decision of a trigger: whether the window fires, and whether its elements are purged."""
 
     CONTINUE = (False, False)
     FIRE_AND_PURGE = (True, True)
@@ -26,19 +26,19 @@ class TriggerResult(Enum):
     PURGE = (False, True)
 
     def is_fire(self) -> bool:
-        """Whether the window gives its result."""
+        """Whether the window fires."""
         return self.value[0]
 
     def is_purge(self) -> bool:
-        """Whether the window's elements are deleted."""
+        """Whether the window's elements are purged."""
         return self.value[1]
 
 
 class Trigger(ABC, Generic[T, W]):
-    """Decides when a window gives its result."""
+    """Decides when a window fires."""
 
     class TriggerContext(ABC):
-        """What a trigger may ask and do."""
+        """The context of a trigger: clocks, timers and state."""
 
         @abstractmethod
         def get_current_processing_time(self) -> int:
@@ -46,7 +46,7 @@ class Trigger(ABC, Generic[T, W]):
 
         @abstractmethod
         def get_metric_group(self) -> MetricGroup:
-            """Where the trigger registers its metrics."""
+            """The metric group of the trigger."""
 
         @abstractmethod
         def get_current_watermark(self) -> int:
@@ -54,26 +54,26 @@ class Trigger(ABC, Generic[T, W]):
 
         @abstractmethod
         def register_processing_time_timer(self, time: int) -> None:
-            """Have ``on_processing_time`` called at this time (ms)."""
+            """Register a timer that calls ``on_processing_time`` at this time (ms)."""
 
         @abstractmethod
         def register_event_time_timer(self, time: int) -> None:
-            """Have ``on_event_time`` called at this time (ms)."""
+            """Register a timer that calls ``on_event_time`` at this time (ms)."""
 
         @abstractmethod
         def delete_processing_time_timer(self, time: int) -> None:
-            """Take back ``register_processing_time_timer``."""
+            """Delete the processing-time timer at this time."""
 
         @abstractmethod
         def delete_event_time_timer(self, time: int) -> None:
-            """Take back ``register_event_time_timer``."""
+            """Delete the event-time timer at this time."""
 
         @abstractmethod
         def get_partitioned_state(self, state_descriptor: StateDescriptor) -> State:
-            """State of the key and the window."""
+            """State per key and window."""
 
     class OnMergeContext(TriggerContext):
-        """The same when windows merge."""
+        """The context of a merge of windows."""
 
         @abstractmethod
         def merge_partitioned_state(self, state_descriptor: StateDescriptor) -> None:
@@ -81,53 +81,53 @@ class Trigger(ABC, Generic[T, W]):
 
     @abstractmethod
     def on_element(self, element: T, timestamp: int, window: W, ctx: Trigger.TriggerContext) -> TriggerResult:
-        """An element has come into the window."""
+        """Handle an element added to the window."""
 
     @abstractmethod
     def on_processing_time(self, time: int, window: W, ctx: Trigger.TriggerContext) -> TriggerResult:
-        """A processing-time timer has fired."""
+        """Handle a processing-time timer."""
 
     @abstractmethod
     def on_event_time(self, time: int, window: W, ctx: Trigger.TriggerContext) -> TriggerResult:
-        """An event-time timer has fired."""
+        """Handle an event-time timer."""
 
     def can_merge(self) -> bool:
-        """Whether the trigger works with windows that merge."""
+        """Whether the trigger supports merging windows."""
         return False
 
     @abstractmethod
     def on_merge(self, window: W, ctx: Trigger.OnMergeContext) -> None:
-        """Windows have merged into this one."""
+        """Handle a merge of windows into this one."""
 
     @abstractmethod
     def clear(self, window: W, ctx: Trigger.TriggerContext) -> None:
-        """The window is being deleted: delete its timers and state."""
+        """Delete the timers and state of the window; called when the window is deleted."""
 
 
 class EventTimeTrigger(Trigger[T, TimeWindow]):
-    """Fires when the watermark passes the window's end, and for each late element after that."""
+    """Fires when the watermark passes the window's end, and at each late element after that."""
 
     def on_element(self, element: T, timestamp: int, window: TimeWindow, ctx: Trigger.TriggerContext) -> TriggerResult:
-        """Fire at once if the watermark has passed the window's end, else set the timer."""
+        """Fire at once if the watermark has passed the window's end, else register the timer."""
         if window.max_timestamp() <= ctx.get_current_watermark():
             return TriggerResult.FIRE
         ctx.register_event_time_timer(window.max_timestamp())
         return TriggerResult.CONTINUE
 
     def on_processing_time(self, time: int, window: TimeWindow, ctx: Trigger.TriggerContext) -> TriggerResult:
-        """Nothing to do."""
+        """Continue."""
         return TriggerResult.CONTINUE
 
     def on_event_time(self, time: int, window: TimeWindow, ctx: Trigger.TriggerContext) -> TriggerResult:
-        """Fire if it is the window's time."""
+        """Fire at the window's last timestamp."""
         return TriggerResult.FIRE if time >= window.max_timestamp() else TriggerResult.CONTINUE
 
     def can_merge(self) -> bool:
-        """It does."""
+        """Always True."""
         return True
 
     def on_merge(self, window: TimeWindow, ctx: Trigger.OnMergeContext) -> None:
-        """Set the timer of the new window, unless its time has come already."""
+        """Register the timer of the new window unless its time has passed."""
         if window.max_timestamp() > ctx.get_current_watermark():
             ctx.register_event_time_timer(window.max_timestamp())
 
@@ -137,15 +137,15 @@ class EventTimeTrigger(Trigger[T, TimeWindow]):
 
     @staticmethod
     def create() -> EventTimeTrigger[Any]:
-        """A new trigger."""
+        """Create a trigger."""
         return EventTimeTrigger()
 
 
 class ProcessingTimeTrigger(Trigger[T, TimeWindow]):
-    """Fires when the machine's time passes the window's end."""
+    """Fires when processing time passes the window's end."""
 
     def on_element(self, element: T, timestamp: int, window: TimeWindow, ctx: Trigger.TriggerContext) -> TriggerResult:
-        """Set the timer."""
+        """Register the timer."""
         ctx.register_processing_time_timer(window.max_timestamp())
         return TriggerResult.CONTINUE
 
@@ -154,15 +154,15 @@ class ProcessingTimeTrigger(Trigger[T, TimeWindow]):
         return TriggerResult.FIRE
 
     def on_event_time(self, time: int, window: TimeWindow, ctx: Trigger.TriggerContext) -> TriggerResult:
-        """Nothing to do."""
+        """Continue."""
         return TriggerResult.CONTINUE
 
     def can_merge(self) -> bool:
-        """It does."""
+        """Always True."""
         return True
 
     def on_merge(self, window: TimeWindow, ctx: Trigger.OnMergeContext) -> None:
-        """Set the timer of the new window, unless its time has come already."""
+        """Register the timer of the new window unless its time has passed."""
         if window.max_timestamp() > ctx.get_current_processing_time():
             ctx.register_processing_time_timer(window.max_timestamp())
 
@@ -172,5 +172,5 @@ class ProcessingTimeTrigger(Trigger[T, TimeWindow]):
 
     @staticmethod
     def create() -> ProcessingTimeTrigger[Any]:
-        """A new trigger."""
+        """Create a trigger."""
         return ProcessingTimeTrigger()
