@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.checkpoint.entries import decode_entry, encode_entry, encode_manifest
-from holdfast.checkpoint.files import pack
 from holdfast.checkpoint.handles import ContainedFile
 from holdfast.checkpoint.layers import Layer, added, difference, kept_manifests, merged
 from holdfast.checkpoint.log import CheckpointLog
@@ -40,6 +39,7 @@ def content(checkpoint):
     return (checkpoint.operators, checkpoint.sources)
 
 
+@settings(max_examples=50, deadline=None)
 @given(st.lists(checkpoints, min_size=1, max_size=4))
 def test_a_checkpoint_is_the_sum_of_its_layers(history):
     layers = [difference(old, new) for old, new in zip([NOTHING, *history], history)]
@@ -102,7 +102,7 @@ def test_roll_ups_write_little_and_leave_few(changes):
     assert written <= sum(changes) * (1 + doublings)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.lists(checkpoints, min_size=1, max_size=5), st.integers(1, 3), st.data())
 def test_counted_references_are_those_of_the_checkpoints_that_are_known(history, retained, data):
     """Checkpoints come and go in any order; some share states as objects, as they do after a completion."""
@@ -181,7 +181,7 @@ def test_layers_stay_in_the_log_until_they_are_too_large_and_manifests_stay_few(
             job.change(uid, job.random.randrange(SUBTASKS))
         job.epoch()
         entry = decode_entry(job.objects.objects[job.paths.log_entry(job.log.owned.next_id - 1)], "entry")
-        assert len(pack(encode_manifest(entry.checkpoint.layer))) <= LARGEST_LAYER
+        assert len(encode_manifest(entry.checkpoint.layer)) <= LARGEST_LAYER
         most = max(most, job.manifests())
     assert 1 <= most <= 8
 

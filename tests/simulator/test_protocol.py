@@ -50,7 +50,7 @@ def live(seed: int, prepare: Callable[[Brokers], None] = lambda brokers: None) -
 
 
 def live_in(world: World, brokers: Brokers) -> None:
-    manifests.LARGEST_LAYER = world.random.choice((0, 500, 700, 1000, 5000))
+    manifests.LARGEST_LAYER = world.random.choice((0, 800, 1200, 2000, 10_000))
     numbers = generate(world)
     for _ in range(world.random.randrange(1, 6)):
         if not any(p.gi_code.co_name == "run" for p in world.processes) or world.random.random() < 0.4:

@@ -24,8 +24,9 @@ from holdfast.errors import CheckpointError, CorruptFile
 
 __all__ = ["StoredCheckpoint", "load", "read_checkpoint", "rolled_up", "successor"]
 
-LARGEST_LAYER = 12 << 10
-"""Bytes of a layer, as stored, up to which it stays in the entries of the log: what a quiet epoch writes at most."""
+LARGEST_LAYER = 40 << 10
+"""Bytes of a layer, before compression, up to which it stays in the entries of the log: about what a quiet epoch writes
+at most. Handles of files compress to a third."""
 
 
 @dataclass(frozen=True)
@@ -75,10 +76,10 @@ def rolled_up(storage: Storage, paths: JobPaths, stored: StoredCheckpoint) -> St
         CheckpointError: the metadata holds something that is not plain data.
         StorageError: not stored within the retry budget, or refused.
     """
-    size = len(pack(encode_manifest(stored.layer)))
-    if size <= LARGEST_LAYER:
+    encoded = encode_manifest(stored.layer)
+    if len(encoded) <= LARGEST_LAYER:
         return stored
-    kept = kept_manifests([handle.size for handle, _ in stored.manifests], size)
+    kept = kept_manifests([handle.size for handle, _ in stored.manifests], len(pack(encoded)))
     layer = merged([*(layer for _, layer in stored.manifests[kept:]), stored.layer])
     whole = stored.checkpoint
     # A crash before the log's entry is put leaves a file that no checkpoint refers to: the sweep finds it by its name.
