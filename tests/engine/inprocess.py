@@ -38,7 +38,7 @@ from holdfast.runtime.frames import unpack_header
 from holdfast.runtime.order import EpochOrder, JobSetup, TaskReport
 from holdfast.runtime.plan import JobPlan
 from holdfast.runtime.restart import FixedDelay, RestartStrategy
-from holdfast.runtime.state_io import verify_contents
+from holdfast.state.delta_files import verify_contents
 from holdfast.testing.executor import InProcessExecutor
 
 CRASH_POINTS = ("run", "before complete", "after complete", "before commit", "within commit", "after commit")

@@ -10,8 +10,12 @@ from typing import Any
 
 import pytest
 
+from holdfast.checkpoint.paths import JobPaths
 from holdfast.errors import StorageError
-from holdfast.runtime import machine, state_io
+from holdfast.runtime import machine
+from holdfast.state import backend, keyed_backend, rocksdb
+from holdfast.state.keyed_backend import KeyedStateBackend
+from holdfast.state.rocksdb import RocksDBFiles
 
 from .inprocess import LEDGERS, Lab
 from .programs import records, sessions, sessions_model
@@ -26,9 +30,9 @@ def lab(tmp_path: Path):
 
 
 def an_upload_that_outlasts_the_search_for_orphans_gives_a_base_that_can_be_restored(lab, monkeypatch):
-    monkeypatch.setattr(state_io, "_MOST_DELTAS", 2)
+    monkeypatch.setattr(backend, "MOST_DELTAS", 2)
     monkeypatch.setattr(machine, "_SWEEP_EVERY", 5)
-    upload, snapshot = state_io.StateFiles._upload, state_io.StateFiles.snapshot
+    upload, snapshot = RocksDBFiles._upload, KeyedStateBackend.snapshot
     go_on = threading.Event()
 
     def uploading(self: Any, *args: Any) -> Any:
@@ -36,24 +40,25 @@ def an_upload_that_outlasts_the_search_for_orphans_gives_a_base_that_can_be_rest
         go_on.wait(60)
         return result
 
-    def snapping(self: Any, state: Any, generation: int, epoch: int, token: str) -> Any:
-        if epoch == 17:  # three sweeps later
+    def snapping(self: Any, new_path: Any) -> Any:
+        path = new_path("delta")
+        if JobPaths(path.split("/")[0]).parse_state_file(path).epoch == 17:  # three sweeps later
             go_on.set()
             wait([self._pending])
-        return snapshot(self, state, generation, epoch, token)
+        return snapshot(self, new_path)
 
-    monkeypatch.setattr(state_io.StateFiles, "_upload", uploading)
-    monkeypatch.setattr(state_io.StateFiles, "snapshot", snapping)
+    monkeypatch.setattr(RocksDBFiles, "_upload", uploading)
+    monkeypatch.setattr(KeyedStateBackend, "snapshot", snapping)
     lab.run([("after complete", 19)])
     assert Counter(map(repr, LEDGERS["out"].values)) == sessions_model(records(5, 400, keys=30))
 
 
 def a_subtask_that_ends_waits_for_one_file_of_an_upload_at_most(lab, monkeypatch):
-    monkeypatch.setattr(state_io, "_MOST_DELTAS", 2)
-    monkeypatch.setattr(state_io, "_UPLOAD_PATIENCE", 0.0)
+    monkeypatch.setattr(backend, "MOST_DELTAS", 2)
+    monkeypatch.setattr(keyed_backend, "_UPLOAD_PATIENCE", 0.0)
     begun, closed = threading.Event(), threading.Event()
     late: list[str] = []
-    write, close = state_io.write_raw, state_io.StateFiles.close
+    write, close = rocksdb.write_raw, KeyedStateBackend.close
 
     def writing(storage: Any, path: str, data: bytes) -> Any:
         if closed.is_set():
@@ -62,12 +67,12 @@ def a_subtask_that_ends_waits_for_one_file_of_an_upload_at_most(lab, monkeypatch
         closed.wait(60)
         return write(storage, path, data)
 
-    def ending(self: Any, state: Any) -> None:
-        close(self, state)
+    def ending(self: Any) -> None:
+        close(self)
         closed.set()
 
-    monkeypatch.setattr(state_io, "write_raw", writing)
-    monkeypatch.setattr(state_io.StateFiles, "close", ending)
+    monkeypatch.setattr(rocksdb, "write_raw", writing)
+    monkeypatch.setattr(KeyedStateBackend, "close", ending)
     coordinator = lab.coordinator()
     canceller = threading.Thread(target=lambda: begun.wait(60) and coordinator.cancel())
     canceller.start()
@@ -79,12 +84,12 @@ def a_subtask_that_ends_waits_for_one_file_of_an_upload_at_most(lab, monkeypatch
 
 
 def an_upload_that_fails_leaves_no_copy_of_the_store_on_the_disk(lab, monkeypatch, caplog):
-    monkeypatch.setattr(state_io, "_MOST_DELTAS", 2)
+    monkeypatch.setattr(backend, "MOST_DELTAS", 2)
 
     def failing(storage: Any, path: str, data: bytes) -> Any:
         raise StorageError("no storage")
 
-    monkeypatch.setattr(state_io, "write_raw", failing)
+    monkeypatch.setattr(rocksdb, "write_raw", failing)
     lab.run()
-    assert "no new base of the state of sessions could be stored, will try again: no storage" in caplog.text
+    assert "(uid 'sessions') could be stored, will try again: no storage" in caplog.text
     assert not list(lab.disk.rglob("materialisation-*"))

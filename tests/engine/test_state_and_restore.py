@@ -22,7 +22,8 @@ from holdfast.datastream import (
     ValueStateDescriptor,
 )
 from holdfast.errors import ConfigurationError, HoldfastError, IncompatibleState, StorageError, UserCodeError
-from holdfast.runtime import machine, state_io
+from holdfast.runtime import machine
+from holdfast.state import backend as backends
 from holdfast.state.store import RocksDBStore
 
 from .inprocess import LEDGERS, Crash, Lab, LedgerSink, SplitSource
@@ -68,7 +69,7 @@ def program(function: Any, values: list[Any], cut: int = 0) -> Any:
 @pytest.mark.parametrize("disk", ["kept", "lost"])
 @pytest.mark.parametrize("cache", ["256mb", "2kb"])
 def a_state_comes_back_from_materialisations_and_deltas(job, monkeypatch, backend, disk, cache):
-    monkeypatch.setattr(state_io, "_MOST_DELTAS", 4)
+    monkeypatch.setattr(backends, "MOST_DELTAS", 4)
     data = records(5, 200, keys=30)
     crashes = [("run", 9), ("after complete", 7), ("before commit", 5), ("before complete", 6)]
     settings = {"state.backend.type": backend, "state.backend.cache.size": cache}

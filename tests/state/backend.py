@@ -12,7 +12,9 @@ from holdfast.checkpoint.metadata import KeyedHandle
 from holdfast.checkpoint.paths import JobPaths, new_attempt
 from holdfast.checkpoint.storage import Storage
 from holdfast.runtime.context import Clock
-from holdfast.runtime.state_io import StateBackendSettings, StateFiles
+from holdfast.state.backend import Place, StateBackendSettings
+from holdfast.state.key_groups import KeyGroupRange
+from holdfast.state.keyed_backend import KeyedStateBackend
 from holdfast.state.operator_state import OperatorState
 from holdfast.state.schema import OperatorSchema
 from holdfast.state.space import StateSpace
@@ -26,7 +28,7 @@ SMALL = {
 
 
 class Inline:
-    """Uploads at once; an executor as far as `StateFiles` needs one."""
+    """Uploads at once; an executor as far as `KeyedStateBackend` needs one."""
 
     def submit(self, function: Any, *args: Any) -> Future[Any]:
         result: Future[Any] = Future()
@@ -43,33 +45,30 @@ class Backend:
     def __init__(self, kind: str, states: Sequence[Any], directory: Path | str | None = None, **config: str) -> None:
         self.objects = MemoryStore()
         self.storage = Storage(self.objects)
-        self.settings = StateBackendSettings.of({"state.backend.type": kind, **SMALL, **config})
+        self.kind = kind
+        self.config = {**SMALL, **config}
+        self.groups = KeyGroupRange(0, 127)
         self.states = states
         self.root = Path(directory or tempfile.mkdtemp())
         self.directory = self.root / "host-0"
         self.hosts = 1
         self.epoch = 0
         self.clock = Clock()
-        self.checkpoints: list[tuple[KeyedHandle, OperatorSchema] | None] = [None]
-        self.current: KeyedHandle | None = None
+        self.checkpoints: list[tuple[list[KeyedHandle], OperatorSchema | None]] = [([], None)]
         self.open(0)
 
     def open(self, number: int) -> None:
         """Start from the checkpoint with this number; 0: from nothing."""
-        stored, schema = self.checkpoints[number] or (None, None)
-        self.files = StateFiles(
-            self.storage,
-            JobPaths.of("job"),
-            "op",
-            0,
-            self.settings,
-            str(self.directory),
-            Inline(),  # type: ignore[arg-type]
-        )
-        self.state: OperatorState = self.files.open("'op' (uid 'op')", stored, schema, 128)
+        self.begin(*self.checkpoints[number])
+
+    def begin(self, handles: Sequence[KeyedHandle], schema: OperatorSchema | None) -> None:
+        """Start from these handles."""
+        settings = StateBackendSettings.of({"state.backend.type": self.kind, **self.config})
+        place = Place("'op' (uid 'op')", self.groups, 128, self.storage, str(self.directory))
+        self.backend = KeyedStateBackend(place, settings, Inline())  # type: ignore[arg-type]
+        self.state: OperatorState = self.backend.open(handles, schema)
         self.declare()
-        self.files.replay(self.state)
-        self.current = stored
+        self.backend.replay()
 
     def declare(self) -> None:
         """What an operator does when it is opened: declare its states."""
@@ -89,11 +88,12 @@ class Backend:
         return self.space
 
     def close(self) -> None:
-        self.files.close(self.state)
+        self.backend.close()
 
-    def restart(self, number: int | None = None, *, elsewhere: bool = False) -> None:
+    def restart(self, number: int | None = None, *, elsewhere: bool = False, kind: str = "") -> None:
         """Forget what was not committed, go on from a checkpoint: the last, or an earlier one for good."""
         self.close()
+        self.kind = kind or self.kind
         if number is not None:
             del self.checkpoints[number + 1 :]
         if elsewhere:
@@ -107,12 +107,14 @@ class Backend:
         table.load([key])
         self.space.row = table.rows[key]
 
-    def checkpoint(self, *, commit: bool = True) -> KeyedHandle:
+    def checkpoint(self, *, commit: bool = True) -> list[KeyedHandle]:
         """End the epoch; ``commit``: and let the next one begin."""
         self.epoch += 1
-        stored = self.files.snapshot(self.state, 1, self.epoch, new_attempt())
-        schema = self.state.schema
-        self.checkpoints.append((stored, schema))
+        handles = self.backend.snapshot(self._new_path)
+        self.checkpoints.append((handles, self.state.schema))
         if commit:
-            self.files.committed(self.state, stored, 1, self.epoch)
-        return stored
+            self.backend.committed(handles, self.epoch, self._new_path)
+        return handles
+
+    def _new_path(self, kind: str) -> str:
+        return JobPaths.of("job").state_file(1, self.epoch, "op", 0, new_attempt(), kind)

@@ -14,8 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from holdfast.common.typeinfo import Types
 from holdfast.datastream.state import ListStateDescriptor, MapStateDescriptor, ReducingStateDescriptor
 from holdfast.datastream.state import ValueStateDescriptor as Value
-from holdfast.runtime import state_io
-from holdfast.state import row_pieces, table
+from holdfast.state import backend, row_pieces, table
 
 from .backend import Backend
 
@@ -135,18 +134,19 @@ class StateMachine(RuleBasedStateMachine):
 
     @rule()
     def free_memory(self) -> None:
-        self.backend.files.bound(self.backend.state)
+        self.backend.backend.bound()
 
     @rule()
     def complete_a_checkpoint(self) -> None:
-        stored = self.backend.checkpoint()
+        handles = self.backend.checkpoint()
         # A base begins after the fourth delta and counts from the next checkpoint on, unless a failure comes between.
-        assert len(stored.deltas) <= 5 + self.restarts
+        assert len(handles[-1].deltas) <= 5 + self.restarts
         self.committed.append(self._image())
 
-    @rule(elsewhere=st.booleans())
-    def fail_and_restart(self, elsewhere: bool) -> None:
-        self.backend.restart(elsewhere=elsewhere)
+    @rule(elsewhere=st.booleans(), kind=st.sampled_from(["", "rocksdb", "hashmap"]))
+    def fail_and_restart(self, elsewhere: bool, kind: str) -> None:
+        """... with the same backend, or with the other one."""
+        self.backend.restart(elsewhere=elsewhere, kind=kind)
         self.restarts += 1
         self.model, self.timers = copy.deepcopy(self.committed[-1])
 
@@ -154,7 +154,7 @@ class StateMachine(RuleBasedStateMachine):
     def fail_right_after_a_checkpoint(self, elsewhere: bool) -> None:
         self.backend.checkpoint(commit=False)
         self.committed.append(self._image())
-        self.fail_and_restart(elsewhere)
+        self.fail_and_restart(elsewhere, "")
 
     @precondition(lambda self: len(self.committed) > 1)
     @rule(data=st.data(), back=st.integers(1, 4))
@@ -227,7 +227,7 @@ HeapMachine.TestCase.settings = LIMITS
 
 @pytest.fixture(autouse=True)
 def a_base_every_few_deltas_and_a_piece_every_few_rows(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(state_io, "_MOST_DELTAS", 4)
+    monkeypatch.setattr(backend, "MOST_DELTAS", 4)
     monkeypatch.setattr(table, "_BLOCK", 5)
     monkeypatch.setattr(row_pieces, "_LEAST", 1)
 

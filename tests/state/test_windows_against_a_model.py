@@ -23,12 +23,11 @@ from holdfast.datastream import (
     ValueStateDescriptor,
 )
 from holdfast.metrics.user import MetricGroup
-from holdfast.runtime import state_io
 from holdfast.runtime.context import OperatorContext
 from holdfast.runtime.operators import window
 from holdfast.runtime.operators.window_content import Elements, Reduced
 from holdfast.runtime.records import RecordBatch
-from holdfast.state import row_pieces, table
+from holdfast.state import backend, row_pieces, table
 
 from .backend import Backend
 
@@ -157,7 +156,7 @@ class WindowMachine(RuleBasedStateMachine):
 
     @rule()
     def free_memory(self) -> None:
-        self.backend.files.bound(self.backend.state)
+        self.backend.backend.bound()
 
     @rule()
     def complete_a_checkpoint(self) -> None:
@@ -197,7 +196,7 @@ HeapMachine.TestCase.settings = LIMITS
 
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(state_io, "_MOST_DELTAS", 4)
+    monkeypatch.setattr(backend, "MOST_DELTAS", 4)
     monkeypatch.setattr(table, "_BLOCK", 5)
     monkeypatch.setattr(row_pieces, "_LEAST", 1)
     monkeypatch.setattr(window, "_CHUNK", 3)

@@ -37,6 +37,8 @@ class RawFile(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, 
     first_key: bytes = b""
     last_key: bytes = b""
     """The smallest and the largest key in it, if it is sorted by keys; else empty."""
+    level: int = 0
+    """The level of the LSM tree that an SST file is in."""
 
 
 class IndexedFile(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, tag=2):

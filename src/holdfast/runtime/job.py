@@ -34,8 +34,8 @@ from holdfast.runtime.restart import restart_strategy
 from holdfast.runtime.shipping import SparkJobFailed
 from holdfast.runtime.spark import SparkExecutor, begin_slots
 from holdfast.runtime.spark_context import spark_context
-from holdfast.runtime.state_io import verify_contents
 from holdfast.runtime.statistics import plan_shape
+from holdfast.state.delta_files import verify_contents
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

@@ -7,16 +7,16 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
-import msgspec
-
 from holdfast.checkpoint.metadata import KeyedHandle
-from holdfast.checkpoint.paths import JobPaths
+from holdfast.checkpoint.paths import JobPaths, new_attempt
 from holdfast.checkpoint.storage import Storage
+from holdfast.errors import IncompatibleState
 from holdfast.runtime.operators.base import StateKind
 from holdfast.runtime.plan import Chained, Vertex
 from holdfast.runtime.redistribution import OperatorSnapshot
-from holdfast.runtime.state_io import StateBackendSettings, StateFiles
+from holdfast.state.backend import Place, StateBackendSettings
 from holdfast.state.key_groups import key_group_range
+from holdfast.state.keyed_backend import KeyedStateBackend, NewPath
 from holdfast.state.operator_state import OperatorState
 from holdfast.state.schema import OperatorSchema
 
@@ -28,8 +28,8 @@ class _Kept:
     """The keyed state of one operator, and what the storage and this host have of it."""
 
     state: OperatorState
-    files: StateFiles
-    written: KeyedHandle | None = None
+    backend: KeyedStateBackend
+    written: list[KeyedHandle] | None = None
     """What the last epoch wrote, not known to be complete yet."""
 
 
@@ -68,31 +68,21 @@ class KeyedStates:
         return {uid: kept.state for uid, kept in self._kept.items()}
 
     def _open(self, chained: Chained, stored: OperatorSnapshot | None) -> _Kept:
-        files = StateFiles(
-            self._storage,
-            self._paths,
-            chained.uid,
-            self._subtask,
-            self._settings,
-            self._directory(chained.uid),
-            self._uploads,
-        )
-        handle, schema = None, None
-        if stored is not None and stored.state.keyed:
-            (handle,) = stored.state.keyed
-            schema = OperatorSchema.of_plain(stored.schemas[handle.schema])
-        state = files.open(f"{chained.name!r} (uid {chained.uid!r})", handle, schema, self._max_parallelism)
-        return _Kept(state, files)
+        where = f"{chained.name!r} (uid {chained.uid!r})"
+        place = Place(where, self._groups, self._max_parallelism, self._storage, self._directory(chained.uid))
+        backend = KeyedStateBackend(place, self._settings, self._uploads)
+        state = backend.open(*_stored(where, stored))
+        return _Kept(state, backend)
 
     def replay(self) -> None:
         """Bring the opened states to the checkpoint. The operators have declared their states by now."""
         for kept in self._kept.values():
-            kept.files.replay(kept.state)
+            kept.backend.replay()
 
     @property
     def reused(self) -> bool | None:
         """Whether this host's stores were usable in the last restore; None: there is no keyed state."""
-        return all(kept.files.reused for kept in self._kept.values()) if self._kept else None
+        return all(kept.backend.reused for kept in self._kept.values()) if self._kept else None
 
     def check(self, key: Any) -> None:
         """Make sure that what this epoch has changed of a key can be stored.
@@ -106,32 +96,32 @@ class KeyedStates:
     def bound(self) -> None:
         """Keep the rows in memory within the bound."""
         for kept in self._kept.values():
-            kept.files.bound(kept.state)
+            kept.backend.bound()
 
-    def snapshot(self, generation: int, epoch: int, token: str) -> dict[str, tuple[KeyedHandle, OperatorSchema]]:
+    def snapshot(self, generation: int, epoch: int) -> dict[str, tuple[list[KeyedHandle], OperatorSchema]]:
         """Write what the epoch changed; returns by uid how the checkpoint refers to each state, and its schema."""
         self._epoch = (generation, epoch)
         written = {}
         for uid, kept in self._kept.items():
-            handle = kept.files.snapshot(kept.state, generation, epoch, token)
-            schema = kept.state.schema
-            kept.written = msgspec.structs.replace(
-                handle, first=self._groups.first, last=self._groups.last, schema=schema.fingerprint
-            )
-            written[uid] = (kept.written, schema)
+            kept.written = kept.backend.snapshot(self._new_path(uid))
+            written[uid] = (kept.written, kept.state.schema)
         return written
+
+    def _new_path(self, uid: str) -> NewPath:
+        generation, epoch = self._epoch
+        return lambda kind: self._paths.state_file(generation, epoch, uid, self._subtask, new_attempt(), kind)
 
     def committed(self) -> None:
         """The last epoch that was written is complete: the stores may follow, new bases may begin."""
-        for kept in self._kept.values():
+        for uid, kept in self._kept.items():
             if kept.written is not None:
-                kept.files.committed(kept.state, kept.written, *self._epoch)
+                kept.backend.committed(kept.written, self._epoch[1], self._new_path(uid))
                 kept.written = None
 
     @property
     def delta_bytes(self) -> int:
         """What the last epoch wrote."""
-        return sum(kept.files.written for kept in self._kept.values())
+        return sum(kept.backend.written for kept in self._kept.values())
 
     @property
     def rows(self) -> int:
@@ -141,10 +131,23 @@ class KeyedStates:
     @property
     def uploading(self) -> int | None:
         """The earliest epoch in which an upload began that is still under way."""
-        return min((k.files.uploading for k in self._kept.values() if k.files.uploading is not None), default=None)
+        return min((u for k in self._kept.values() if (u := k.backend.uploading) is not None), default=None)
 
     def close(self) -> None:
         """Close the local stores; what was not committed is forgotten."""
         kept, self._kept = self._kept, {}
         for each in kept.values():
-            each.files.close(each.state)
+            each.backend.close()
+
+
+def _stored(where: str, stored: OperatorSnapshot | None) -> tuple[list[KeyedHandle], OperatorSchema | None]:
+    """The handles that a subtask starts from, and the schema of all of them."""
+    if stored is None or not stored.state.keyed:
+        return [], None
+    if len(stored.schemas) > 1:
+        raise IncompatibleState(
+            f"the subtasks of operator {where} have declared different states, and this release cannot redistribute them; "
+            "resume with the parallelism that the checkpoint was written at"
+        )
+    (schema,) = stored.schemas.values()
+    return stored.state.keyed, OperatorSchema.of_plain(schema)

@@ -15,7 +15,7 @@ from holdfast.common.config_options import (
 from holdfast.common.configuration import Configuration
 from holdfast.common.modes import ExternalizedCheckpointRetention
 from holdfast.errors import ConfigurationError
-from holdfast.runtime.state_io import StateBackendSettings
+from holdfast.state.backend import StateBackendSettings
 
 __all__ = ["JobSettings"]
 

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from holdfast.checkpoint.manifests import read_checkpoint
-from holdfast.checkpoint.metadata import SubtaskState
+from holdfast.checkpoint.metadata import KeyedHandle, SubtaskState
 from holdfast.checkpoint.paths import JobPaths, new_attempt, safe_name
 from holdfast.checkpoint.storage import NotFound, Storage
 from holdfast.common.time import MIN_TIMESTAMP
@@ -291,13 +291,14 @@ class Subtask:
 
     def _snapshot(self, order: EpochOrder, chain: Chain, report: TaskReport) -> None:
         assert self._keyed is not None
-        keyed = self._keyed.snapshot(order.generation, order.epoch, report.attempt)
+        keyed = self._keyed.snapshot(order.generation, order.epoch)
         generators = chain.snapshot_generators()
         for uid in {**keyed, **self._lists, **generators}:
-            handles, schemas = [], {}
+            handles: list[KeyedHandle] = []
+            schemas: dict[str, Any] = {}
             if uid in keyed:
-                handle, schema = keyed[uid]
-                handles, schemas = [handle], {handle.schema: schema.plain()}
+                handles, schema = keyed[uid]
+                schemas = {schema.fingerprint: schema.plain()}
 
             def new_path(uid: str = uid) -> str:
                 return self._paths.state_file(order.generation, order.epoch, uid, self._subtask, new_attempt(), "list")

@@ -15,14 +15,30 @@ One range delete removes a slice, and the rows of a range of key groups in a sli
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from holdfast.state.key_groups import KeyGroupRange
 
-__all__ = ["META", "Section", "after", "group_prefix", "group_range", "section", "slice_of", "split_key"]
+__all__ = [
+    "END",
+    "FIRST",
+    "META",
+    "Section",
+    "after",
+    "group_prefix",
+    "group_range",
+    "section",
+    "section_of",
+    "slice_of",
+    "split_key",
+]
 
 META: Final = b"\x00\x00meta"
 """Key of the local store's note about itself. No state has the id 0."""
+FIRST: Final = b"\x00\x01"
+END: Final = b"\xff" * 12
+"""Every stored row or entry lies from `FIRST` on, before `END`."""
 
 _STATE = struct.Struct(">H")
 _SLICE = struct.Struct(">HQ")
@@ -45,6 +61,12 @@ def section(state: int, slice: int | None = None) -> Section:
     ('0001', '00027fffffffffffffff')
     """
     return Section(state, slice, _STATE.pack(state) if slice is None else _SLICE.pack(state, slice + _SIGN))
+
+
+def section_of(key: bytes, sliced: Callable[[int], bool]) -> Section:
+    """The section of a stored key; ``sliced`` tells whether a state has slices."""
+    state: int = _STATE.unpack_from(key)[0]
+    return section(state, slice_of(key) if sliced(state) else None)
 
 
 def slice_of(key: bytes) -> int:

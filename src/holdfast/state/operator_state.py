@@ -111,6 +111,12 @@ class OperatorState:
         for family in self._families.values():
             family.flush()
 
+    def hold_all(self) -> None:
+        """Take all rows out of the store into memory (for state that is all in memory)."""
+        for space in self.spaces.values():
+            for table in space.tables.values():
+                table.hold_all()
+
     def rows(self) -> int:
         """How many rows are in memory."""
         return sum(space.rows() for space in self.spaces.values())

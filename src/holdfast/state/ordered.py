@@ -60,7 +60,10 @@ class Family(Protocol):
         """The epoch that was last collected is complete: the store may follow."""
 
     def apply(self, change: Change, groups: KeyGroupRange | None) -> None:
-        """Take over a change of a completed epoch, of its rows only those in ``groups`` (None: all are)."""
+        """Take over a change of a completed epoch, as far as it concerns ``groups`` (None: all).
+
+        A dropped section loses the rows of these groups only: others may have been restored from elsewhere.
+        """
 
     def flush(self) -> None:
         """Bring the store up to date: a materialisation begins. Nothing is uncommitted at that time."""

@@ -182,10 +182,11 @@ class StateSpace(KeyedStateStore):
     def apply(self, change: Change, groups: KeyGroupRange | None) -> None:
         """Take over a change of a completed epoch (a restore), of its rows only those in ``groups``."""
         namespace = change.section.slice
-        if change.dropped:
-            table = self.tables.pop(namespace, None)
-            if table is not None and table.in_store:
-                self._delete(change.section)
+        table = self.tables.get(namespace)
+        if change.dropped and table is not None:
+            table.drop(groups)
+            if not table.rows and not table.in_store:
+                del self.tables[namespace]
         for piece in change.pieces:
             self.table(namespace).apply(piece, groups)
 

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from rocksdict import (
+    AccessType,
     BlockBasedOptions,
     Cache,
     Checkpoint,
@@ -26,6 +27,7 @@ from rocksdict import (
 )
 
 from holdfast.common.config_options import ConfigOption
+from holdfast.common.config_values import parse_memory_size
 from holdfast.common.rocksdb_options import RocksDBOptions, predefined_settings
 from holdfast.state.layout import META
 
@@ -53,6 +55,8 @@ _DEFAULTS: dict[ConfigOption[Any], str] = {
 }
 """Flink's defaults, but for the bloom filter, which first sights of a key need."""
 
+_LEVEL_0_FILES = 4
+"""Files in level 0 that start a compaction: RocksDB's default."""
 _COMPRESSIONS = {"NO": "none", "SNAPPY": "snappy", "ZLIB": "zlib", "LZ4": "lz4", "LZ4HC": "lz4hc", "ZSTD": "zstd"}
 _STYLES = {"LEVEL": "level", "UNIVERSAL": "universal"}
 
@@ -133,6 +137,7 @@ class RocksDBStore:
         without_log.disable_wal = True
         self._db.set_write_options(without_log)
         self._unlogged = without_log
+        self._file_size = parse_memory_size(settings[_O.TARGET_FILE_SIZE_BASE.key])
         self.damaged = False
         """Whether an access failed: its files cannot be trusted any more, or its disk is full."""
 
@@ -198,12 +203,43 @@ class RocksDBStore:
         with self._watched():
             Checkpoint(self._db).create_checkpoint(directory)
 
-    def size(self) -> int:
-        """About how many bytes the rows take, on disk and in the write buffers."""
-        total = 0
-        for name in ("rocksdb.estimate-live-data-size", "rocksdb.cur-size-all-mem-tables"):
-            total += int(self._db.property_int_value(name) or 0)
-        return total
+    def flush(self) -> None:
+        """Move the write buffers to files."""
+        with self._watched():
+            self._db.flush()
+
+    def file_bytes(self) -> tuple[int, int]:
+        """Bytes of all files, and of those in level 0, whose ranges of keys overlap."""
+        with self._watched():
+            files = self._db.live_files()
+        return sum(file["size"] for file in files), sum(file["size"] for file in files if file["level"] == 0)
+
+    def sort_by_itself(self, file_size: int) -> None:
+        """Let RocksDB compact level 0 in its own threads, into files of at most this size."""
+        size = min(file_size, self._file_size)
+        meta = self.meta
+        if meta is not None:  # a file that is alone in level 0 would be moved as it is: it gets company that it overlaps
+            self.set_meta(meta)
+            self.flush()
+        with self._watched():
+            self._db.set_options({"level0_file_num_compaction_trigger": "1", "target_file_size_base": str(size)})
+
+    def sort_when_needed(self) -> None:
+        """Take back `sort_by_itself`; the size of files stays."""
+        with self._watched():
+            self._db.set_options({"level0_file_num_compaction_trigger": str(_LEVEL_0_FILES)})
+
+    @staticmethod
+    def files_in(path: str, settings: Mapping[str, str]) -> dict[str, tuple[int, bytes, bytes]]:
+        """Level, first and last key of each SST file of a closed store."""
+        db = Rdict(path, _options(settings), access_type=AccessType.read_only())
+        try:
+            return {
+                file["name"].lstrip("/"): (file["level"], bytes(file["start_key"]), bytes(file["end_key"]))
+                for file in db.live_files()
+            }
+        finally:
+            db.close()
 
     def close(self) -> None:
         """Close the store; its files stay."""

@@ -18,7 +18,7 @@ from holdfast.state.codec import RowCodec
 from holdfast.state.delta import Piece
 from holdfast.state.key_codec import decode_key, encode_key
 from holdfast.state.key_groups import KeyGroupRange
-from holdfast.state.layout import after, group_prefix, split_key
+from holdfast.state.layout import after, group_prefix, group_range, split_key
 from holdfast.state.ordered import OrderedStore
 from holdfast.state.row import DIRTY, GROUP_SHIFT, PERSISTED, UNFLUSHED, Row, filled
 from holdfast.state.row_pieces import deleted_pieces, read_piece, row_pieces
@@ -231,6 +231,19 @@ class RowTable:
             else:
                 rows.pop(key, None)
 
+    def drop(self, groups: KeyGroupRange | None) -> None:
+        """Forget the rows of ``groups`` (None: all), in memory and in the store."""
+        if groups is None:
+            gone, start, end = list(self.rows), self.prefix, after(self.prefix)
+        else:
+            gone = [key for key, row in self.rows.items() if row[0] >> GROUP_SHIFT in groups]
+            start, end = group_range(self.prefix, groups)
+        for key in gone:
+            del self.rows[key]
+        if self.in_store:
+            self.store.delete_range(start, end)
+            self.in_store = next(self.store.scan(self.prefix, after(self.prefix)), None) is not None
+
     def evict(self, most: int) -> int:
         """Move up to ``most`` of the rows that this epoch has not touched out to the store, oldest first.
 
@@ -285,6 +298,12 @@ class RowTable:
         for at, data in self.store.scan(self.prefix, after(self.prefix)):
             group, key = split_key(at, start)
             yield decode_key(key), self.codec.decode(data, group << GROUP_SHIFT | PERSISTED)
+
+    def hold_all(self) -> None:
+        """Take all rows out of the store into memory."""
+        self.rows.update(self.stored_rows())
+        self.store.delete_range(self.prefix, after(self.prefix))
+        self.in_store = False
 
     def take_in(self, read: Sequence[tuple[Any, Row]]) -> None:
         """Hold rows that `stored_rows` gave, so that they may be changed, until `let_go`."""

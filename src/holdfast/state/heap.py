@@ -1,0 +1,93 @@
+"""The heap backend: rows stay in memory, a materialisation is one dump of them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
+
+from holdfast.checkpoint.handles import Handle, RawFile
+from holdfast.checkpoint.metadata import KeyedHandle
+from holdfast.checkpoint.storage import Storage
+from holdfast.state.backend import HEAP, Place, StateBackendSettings, base_due, clip
+from holdfast.state.delta import write_delta
+from holdfast.state.operator_state import OperatorState
+from holdfast.state.ordered import SortedMemory
+from holdfast.state.schema import OperatorSchema
+from holdfast.state.sst import Sliced, fetch, rows_of, slicing
+from holdfast.state.store import RocksDBStore
+
+__all__ = ["HeapDump", "HeapStore"]
+
+_BATCH = 10_000
+
+
+class HeapStore:
+    """The local store of the heap backend: the state's own memory."""
+
+    reused = False
+
+    def __init__(self, place: Place, settings: StateBackendSettings) -> None:
+        self._place = place
+        self._settings = settings
+
+    def open(self, handles: Sequence[KeyedHandle], schema: OperatorSchema | None) -> OperatorState:
+        """The state, with what bases of RocksDB hold of it."""
+        memory = SortedMemory()
+        for handle in handles:
+            if any(isinstance(each, RawFile) for each in handle.base):
+                self._read(handle, slicing(schema), memory)
+        state = OperatorState(self._place.where, schema, memory, self._place.max_parallelism)
+        state.hold_all()
+        return state
+
+    def _read(self, handle: KeyedHandle, sliced: Sliced, memory: SortedMemory) -> None:
+        """Copy a base of RocksDB into memory, through a store of its files on the disk."""
+        os.makedirs(self._place.directory, exist_ok=True)
+        path = tempfile.mkdtemp(prefix="base-", dir=self._place.directory)
+        try:
+            groups = clip(handle, self._place.groups)
+            fetch(self._place.storage, handle, path, groups, sliced)
+            store = RocksDBStore(path, self._settings.rocksdb)
+            try:
+                batch = []
+                for row in rows_of(store, groups, sliced):
+                    batch.append(row)
+                    if len(batch) >= _BATCH:
+                        memory.write(batch)
+                        batch = []
+                memory.write(batch)
+            finally:
+                store.close()
+        finally:
+            shutil.rmtree(path, ignore_errors=True)
+
+    def follow(self, handles: Sequence[KeyedHandle]) -> None:
+        """Memory outlives nothing: there is nothing to note."""
+
+    def bound(self, state: OperatorState) -> None:
+        """All rows stay in memory."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class HeapDump:
+    """Materialisations of the heap backend."""
+
+    kind = HEAP
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+
+    def due(self, handles: Sequence[KeyedHandle]) -> bool:
+        """Whether the deltas are too many."""
+        return base_due(handles)
+
+    def begin(
+        self, state: OperatorState, new_path: Callable[[str], str], ended: Callable[[], bool]
+    ) -> Callable[[], list[Handle]]:
+        """Encode the state now, store it in the background."""
+        dump = list(state.dump())
+        return lambda: [write_delta(self._storage, new_path("dump"), dump)]

@@ -1,0 +1,52 @@
+"""Which process has a directory on this host."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from typing import IO
+
+__all__ = ["HostLock", "abandoned"]
+
+_PATIENCE = 3.0
+"""How long (seconds) to wait for a slot that is ending."""
+
+
+class HostLock:
+    """A lock of a directory, held until `release` or until the process ends."""
+
+    def __init__(self, directory: str) -> None:
+        self._path = os.path.join(directory, "lock")
+        self._file: IO[str] | None = None
+
+    def acquire(self) -> bool:
+        """Take the lock; False if another process does not let go of it."""
+        self._file = open(self._path, "w")  # noqa: SIM115  (held until release)
+        until = time.monotonic() + _PATIENCE
+        while True:
+            try:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return True
+            except BlockingIOError:
+                if time.monotonic() > until:
+                    return False
+                time.sleep(0.05)  # a lock's release cannot be awaited with a time-out
+
+    def release(self) -> None:
+        """Let go of the lock, if it is held."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+def abandoned(path: str) -> bool:
+    """Whether no process has the RocksDB in this directory open."""
+    try:
+        with open(os.path.join(path, "LOCK"), "r+") as file:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return True

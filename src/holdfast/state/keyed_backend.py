@@ -1,0 +1,173 @@
+"""KeyedStateBackend: how the keyed state of one operator's subtask is restored, written, and kept within bounds.
+
+Every epoch appends its changes to the log of deltas. From time to time a materialisation starts a new base, so that a
+restore reads bases and a bounded number of deltas.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+
+import msgspec
+
+from holdfast.checkpoint.handles import Handle, IndexedFile
+from holdfast.checkpoint.metadata import KeyedHandle
+from holdfast.state.backend import (
+    HEAP,
+    ROCKSDB,
+    DeltaLog,
+    LocalStore,
+    Materialisation,
+    Place,
+    StateBackendSettings,
+    clip,
+    size_of,
+)
+from holdfast.state.delta_files import DeltaFiles
+from holdfast.state.heap import HeapDump, HeapStore
+from holdfast.state.operator_state import OperatorState
+from holdfast.state.rocksdb import RocksDBFiles, RocksDBLocalStore
+from holdfast.state.schema import OperatorSchema
+
+__all__ = ["KeyedStateBackend", "NewPath"]
+
+log = logging.getLogger(__name__)
+
+_TOO_MANY_DELTAS = 256
+"""When so many have gathered because no base could be stored, the job fails rather than let recovery take ever longer."""
+_UPLOAD_PATIENCE = 10.0
+"""How long (seconds) to let an upload end before its result is given up."""
+
+NewPath = Callable[[str], str]
+"""From a kind of file to a path in the storage that is never used again."""
+_Parts = tuple[LocalStore, DeltaLog, Materialisation]
+
+
+def _heap(place: Place, settings: StateBackendSettings) -> _Parts:
+    return HeapStore(place, settings), DeltaFiles(place.storage), HeapDump(place.storage)
+
+
+def _rocksdb(place: Place, settings: StateBackendSettings) -> _Parts:
+    local = RocksDBLocalStore(place, settings)
+    return local, DeltaFiles(place.storage), RocksDBFiles(place.storage, local, place, settings)
+
+
+_BACKENDS: dict[str, Callable[[Place, StateBackendSettings], _Parts]] = {HEAP: _heap, ROCKSDB: _rocksdb}
+
+
+class KeyedStateBackend:
+    """The keyed state of one operator's subtask with its local store, its deltas and its bases."""
+
+    def __init__(self, place: Place, settings: StateBackendSettings, uploads: ThreadPoolExecutor) -> None:
+        self._place = place
+        self._uploads = uploads
+        self._local, self._deltas, self._bases = _BACKENDS[settings.kind](place, settings)
+        self._stored: list[KeyedHandle] = []
+        self._pending: Future[list[Handle]] | None = None
+        self._begun = (0, 0)
+        """The epoch in which the pending base began, and how many of the own deltas it covers."""
+        self._ended = False
+        self.written = 0
+        """Bytes of the last delta."""
+
+    @property
+    def reused(self) -> bool:
+        """Whether the last restore found this host's store usable."""
+        return self._local.reused
+
+    @property
+    def uploading(self) -> int | None:
+        """The epoch whose number the files of the upload under way have."""
+        return None if self._pending is None else self._begun[0]
+
+    # restoring
+
+    def open(self, handles: Sequence[KeyedHandle], schema: OperatorSchema | None) -> OperatorState:
+        """The state as far as it is in the local store; the rest comes with `replay`.
+
+        Args:
+            handles: What the checkpoint has of the subtask's key groups, several after a change of parallelism.
+            schema: The schema of all of them.
+
+        Raises:
+            CorruptFile: a file of the checkpoint is missing or altered.
+        """
+        groups = self._place.groups
+        self._stored = list(handles)
+        self.state = self._local.open(handles, schema)
+        if len(handles) != 1 or (handles[0].first, handles[0].last) != (groups.first, groups.last):
+            self._stored.append(KeyedHandle(groups.first, groups.last))
+        return self.state
+
+    def replay(self) -> None:
+        """Bring the opened state to the checkpoint. The operator has declared its states by now.
+
+        Raises:
+            CorruptFile: a file of the checkpoint is missing or altered.
+        """
+        for handle in self._stored:
+            groups = clip(handle, self._place.groups)
+            dumps = [each for each in handle.base if isinstance(each, IndexedFile)]
+            for each in (*dumps, *handle.deltas):
+                for change in self._deltas.replay(each, groups):
+                    self.state.apply(change, groups)
+                    self.bound()
+
+    # writing
+
+    def snapshot(self, new_path: NewPath) -> list[KeyedHandle]:
+        """Append the epoch's changes to the log; returns the handles by which the checkpoint refers to the state."""
+        self._adopt_base()
+        *others, own = self._stored
+        changes = self.state.collect()
+        self.written = 0
+        deltas = own.deltas
+        if changes:
+            delta = self._deltas.append(changes, new_path("delta"))
+            self.written = size_of(delta)
+            deltas = [*deltas, delta]
+        return [*others, msgspec.structs.replace(own, deltas=deltas, schema=self.state.schema.fingerprint)]
+
+    def committed(self, handles: list[KeyedHandle], epoch: int, new_path: NewPath) -> None:
+        """The epoch whose snapshot gave ``handles`` is complete: the store may follow, a new base may begin."""
+        self._stored = handles
+        self._local.follow(handles)
+        self.state.committed()
+        self.bound()
+        if self._pending is None and self._bases.due(handles):
+            self._begun = (epoch, len(handles[-1].deltas))
+            job = self._bases.begin(self.state, new_path, lambda: self._ended)
+            self._pending = self._uploads.submit(job)
+
+    def _adopt_base(self) -> None:
+        """If a base has been stored meanwhile, let the state refer to it instead of the deltas it covers."""
+        if self._pending is None or not self._pending.done():
+            return
+        pending, self._pending = self._pending, None
+        own = self._stored[-1]
+        try:
+            base = pending.result()
+        except Exception as error:
+            if len(own.deltas) >= _TOO_MANY_DELTAS:
+                raise
+            log.warning("no new base of the state of %s could be stored, will try again: %s", self._place.where, error)
+            return
+        epoch, covered = self._begun
+        self._stored = [
+            msgspec.structs.replace(own, base_epoch=epoch, base=base, kind=self._bases.kind, deltas=own.deltas[covered:])
+        ]
+
+    def bound(self) -> None:
+        """Keep the rows in memory within the bound."""
+        self._local.bound(self.state)
+
+    def close(self) -> None:
+        """Close the local store; its files stay for the next process on this host."""
+        self._ended = True
+        if self._pending is not None:
+            self._pending.cancel()
+            wait([self._pending], _UPLOAD_PATIENCE)
+            self._pending = None
+        self._local.close()

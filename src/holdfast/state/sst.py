@@ -1,0 +1,85 @@
+"""Bases of RocksDB's files: which of them hold some key groups, and how a store is opened with those alone, and clipped.
+
+A file is fetched if its range of keys may hold rows of the wanted key groups. The store is then opened without the other
+files, as if they had never been, and what the fetched files hold of other key groups is deleted by ranges.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+
+from holdfast.checkpoint.files import read_raw
+from holdfast.checkpoint.handles import RawFile
+from holdfast.checkpoint.metadata import KeyedHandle
+from holdfast.checkpoint.storage import Storage
+from holdfast.state.key_groups import KeyGroupRange
+from holdfast.state.layout import END, FIRST, Section, after, group_range, section_of
+from holdfast.state.manifest import without_files
+from holdfast.state.ordered import OrderedStore
+from holdfast.state.schema import OperatorSchema
+
+__all__ = ["clip_store", "fetch", "needed", "rows_of", "slicing"]
+
+Sliced = Callable[[int], bool]
+"""Whether the state of an id has slices."""
+
+
+def slicing(schema: OperatorSchema | None) -> Sliced:
+    """Which states of a schema have slices."""
+    ids = {state.id for state in schema.states.values() if state.slices} if schema is not None else set()
+    return ids.__contains__
+
+
+def needed(file: RawFile, groups: KeyGroupRange, sliced: Sliced) -> bool:
+    """Whether a file may hold rows of these key groups. One that reaches over several sections may."""
+    first, last = file.first_key, file.last_key
+    if first < FIRST or not last:
+        return True
+    at = section_of(first, sliced)
+    if not last.startswith(at.prefix):
+        return True
+    start, end = group_range(at.prefix, groups)
+    return last >= start and first < end
+
+
+def fetch(storage: Storage, handle: KeyedHandle, path: str, groups: KeyGroupRange, sliced: Sliced) -> list[RawFile]:
+    """Bring the files of a base that hold these key groups to a directory, where a store can be opened; returns them.
+
+    Raises:
+        CorruptFile: a file is missing or altered.
+    """
+    files = [each for each in handle.base if isinstance(each, RawFile)]
+    wanted = [file for file in files if not file.name.endswith(".sst") or needed(file, groups, sliced)]
+    left_out = [(file.level, int(file.name.removesuffix(".sst"))) for file in files if file not in wanted]
+    for file in wanted:
+        data = read_raw(storage, file)
+        if left_out and file.name.startswith("MANIFEST-"):
+            data = without_files(data, left_out)
+        with open(os.path.join(path, file.name), "wb") as target:
+            target.write(data)
+    return wanted
+
+
+def clip_store(store: OrderedStore, groups: KeyGroupRange, sliced: Sliced) -> None:
+    """Delete all rows and entries of other key groups."""
+    for at in _sections(store, sliced):
+        start, end = group_range(at.prefix, groups)
+        for low, high in ((at.prefix, start), (end, after(at.prefix))):
+            if next(store.scan(low, high), None) is not None:
+                store.delete_range(low, high)
+
+
+def rows_of(store: OrderedStore, groups: KeyGroupRange, sliced: Sliced) -> Iterator[tuple[bytes, bytes]]:
+    """All rows and entries of these key groups."""
+    for at in _sections(store, sliced):
+        yield from store.scan(*group_range(at.prefix, groups))
+
+
+def _sections(store: OrderedStore, sliced: Sliced) -> Iterator[Section]:
+    """The sections that a store holds something of: one step into each."""
+    at = FIRST
+    while (found := next(store.scan(at, END), None)) is not None:
+        here = section_of(found[0], sliced)
+        yield here
+        at = after(here.prefix)
