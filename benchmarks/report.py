@@ -72,7 +72,7 @@ def _page(session: str, results: list[Result]) -> list[str]:
         ("stateful", _stateful), ("kafka", _kafka), ("latency", _latency), ("start", _start), ("lone", _lone),
         ("costs", _costs), ("checkpointing", _pairs),
         ("memory", _pairs), ("zipf", _zipf), ("rough", _rough), ("flat", _flat), ("growth", _growth), ("tuning", _tuning),
-        ("restart", _restart), ("metadata", _metadata), ("micro", _micro),
+        ("restart", _restart), ("metadata", _metadata), ("clipped", _clipped), ("micro", _micro),
     ]  # fmt: skip
     for scenario, section in sections:
         mine = [result for result in results if result["scenario"] == scenario]
@@ -108,6 +108,7 @@ TITLES = {
     "tuning": "What settings do",
     "restart": "Restart after kill -9",
     "metadata": "Metadata of a large job",
+    "clipped": "Restoring some of the key groups",
     "micro": "Small parts",
 }
 TEXTS = {
@@ -145,6 +146,8 @@ TEXTS = {
     "its first completed epoch; starting Python, the JVM and Spark is in it.",
     "metadata": "What an epoch writes beside its state, with ten keyed operators of a hundred subtasks each, which hold 64 "
     "deltas each: 64,000 files. The mean holds the roll-ups. CPU is that of completing the checkpoint and of the retention.",
+    "clipped": "A subtask restores one eighth of the key groups of a state with a base and deltas; the most of eight such "
+    "subtasks. Bytes and requests are those read from the storage.",
     "micro": "Nanoseconds per operation of one thread, and the ratio to `benchmarks/baseline.json`, scaled by the speed of "
     "plain Python on this machine.",
 }
@@ -167,6 +170,17 @@ def _metadata(results: list[Result]) -> list[str]:
         f"All of the metadata: {whole:,.0f} KiB. A driver that takes the job over reads it in {taken:,.0f} ms of CPU.",
         "",
     ]
+
+
+def _clipped(results: list[Result]) -> list[str]:
+    rows = []
+    for kind in ("rocksdb", "hashmap"):
+        for by in ("rocksdb", "hashmap"):
+            at = f"{kind}_by_{by}"
+            share, requests = _median(results, f"{at}_share"), _median(results, f"{at}_requests")
+            size, taken = _median(results, f"{kind}_mb"), _median(results, f"{at}_cpu_s")
+            rows.append([kind, by, f"{size:,.0f}", f"{share:.1%}", f"{requests:,.0f}", f"{taken:,.2f}"])
+    return table(["written by", "restored by", "MB", "read", "requests", "CPU s"], rows)
 
 
 def _median(results: Iterable[Result], name: str) -> float:

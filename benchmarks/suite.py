@@ -48,6 +48,7 @@ SCENARIOS = (
     "tuning",
     "restart",
     "metadata",
+    "clipped",
     "costs",
     "micro",
 )

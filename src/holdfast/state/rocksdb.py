@@ -41,9 +41,9 @@ _UNSORTED_SHARE = 1 / 24
 """The part of a store that may lie in files of level 0, each of which reaches over all key groups."""
 _SMALL = 4 << 20
 """Bytes of a store that is too small to care."""
-_FILES = 64
+_FILES = 96
 """About as many files as a materialisation should have, so that a reader of some key groups reads little else."""
-_LEAST_FILE = 256 << 10
+_LEAST_FILE = 128 << 10
 _SORTING_PATIENCE = 120.0
 """How long (seconds) to wait for RocksDB to sort its level 0, before a base is taken with it as it is."""
 _POLL = 0.02

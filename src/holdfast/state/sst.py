@@ -34,7 +34,9 @@ def slicing(schema: OperatorSchema | None) -> Sliced:
 def needed(file: RawFile, groups: KeyGroupRange, sliced: Sliced) -> bool:
     """Whether a file may hold rows of these key groups. One that reaches over several sections may."""
     first, last = file.first_key, file.last_key
-    if first < FIRST or not last:
+    if first < FIRST and last >= FIRST and not sliced(1):
+        first = FIRST  # before it lies only the store's note about itself
+    if first < FIRST:
         return True
     at = section_of(first, sliced)
     if not last.startswith(at.prefix):

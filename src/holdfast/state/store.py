@@ -29,7 +29,7 @@ from rocksdict import (
 from holdfast.common.config_options import ConfigOption
 from holdfast.common.config_values import parse_memory_size
 from holdfast.common.rocksdb_options import RocksDBOptions, predefined_settings
-from holdfast.state.layout import META
+from holdfast.state.layout import END, META
 
 __all__ = ["RocksDBStore", "rocksdb_settings"]
 
@@ -217,10 +217,9 @@ class RocksDBStore:
     def sort_by_itself(self, file_size: int) -> None:
         """Let RocksDB compact level 0 in its own threads, into files of at most this size."""
         size = min(file_size, self._file_size)
-        meta = self.meta
-        if meta is not None:  # a file that is alone in level 0 would be moved as it is: it gets company that it overlaps
-            self.set_meta(meta)
-            self.flush()
+        # Files that overlap nothing would be moved as they are. So they get company that reaches over all keys.
+        self.write([(META, self.meta or b"")], [END])
+        self.flush()
         with self._watched():
             self._db.set_options({"level0_file_num_compaction_trigger": "1", "target_file_size_base": str(size)})
 

@@ -1,0 +1,131 @@
+"""What a subtask reads that restores one eighth of another's key groups, after a change of parallelism.
+
+The real state backend on a directory: many keys, written over a hundred epochs, a part of them changed in each, so that a
+base and some deltas hold the state. Counted at the storage.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from holdfast.checkpoint.paths import JobPaths, new_attempt
+from holdfast.checkpoint.storage import Storage
+from holdfast.common import Types
+from holdfast.datastream.state import ValueStateDescriptor
+from holdfast.state.backend import Place, StateBackendSettings
+from holdfast.state.key_groups import KeyGroupRange, key_group, key_group_range
+from holdfast.state.keyed_backend import KeyedStateBackend
+
+GROUPS, PARTS = 128, 8
+EPOCHS = 100
+
+
+class Counted(Storage):
+    """Counts the bytes and the requests that are read."""
+
+    bytes = requests = 0
+
+    def get(self, path: str) -> bytes:
+        return self._count(super().get(path))
+
+    def get_range(self, path: str, start: int, length: int) -> bytes:
+        return self._count(super().get_range(path, start, length))
+
+    def _count(self, data: bytes) -> bytes:
+        self.bytes += len(data)
+        self.requests += 1
+        return data
+
+
+class Subtask:
+    """The keyed state of one subtask."""
+
+    def __init__(self, storage: Storage, directory: Path, kind: str, groups: KeyGroupRange, uploads: ThreadPoolExecutor):
+        settings = StateBackendSettings.of({"state.backend.type": kind})
+        self.backend = KeyedStateBackend(Place("'op'", groups, GROUPS, storage, str(directory)), settings, uploads)
+
+    def open(self, handles: Any, schema: Any) -> None:
+        """Restore."""
+        self.space = self.backend.open(handles, schema).space("keyed")
+        self.value = self.space.get_state(ValueStateDescriptor("value", Types.PICKLED_BYTE_ARRAY()))
+        self.backend.replay()
+
+    def write(self, keys: list[int], pick: random.Random) -> None:
+        """Change these keys."""
+        for key, row in zip(keys, self.space.table().load(keys)):
+            self.space.row = row
+            self.value.update(key.to_bytes(8, "big") + pick.randbytes(92))
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The sub-command's arguments."""
+    parser.add_argument("--keys", type=int, default=400_000)
+
+
+def run(options: argparse.Namespace) -> dict[str, Any]:
+    """Write the state with each backend, restore an eighth of it with each."""
+    figures: dict[str, Any] = {"label": "holdfast", "workload": "clipped"}
+    shares = []
+    for kind in ("rocksdb", "hashmap"):
+        with tempfile.TemporaryDirectory() as directory, ThreadPoolExecutor(1) as uploads:
+            storage = Counted.open(directory + "/storage")
+            handles, schema = _written(storage, Path(directory), kind, options.keys, uploads)
+            total = sum(each.size for handle in handles for each in handle.handles())
+            figures[f"{kind}_mb"] = round(total / 1e6, 1)
+            for by in ("rocksdb", "hashmap"):
+                reads, requests, seconds = [], [], []
+                for part in range(PARTS):
+                    groups = key_group_range(GROUPS, PARTS, part)
+                    clipped = [msgspec.structs.replace(h, first=groups.first, last=groups.last) for h in handles]
+                    subtask = Subtask(storage, Path(directory, f"{by}-{part}"), by, groups, uploads)
+                    storage.bytes = storage.requests = 0
+                    began = time.process_time()
+                    subtask.open(clipped, schema)
+                    seconds.append(time.process_time() - began)
+                    reads.append(storage.bytes / total)
+                    requests.append(storage.requests)
+                    _check(subtask, groups, options.keys)
+                    subtask.backend.close()
+                figures[f"{kind}_by_{by}_share"] = round(max(reads), 3)
+                figures[f"{kind}_by_{by}_requests"] = max(requests)
+                figures[f"{kind}_by_{by}_cpu_s"] = round(sum(seconds) / PARTS, 2)
+                shares.append(max(reads))
+    return {**figures, "ok": max(shares) <= 1 / 6}
+
+
+def _written(storage: Storage, directory: Path, kind: str, keys: int, uploads: ThreadPoolExecutor) -> Any:
+    """The handles of a state after some epochs, and its schema."""
+    subtask = Subtask(storage, directory / f"{kind}-whole", kind, KeyGroupRange(0, GROUPS - 1), uploads)
+    subtask.open([], None)
+    pick = random.Random(1)
+    shuffled = list(range(keys))
+    pick.shuffle(shuffled)
+    for epoch in range(1, EPOCHS + 1):
+        filled = shuffled[(epoch - 1) * keys // 20 : epoch * keys // 20]
+        subtask.write(filled or pick.sample(shuffled, keys // 400), pick)
+
+        def new_path(kind: str, epoch: int = epoch) -> str:
+            return JobPaths.of("clipped").state_file(1, epoch, "op", 0, new_attempt(), kind)
+
+        handles = subtask.backend.snapshot(new_path)
+        subtask.backend.committed(handles, epoch, new_path)
+        if epoch == EPOCHS - 10 and subtask.backend._pending is not None:
+            subtask.backend._pending.result()
+    schema = subtask.backend.state.schema
+    subtask.backend.close()
+    return handles, schema
+
+
+def _check(subtask: Subtask, groups: KeyGroupRange, keys: int) -> None:
+    mine = [key for key in range(keys) if key_group(key, GROUPS) in groups]
+    rows = subtask.space.table().load(mine)
+    if not all(row[1] is not None and bytes(row[1][:8]) == key.to_bytes(8, "big") for key, row in zip(mine, rows)):
+        raise AssertionError(f"key groups {groups} were not restored")
