@@ -30,7 +30,6 @@ class Tail(NumberedScenario):
     broker_properties: ClassVar = {
         "default_replication_factor": "1",  # as of a stock broker: what the job creates must not rely on it
         "replica_lag_time_max_ms": "1500",
-        "unclean_leader_election_enable": "true",
         "unclean_leader_election_interval_ms": "1000",
         "leader_imbalance_check_interval_seconds": "5",
     }
@@ -56,7 +55,9 @@ class Tail(NumberedScenario):
         kafka = self.stage.kafka
         for name, topic in self.topics.items():
             if name == "input":
-                kafka.create_topic(topic, PARTITIONS, replication=2, min_insync_replicas="1")
+                kafka.create_topic(
+                    topic, PARTITIONS, replication=2, min_insync_replicas="1", unclean_leader_election_enable="true"
+                )
             else:
                 kafka.create_topic(topic, PARTITIONS)
 
