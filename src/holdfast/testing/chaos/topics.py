@@ -202,6 +202,7 @@ def _reading(bootstrap_servers: str, isolation: str = "read_committed") -> dict[
         "isolation.level": isolation,
         "auto.offset.reset": "earliest",
         "fetch.wait.max.ms": 20,
+        "topic.metadata.refresh.interval.ms": 2000,
         "reconnect.backoff.max.ms": 500,
         "log_level": 0,
     }
