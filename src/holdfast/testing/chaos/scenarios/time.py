@@ -26,6 +26,7 @@ __all__ = ["TimeScenario"]
 _SHIFT_MS = 3_000
 """The clocks of two drivers differ by at most twice as much."""
 _PATIENCE_S = 30.0
+_DRAIN_S = 240.0
 
 
 def machine_sleeps(stage: Stage) -> str:
@@ -89,7 +90,7 @@ class TimeScenario(Scenario):
         for feed in self.feeds:
             feed.pause()
         # All that came before must have been read before the last records move event time past it.
-        stage.until(lambda: stage.watcher.kinds["ttl"] >= self.feeds[0].written, _PATIENCE_S)
+        stage.until(lambda: stage.watcher.kinds["ttl"] >= self.feeds[0].written, _DRAIN_S)
         for feed in self.feeds:
             feed.stop()
         events, lulls = (
