@@ -114,6 +114,11 @@ class DriverProcess:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.stopped.pop(), signal.SIGCONT)
 
+    def wake(self) -> None:
+        """SIGCONT for the driver itself, if it has not ended."""
+        if self.exit_code is None:
+            os.kill(self.process.pid, signal.SIGCONT)
+
     @property
     def exit_code(self) -> int | None:
         """How the driver ended; None while it runs."""

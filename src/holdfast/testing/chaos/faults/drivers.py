@@ -118,7 +118,12 @@ def sleep_at_a_step(stage: Stage, since: str = "") -> str:
 
 def must_be_fenced(stage: Stage, old: DriverProcess) -> str:
     """Wait for the end of a driver that was overtaken, and see that it ends as it must."""
-    if not stage.until(lambda: old.exit_code is not None, _FENCE_S):
+
+    def ended() -> bool:
+        old.wake()  # it may have reached the step at which it falls asleep only now
+        return old.exit_code is not None
+
+    if not stage.until(ended, _FENCE_S):
         stage.violation(f"driver {old.number} goes on {_FENCE_S:.0f} s after driver {stage.driver.number} took over")
         old.end()
     elif "Fenced" not in old.log():
