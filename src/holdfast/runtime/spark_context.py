@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import atexit
 import collections
 import contextlib
-import functools
 import logging
 import os
 import re
-import shutil
 import signal
 import sys
-import tempfile
 import threading
 import weakref
 from collections.abc import Iterator, Mapping
@@ -32,15 +28,12 @@ __all__ = ["advise", "begin_spark", "jvm_process", "local_settings", "spark_cont
 
 log = logging.getLogger(__name__)
 
-_LONGEST_BASE = 40
-"""Bytes; a socket's address holds 107, and Spark's names and the directory's own take about 60."""
 _LOG_SETTINGS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "log4j2.properties")
 _OWN_ARCHIVE = ("-XX:SharedArchiveFile", "-XX:AOT", "-Xshare", "-XX:ArchiveClassesAtExit")
 """Options of a user who has a class archive of his own."""
 
 
 _QUICK: dict[str, tuple[str, tuple[int, int]]] = {
-    "spark.python.unix.domain.socket.enabled": ("true", (4, 1)),
     "spark.ui.enabled": ("false", (4, 0)),
     "spark.broadcast.compress": ("false", (4, 0)),
     "spark.shuffle.compress": ("false", (4, 0)),
@@ -165,21 +158,11 @@ def local_settings() -> dict[str, str]:
         "spark.locality.wait": "0s",
         # The job has its REST API; what Spark gathers for its own pages costs every epoch, and the start.
         "spark.ui.enabled": "false",
-        # Spark 4.1 and later: between the JVM and its workers, instead of TCP.
-        "spark.python.unix.domain.socket.enabled": "true",
-        "spark.python.unix.domain.socket.dir": _socket_directory(),
+        # Not by Unix sockets (spark.python.unix.domain.socket.enabled): a daemon that dies while it starts may leave Spark
+        # 4.3 without its path, and every later task of the JVM then fails.
         # Java only passes frames on. Its optimising compiler would take a core for the first half minute to save little.
         "spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=1 -Dlog4j2.configurationFile=file:{_LOG_SETTINGS}",
     }
-
-
-@functools.cache
-def _socket_directory() -> str:
-    """A new directory that nobody else can enter, with a path that leaves room in a socket's address for Spark's names."""
-    base = tempfile.gettempdir()
-    directory = tempfile.mkdtemp(prefix="holdfast-", dir=base if len(os.fsencode(base)) <= _LONGEST_BASE else "/tmp")
-    atexit.register(shutil.rmtree, directory, ignore_errors=True)
-    return directory
 
 
 def _submitted_program() -> bool:
