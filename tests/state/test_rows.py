@@ -333,3 +333,18 @@ def a_state_declared_with_another_type_or_kind_is_refused_with_the_remedy(other:
 def an_epoch_that_only_deletes_has_no_rows_to_store():
     codec = codec_of(ValueStateDescriptor("v", Types.BIG_DEC()))
     assert codec.decode_many(codec.encode_many([], [], WHERE), codec.schema_id, 0) == []
+
+
+def the_stored_form_of_rows_stays_as_it_is():
+    """An array: the schema that wrote it, then the slots. In a piece only the slots."""
+    declared = (
+        ValueStateDescriptor("n", Types.LONG()),
+        MapStateDescriptor("m", Types.STRING(), PERSON),
+        AggregatingStateDescriptor("mean", Mean(), Types.TUPLE([Types.DOUBLE(), Types.BIG_DEC()])),
+    )
+    codec = codec_of(*declared)
+    row = [7, -1, {"k": Row(name="Asha", age=None)}, (0.5, Decimal("1.50"))]
+    one = bytes.fromhex("9404ff9192a16b9300a441736861c092cb3fe0000000000000a4312e3530")
+    many = bytes.fromhex("9193ff9192a16b9300a441736861c092cb3fe0000000000000a4312e3530")
+    assert (codec.encode(row), codec.encode_many(["k"], [row], WHERE), codec.schema_id) == (one, many, 4)
+    assert codec.decode(one, 7) == codec.decode_many(many, 4, 7)[0] == row
