@@ -105,7 +105,7 @@ class Backend:
         """Make a key current."""
         table = self.go_to(namespace).table(namespace)
         table.load([key])
-        self.space.row = table.rows[key]
+        self.space.row, self.space.key, self.space.namespace = table.rows[key], key, namespace
 
     def checkpoint(self, *, commit: bool = True) -> list[KeyedHandle]:
         """End the epoch; ``commit``: and let the next one begin."""

@@ -19,12 +19,21 @@ from holdfast.datastream.state import (
     ValueStateDescriptor,
 )
 from holdfast.errors import IncompatibleState
+from holdfast.state import entries, handles, ttl
 
 from .backend import Backend
 
 TTL = 100
 UpdateType = StateTtlConfig.UpdateType
 Visibility = StateTtlConfig.StateVisibility
+
+
+@pytest.fixture(autouse=True, params=["in rows", "outside of rows"])
+def where_maps_and_lists_lie(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch):
+    if request.param == "outside of rows":
+        for module in (handles, ttl):
+            monkeypatch.setattr(module, "MOST_IN_ROW", 0)
+        monkeypatch.setattr(entries, "_CHUNK", 2)
 
 
 class Mean(AggregateFunction):

@@ -13,21 +13,22 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import GenericAlias
-from typing import Any, NamedTuple, Optional
+from typing import Any, NamedTuple, Optional, Union
 
 import msgspec
 
 from holdfast.common.pickling import dumps, loads
 from holdfast.common.typeinfo.base import TypeInformation, shown
 from holdfast.errors import IncompatibleState, UserCodeError
+from holdfast.state.entries import LARGE
 from holdfast.state.footprint import Footprint
 from holdfast.state.registry import SchemaRegistry
 from holdfast.state.row import Row
 from holdfast.state.schema import ColumnSchema
 
-__all__ = ["Column", "RowCodec"]
+__all__ = ["Column", "PartCodec", "RowCodec"]
 
 _pack = msgspec.msgpack.Encoder().encode
 _ARRAY = struct.Struct(">BI")
@@ -154,6 +155,8 @@ class RowCodec:
         self._name = state
         self.footprint = Footprint()
         self.columns: list[Column | None] = [None] * len(registry.schema.states[state].columns)
+        self.large: set[int] = set()
+        """The columns some of whose maps or lists lie outside of their rows."""
         self._compile()
 
     @property
@@ -172,11 +175,19 @@ class RowCodec:
         if position == self.width:
             self.columns.append(column)
         elif self.columns[position] is None:
-            self.columns[position] = column
+            self.columns[position] = _with_large(column) if position in self.large else column
         else:
             return position
         self._compile()
         return position
+
+    def enlarge(self, position: int) -> None:
+        """Let the slots of a column hold large maps or lists, of which rows store a marker."""
+        column = self.columns[position]
+        if position not in self.large and column is not None:
+            self.columns[position] = _with_large(column)
+        self.large.add(position)
+        self._compile()
 
     def _compile(self) -> None:
         schema = self._registry.schema
@@ -351,6 +362,64 @@ def _conform(rows: Sequence[Row], conformers: Sequence[tuple[int, Callable[[Any]
         for row in rows:
             if row[position] is not None:
                 row[position] = conform(row[position])
+
+
+def _with_large(column: Column) -> Column:
+    """The column of a map or list that may be large."""
+
+    def outside(apply: Callable[[Any], Any] | None) -> Callable[[Any], Any]:
+        """``apply`` for what lies in the row; a large map or list is its marker, which is an integer."""
+
+        def to_slot(slot: Any) -> Any:
+            if type(slot) is int or apply is None:
+                return slot
+            return apply(slot)
+
+        return to_slot
+
+    encode, conform = outside(column.encode), outside(column.conform)
+    return replace(
+        column,
+        annotation=Union[column.annotation, int],
+        encode=lambda slot: slot.marker if type(slot) in LARGE else encode(slot),
+        decode=outside(column.decode),
+        conform=lambda slot: slot if type(slot) in LARGE else conform(slot),
+    )
+
+
+class PartCodec:
+    """The stored form of parts of a column's slots: entries of its maps, chunks of its lists."""
+
+    def __init__(self, column: Column, schema_id: int, where: str) -> None:
+        self._column = column
+        self._schema_id = schema_id
+        self._where = where
+        self._decode = msgspec.msgpack.Decoder(GenericAlias(tuple, (int, column.annotation))).decode
+
+    def encode(self, key: Any, part: Any) -> bytes:
+        """The stored form of a part of the slot of ``key``.
+
+        Raises:
+            UserCodeError: it does not fit its declared type; names the state and the key.
+        """
+        column = self._column
+        try:
+            fitting = column.conform(part) if column.conform else part
+            data = _pack((self._schema_id, column.encode(fitting) if column.encode else fitting))
+            self._decode(data)
+            return data
+        except Exception as error:  # pickle and users' classes may raise anything
+            raise UserCodeError(
+                f"{shown(part)} in state {column.name!r} cannot be stored as {column.schema} ({error}); operator "
+                f"{self._where}, key {key!r:.200}. Nothing of this epoch was committed.",
+                operator=self._where,
+                key=repr(key),
+            ) from error
+
+    def decode(self, data: bytes) -> Any:
+        """The part that `encode` stored."""
+        stored = self._decode(data)[1]
+        return stored if self._column.decode is None else self._column.decode(stored)
 
 
 def expires(descriptor: Any) -> bool:

@@ -8,18 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-from holdfast.state.row import DIRTY
-
-if TYPE_CHECKING:
-    from holdfast.state.space import StateSpace
+from holdfast.state.entries import LARGE, MOST_IN_ROW, LargeList, LargeMap
+from holdfast.state.row import DIRTY, Row
 
 __all__ = [
     "HANDLES",
     "NO_ACCUMULATOR",
     "NO_REDUCED",
     "AggregatingHandle",
+    "CurrentRow",
     "Handle",
     "ListHandle",
     "MapHandle",
@@ -31,12 +30,21 @@ NO_ACCUMULATOR = "add() returned None; it must return the accumulator"
 NO_REDUCED = "the reduce function returned None; it must return the reduced value"
 
 
+class CurrentRow(Protocol):
+    """The row of the current key, and where its maps and lists go when they grow."""
+
+    row: Row
+
+    def enlarged(self, position: int, content: dict[Any, Any] | list[Any]) -> LargeMap | LargeList | None:
+        """What takes the place of a map or list in a slot of the current row; None: it must stay as it is."""
+
+
 class Handle:
     """One state, of whichever key is current."""
 
     __slots__ = ("_i", "_space")
 
-    def __init__(self, space: StateSpace, position: int, descriptor: Any) -> None:
+    def __init__(self, space: CurrentRow, position: int, descriptor: Any) -> None:
         self._space = space
         self._i = position + 1
 
@@ -44,8 +52,33 @@ class Handle:
         """Empty the state of the current key."""
         row = self._space.row
         if row[self._i] is not None:
-            row[self._i] = None
+            self._set(row, None)
+
+    def _set(self, row: Row, slot: Any) -> None:
+        """Replace the content of the slot."""
+        before = row[self._i]
+        if type(before) in LARGE:
+            before.drop()
+        row[self._i] = slot
+        row[0] |= DIRTY
+
+    def _remove(self, row: Row, entries: dict[Any, Any] | LargeMap, key: Any) -> None:
+        """Remove an entry that is there from the map in the slot."""
+        if isinstance(entries, LargeMap):
+            left = entries.remove(key)
+        else:
+            del entries[key]
+            left = bool(entries)
+        if left:
             row[0] |= DIRTY
+        else:
+            self._set(row, None)
+
+    def _enlarge(self, row: Row) -> None:
+        """Let the content of the slot leave the row, if it can."""
+        large = self._space.enlarged(self._i, row[self._i])
+        if large is not None:
+            row[self._i] = large
 
 
 class ValueHandle(Handle):
@@ -72,7 +105,9 @@ class ListHandle(Handle):
     def get(self) -> Iterator[Any]:
         """The elements in order; nothing when empty. Those that are added meanwhile are not among them."""
         elements = self._space.row[self._i]
-        return islice(elements, len(elements)) if elements else iter(())
+        if type(elements) is list:
+            return islice(elements, len(elements))
+        return iter(()) if elements is None else iter(elements)
 
     __iter__ = get
 
@@ -84,19 +119,28 @@ class ListHandle(Handle):
             row[self._i] = [value]
         else:
             elements.append(value)
+            if type(elements) is list and len(elements) > MOST_IN_ROW:
+                self._enlarge(row)
         row[0] |= DIRTY
 
     def add_all(self, values: Iterable[Any]) -> None:
         """Append several elements."""
         row = self._space.row
-        row[self._i] = [*(row[self._i] or ()), *values] or None
-        row[0] |= DIRTY
+        elements = row[self._i]
+        if type(elements) is LargeList:
+            elements.extend(list(values))
+            row[0] |= DIRTY
+        else:
+            self._replace(row, [*(elements or ()), *values])
 
     def update(self, values: Iterable[Any]) -> None:
         """Replace the list; an empty one empties the state."""
-        row = self._space.row
-        row[self._i] = list(values) or None
-        row[0] |= DIRTY
+        self._replace(self._space.row, list(values))
+
+    def _replace(self, row: Row, elements: list[Any]) -> None:
+        self._set(row, elements or None)
+        if len(elements) > MOST_IN_ROW:
+            self._enlarge(row)
 
 
 class MapHandle(Handle):
@@ -119,6 +163,8 @@ class MapHandle(Handle):
             row[self._i] = {key: value}
         else:
             entries[key] = value
+            if type(entries) is dict and len(entries) > MOST_IN_ROW:
+                self._enlarge(row)
         row[0] |= DIRTY
 
     __setitem__ = put
@@ -126,18 +172,22 @@ class MapHandle(Handle):
     def put_all(self, entries: Any) -> None:
         """Set several entries, from a mapping or pairs."""
         row = self._space.row
-        row[self._i] = {**(row[self._i] or {}), **dict(entries)} or None
-        row[0] |= DIRTY
+        held = row[self._i]
+        if type(held) is LargeMap:
+            held.update(dict(entries))
+            row[0] |= DIRTY
+            return
+        held = {**(held or {}), **dict(entries)}
+        self._set(row, held or None)
+        if len(held) > MOST_IN_ROW:
+            self._enlarge(row)
 
     def remove(self, key: Any) -> None:
         """Remove an entry; no error when it is missing."""
         row = self._space.row
         entries = row[self._i]
         if entries is not None and key in entries:
-            del entries[key]
-            if not entries:
-                row[self._i] = None
-            row[0] |= DIRTY
+            self._remove(row, entries, key)
 
     __delitem__ = remove
 
@@ -148,22 +198,24 @@ class MapHandle(Handle):
 
     __contains__ = contains
 
-    def _entries(self) -> dict[Any, Any]:
-        return self._space.row[self._i] or {}
+    def _entries(self) -> dict[Any, Any] | LargeMap:
+        """The entries as they are now: what is put meanwhile is not seen by who iterates."""
+        entries = self._space.row[self._i]
+        return entries if type(entries) is LargeMap else dict(entries or ())
 
     def items(self) -> Iterator[tuple[Any, Any]]:
-        """The entries as pairs."""
-        return iter(list(self._entries().items()))
+        """The entries as pairs, in no defined order."""
+        return iter(self._entries().items())
 
     def keys(self) -> Iterator[Any]:
-        """The keys."""
-        return iter(list(self._entries()))
+        """The keys, in the order of `items`."""
+        return iter(self._entries())
 
     __iter__ = keys
 
     def values(self) -> Iterator[Any]:
-        """The values."""
-        return iter(list(self._entries().values()))
+        """The values, in the order of `items`."""
+        return iter(self._entries().values())
 
     def is_empty(self) -> bool:
         """Whether there is no entry."""
@@ -175,7 +227,7 @@ class ReducingHandle(Handle):
 
     __slots__ = ("_reduce",)
 
-    def __init__(self, space: StateSpace, position: int, descriptor: Any) -> None:
+    def __init__(self, space: CurrentRow, position: int, descriptor: Any) -> None:
         super().__init__(space, position, descriptor)
         function = descriptor.reduce_function
         self._reduce: Callable[[Any, Any], Any] = getattr(function, "reduce", function)
@@ -201,7 +253,7 @@ class AggregatingHandle(Handle):
 
     __slots__ = ("_aggregate",)
 
-    def __init__(self, space: StateSpace, position: int, descriptor: Any) -> None:
+    def __init__(self, space: CurrentRow, position: int, descriptor: Any) -> None:
         super().__init__(space, position, descriptor)
         self._aggregate = descriptor.agg_function
 

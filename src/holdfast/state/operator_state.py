@@ -9,7 +9,7 @@ from holdfast.state.delta import Change
 from holdfast.state.key_groups import KeyGroupRange, key_grouper
 from holdfast.state.ordered import Family, OrderedStore, SortedMemory
 from holdfast.state.registry import SchemaRegistry
-from holdfast.state.schema import ROWS, TIMERS, OperatorSchema
+from holdfast.state.schema import ENTRIES, ROWS, TIMERS, OperatorSchema
 from holdfast.state.space import StateSpace
 from holdfast.state.timer_family import TimerFamily
 
@@ -51,12 +51,19 @@ class OperatorState:
                 self.space(name)
             elif stored.kind == TIMERS:
                 self.timer_queue(name.removesuffix(_TIMERS))
+            elif stored.kind == ENTRIES:
+                space, column = name.split("/", 1)
+                position = self.registry.schema.column(space, column)
+                assert position is not None
+                self.space(space).entry_family(position)
 
     def space(self, name: str) -> StateSpace:
         """The space of this name: ``keyed``, ``window`` or ``global``."""
         known = self.spaces.get(name)
         if known is None:
-            known = StateSpace(name, _SLICES.get(name, ""), self.registry, self.store, self._groups_of)
+            known = StateSpace(
+                name, _SLICES.get(name, ""), self.registry, self.store, self._groups_of, self._families.__setitem__
+            )
             self.spaces[name] = self._families[known.state_id] = known
             known.opened()
         return known

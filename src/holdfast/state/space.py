@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, NoReturn
 
-from holdfast.state.codec import Column, RowCodec, expires
+from holdfast.state.codec import Column, PartCodec, RowCodec, expires
 from holdfast.state.delta import Change
+from holdfast.state.entries import EntryFamily, LargeList, LargeMap
 from holdfast.state.handles import HANDLES
 from holdfast.state.interfaces import KeyedStateStore
 from holdfast.state.key_groups import KeyGroupRange
 from holdfast.state.layout import Section, after, section, slice_of
-from holdfast.state.ordered import OrderedStore
+from holdfast.state.ordered import Family, OrderedStore
 from holdfast.state.registry import SchemaRegistry
-from holdfast.state.row import DIRTY
-from holdfast.state.schema import ROWS
+from holdfast.state.row import DIRTY, GROUP_SHIFT, Row
+from holdfast.state.schema import ENTRIES, ROWS
 from holdfast.state.table import RowTable
 from holdfast.state.timers import TimerQueue
 from holdfast.state.ttl import TTL_HANDLES, Expiry, HasProcessingTime
@@ -37,6 +39,11 @@ class _NoKey(list[Any]):
 NO_KEY: list[Any] = _NoKey()
 
 
+def entries_name(space: str, column: str) -> str:
+    """The name of the state that holds the entries of a column's large maps or lists."""
+    return f"{space}/{column}"
+
+
 class StateSpace(KeyedStateStore):
     """States that are read through one current row."""
 
@@ -47,8 +54,18 @@ class StateSpace(KeyedStateStore):
         registry: SchemaRegistry,
         store: OrderedStore,
         groups_of: Callable[[list[Any]], list[int]],
+        add_family: Callable[[int, Family], None],
     ) -> None:
-        """``slices``: what namespaces are (see `holdfast.state.schema.StateSchema`)."""
+        """Begin with no table.
+
+        Args:
+            name: The state's name in the registry.
+            slices: What namespaces are (see `holdfast.state.schema.StateSchema`).
+            registry: The operator's schema.
+            store: Holds committed rows.
+            groups_of: Gives the key groups of keys.
+            add_family: Takes the family of the entries of a column, by its state id.
+        """
         self.name = name
         self.where = registry.where
         self.store = store
@@ -60,7 +77,17 @@ class StateSpace(KeyedStateStore):
         self._dropped: dict[int, bool] = {}
         """Namespaces dropped in this epoch, and whether the store holds rows of them."""
         self._handles: dict[str, Any] = {}
-        self.row: list[Any] = NO_KEY
+        self._registry = registry
+        self._slices = slices
+        self._add_family = add_family
+        self._entries: dict[int, EntryFamily] = {}
+        """The entries of large maps and lists, by the column's position."""
+        self._never_large: set[int] = set()
+        """Columns of maps whose keys have no canonical form."""
+        self.row: Row = NO_KEY
+        self.key: Any = None
+        """The current key, and the namespace of its row: set with `row` by operators."""
+        self.namespace: int | None = None
         self.expiry: Expiry | None = None
 
     # what user functions call
@@ -107,11 +134,58 @@ class StateSpace(KeyedStateStore):
             for table in self.tables.values():
                 table.resize()
         elif position not in known:  # rows restored before the state was declared still have its stored form
-            for table in self.tables.values():
-                for row in table.rows.values():
-                    if row[position + 1] is not None:
-                        row[position + 1] = column.restored(row[position + 1])
+            if position in self._entries:
+                self._entries[position].codec = PartCodec(column, self.codec.schema_id, self.where)
+            for namespace, table in self.tables.items():
+                for key, row in table.rows.items():
+                    stored = row[position + 1]
+                    if position in self.codec.large and type(stored) is int:
+                        self._bind(namespace, key, row)
+                    elif stored is not None:
+                        row[position + 1] = column.restored(stored)
         return position
+
+    # large maps and lists
+
+    def enlarged(self, position: int, content: dict[Any, Any] | list[Any]) -> LargeMap | LargeList | None:
+        """What takes the place of a map or list in a slot of the current row; None: it must stay as it is."""
+        column = position - 1
+        table = self.tables.get(self.namespace)
+        if column in self._never_large or table is None or table.rows.get(self.key) is not self.row:
+            return None
+        group = self.row[0] >> GROUP_SHIFT
+        try:
+            if isinstance(content, dict):
+                return LargeMap(self.entry_family(column), self.namespace, group, self.key, content)
+            return LargeList(self.entry_family(column), self.namespace, group, self.key, elements=content)
+        except TypeError:
+            self._never_large.add(column)
+            return None
+
+    def entry_family(self, column: int) -> EntryFamily:
+        """The entries of a column's large maps or lists; made with the first of them."""
+        known = self._entries.get(column)
+        if known is None:
+            name = self._registry.schema.states[self.name].columns[column].name
+            state_id = self._registry.state(entries_name(self.name, name), ENTRIES, self._slices).id
+            known = self._entries[column] = EntryFamily(state_id, self._sliced, self.store)
+            declared = self.codec.columns[column]
+            if declared is not None:
+                known.codec = PartCodec(declared, self.codec.schema_id, self.where)
+            self.codec.enlarge(column)
+            self._add_family(state_id, known)
+        return known
+
+    def _bind(self, namespace: int | None, key: Any, row: Row) -> None:
+        for column in self.codec.large:
+            marker = row[column + 1]
+            declared = self.codec.columns[column]
+            if type(marker) is int and declared is not None:
+                family, group = self._entries[column], row[0] >> GROUP_SHIFT
+                if declared.schema.kind == "map":
+                    row[column + 1] = LargeMap(family, namespace, group, key)
+                else:
+                    row[column + 1] = LargeList(family, namespace, group, key, marker)
 
     # what operators call
 
@@ -133,13 +207,17 @@ class StateSpace(KeyedStateStore):
 
     def _new_table(self, namespace: int | None, in_store: bool) -> RowTable:
         at = section(self.state_id, namespace)
-        table = self.tables[namespace] = RowTable(self.codec, self.store, at.prefix, self._groups_of, in_store)
+        table = self.tables[namespace] = RowTable(
+            self.codec, self.store, at.prefix, self._groups_of, in_store, partial(self._bind, namespace)
+        )
         return table
 
     def drop(self, namespace: int) -> None:
         """Forget a namespace with all its rows."""
         in_store = self.tables.pop(namespace).in_store
         self._dropped[namespace] = in_store or self._dropped.get(namespace, False)
+        for family in self._entries.values():
+            family.drop_slice(namespace)
 
     def collect(self) -> Sequence[Change]:
         """The barrier: what changed, in stored form."""

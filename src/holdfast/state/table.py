@@ -83,6 +83,7 @@ class RowTable:
 
     __slots__ = (
         "_batches",
+        "_bind",
         "_groups_of",
         "_prefixes",
         "_templates",
@@ -101,6 +102,7 @@ class RowTable:
         prefix: bytes,
         groups_of: Callable[[list[Any]], list[int]],
         in_store: bool,
+        bind: Callable[[Any, Row], None],
     ) -> None:
         """Begin without rows in memory.
 
@@ -110,6 +112,7 @@ class RowTable:
             prefix: The section's prefix.
             groups_of: Gives the key groups of keys.
             in_store: Whether the store may hold rows of this table already (False saves the reads).
+            bind: Puts the large maps and lists of a key into its row, in place of their markers.
         """
         self.codec = codec
         self.store = store
@@ -117,6 +120,7 @@ class RowTable:
         self.in_store = in_store
         self.rows: dict[Any, Row] = {}
         self._groups_of = groups_of
+        self._bind = bind
         self._prefixes = _Prefixes(prefix)
         self._touched: dict[Any, Row] = {}
         self._batches: list[tuple[Sequence[Any], list[Row]]] = []
@@ -178,6 +182,8 @@ class RowTable:
         for key, row in zip(map(owners.__getitem__, wanted), self.codec.decode_all(stored)):
             row[0] = fresh[key] << GROUP_SHIFT | PERSISTED
             rows[key] = row
+            if self.codec.large:
+                self._bind(key, row)
         self.codec.footprint.count(len(found), sum(map(len, stored)))
 
     def collect(self, where: str) -> list[Piece]:
@@ -223,6 +229,10 @@ class RowTable:
         """Take over changes of a completed epoch that this table has not seen (a restore), of ``groups`` only."""
         held, gone = read_piece(piece, self.codec, groups)
         rows = self.rows
+        if self.codec.large:
+            held = list(held)
+            for key, row in held:
+                self._bind(key, row)
         rows.update(held)
         for key, group in gone:
             if self.in_store:
@@ -297,7 +307,10 @@ class RowTable:
         start = len(self.prefix)
         for at, data in self.store.scan(self.prefix, after(self.prefix)):
             group, key = split_key(at, start)
-            yield decode_key(key), self.codec.decode(data, group << GROUP_SHIFT | PERSISTED)
+            owner, row = decode_key(key), self.codec.decode(data, group << GROUP_SHIFT | PERSISTED)
+            if self.codec.large:
+                self._bind(owner, row)
+            yield owner, row
 
     def hold_all(self) -> None:
         """Take all rows out of the store into memory."""

@@ -9,15 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-from holdfast.state.handles import NO_ACCUMULATOR, NO_REDUCED, Handle
+from holdfast.state.entries import MOST_IN_ROW, LargeList, LargeMap
+from holdfast.state.handles import NO_ACCUMULATOR, NO_REDUCED, CurrentRow, Handle
 from holdfast.state.row import DIRTY, filled
 from holdfast.state.table import RowTable
 from holdfast.state.timers import TimerQueue
-
-if TYPE_CHECKING:
-    from holdfast.state.space import StateSpace
 
 __all__ = ["TTL_HANDLES", "Expiry", "HasProcessingTime"]
 
@@ -70,12 +68,16 @@ class Expiry:
                 handle.expire(row)
 
 
+class _ExpiringRow(CurrentRow, Protocol):
+    expiry: Expiry | None
+
+
 class _Expiring(Handle):
     """A state whose content expires."""
 
     __slots__ = ("_clock", "_on_read", "_show_expired", "ttl")
 
-    def __init__(self, space: StateSpace, position: int, descriptor: Any) -> None:
+    def __init__(self, space: _ExpiringRow, position: int, descriptor: Any) -> None:
         super().__init__(space, position, descriptor)
         config = descriptor.ttl_config
         self.ttl: int = config.ttl_ms
@@ -145,7 +147,7 @@ class ExpiringReducing(_ExpiringOne):
 
     __slots__ = ("_reduce",)
 
-    def __init__(self, space: StateSpace, position: int, descriptor: Any) -> None:
+    def __init__(self, space: _ExpiringRow, position: int, descriptor: Any) -> None:
         super().__init__(space, position, descriptor)
         self._reduce: Callable[[Any, Any], Any] = descriptor.reduce_function
 
@@ -168,7 +170,7 @@ class ExpiringAggregating(_ExpiringOne):
 
     __slots__ = ("_aggregate",)
 
-    def __init__(self, space: StateSpace, position: int, descriptor: Any) -> None:
+    def __init__(self, space: _ExpiringRow, position: int, descriptor: Any) -> None:
         super().__init__(space, position, descriptor)
         self._aggregate = descriptor.agg_function
 
@@ -193,11 +195,18 @@ class ExpiringList(_Expiring):
 
     def expire(self, row: list[Any]) -> None:
         elements = row[self._i]
-        if elements is not None:
-            live = [each for each in elements if not self._expired(each[0])]
-            if len(live) < len(elements):
-                row[self._i] = live or None
+        if elements is None:
+            return
+        if type(elements) is LargeList:
+            before = elements.marker
+            if not elements.keep(lambda each: not self._expired(each[0])):
+                self._set(row, None)
+            elif elements.marker != before:
                 row[0] |= DIRTY
+            return
+        live = [each for each in elements if not self._expired(each[0])]
+        if len(live) < len(elements):
+            self._set(row, live or None)
 
     def get(self) -> Iterator[Any]:
         """The elements in order; nothing when empty."""
@@ -205,13 +214,15 @@ class ExpiringList(_Expiring):
         before = row[self._i]
         if before is None:
             return iter(())
+        shown = list(before) if self._show_expired else None
         self.expire(row)
         live = row[self._i]
+        if shown is None:
+            shown = [] if live is None else list(live)
         if self._on_read and live is not None:
             now = self._clock.processing_time
-            row[self._i] = [(now, value) for _, value in live]
-            row[0] |= DIRTY
-        return iter([value for _, value in (before if self._show_expired else live or ())])
+            self._replace(row, [(now, value) for _, value in live])
+        return iter([value for _, value in shown])
 
     __iter__ = get
 
@@ -221,18 +232,26 @@ class ExpiringList(_Expiring):
 
     def add_all(self, values: Iterable[Any]) -> None:
         """Append several elements."""
-        self._append(self._space.row[self._i] or [], values)
+        row = self._space.row
+        elements, stamped = row[self._i], self._stamped(values)
+        if type(elements) is LargeList:
+            elements.extend(stamped)
+            row[0] |= DIRTY
+        else:
+            self._replace(row, [*(elements or ()), *stamped])
 
     def update(self, values: Iterable[Any]) -> None:
         """Replace the list; an empty one empties the state."""
-        self._append([], values)
+        self._replace(self._space.row, self._stamped(values))
 
-    def _append(self, elements: list[Any], values: Iterable[Any]) -> None:
+    def _stamped(self, values: Iterable[Any]) -> list[Any]:
         now = self._clock.processing_time
-        row = self._space.row
-        elements.extend([(now, value) for value in values])
-        row[self._i] = elements or None
-        row[0] |= DIRTY
+        return [(now, value) for value in values]
+
+    def _replace(self, row: list[Any], elements: list[Any]) -> None:
+        self._set(row, elements or None)
+        if len(elements) > MOST_IN_ROW:
+            self._enlarge(row)
 
 
 class ExpiringMap(_Expiring):
@@ -245,10 +264,7 @@ class ExpiringMap(_Expiring):
         if entries is not None:
             gone = [key for key, (stamp, _) in entries.items() if self._expired(stamp)]
             for key in gone:
-                del entries[key]
-            if gone:
-                row[self._i] = entries or None
-                row[0] |= DIRTY
+                self._remove(row, entries, key)
 
     def _read(self, key: Any) -> Any:
         """The entry as it may be seen, with its stamp; None if there is none."""
@@ -280,19 +296,24 @@ class ExpiringMap(_Expiring):
         """Set several entries, from a mapping or pairs."""
         now = self._clock.processing_time
         row = self._space.row
-        held = row[self._i] or {}
-        held.update((key, (now, value)) for key, value in dict(entries).items())
-        row[self._i] = held or None
-        row[0] |= DIRTY
+        held = row[self._i]
+        stamped = {key: (now, value) for key, value in dict(entries).items()}
+        if type(held) is LargeMap:
+            held.update(stamped)
+            row[0] |= DIRTY
+            return
+        held = held or {}
+        held.update(stamped)
+        self._set(row, held or None)
+        if len(held) > MOST_IN_ROW:
+            self._enlarge(row)
 
     def remove(self, key: Any) -> None:
         """Remove an entry; no error when it is missing."""
         row = self._space.row
         entries = row[self._i]
         if entries is not None and key in entries:
-            del entries[key]
-            row[self._i] = entries or None
-            row[0] |= DIRTY
+            self._remove(row, entries, key)
 
     __delitem__ = remove
 
@@ -304,12 +325,15 @@ class ExpiringMap(_Expiring):
 
     def _entries(self) -> dict[Any, Any]:
         row = self._space.row
-        before = dict(row[self._i] or ())
+        before = row[self._i]
+        before = {} if before is None else dict(before.items())
         self.expire(row)
         live = row[self._i]
         if self._on_read and live is not None:
             self.put_all({key: value for key, (_, value) in live.items()})
-        return before if self._show_expired else dict(live or ())
+        if self._show_expired:
+            return before
+        return {} if live is None else dict(live.items())
 
     def items(self) -> Iterator[tuple[Any, Any]]:
         """The entries as pairs."""

@@ -21,6 +21,7 @@ from holdfast.runtime.user_code import close_function, method_of, not_iterable, 
 from holdfast.state.codec import Column
 from holdfast.state.declared_keys import key_restorer
 from holdfast.state.row import DIRTY
+from holdfast.state.space import StateSpace
 from holdfast.state.timers import TimerQueue
 from holdfast.state.typed import fitter
 
@@ -44,13 +45,13 @@ _LAST_ROUNDS = 1000
 class _KeyTimers(TimerService):
     """The clocks, and the timers of the current key."""
 
-    __slots__ = ("_clock", "_context", "_event", "_processing")
+    __slots__ = ("_clock", "_event", "_processing", "_space")
 
-    def __init__(self, clock: Clock, event: TimerQueue, processing: TimerQueue, context: _ElementContext) -> None:
+    def __init__(self, clock: Clock, event: TimerQueue, processing: TimerQueue, space: StateSpace) -> None:
         self._clock = clock
         self._event = event
         self._processing = processing
-        self._context = context
+        self._space = space
 
     def current_processing_time(self) -> int:
         return self._clock.processing_time
@@ -59,30 +60,30 @@ class _KeyTimers(TimerService):
         return self._clock.watermark
 
     def register_event_time_timer(self, timestamp: int) -> None:
-        self._event.register(timestamp, self._context.key)
+        self._event.register(timestamp, self._space.key)
 
     def register_processing_time_timer(self, timestamp: int) -> None:
-        self._processing.register(timestamp, self._context.key)
+        self._processing.register(timestamp, self._space.key)
 
     def delete_event_time_timer(self, timestamp: int) -> None:
-        self._event.delete(timestamp, self._context.key)
+        self._event.delete(timestamp, self._space.key)
 
     def delete_processing_time_timer(self, timestamp: int) -> None:
-        self._processing.delete(timestamp, self._context.key)
+        self._processing.delete(timestamp, self._space.key)
 
 
 class _ElementContext(KeyedProcessFunction.Context):
-    """The element or timer at hand; the operator sets ``key`` and ``stamp``."""
+    """The element or timer at hand; the operator sets ``stamp``, and the key in the space."""
 
-    __slots__ = ("_timers", "key", "stamp")
+    __slots__ = ("_space", "_timers", "stamp")
 
-    def __init__(self, clock: Clock, event: TimerQueue, processing: TimerQueue) -> None:
-        self.key: Any = None
+    def __init__(self, clock: Clock, event: TimerQueue, processing: TimerQueue, space: StateSpace) -> None:
         self.stamp = MIN_TIMESTAMP
-        self._timers = _KeyTimers(clock, event, processing, self)
+        self._space = space
+        self._timers = _KeyTimers(clock, event, processing, space)
 
     def get_current_key(self) -> Any:
-        return self.key
+        return self._space.key
 
     def timestamp(self) -> int:
         return self.stamp
@@ -133,7 +134,7 @@ class KeyedOperator(Operator):
 class _KeyedProcess(KeyedOperator):
     def open(self) -> None:
         super().open()
-        timers = (self.context.clock, self.event_timers, self.processing_timers)
+        timers = (self.context.clock, self.event_timers, self.processing_timers, self.space)
         self._element_context = _ElementContext(*timers)
         self._timer_context = _TimerContext(*timers)
         self._process = method_of(self.function, "process_element")
@@ -151,7 +152,7 @@ class _KeyedProcess(KeyedOperator):
         try:
             for key, value, stamp, row in zip(keys, batch.values, batch.stamps(), rows):
                 space.row = row
-                context.key = key
+                space.key = key
                 context.stamp = stamp
                 results = function(value, context)
                 if results is not None:
@@ -201,7 +202,7 @@ class _KeyedProcess(KeyedOperator):
                 if on_timer is None:
                     continue
                 space.row = rows[key]
-                context.key = key if restore_key is None else restore_key(key)
+                space.key = key if restore_key is None else restore_key(key)
                 context.stamp = when
                 results = on_timer(when, context)
                 if results is not None:
@@ -229,8 +230,9 @@ class _KeyedEach(KeyedOperator):
         take = self._take
         key = value = result = None
         try:
-            for key, value, stamp, row in zip(keys, batch.values, batch.stamps(), rows):  # noqa: B007  (the error tells the key)
+            for key, value, stamp, row in zip(keys, batch.values, batch.stamps(), rows):
                 space.row = row
+                space.key = key
                 result = function(value)
                 take(out, result, value, stamp)
         except (Exception, SystemExit) as error:
@@ -276,10 +278,11 @@ class _KeyedReduce(KeyedOperator):
         reduced: list[Any] = []
         key = value = None
         try:
-            for key, value, row in zip(keys, batch.values, rows):  # noqa: B007
+            for key, value, row in zip(keys, batch.values, rows):
                 current = row[slot]
                 if current is not None:
                     self.space.row = row
+                    self.space.key = key
                     value = reduce(current, value)
                 row[slot] = value = value if fit is None else fit(value)
                 row[0] |= DIRTY

@@ -135,6 +135,7 @@ class _AlignedWindows(Operator):
         if self._global is not None:
             return self._global
         space = self.open_global_space()
+        space.key = key
         (space.row,) = space.table().load((key,))
         return space
 
@@ -334,8 +335,10 @@ class _AlignedWindows(Operator):
         context = self._window_context
         context._window = window
         context._key = key
-        self.window_space.row = row
+        space = self.window_space
+        space.row, space.key, space.namespace = row, key, window.start
         if self._global is not None:
+            self._global.key = key
             (self._global.row,) = self._global.table().load((key,))
 
     def _purge(self, start: int) -> None:

@@ -1,0 +1,446 @@
+"""Entries: maps and lists that have outgrown their key's row, in parts that are read and written one by one.
+
+A small map or list lies in its slot of the row. Past `MOST_IN_ROW` the slot holds a `LargeMap` or a `LargeList` instead,
+and each entry of the map, each chunk of the list, has a stored key of its own:
+
+    state id | slice | key group | key | entry
+
+where the entry of a map is the map key in canonical form, and that of a list the chunk's number (u32). The value is a
+part of the slot, a map of one entry or a list of a chunk's elements, in the slot's own stored form, behind the id of the
+schema that wrote it. What an epoch changes stays in the large map or list until the barrier.
+
+A `LargeMap` is iterated in the order of the canonical forms of its keys.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, groupby, islice
+from typing import Any, Protocol
+
+import msgspec
+
+from holdfast.state.delta import Change, Piece
+from holdfast.state.key_codec import encode_key
+from holdfast.state.key_groups import KeyGroupRange
+from holdfast.state.layout import after, group_prefix, section, slice_of, split_key
+from holdfast.state.ordered import OrderedStore
+
+__all__ = ["LARGE", "MOST_IN_ROW", "EntryFamily", "LargeList", "LargeMap", "SlotCodec"]
+
+MOST_IN_ROW = 256
+"""Entries or elements that a row holds itself."""
+_CHUNK = 128
+"""Elements in a chunk of a list."""
+_MOST_CACHED = 4096
+"""Entries of one map that stay in memory after an epoch that used them."""
+_READ_AHEAD = 64
+"""Chunks of a list that are read at once."""
+_PIECE = 4096
+_GONE: Any = object()
+"""Stands for an entry that is not there."""
+_END = b"\xff" * 9
+"""Sorts behind every canonical form: none begins with so many of these."""
+
+_NUMBER = struct.Struct(">I")
+_pack = msgspec.msgpack.Encoder().encode
+_unpack = msgspec.msgpack.Decoder(tuple[list[bytes], list[bytes], list[bytes], list[bytes]]).decode
+
+
+class SlotCodec(Protocol):
+    """The stored form of parts of one column's slots."""
+
+    def encode(self, key: Any, part: Any) -> bytes:
+        """The stored form of a part of the slot of ``key``.
+
+        Raises:
+            UserCodeError: it does not fit its declared type; names the state and the key.
+        """
+
+    def decode(self, data: bytes) -> Any:
+        """The part that `encode` stored."""
+
+
+class EntryFamily:
+    """The entries of all large maps, or large lists, of one column."""
+
+    def __init__(self, state: int, sliced: bool, store: OrderedStore) -> None:
+        self.store = store
+        self.codec: SlotCodec | None = None
+        """Set when the column is declared. What nobody declares is never decoded."""
+        self._state = state
+        self._sliced = sliced
+        self._dirty: list[LargeMap | LargeList] = []
+        """Those that this epoch has changed."""
+        self._dropped_slices: set[int | None] = set()
+        self._waiting: list[tuple[list[bytes], list[tuple[bytes, bytes]], list[bytes]]] = []
+        """What the store gets when the epoch is complete: prefixes to drop, puts and deletes, in this order."""
+
+    def prefix(self, slice: int | None, group: int, key: Any) -> bytes:
+        """What the stored keys of one key's entries begin with."""
+        return group_prefix(section(self._state, slice).prefix, group) + encode_key(key)
+
+    def changed(self, part: LargeMap | LargeList) -> None:
+        """Note that this epoch has changed a map or list."""
+        self._dirty.append(part)
+
+    def drop_slice(self, slice: int) -> None:
+        """Forget the entries of a slice."""
+        prefix = section(self._state, slice).prefix
+        self._dirty = [part for part in self._dirty if not part.prefix.startswith(prefix)]
+        self._dropped_slices.add(slice)
+
+    def collect(self) -> Sequence[Change]:
+        """The barrier: what changed since the last one, in stored form."""
+        dropped, self._dropped_slices = self._dropped_slices, set()
+        changes: dict[int | None, list[_Entry]] = {slice: [] for slice in dropped}
+        for part in self._dirty:
+            changes.setdefault(slice_of(part.prefix) if self._sliced else None, []).extend(part.drain())
+        self._dirty = []
+        collected = []
+        for slice, entries in changes.items():
+            at = section(self._state, slice)
+            width = len(at.prefix)
+            entries.sort(key=lambda entry: split_key(entry[1], width)[0])
+            drops = [key for kind, key, _ in entries if kind is _DROP]
+            puts = [(key, value) for kind, key, value in entries if kind is _PUT]
+            deletes = [key for kind, key, _ in entries if kind is _DELETE]
+            self._waiting.append(([at.prefix, *drops] if slice in dropped else drops, puts, deletes))
+            pieces = [_piece(entries[n : n + _PIECE], width) for n in range(0, len(entries), _PIECE)]
+            collected.append(Change(at, slice in dropped, pieces))
+        return collected
+
+    def committed(self) -> None:
+        """The epoch that was last collected is complete: the store follows."""
+        waiting, self._waiting = self._waiting, []
+        for drops, puts, deletes in waiting:
+            self._write(drops, puts, deletes)
+
+    def _write(self, drops: Iterable[bytes], puts: Sequence[tuple[bytes, bytes]], deletes: Sequence[bytes]) -> None:
+        for prefix in drops:
+            self.store.delete_range(prefix, after(prefix))
+        if puts or deletes:
+            self.store.write(puts, deletes)
+
+    def apply(self, change: Change, groups: KeyGroupRange | None) -> None:
+        """Take over a change of a completed epoch, of its entries only those in ``groups`` (None: all)."""
+        prefix = change.section.prefix
+        if change.dropped:
+            self.store.delete_range(prefix, after(prefix))
+        for piece in change.pieces:
+            drops, keys, values, deletes = _unpack(piece.data)
+            puts = [(prefix + key, value) for key, value in zip(keys, values, strict=True) if _within(key, groups)]
+            gone = [prefix + key for key in deletes if _within(key, groups)]
+            self._write([prefix + key for key in drops if _within(key, groups)], puts, gone)
+
+    def flush(self) -> None:
+        """Bring the store up to date: between epochs it always is."""
+
+    def dump(self) -> Iterator[Change]:
+        """Every entry, in the form that `apply` takes."""
+        whole = section(self._state).prefix
+        rows = self.store.scan(whole, after(whole))
+        width = len(section(self._state, 0 if self._sliced else None).prefix)
+        while part := list(islice(rows, _PIECE)):
+            for prefix, entries in groupby(part, lambda row: row[0][:width]):
+                at = section(self._state, slice_of(prefix) if self._sliced else None)
+                yield Change(at, False, [_piece([(_PUT, key, value) for key, value in entries], width)])
+
+
+def _within(key: bytes, groups: KeyGroupRange | None) -> bool:
+    return groups is None or split_key(key, 0)[0] in groups
+
+
+_DROP, _PUT, _DELETE = range(3)
+_Entry = tuple[int, bytes, bytes]
+"""What happened to a stored key: all that begins with it was dropped, it was put, or it was deleted."""
+
+
+def _piece(entries: Sequence[_Entry], width: int) -> Piece:
+    """A piece of the entries of one section, in order of key group; their keys without the section's prefix."""
+    data = (
+        [key[width:] for kind, key, _ in entries if kind is _DROP],
+        [key[width:] for kind, key, _ in entries if kind is _PUT],
+        [value for kind, _, value in entries if kind is _PUT],
+        [key[width:] for kind, key, _ in entries if kind is _DELETE],
+    )
+    return Piece(split_key(entries[0][1], width)[0], split_key(entries[-1][1], width)[0], _pack(data))
+
+
+class LargeMap:
+    """A map whose entries are stored one by one. Takes the place of a dict in its slot."""
+
+    __slots__ = ("_cached", "_changed", "_cleared", "_dirty", "_family", "_key", "_least", "prefix")
+
+    marker = 0
+    """What the row stores in place of the map."""
+
+    def __init__(
+        self, family: EntryFamily, slice: int | None, group: int, key: Any, entries: Mapping[Any, Any] | None = None
+    ) -> None:
+        """The map of a key: one that becomes large, with its ``entries``, or one that the store has (None).
+
+        Raises:
+            TypeError: an entry's key has no canonical form.
+        """
+        self._family = family
+        self._key = key
+        self.prefix = family.prefix(slice, group, key)
+        self._changed: dict[Any, Any] = {}
+        """This epoch's changes."""
+        self._cached: dict[Any, Any] = {}
+        """Entries as the store has them."""
+        self._cleared = entries is not None
+        """Whether what the store has counts no more."""
+        self._dirty = False
+        self._least = 0
+        """No fewer entries than this are left."""
+        if entries is not None:
+            for entry in entries:
+                encode_key(entry)
+            self._touch()
+            self._changed.update(entries)
+            self._least = len(entries)
+
+    def _touch(self) -> None:
+        if not self._dirty:
+            self._dirty = True
+            self._family.changed(self)
+
+    def __bool__(self) -> bool:
+        return True
+
+    def get(self, key: Any) -> Any:
+        """The entry's value; None when missing."""
+        value = self._find(key)
+        return None if value is _GONE else value
+
+    def __contains__(self, key: Any) -> bool:
+        return self._find(key) is not _GONE
+
+    def _find(self, key: Any) -> Any:
+        value = self._changed.get(key, self)
+        if value is self:
+            value = self._cached.get(key, self)
+            if value is self:
+                value = self._cached[key] = _GONE if self._cleared else self._read(key)
+        return value
+
+    def _read(self, key: Any) -> Any:
+        (data,) = self._family.store.get_many([self.prefix + encode_key(key)])
+        return _GONE if data is None else next(iter(self._decoded(data).values()))
+
+    def _decoded(self, data: bytes) -> dict[Any, Any]:
+        assert self._family.codec is not None
+        entry: dict[Any, Any] = self._family.codec.decode(data)
+        return entry
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        if key not in self._changed:
+            encode_key(key)  # what has no canonical form is refused where it is put, not at the barrier
+            self._touch()
+        self._changed[key] = value
+
+    def update(self, entries: Mapping[Any, Any]) -> None:
+        """Set several entries."""
+        for key, value in entries.items():
+            self[key] = value
+
+    def remove(self, key: Any) -> bool:
+        """Remove an entry that is there; returns whether any are left."""
+        self._touch()
+        self._changed[key] = _GONE
+        self._least -= 1
+        if self._least <= 0:
+            self._least = sum(1 for _ in islice(self.items(), _CHUNK))
+        return self._least > 0
+
+    def __iter__(self) -> Iterator[Any]:
+        return (key for key, _ in self.items())
+
+    def values(self) -> Iterator[Any]:
+        """The values, in the order of the keys' canonical forms."""
+        return (value for _, value in self.items())
+
+    def items(self) -> Iterator[tuple[Any, Any]]:
+        """The entries as they are now, in the order of the keys' canonical forms."""
+        changed = sorted((encode_key(key), key, value) for key, value in self._changed.items()) if self._changed else []
+        rows = iter(()) if self._cleared else self._family.store.scan(self.prefix, after(self.prefix))
+        first = list(islice(rows, 1))  # the store is read as it is now, not as it is when the iteration begins
+        return self._merged(changed, chain(first, rows))
+
+    def _merged(
+        self, changed: list[tuple[bytes, Any, Any]], stored: Iterable[tuple[bytes, bytes]]
+    ) -> Iterator[tuple[Any, Any]]:
+        start = len(self.prefix)
+        waiting = iter([*changed, (_END, None, _GONE)])
+        form, key, value = next(waiting)
+        for stored_key, data in stored:
+            entry = stored_key[start:]
+            while form < entry:
+                if value is not _GONE:
+                    yield key, value
+                form, key, value = next(waiting)
+            if form != entry:
+                yield from self._decoded(data).items()
+        while form is not _END:
+            if value is not _GONE:
+                yield key, value
+            form, key, value = next(waiting)
+
+    def drop(self) -> None:
+        """Forget all entries: something else takes the slot."""
+        self._touch()
+        self._changed, self._cached, self._cleared = {}, {}, True
+
+    def drain(self) -> Iterator[_Entry]:
+        """The barrier: what this epoch changed, in stored form."""
+        assert self._family.codec is not None
+        if self._cleared:
+            yield _DROP, self.prefix, b""
+        encode = self._family.codec.encode
+        for key, value in self._changed.items():
+            form = self.prefix + encode_key(key)
+            if value is not _GONE:
+                yield _PUT, form, encode(self._key, {key: value})
+            elif not self._cleared:
+                yield _DELETE, form, b""
+        self._cached.update(self._changed)
+        if len(self._cached) > _MOST_CACHED:
+            self._cached = {}
+        self._changed, self._cleared, self._dirty = {}, False, False
+
+
+class LargeList:
+    """A list whose elements are stored in chunks. Takes the place of a list in its slot."""
+
+    __slots__ = ("_cleared", "_dirty", "_end", "_family", "_first", "_held", "_key", "_touched", "prefix")
+
+    def __init__(
+        self,
+        family: EntryFamily,
+        slice: int | None,
+        group: int,
+        key: Any,
+        marker: int = 0,
+        elements: Sequence[Any] | None = None,
+    ) -> None:
+        """The list of a key: one that becomes large, with its ``elements``, or one that the store has (None)."""
+        self._family = family
+        self._key = key
+        self.prefix = family.prefix(slice, group, key)
+        self._first, self._end = divmod(marker, 1 << 32)
+        """The chunks' numbers."""
+        self._held: dict[int, list[Any]] = {}
+        """Chunks in memory: what this epoch has changed, and the last."""
+        self._touched: set[int] = set()
+        """The numbers of the chunks that this epoch has changed."""
+        self._cleared = elements is not None
+        self._dirty = False
+        if elements is not None:
+            for start in range(0, len(elements), _CHUNK):
+                self._put(self._end, list(elements[start : start + _CHUNK]))
+                self._end += 1
+
+    @property
+    def marker(self) -> int:
+        """What the row stores in place of the list."""
+        return self._first << 32 | self._end
+
+    def __bool__(self) -> bool:
+        return True
+
+    def _touch(self) -> None:
+        if not self._dirty:
+            self._dirty = True
+            self._family.changed(self)
+
+    def _put(self, number: int, chunk: list[Any]) -> None:
+        self._touch()
+        self._held[number] = chunk
+        self._touched.add(number)
+
+    def append(self, value: Any) -> None:
+        """Add an element at the end."""
+        last = self._chunk(self._end - 1) if self._end > self._first else None
+        if last is None or len(last) >= _CHUNK:
+            self._put(self._end, [value])
+            self._end += 1
+        else:
+            last.append(value)
+            self._put(self._end - 1, last)
+
+    def extend(self, values: Iterable[Any]) -> None:
+        """Add elements at the end."""
+        for value in values:
+            self.append(value)
+
+    def _chunk(self, number: int) -> list[Any]:
+        held = self._held.get(number)
+        if held is None:
+            held = self._held[number] = next(iter(self._read([number])))
+        return held
+
+    def _read(self, numbers: list[int]) -> Iterator[list[Any]]:
+        """These chunks, as the store has them."""
+        codec = self._family.codec
+        assert codec is not None
+        for data in self._family.store.get_many([self.prefix + _NUMBER.pack(number) for number in numbers]):
+            yield [] if data is None else codec.decode(data)
+
+    def __iter__(self) -> Iterator[Any]:
+        """The elements as they are now, in order."""
+        if self._end == self._first:
+            return iter(())
+        last = len(self._chunk(self._end - 1))
+        return self._elements(self._first, self._end, last)
+
+    def _elements(self, first: int, end: int, last: int) -> Iterator[Any]:
+        for number, chunk in self._all(first, end):
+            yield from islice(chunk, last) if number == end - 1 else chunk
+
+    def _all(self, first: int, end: int) -> Iterator[tuple[int, list[Any]]]:
+        for start in range(first, end, _READ_AHEAD):
+            numbers = range(start, min(start + _READ_AHEAD, end))
+            held = {number: self._held[number] for number in numbers if number in self._held}
+            missing = [number for number in numbers if number not in held]
+            held.update(zip(missing, self._read(missing), strict=True))
+            yield from sorted(held.items())
+
+    def keep(self, wanted: Callable[[Any], bool]) -> bool:
+        """Remove the elements that are not ``wanted``; returns whether any are left."""
+        left = False
+        for number, chunk in self._all(self._first, self._end):
+            kept = [each for each in chunk if wanted(each)]
+            if len(kept) < len(chunk):
+                self._put(number, kept)
+            if not left:
+                self._first = number + (not kept)
+                left = bool(kept)
+        return left
+
+    def drop(self) -> None:
+        """Forget all elements: something else takes the slot."""
+        self._touch()
+        self._held, self._touched, self._cleared = {}, set(), True
+        self._first = self._end = 0
+
+    def drain(self) -> Iterator[_Entry]:
+        """The barrier: what this epoch changed, in stored form."""
+        assert self._family.codec is not None
+        if self._cleared:
+            yield _DROP, self.prefix, b""
+        for number in sorted(self._touched):
+            form = self.prefix + _NUMBER.pack(number)
+            if self._held[number]:
+                yield _PUT, form, self._family.codec.encode(self._key, self._held[number])
+            elif not self._cleared:
+                yield _DELETE, form, b""
+        last = self._held.get(self._end - 1)
+        self._held = {} if last is None else {self._end - 1: last}
+        self._touched, self._cleared, self._dirty = set(), False, False
+
+
+LARGE: frozenset[type] = frozenset((LargeMap, LargeList))
+"""What may take the place of a map or list in its slot."""
