@@ -172,6 +172,17 @@ def a_name_that_subtasks_declare_differently_cannot_be_merged():
         merged([first, second])
 
 
+def a_schema_reads_what_it_has_grown_out_of_and_nothing_else():
+    first = OperatorSchema().with_state("keyed", ROWS).with_column("keyed", column(LONG))
+    grown = first.with_state("event-timers", TIMERS, "time").with_column("keyed", ColumnSchema("other", "value"))
+    assert grown.continues(first)
+    assert grown.continues(grown)
+    assert not first.continues(grown)
+    another = OperatorSchema().with_state("event-timers", TIMERS, "time").with_state("keyed", ROWS)
+    assert not another.with_column("keyed", column(LONG)).continues(first)
+    assert not OperatorSchema().with_state("keyed", ROWS).with_column("keyed", column(STRING)).continues(first)
+
+
 def a_schema_of_another_form_is_refused():
     with pytest.raises(IncompatibleState, match="this release does not read"):
         OperatorSchema.of_plain({"version": "one"})

@@ -141,13 +141,14 @@ class KeyedStates:
 
 
 def _stored(where: str, stored: OperatorSnapshot | None) -> tuple[list[KeyedHandle], OperatorSchema | None]:
-    """The handles that a subtask starts from, and the schema of all of them."""
+    """The handles that a subtask starts from, and the schema that reads all of them."""
     if stored is None or not stored.state.keyed:
         return [], None
-    if len(stored.schemas) > 1:
+    schemas = [OperatorSchema.of_plain(schema) for schema in stored.schemas.values()]
+    newest = max(schemas, key=lambda schema: schema.version)
+    if not all(map(newest.continues, schemas)):
         raise IncompatibleState(
             f"the subtasks of operator {where} have declared different states, and this release cannot redistribute them; "
             "resume with the parallelism that the checkpoint was written at"
         )
-    (schema,) = stored.schemas.values()
-    return stored.state.keyed, OperatorSchema.of_plain(schema)
+    return stored.state.keyed, newest

@@ -194,6 +194,19 @@ class OperatorSchema(msgspec.Struct, frozen=True, omit_defaults=True):
         key = KeySchema(dict(declared), self.key.hash_version)
         return msgspec.structs.replace(self, version=self.version + 1, key=key)
 
+    def continues(self, earlier: OperatorSchema) -> bool:
+        """Whether this schema has grown out of an earlier one, so that it reads what that one wrote."""
+
+        def grown(name: str, old: StateSchema) -> bool:
+            new = self.states.get(name)
+            return (
+                new is not None
+                and new.columns[: len(old.columns)] == old.columns
+                and ((new.id, new.kind, new.slices, new.since) == (old.id, old.kind, old.slices, old.since))
+            )
+
+        return self.version >= earlier.version and all(grown(name, old) for name, old in earlier.states.items())
+
     def column(self, state: str, name: str) -> int | None:
         """The position of a column; None if the state has no column of this name."""
         columns = self.states[state].columns
