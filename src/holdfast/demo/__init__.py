@@ -1,1 +1,1 @@
-"""The demo: live fraud alerts and payment totals, on an embedded generator or from Kafka to Kafka."""
+"""The demo: live fraud alerts and payment totals, on generated payments, embedded or from Kafka to Kafka."""

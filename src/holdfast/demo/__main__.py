@@ -102,7 +102,7 @@ def _start_on_kafka(
 ) -> tuple[JobClient, Tail, Tail]:
     from holdfast.testing.kafka import KafkaBroker
 
-    env = _environment(directory)  # tells of a missing Java before anything is started
+    env = _environment(directory)  # reports a missing Java before anything starts
     view.note("starting Kafka ...")
     broker = stack.enter_context(KafkaBroker(directory / "broker"))
     where = broker.bootstrap_servers
@@ -135,7 +135,7 @@ def _producer(bootstrap_servers: str, rate: float) -> Iterator[None]:
 
 
 def _watch(client: JobClient, view: PlainView | RichView, alerts: Tail, totals: Tail, seconds: float | None) -> Figures:
-    """Show the job until it ends, Ctrl-C, or its time is up; then stop it."""
+    """Show the job until it ends, Ctrl-C or the time limit, then stop it."""
     figures = Figures()
     result = client.get_job_execution_result()
     deadline: float | None = None
@@ -152,7 +152,7 @@ def _watch(client: JobClient, view: PlainView | RichView, alerts: Tail, totals: 
     except KeyboardInterrupt:
         pass
     if result.done():
-        result.result()  # raises what ended it
+        result.result()  # raises the job's error
         return figures
     view.note("stopping: the epoch in progress is completed ...")
     client.cancel().result()
@@ -163,7 +163,7 @@ def _watch(client: JobClient, view: PlainView | RichView, alerts: Tail, totals: 
 
 
 def _update(figures: Figures, client: JobClient) -> None:
-    """Ask the metrics endpoint, as anyone could."""
+    """Update the figures from the REST API over HTTP, as any client could."""
     figures.status = client.get_job_status().result().name
     server = RestServer.running()
     if server is None:
@@ -182,7 +182,7 @@ def _update(figures: Figures, client: JobClient) -> None:
 
 
 def _get(url: str) -> Mapping[str, float] | None:
-    """The metrics; None when the server does not answer (it may not be up yet, or gone again)."""
+    """Return the metrics; None if the server does not answer (not started yet, or stopped)."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(url, timeout=5) as answer:

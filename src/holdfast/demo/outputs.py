@@ -1,4 +1,4 @@
-"""Reads what the job has committed: new lines of its output files, or of its output topics."""
+"""Readers of the job's committed output: new lines of its files, or new records of its topics."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _NOT_READY = (
 )
 
 Tail = Callable[[], list[Any]]
-"""Gives what has come since the last call."""
+"""Returns the output since the last call."""
 
 
 def tail_files(directory: Path) -> Tail:
-    """The records of the files that appear from now on, oldest first."""
+    """Records of files that appear from now on, oldest first."""
     seen: set[Path] = set()
 
     def new_files() -> list[Path]:
@@ -41,7 +41,7 @@ def tail_files(directory: Path) -> Tail:
 
 
 class TopicTail:
-    """The committed records of a topic from now on."""
+    """Committed records of a topic from now on."""
 
     def __init__(self, bootstrap_servers: str, topic: str, partitions: int) -> None:
         self._consumer = Consumer(
@@ -57,23 +57,23 @@ class TopicTail:
         self._consumer.assign([TopicPartition(topic, partition, end) for partition, end in ends.items()])
 
     def __call__(self) -> list[Any]:
-        """What has come since the last call."""
+        """Return the records since the last call."""
         records = []
         for message in self._consumer.consume(10_000, timeout=0.05):
             error = message.error()
             if error is None:
                 records.append(orjson.loads(message.value()))
-            elif error.fatal():  # others, such as a broker that is away, the client overcomes by itself
+            elif error.fatal():  # the client recovers from others, such as an unavailable broker
                 raise KafkaException(error)
         return records
 
     def close(self) -> None:
-        """Leave the broker."""
+        """Close the consumer."""
         self._consumer.close()
 
 
 def end_offsets(bootstrap_servers: str, topic: str, partitions: int) -> dict[int, int]:
-    """Where each partition of a topic ends. Waits for partitions that were created just now."""
+    """Return the end offset of each partition of a topic. Waits for newly created partitions."""
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
     asked = {TopicPartition(topic, partition): OffsetSpec.latest() for partition in range(partitions)}
     deadline = time.monotonic() + 30

@@ -49,7 +49,7 @@ class _Totals(AggregateFunction):
 
 
 class _WithMerchantAndMinute(ProcessWindowFunction[Total, dict[str, Any], str, TimeWindow]):
-    """Says whose total it is, and of which minute."""
+    """Adds the merchant and the minute to a total."""
 
     def process(
         self, key: str, context: ProcessWindowFunction.Context[TimeWindow], elements: Iterable[Total]
@@ -59,7 +59,7 @@ class _WithMerchantAndMinute(ProcessWindowFunction[Total, dict[str, Any], str, T
 
 
 def build(env: StreamExecutionEnvironment, payments: DataStream, totals_sink: Any, alerts_sink: Any) -> None:
-    """Add the operators and both sinks. Every operator has a uid, so its state outlives changes of the program."""
+    """Add the operators and both sinks. Every operator has a uid, so that it keeps its state when the program changes."""
     totals = (
         payments.key_by(lambda payment: payment["merchant_id"])
         .window(TumblingEventTimeWindows.of(Time.minutes(1)))
@@ -79,25 +79,25 @@ def _to_json(value: Any) -> str:
 
 
 def configure(env: StreamExecutionEnvironment, state_dir: Path) -> None:
-    """RocksDB for the state, exactly-once checkpoints on the local disk."""
+    """Configure RocksDB, and exactly-once checkpoints on the local disk."""
     env.set_state_backend(EmbeddedRocksDBStateBackend())
     env.enable_checkpointing(1_000, CheckpointingMode.EXACTLY_ONCE)
     env.get_checkpoint_config().set_checkpoint_storage_dir((state_dir / "checkpoints").resolve().as_uri())
 
 
 def generator(rate: float) -> PaymentsSource:
-    """The payments, ``rate`` of them a second. So many customers that nobody normally pays several times a minute."""
+    """Create the generator of ``rate`` payments a second, with enough customers that few pay several times a minute."""
     return PaymentsSource(seed=7, rate_per_second=rate, customers=_CUSTOMERS, fraud_share=_FRAUD_SHARE)
 
 
 def generated_payments(env: StreamExecutionEnvironment, rate: float) -> DataStream:
-    """Payments straight from the generator."""
+    """Create a stream of payments from the embedded generator."""
     strategy = WatermarkStrategy.for_monotonous_timestamps()
     return env.from_source(generator(rate), strategy, "payments").uid("payments")
 
 
 def kafka_payments(env: StreamExecutionEnvironment, bootstrap_servers: str, topic: str) -> DataStream:
-    """Payments from a Kafka topic, as JSON; event time is that of the Kafka records."""
+    """Create a stream of JSON payments from a Kafka topic, with the Kafka records' timestamps."""
     from holdfast.datastream.connectors.kafka import KafkaOffsetsInitializer, KafkaSource
 
     source = (
@@ -115,7 +115,7 @@ def kafka_payments(env: StreamExecutionEnvironment, bootstrap_servers: str, topi
 
 
 def file_sink(directory: Path) -> FileSink:
-    """JSON lines in files that appear with their checkpoint, a directory an hour."""
+    """Create a file sink of JSON lines; files appear with their checkpoint, in hourly directories."""
     return (
         FileSink.for_row_format(str(directory.resolve()), Encoder.simple_string_encoder())
         .with_bucket_assigner(BucketAssigner.date_time_bucket_assigner())
@@ -124,7 +124,7 @@ def file_sink(directory: Path) -> FileSink:
 
 
 def kafka_sink(bootstrap_servers: str, topic: str) -> Any:
-    """JSON in a Kafka topic, exactly once."""
+    """Create an exactly-once sink of JSON to a Kafka topic."""
     from holdfast.datastream.connectors.base import DeliveryGuarantee
     from holdfast.datastream.connectors.kafka import KafkaRecordSerializationSchema, KafkaSink
 

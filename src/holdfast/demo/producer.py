@@ -1,4 +1,4 @@
-"""Writes the generated payments to the input topic: the outside world of ``--kafka``, a process of its own."""
+"""Writes generated payments to the input topic of ``--kafka``, in a separate process."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _BATCH = 10_000
 def produce(bootstrap_servers: str, topic: str, rate: float, stop: threading.Event) -> None:
     """Write payments until told to stop, one split to each of the topic's partitions.
 
-    A split's offset in the topic is its position in the generator, so it goes on where it ended, however it ended.
+    A split's offset in the topic is its position in the generator, so production continues there after any end.
     """
     done = end_offsets(bootstrap_servers, topic, SPLITS)
     source = generator(rate)
@@ -56,14 +56,14 @@ def produce(bootstrap_servers: str, topic: str, rate: float, stop: threading.Eve
 
 
 def main() -> None:
-    """Produce until stdin closes (when whoever started this ends) or a signal comes."""
+    """Produce until stdin closes (at the end of the parent process) or a signal arrives."""
     parser = argparse.ArgumentParser(prog="python -m holdfast.demo.producer", description=__doc__)
     parser.add_argument("bootstrap_servers")
     parser.add_argument("topic")
     parser.add_argument("rate", type=float)
     arguments = parser.parse_args()
     stop = threading.Event()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the demo, which then closes our stdin
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the demo handles Ctrl-C, and then closes our stdin
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
 
     def wait_for_the_end() -> None:

@@ -1,4 +1,4 @@
-"""The fraud rules: what is remembered of each customer, and what a payment must look like to raise an alert."""
+"""The fraud rules: the state of each customer, and the conditions that raise an alert."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ __all__ = ["HISTORY", "RULES", "FraudRules", "distance_km", "spent_since", "trav
 RULES = ("rate-limit-trip", "impossible-travel", "spending-velocity", "unusual-amount")
 
 HISTORY = 100
-"""How many purchases of a customer are remembered."""
+"""Number of stored purchases of a customer."""
 RATE_LIMIT = 6
-"""More payments than these within `RATE_WINDOW_MS` trip the limit."""
+"""Number of payments within `RATE_WINDOW_MS` above which the rule alerts."""
 RATE_WINDOW_MS = 60_000
 SPENDING_LIMIT = 30_000.0
-"""More rupees than these within `SPENDING_WINDOW_MS` are spent too fast."""
+"""Rupees spent within `SPENDING_WINDOW_MS` above which the rule alerts."""
 SPENDING_WINDOW_MS = 300_000
 UNUSUAL_FACTOR = 20.0
-"""So many times the mean of the remembered purchases is unusual, once there are `UNUSUAL_MIN` of them."""
+"""Multiple of the mean stored purchase above which a payment is unusual, once `UNUSUAL_MIN` are stored."""
 UNUSUAL_MIN = 10
 MAX_SPEED_KMH = 1_000.0
 MIN_DISTANCE_KM = 100.0
-"""Nearer places are told apart by chance."""
+"""Shorter distances are not journeys: places scatter around a city."""
 
 Purchase = Sequence[Any]
 """(ts_ms, amount)"""
@@ -35,7 +35,7 @@ Place = Sequence[Any]
 
 
 def distance_km(lat1: float, lon1: float, lat2: float, lon2: float) -> float:
-    """The distance of two places on the globe, along the surface.
+    """Return the distance between two places along the earth's surface.
 
     >>> round(distance_km(19.08, 72.88, 28.61, 77.21))  # Mumbai to Delhi
     1147
@@ -46,7 +46,7 @@ def distance_km(lat1: float, lon1: float, lat2: float, lon2: float) -> float:
 
 
 def travel_speed(before: Place, now: Place) -> float | None:
-    """How fast, in km/h, somebody would have had to travel between two payments; None if that was no journey."""
+    """Return the travel speed between two payments in km/h; None if the distance is no journey."""
     distance: float = distance_km(before[1], before[2], now[1], now[2])
     if distance < MIN_DISTANCE_KM:
         return None
@@ -55,18 +55,18 @@ def travel_speed(before: Place, now: Place) -> float | None:
 
 
 def spent_since(purchases: Sequence[Purchase], since_ms: int) -> float:
-    """The sum of the purchases at or after a time."""
+    """Return the sum of the purchases at or after a time."""
     return float(sum(amount for ts, amount in purchases if ts >= since_ms))
 
 
 class FraudRules(KeyedProcessFunction):
-    """Looks at each payment of a customer in the light of the customer's earlier ones; emits alerts, as dicts.
+    """Compares each payment of a customer with earlier ones, and emits alerts as dicts.
 
-    An alert says which rule, about which payment, why, and (since the generator tells) whether that payment is fraud.
+    An alert names the rule, the payment and the reason, and whether the generator planted that payment as fraud.
     """
 
     def open(self, runtime_context: RuntimeContext) -> None:
-        """Get hold of the state and register the metrics."""
+        """Get the state handles and register the metrics."""
         purchase = Types.TUPLE([Types.LONG(), Types.DOUBLE()])
         place = Types.TUPLE([Types.LONG(), Types.DOUBLE(), Types.DOUBLE(), Types.STRING()])
         self.recent = runtime_context.get_list_state(ListStateDescriptor("recent_purchases", purchase))
@@ -81,7 +81,7 @@ class FraudRules(KeyedProcessFunction):
         self.alerts = {rule: metrics.add_group("alerts").counter(rule) for rule in RULES}
 
     def process_element(self, value: Mapping[str, Any], ctx: KeyedProcessFunction.Context) -> Iterator[dict[str, Any]]:
-        """Judge a payment, then remember it."""
+        """Check a payment against the rules, then store it."""
         fraud = value["is_fraud"]
         if fraud:
             (self.planted_in_bursts if value["fraud_kind"] == "velocity" else self.planted).inc()
@@ -104,7 +104,7 @@ class FraudRules(KeyedProcessFunction):
             }
 
     def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> None:
-        """A minute after the first payment that was counted: count anew."""
+        """Reset the count, a minute after the first counted payment."""
         self.count.clear()
         self.first_seen.clear()
 
@@ -126,7 +126,7 @@ class FraudRules(KeyedProcessFunction):
         if before is not None and speed is not None and speed > MAX_SPEED_KMH:
             minutes = abs(now[0] - before[0]) / 60_000
             yield RULES[1], f"{before[3]} to {now[3]} within {minutes:.1f} min"
-        else:  # where a payment is in doubt, the customer is not: the next one at home is no journey back
+        else:  # ignore the place of a suspect payment, or the next one at home would look like a journey
             self.last_place.update(now)
 
     def _spending(self, payment: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

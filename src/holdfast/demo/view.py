@@ -1,4 +1,4 @@
-"""The live view: what the job's REST API tells, what its two outputs say. On a terminal a screen, else plain lines."""
+"""The live view of the job's REST API and its two outputs: a screen on a terminal, otherwise plain lines."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ METRICS = (
     "currentInputWatermark",
     "lastCompletedCheckpointId",
 )
-"""What the view asks the metrics endpoint for."""
+"""The metrics that the view requests."""
 
 _ALERTS_SHOWN = 10
 _MERCHANTS_SHOWN = 5
@@ -37,19 +37,19 @@ _MERCHANTS_SHOWN = 5
 
 @dataclass
 class Figures:
-    """What there is to show."""
+    """The content of the view."""
 
     url: str = ""
     status: str = "CREATED"
     metrics: Mapping[str, float] = field(default_factory=dict)
     planted: int = 0
-    """Episodes of fraud that the generator planted, as far as the job has seen them begin."""
+    """Planted episodes of fraud that have begun in the job's input."""
     caught: int = 0
-    """Those with an alert."""
+    """Planted episodes with an alert."""
     false_alerts: int = 0
-    """Alerts about payments without fraud."""
+    """Alerts on payments without fraud."""
     by_rule: Mapping[str, int] = field(default_factory=dict)
-    """Alerts of each rule."""
+    """Number of alerts by rule."""
     latest: deque[Mapping[str, Any]] = field(default_factory=lambda: deque(maxlen=_ALERTS_SHOWN))
     minute: int = 0
     """Start of the latest minute with totals, ms."""
@@ -64,22 +64,22 @@ class Figures:
 
     @property
     def precision(self) -> float | None:
-        """Share of the alerts that are about planted fraud."""
+        """Share of alerts on planted fraud."""
         return (self.alerts - self.false_alerts) / self.alerts if self.alerts else None
 
     @property
     def recall(self) -> float | None:
-        """Share of the planted episodes that raised an alert."""
+        """Share of planted episodes with an alert."""
         return min(self.caught / self.planted, 1.0) if self.planted else None
 
     def take_alerts(self, alerts: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-        """Remember the latest of these; returns all."""
+        """Keep the latest alerts; return all."""
         new = list(alerts)
         self.latest.extend(new)
         return new
 
     def take_totals(self, totals: Iterable[Mapping[str, Any]]) -> None:
-        """Take in payments per merchant and minute; the latest minute is kept."""
+        """Add totals per merchant and minute; keep the latest minute."""
         for line in totals:
             self.total_lines += 1
             if line["minute_ms"] > self.minute:
@@ -89,7 +89,7 @@ class Figures:
 
 
 class PlainView:
-    """A line a second, and one an alert: for pipes, logs and CI."""
+    """One line per second and one per alert, for pipes, logs and CI."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
@@ -115,7 +115,7 @@ class PlainView:
 
 
 class RichView:
-    """A screen that is redrawn in place."""
+    """A screen redrawn in place."""
 
     def __init__(self, out: TextIO) -> None:
         self._console = Console(file=out)
@@ -162,7 +162,7 @@ class RichView:
 
 
 def view_for(out: TextIO = sys.stdout) -> PlainView | RichView:
-    """The view that fits where the output goes."""
+    """Return the view that suits the output."""
     return RichView(out) if out.isatty() else PlainView(out)
 
 

@@ -1,1 +1,1 @@
-"""From what the user wrote to what the runtime runs: transformations, uids, chains, and the job's plan."""
+"""Translation of a user's program to the job plan: transformations, uids, chains."""

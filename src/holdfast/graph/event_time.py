@@ -1,4 +1,4 @@
-"""Windows of event time need timestamps: what can be told about that before the job starts."""
+"""Checks before the job starts that event-time windows get timestamps."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ __all__ = ["check_timestamps"]
 
 
 def check_timestamps(graph: StreamGraph) -> None:
-    """Make sure that no window of event time is fed by a source whose records have no timestamps.
+    """Refuse event-time windows over a source whose records have no timestamps.
 
-    Of a source that says nothing about its records' timestamps (``timestamped``) they are expected.
+    A source without the attribute ``timestamped`` counts as having timestamps.
 
     Raises:
-        ConfigurationError: the first record would fail.
+        ConfigurationError: such a window exists; its first record would fail.
     """
     for operator in graph.operators:
         if isinstance(operator, OperatorTransformation) and operator.factory.needs_timestamps:
@@ -29,7 +29,7 @@ def check_timestamps(graph: StreamGraph) -> None:
 
 
 def _without_timestamps(graph: StreamGraph, operator: Physical) -> Physical | None:
-    """A source whose records reach the operator without timestamps."""
+    """Return a source whose records reach the operator without timestamps, or None."""
     for edge in graph.into(operator):
         producer = edge.producer
         if isinstance(producer, SourceTransformation):

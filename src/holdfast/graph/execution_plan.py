@@ -1,4 +1,4 @@
-"""The execution plan as JSON, in the shape in which Flink writes it and its plan visualizer reads it."""
+"""The execution plan as JSON for Flink's plan visualizer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["execution_plan"]
 
 
 def execution_plan(roots: Iterable[OperatorTransformation]) -> str:
-    """The operators that these and all that feeds them make, one node each: ``{"nodes": [...]}``.
+    """Return one node per operator, for these transformations and all their inputs: ``{"nodes": [...]}``.
 
     Raises:
         ConfigurationError: the program cannot run as written.

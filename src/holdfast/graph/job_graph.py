@@ -1,8 +1,7 @@
-"""From stream graph to job plan: which operators run in one task, and the channels between the tasks.
+"""Translation of the stream graph to the job plan: chains of operators and the channels between their tasks.
 
-Operators are chained, as a tree, where records need not move: along a forward edge between operators of equal
-parallelism, if it is the only input. A keyed operator, a union, a change of parallelism, any explicit partitioning
-begin a new vertex.
+Operators are chained, as a tree, along a forward edge between operators of equal parallelism, if that edge is the only
+input. A keyed operator, a union, a change of parallelism and any explicit partitioning start a new vertex.
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ from holdfast.runtime.settings import JobSettings
 __all__ = ["DEFAULT_MAX_PARALLELISM", "job_plan"]
 
 DEFAULT_MAX_PARALLELISM = 128
-"""The number of key groups unless ``pipeline.max-parallelism`` or the operator says otherwise."""
+"""The number of key groups unless ``pipeline.max-parallelism`` or the operator sets another."""
 
 _INPUT_KINDS = {Partitioning.HASH: InputKind.KEYED, Partitioning.BROADCAST: InputKind.BROADCAST}
 
 
 @dataclass
 class _Chain:
-    """A vertex in the making: its operators in the order in which the program made them, the head first."""
+    """A vertex under construction: its operators in program order, the head first."""
 
     id: int
     head: Physical
@@ -43,13 +42,13 @@ class _Chain:
 def job_plan(
     roots: Iterable[OperatorTransformation], config: Mapping[str, str], *, name: str, chaining: bool = True
 ) -> JobPlan:
-    """The plan of the job that runs these operators and all that feeds them.
+    """Create the plan of a job from its roots and all their inputs.
 
     Args:
-        roots: The sinks, and operators whose output nobody reads.
-        config: The effective configuration, Flink's keys.
+        roots: The sinks, and the operators with unread output.
+        config: The effective configuration, under Flink's keys.
         name: The job's name.
-        chaining: Whether operators may share a task at all.
+        chaining: Whether operators may share a task.
 
     Raises:
         ConfigurationError: the program cannot run as written.
@@ -82,7 +81,7 @@ def _require_uids(operators: Sequence[Physical]) -> None:
 
 
 def _chain(graph: StreamGraph, chaining: bool) -> dict[int, _Chain]:
-    """The chain of each operator, by operator id."""
+    """Return the chain of each operator, by operator id."""
     chains: dict[int, _Chain] = {}
     vertex_ids = itertools.count()
     for operator in graph.operators:
@@ -140,7 +139,7 @@ def _vertex(
         )
         out = graph.out_of(head)
         if len(out) == 1 and chains[out[0].consumer.id] is chain:
-            members.remove(head)  # its records go straight into the one operator that reads them
+            members.remove(head)  # its records go directly to the single operator that reads them
 
     position = {member.id: i for i, member in enumerate(members)}
     chained: list[Chained] = []
@@ -168,7 +167,7 @@ def _vertex(
         factory: OperatorFactory
         if isinstance(member, OperatorTransformation):
             factory = own_copy(member)
-        else:  # a source that several operators read: one place from which its records spread
+        else:  # several operators read this source: one vertex distributes its records
             uid, factory = f"{uid}-records", IdentityOperator()
         chained.append(
             Chained(
@@ -200,7 +199,7 @@ def _inputs(head: Physical, graph: StreamGraph) -> tuple[InputKind, ...]:
     for edge in graph.into(head):
         kind = _INPUT_KINDS.get(edge.partitioning, InputKind.PLAIN)
         kinds.setdefault(edge.input_index, set()).add(kind)
-    # Where streams of several kinds are united, nothing holds for all of their records.
+    # A union of streams of different types has no common type.
     return tuple(kinds[i].pop() if len(kinds[i]) == 1 else InputKind.PLAIN for i in sorted(kinds))
 
 
@@ -211,7 +210,7 @@ def _output_type(operator: Physical) -> TypeInformation | None:
 
 
 def _lasting(declared: TypeInformation | None) -> TypeInformation | None:
-    """The type, if it says anything of the values."""
+    """Return the type if it describes the values."""
     return None if declared is None or declared.is_pickled else declared
 
 
@@ -240,7 +239,7 @@ def _side_types(operator: Physical, graph: StreamGraph) -> dict[str, TypeInforma
 
 
 def _chain_name(chain: _Chain, graph: StreamGraph, chains: Mapping[int, _Chain]) -> str:
-    """As Flink writes it: ``Source: numbers -> Map -> (Filter, Sink: out)``."""
+    """Return the name in Flink's form: ``Source: numbers -> Map -> (Filter, Sink: out)``."""
 
     def name(operator: Physical) -> str:
         next_ones = [e.consumer for e in graph.out_of(operator) if chains[e.consumer.id] is chain]
@@ -254,7 +253,7 @@ def _chain_name(chain: _Chain, graph: StreamGraph, chains: Mapping[int, _Chain])
 
 
 def display_name(operator: Physical) -> str:
-    """The operator's name as plans and user interfaces show it, e.g. ``Source: payments``."""
+    """Return the operator's name for plans and user interfaces, e.g. ``Source: payments``."""
     if isinstance(operator, SourceTransformation):
         return f"Source: {operator.name}"
     if isinstance(operator, OperatorTransformation) and operator.is_sink:

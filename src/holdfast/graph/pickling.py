@@ -1,4 +1,4 @@
-"""Whether the user's functions can be sent to the workers, and if one cannot, which part of it is to blame."""
+"""Checks that user functions can be pickled for the workers, and finds the part that cannot."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from holdfast.runtime.operators.base import OperatorFactory
 __all__ = ["check_picklable", "own_copy"]
 
 _DEPTH = 6
-"""How deep to look for the part to blame."""
+"""Depth of the search for the part that cannot be pickled."""
 
 
 def check_picklable(operator: Physical) -> None:
-    """Make sure that the operator, with everything of the user's in it, can be sent to the workers.
+    """Check that the operator, with all user objects in it, can be pickled for the workers.
 
     Raises:
-        ConfigurationError: it cannot; names the operator, the function, what in it cannot be pickled, and why.
+        ConfigurationError: it cannot; names the operator, the function, the part that fails, and the cause.
     """
     for role, thing in _parts(operator):
         try:
@@ -40,13 +40,13 @@ def check_picklable(operator: Physical) -> None:
 
 
 def own_copy(operator: OperatorTransformation) -> OperatorFactory:
-    """A copy of the operator's factory, with functions of its own, as it would reach a worker.
+    """Return a copy of the operator's factory with its own functions, as a worker would receive it.
 
-    Two operators that were given the same function object must not share it: the handles of state that one gets in
-    ``open`` would take the place of the other's.
+    Two operators given the same function object must not share it: the state handles that one gets in ``open`` would
+    replace the other's.
 
     Raises:
-        ConfigurationError: what was pickled cannot be unpickled.
+        ConfigurationError: the pickled factory cannot be unpickled.
     """
     pickled = cloudpickle.dumps(operator.factory)
     try:
@@ -77,7 +77,7 @@ def _parts(operator: Physical) -> Iterator[tuple[str, Any]]:
 
 
 def _blame(thing: Any, error: Exception) -> tuple[str, Any, str]:
-    """The innermost part that fails by itself: how to get there, the part, and what pickling it says."""
+    """Find the innermost part that cannot be pickled: its path, the part, and the error."""
     path, reason = "", str(error) or type(error).__name__
     seen = {id(thing)}
     for _ in range(_DEPTH):
@@ -122,9 +122,9 @@ def _inside(thing: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _variables(function: FunctionType) -> Iterator[tuple[str, Any]]:
-    """What a function refers to from outside: its enclosing functions' variables and its module's."""
+    """Return a function's external references: variables of enclosing functions and of its module."""
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        with suppress(ValueError):  # a cell that holds nothing yet
+        with suppress(ValueError):  # an empty cell
             yield name, cell.cell_contents
     for name in function.__code__.co_names:
         if name in function.__globals__:

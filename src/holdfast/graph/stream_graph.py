@@ -1,4 +1,4 @@
-"""The stream graph: the program's operators and the edges between them, with everything virtual resolved."""
+"""The stream graph: the program's operators and the edges between them, with virtual transformations resolved."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ __all__ = ["Edge", "StreamGraph"]
 
 @dataclass(frozen=True)
 class Edge:
-    """Records of one operator on their way to another."""
+    """The path of records from one operator to another."""
 
     producer: Physical
     consumer: OperatorTransformation
     partitioning: Partitioning
     input_index: int
-    """Which input of the consumer it feeds."""
+    """The index of the consumer's input."""
     side_output: str | None = None
     key_selector: Callable[[Any], Any] | None = None
     partitioner: Callable[[Any, int], int] | None = None
@@ -42,16 +42,16 @@ class Edge:
 
 @dataclass(frozen=True)
 class StreamGraph:
-    """Operators in the order in which the program made them (so producers come before consumers), and their edges."""
+    """The operators in program order (producers before consumers), and their edges."""
 
     operators: tuple[Physical, ...]
     edges: tuple[Edge, ...]
     uids: dict[int, str]
-    """Operator id -> uid, the user's or a derived one."""
+    """Operator id -> uid, set by the user or derived."""
 
     @classmethod
     def of(cls, roots: Iterable[OperatorTransformation]) -> StreamGraph:
-        """The graph of these operators and of all that feeds them.
+        """Create the graph of these operators and all their inputs.
 
         Raises:
             ConfigurationError: the program cannot run as written.
@@ -96,7 +96,7 @@ def _edges_into(consumer: OperatorTransformation) -> Iterator[Edge]:
 
 @dataclass(frozen=True)
 class _Path:
-    """How records come out of a producer, as far as the nodes walked so far say."""
+    """The output of a producer, as far as the nodes visited so far describe it."""
 
     producer: Physical
     partitioned: Partitioned | None = None
@@ -105,7 +105,7 @@ class _Path:
 
 
 def _paths(node: Transformation) -> list[_Path]:
-    """Every way by which records reach what follows ``node``. Of several partitionings in a row the last one counts."""
+    """Return all paths of records to the consumer of ``node``. The last of consecutive partitionings applies."""
     if isinstance(node, Physical):
         return [_Path(node)]
     inner = [path for each in node.inputs for path in _paths(each)]

@@ -1,7 +1,7 @@
-"""The program as the user wrote it: a graph of transformations, built call by call by the datastream API.
+"""The program as a graph of transformations, built call by call through the DataStream API.
 
-A *physical* transformation (source, operator, sink) becomes an operator of the job. The others only say how records
-get from one operator to the next: a partitioning, one side output of an operator, several streams in one.
+A *physical* transformation (source, operator, sink) becomes an operator of the job. The others describe how records
+reach the next operator: a partitioning, a side output, a union.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
 def _user_line() -> str:
-    """Where in the user's program the current call into Holdfast came from, e.g. ``job.py:14``."""
+    """Return the line of the user's program that called Holdfast, e.g. ``job.py:14``."""
     frame = sys._getframe(1)
     while frame.f_back is not None and (
         frame.f_code.co_filename.startswith(_PACKAGE) or frame.f_code.co_filename == "<string>"
@@ -49,15 +49,15 @@ class Transformation:
     output_type: Any = None
     """The declared type of the elements (a TypeInformation), or None."""
     id: int = field(default_factory=lambda: next(_ids))
-    """Rises in the order in which the program made them."""
+    """Increases in program order."""
 
 
 @dataclass(eq=False, kw_only=True)
 class Physical(Transformation):
-    """A node that becomes an operator; the settings that a user may give it."""
+    """A node that becomes an operator, with the user's settings."""
 
     kind: str
-    """What it is, in Flink's words: ``Map``, ``KeyedProcess``, ``Source``."""
+    """The kind of operator in Flink's terms: ``Map``, ``KeyedProcess``, ``Source``."""
     name: str
     parallelism: int
     max_parallelism: int | None = None
@@ -76,36 +76,36 @@ class Physical(Transformation):
 
 @dataclass(eq=False, kw_only=True)
 class SourceTransformation(Physical):
-    """Where records come from."""
+    """A source of records."""
 
     source: Source
     watermark_strategy: Any
     parallel: bool = True
-    """Whether it can be read by more than one subtask."""
+    """Whether more than one subtask can read it."""
 
 
 @dataclass(eq=False, kw_only=True)
 class OperatorTransformation(Physical):
-    """What is done with records; a sink is one that has no output."""
+    """A processing step; a sink has no output."""
 
     factory: OperatorFactory
     functions: tuple[tuple[str, Any], ...]
-    """What of the user's is in it, and what it is called in messages: ``("reduce function", f)``."""
+    """The user's objects in it with their names in messages: ``("reduce function", f)``."""
     is_sink: bool = False
     side_outputs: bool = False
     """Whether it can emit to side outputs."""
     passes_elements: bool = False
-    """Whether it emits only what it was given, so that the elements are of the output type already."""
+    """Whether it emits its input elements unchanged, so that they already have the output type."""
 
     @property
     def keyed(self) -> bool:
-        """Whether it has state by key, and so needs an input partitioned by key."""
+        """Whether it has keyed state and needs an input partitioned by key."""
         return StateKind.KEYED in self.factory.state
 
 
 @dataclass(eq=False, kw_only=True)
 class Partitioned(Transformation):
-    """How the records of its input are spread over the subtasks of what follows."""
+    """The distribution of its input over the subtasks of the next operator."""
 
     partitioning: Partitioning
     key_selector: Callable[[Any], Any] | None = None
@@ -116,11 +116,11 @@ class Partitioned(Transformation):
 
 @dataclass(eq=False, kw_only=True)
 class SideOutput(Transformation):
-    """The records that an operator emitted with one tag."""
+    """The records that an operator emits with one tag."""
 
     tag: str
 
 
 @dataclass(eq=False, kw_only=True)
 class Union(Transformation):
-    """The records of all its inputs."""
+    """The union of its inputs."""

@@ -1,10 +1,9 @@
-"""The uids of operators: what their state is found by when the job starts again.
+"""The uids of operators, which identify their state when the job resumes.
 
-A uid that the user did not give is a hash of what the operator is (its kind, its name, the names of the functions in
-it) and of the uids of what feeds it. Operators that agree in all of that are told apart by their order. So it does not
-change when another branch is added, when the parallelism changes or when the same program is written in another order
-of unrelated lines; it does change when the operator, or one before it back to the nearest given uid, is renamed or
-gets another function.
+A derived uid is a hash of the operator (its kind, its name, the names of its functions) and of its inputs' uids. A
+counter in program order distinguishes equal operators. A derived uid survives another branch, another parallelism and
+another order of unrelated lines. It changes when the operator, or one upstream back to the nearest explicit uid, gets
+another name or function.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ __all__ = ["assign_uids"]
 
 
 def assign_uids(operators: Sequence[Physical], producers: Mapping[int, Sequence[tuple[int, str | None]]]) -> dict[int, str]:
-    """The uid of each operator, by operator id.
+    """Return the uid of each operator, by operator id.
 
     Args:
-        operators: All of them, producers before consumers.
-        producers: Operator id -> the ids of those that feed it, in order, with the side output taken.
+        operators: All operators, producers before consumers.
+        producers: Operator id -> the ids of its input operators, in order, with the side output of each.
 
     Raises:
-        ConfigurationError: two operators were given the same uid.
+        ConfigurationError: two operators have the same uid.
     """
     uids: dict[int, str] = {}
     owners: dict[str, Physical] = {}

@@ -1,4 +1,4 @@
-"""What a job tells about itself, under Flink's names. Fed once an epoch: a record costs nothing."""
+"""Metrics and history of a job under Flink's names, updated once per epoch, at no cost per record."""
 
 from __future__ import annotations
 

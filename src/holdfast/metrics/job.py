@@ -1,4 +1,4 @@
-"""The record of one running job: fed by the coordinator once an epoch, read by the REST server whenever asked."""
+"""Status and metrics of one running job: updated by the coordinator once per epoch, read by the REST server on request."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from holdfast.metrics.user import Sample, merge
 __all__ = ["TERMINAL", "CheckpointCounts", "JobMetrics", "JobSnapshot", "VertexSnapshot"]
 
 TERMINAL = frozenset({"FINISHED", "CANCELED", "FAILED"})
-"""The states a job does not leave."""
+"""The terminal states of a job."""
 
 _CHECKPOINTS_KEPT = 100
 _FAILURES_KEPT = 16
@@ -33,7 +33,7 @@ _DURATIONS_KEPT = 1000
 
 @dataclass(frozen=True)
 class CheckpointCounts:
-    """How many checkpoints, since this driver started the job."""
+    """Numbers of checkpoints since this driver started the job."""
 
     restored: int = 0
     completed: int = 0
@@ -41,13 +41,13 @@ class CheckpointCounts:
 
     @property
     def total(self) -> int:
-        """All that were tried."""
+        """All attempted checkpoints."""
         return self.completed + self.failed
 
 
 @dataclass(frozen=True)
 class VertexSnapshot:
-    """One vertex at one moment."""
+    """Snapshot of one vertex."""
 
     id: str
     name: str
@@ -57,7 +57,7 @@ class VertexSnapshot:
 
 @dataclass(frozen=True)
 class JobSnapshot:
-    """Everything known of a job at one moment; nothing in it changes any more."""
+    """Immutable snapshot of a job."""
 
     job_id: str
     name: str
@@ -65,23 +65,23 @@ class JobSnapshot:
     now_ms: int
     started_ms: int
     ended_ms: int
-    """-1 while the job is not over."""
+    """-1 until the job has ended."""
     status_ms: Mapping[str, int]
-    """When each state was last entered."""
+    """The time of the last entry into each state."""
     values: Mapping[str, float]
-    """The job's metrics by Flink's names."""
+    """The job's metrics, by Flink's names."""
     user_values: Mapping[str, float]
     """The metrics of user functions, by operator, groups and name."""
     backlog: Mapping[str, int]
     vertices: tuple[VertexSnapshot, ...]
     counts: CheckpointCounts
     checkpoints: tuple[CheckpointStats | FailedCheckpoint, ...]
-    """The latest ones, newest first."""
+    """The latest entries, newest first."""
     completed: tuple[CheckpointStats, ...]
-    """The completed ones that the summary is made of, oldest first."""
+    """Completed checkpoints that the summary covers, oldest first."""
     restored: RestoredCheckpoint | None
     failures: tuple[Failure, ...]
-    """The latest ones, newest first."""
+    """The latest entries, newest first."""
     failures_total: int
     plan: Mapping[str, Any]
 
@@ -128,12 +128,12 @@ class _Last:
 
 
 class JobMetrics:
-    """What a job tells about itself. Thread-safe; of bounded size however long the job runs.
+    """Status and metrics of a job. Thread-safe; its size stays bounded however long the job runs.
 
     Args:
         job_id: Flink's 32 hexadecimal digits.
-        name: As given to ``env.execute``.
-        clock: Seconds that never go back, for rates.
+        name: The name passed to ``env.execute``.
+        clock: Monotonic seconds, for rates.
         wall_clock: Seconds since 1970.
     """
 
@@ -164,7 +164,7 @@ class JobMetrics:
         self._failures: deque[Failure] = deque(maxlen=_FAILURES_KEPT)
 
     def status(self, status: str) -> None:
-        """The job has entered this state (a name of Flink's JobStatus); RESTARTING counts a restart."""
+        """Enter a state (a name of Flink's JobStatus); RESTARTING counts a restart."""
         with self._lock:
             if status == self._status:
                 return
@@ -176,12 +176,12 @@ class JobMetrics:
                 self._ended = (self._clock(), self._now_ms())
 
     def plan(self, plan: Mapping[str, Any]) -> None:
-        """The job's plan, ``{"nodes": [...]}`` as Flink's REST API shows it."""
+        """Set the job's plan, ``{"nodes": [...]}`` in the shape of Flink's REST API."""
         with self._lock:
             self._last.plan = dict(plan)
 
     def epoch_finished(self, stats: EpochStats) -> None:
-        """An epoch is over and its work is kept."""
+        """Record a completed epoch."""
         with self._lock:
             end = self._clock()
             start = end - stats.duration_ms / 1000
@@ -228,7 +228,7 @@ class JobMetrics:
             metric.rate.add(sample[1], start, end)
 
     def checkpoint_completed(self, stats: CheckpointStats) -> None:
-        """A checkpoint is complete."""
+        """Record a completed checkpoint."""
         with self._lock:
             self._sums.completed += 1
             self._last.checkpoint = stats
@@ -236,25 +236,25 @@ class JobMetrics:
             self._completed.append(stats)
 
     def checkpoint_failed(self, checkpoint_id: int, reason: str) -> None:
-        """A checkpoint will not be completed."""
+        """Record a failed checkpoint."""
         with self._lock:
             self._sums.failed += 1
             self._history.append(FailedCheckpoint(checkpoint_id, self._now_ms(), reason))
 
     def checkpoint_restored(self, checkpoint_id: int, path: str, *, is_savepoint: bool = False) -> None:
-        """The job goes on from this checkpoint."""
+        """Record the checkpoint that the job resumed from."""
         with self._lock:
             self._sums.restored += 1
             self._last.restored = RestoredCheckpoint(checkpoint_id, self._now_ms(), path, is_savepoint)
 
     def failure(self, timestamp_ms: int, text: str, task_name: str = "") -> None:
-        """An error stopped an epoch."""
+        """Record an error that stopped an epoch."""
         with self._lock:
             self._sums.failures += 1
             self._failures.append(Failure(timestamp_ms, text, task_name))
 
     def snapshot(self) -> JobSnapshot:
-        """Everything, as of now."""
+        """Return a snapshot of the job."""
         with self._lock:
             now, now_ms = self._clock(), self._now_ms()
             vertices = tuple(self._vertex_snapshot(vertex, now) for vertex in self._vertices.values())

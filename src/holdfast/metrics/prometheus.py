@@ -1,6 +1,6 @@
-"""The jobs' metrics for Prometheus, under the names that Flink's Prometheus reporter gives them.
+"""The jobs' metrics for Prometheus, under the names of Flink's Prometheus reporter.
 
-So dashboards made for Flink show a Holdfast job.
+Dashboards made for Flink therefore show Holdfast jobs.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ _Labels = Mapping[str, str]
 
 
 class JobCollector(Collector):
-    """Reads the jobs when Prometheus asks.
+    """Collects the jobs' metrics when Prometheus scrapes.
 
     Args:
-        jobs: Gives a snapshot of every job.
+        jobs: Returns a snapshot of every job.
     """
 
     def __init__(self, jobs: Callable[[], Iterable[JobSnapshot]]) -> None:
         self._jobs = jobs
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """One family a metric name. All are gauges, as Flink's reporter has it, so that names stay as they are."""
+        """Yield one family per metric name. All are gauges, as in Flink's reporter, so that names get no suffix."""
         families: dict[tuple[str, tuple[str, ...]], GaugeMetricFamily] = {}
         for name, labels, value in self._samples():
             key = (name, tuple(labels))

@@ -1,4 +1,4 @@
-"""Rates over a sliding window, from amounts that arrive an epoch at a time."""
+"""Rates over a sliding window, from amounts reported once per epoch."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ __all__ = ["Rate"]
 
 
 class Rate:
-    """How much per second lately. Amounts count as spread evenly over the time in which they arose.
+    """Recent rate per second. Each amount counts as spread evenly over its period.
 
-    With nothing new the rate falls to zero within the span. The span is stretched to two of the last periods, so that
-    long epochs show their own speed instead of flickering.
+    Without new amounts the rate falls to zero within the span. The span covers at least two of the latest periods, so that
+    the rate of long epochs does not flicker.
 
     Args:
-        started: When the measuring begins, in the seconds of the caller's clock.
-        span: Seconds that the window covers.
+        started: Start of the measurement, in seconds of the caller's clock.
+        span: Length of the window in seconds.
 
     >>> rate = Rate(started=0.0, span=10.0)
     >>> rate.add(2000, start=0.0, end=2.0)
@@ -30,14 +30,14 @@ class Rate:
         self._parts: deque[tuple[float, float, float]] = deque()
 
     def add(self, amount: float, start: float, end: float) -> None:
-        """``amount`` arose between ``start`` and ``end``; calls come in the order of ``end``."""
+        """Add ``amount``, which arose between ``start`` and ``end``. Calls must come in the order of ``end``."""
         self._window = max(self._span, 2 * (end - start))
         self._parts.append((start, end, amount))
         while self._parts and self._parts[0][1] <= end - self._window:
             self._parts.popleft()
 
     def per_second(self, now: float) -> float:
-        """The rate over the window that ends now."""
+        """Return the rate over the window that ends now."""
         begin = max(now - self._window, self._started)
         total = 0.0
         for start, end, amount in self._parts:

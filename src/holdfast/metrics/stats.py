@@ -1,4 +1,4 @@
-"""The facts that the coordinator hands over, one object an epoch or a checkpoint."""
+"""Reports of the coordinator to the metrics, one object per epoch or checkpoint."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NO_WATERMARK = -(2**63)
 
 @dataclass(frozen=True)
 class VertexStats:
-    """What one vertex (a chain of operators) did in one epoch, all its subtasks together."""
+    """Totals of one vertex (a chain of operators) in one epoch, over all its subtasks."""
 
     id: str
     name: str
@@ -30,14 +30,14 @@ class VertexStats:
     records_in: int = 0
     records_out: int = 0
     busy_ms: float = 0.0
-    """Time its subtasks spent working, summed over them."""
+    """Time that the subtasks spent working, in total."""
     late_dropped: int = 0
-    """Records dropped because their window had been cleaned up."""
+    """Late records dropped because their window was gone."""
 
 
 @dataclass(frozen=True)
 class EpochStats:
-    """What one epoch did."""
+    """Totals of one epoch."""
 
     epoch: int
     started_ms: int
@@ -46,18 +46,18 @@ class EpochStats:
     records_in: int
     """Records read by the job's sources."""
     records_out: int
-    """Records given to the job's sinks."""
+    """Records passed to the job's sinks."""
     phases: Mapping[str, float] = field(default_factory=dict)
     """Seconds spent in each phase, e.g. plan, job, metadata, commit."""
     watermark: int = NO_WATERMARK
     """The lowest watermark of the job's vertices, ms."""
     backlog: Mapping[str, int] = field(default_factory=dict)
-    """Source uid -> about how many records were ready beyond this epoch."""
+    """Source uid -> approximate number of records ready beyond this epoch."""
     vertices: tuple[VertexStats, ...] = ()
     states_needed: int = 0
-    """Keyed tasks that continued the state of a checkpoint."""
+    """Keyed tasks that continued from the state of a checkpoint."""
     states_found: int = 0
-    """Those of them that found it in their slot's memory or in the local store of their host."""
+    """Those of them that found the state in their slot's memory or in their host's local store."""
     user_metrics: Mapping[str, Sample] = field(default_factory=dict)
     """The merged snapshots of the tasks' metric groups (`holdfast.metrics.user.merge`)."""
 
@@ -70,22 +70,22 @@ class CheckpointStats:
     trigger_ms: int
     """Wall clock, ms since 1970."""
     duration_ms: float
-    """From the trigger until it was complete, uploads included."""
+    """Time from trigger to completion, uploads included."""
     sync_ms: float = 0.0
-    """The part of it during which no record was processed."""
+    """The part of that time without record processing."""
     delta_bytes: int = 0
-    """Written for this checkpoint."""
+    """Bytes written for this checkpoint."""
     full_bytes: int = 0
-    """All that it refers to: the size of the state."""
+    """Bytes of all files it refers to: the size of the state."""
     path: str = ""
-    """Where its metadata is."""
+    """The location of its metadata."""
     subtasks: int = 0
     is_savepoint: bool = False
 
 
 @dataclass(frozen=True)
 class FailedCheckpoint:
-    """A checkpoint that did not become complete, and why."""
+    """A failed checkpoint and its cause."""
 
     id: int
     failed_ms: int
@@ -94,7 +94,7 @@ class FailedCheckpoint:
 
 @dataclass(frozen=True)
 class RestoredCheckpoint:
-    """The checkpoint that the job went on from."""
+    """The checkpoint that the job resumed from."""
 
     id: int
     restored_ms: int
@@ -108,13 +108,13 @@ class Failure:
 
     timestamp_ms: int
     text: str
-    """The whole message with its traceback."""
+    """The full message with its traceback."""
     task_name: str
-    """The vertex it came from, empty if from the coordinator."""
+    """The vertex where it occurred; empty for the coordinator."""
 
     @property
     def exception_name(self) -> str:
-        r"""The class of the exception that the text ends with, as its traceback prints it.
+        r"""The class name of the final exception in the text, as its traceback prints it.
 
         >>> Failure(0, 'Traceback ...\n  File "job.py"\nValueError: no amount\n\noperator map', "").exception_name
         'ValueError'

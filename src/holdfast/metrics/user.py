@@ -1,7 +1,7 @@
-"""The metrics of user functions: PyFlink's MetricGroup with counters, gauges, meters and distributions.
+"""Metrics of user functions: PyFlink's MetricGroup with counters, gauges, meters and distributions.
 
-They live in the task and are read once an epoch, as changes since the last reading: what an abandoned attempt of an
-epoch counted is dropped with it, and a task that moves to another worker loses nothing.
+They live in the task. Each epoch reports their changes since the last reading, so an abandoned attempt drops its counts,
+and a task that moves to another worker loses none.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 
 
 class Counter:
-    """A number that goes up and down."""
+    """A counter, which can go up and down."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -32,7 +32,7 @@ class Counter:
         self._count += n
 
     def dec(self, n: int = 1) -> None:
-        """Take ``n`` off."""
+        """Subtract ``n``."""
         self._count -= n
 
     def get_count(self) -> int:
@@ -45,7 +45,7 @@ class Counter:
 
 
 class Meter:
-    """How often something happens: events per second over the last ``time_span_in_seconds``."""
+    """Rate of events: events per second over the last ``time_span_in_seconds``."""
 
     def __init__(self, time_span_in_seconds: int = 60) -> None:
         self._span = time_span_in_seconds
@@ -53,11 +53,11 @@ class Meter:
         self._read = 0
 
     def mark_event(self, value: int = 1) -> None:
-        """It happened, ``value`` times."""
+        """Record ``value`` events."""
         self._count += value
 
     def get_count(self) -> int:
-        """How often since this instance of the function was opened."""
+        """The number of events since this instance of the function was opened."""
         return self._count
 
     def _take(self) -> Sample | None:
@@ -66,7 +66,7 @@ class Meter:
 
 
 class Distribution:
-    """How values are spread: their count, sum, smallest and largest."""
+    """Distribution of values: their count, sum, minimum and maximum."""
 
     def __init__(self) -> None:
         self._clear()
@@ -77,7 +77,7 @@ class Distribution:
         self._max: Any = None
 
     def update(self, value: int) -> None:
-        """Take a value in."""
+        """Record a value."""
         if not self._count:
             self._min = self._max = value
         elif value < self._min:
@@ -102,7 +102,7 @@ class _Gauge:
         self._complained = False
 
     def _take(self) -> Sample | None:
-        """The reading; a gauge that fails costs its value, not the job (as in Flink)."""
+        """Return the reading. A failing gauge loses its value and does not fail the job (as in Flink)."""
         try:
             value = self._read()
             if isinstance(value, int | float):
@@ -121,10 +121,10 @@ _Kind = TypeVar("_Kind", Counter, Meter, Distribution)
 
 
 class MetricGroup:
-    """Named metrics, and groups of them; what ``RuntimeContext.get_metrics_group()`` gives.
+    """Named metrics and subgroups, as returned by ``RuntimeContext.get_metrics_group()``.
 
     Args:
-        scope: The names before those of the metrics, the operator's first.
+        scope: The prefix of metric names, starting with the operator's name.
 
     >>> group = MetricGroup("score")
     >>> hits = group.add_group("rules").counter("hits")
@@ -138,33 +138,33 @@ class MetricGroup:
         self._metrics: dict[str, _Metric] = {}
 
     def add_group(self, name: str, extra: str | None = None) -> MetricGroup:
-        """A group within this one; with ``extra``, ``name`` is a key and ``extra`` its value, as in Flink."""
+        """Return a subgroup. With ``extra``, ``name`` is a key and ``extra`` its value, as in Flink."""
         child = MetricGroup(*self._scope, name, *(() if extra is None else (extra,)))
         child._metrics = self._metrics
         return child
 
     def counter(self, name: str) -> Counter:
-        """The counter of this name; the same one when asked again."""
+        """Return the counter with this name; repeated calls return the same one."""
         return self._register(name, Counter())
 
     def gauge(self, name: str, obj: Callable[[], int]) -> None:
-        """A number that ``obj()`` gives when asked, once an epoch. Of several subtasks the largest is shown."""
+        """Register a gauge, read from ``obj()`` once per epoch. The metric shows the largest value of all subtasks."""
         if not callable(obj):
             raise TypeError(f"gauge {name!r} needs a function without arguments, not {type(obj).__name__}")
         self._metrics[self._name(name)] = _Gauge(self._name(name), obj)
 
     def meter(self, name: str, time_span_in_seconds: int = 60) -> Meter:
-        """The meter of this name; the same one when asked again."""
+        """Return the meter with this name; repeated calls return the same one."""
         return self._register(name, Meter(time_span_in_seconds))
 
     def distribution(self, name: str) -> Distribution:
-        """The distribution of this name; the same one when asked again."""
+        """Return the distribution with this name; repeated calls return the same one."""
         return self._register(name, Distribution())
 
     def snapshot(self) -> dict[str, Sample]:
-        """What changed since the last snapshot, under each metric's full name.
+        """Return the changes since the last snapshot, by each metric's full name.
 
-        Called at the end of an epoch; and at the beginning, to drop what an attempt that failed left behind.
+        Called at the end of an epoch, and at its start, to drop the counts of a failed attempt.
         """
         taken = {name: metric._take() for name, metric in self._metrics.items()}
         return {name: sample for name, sample in taken.items() if sample is not None}
@@ -182,7 +182,7 @@ class MetricGroup:
 
 
 def merge(snapshots: Iterable[Mapping[str, Sample]]) -> dict[str, Sample]:
-    """The snapshots of several tasks, or of one after another, as one.
+    """Merge snapshots of several tasks, or consecutive snapshots of one task.
 
     >>> merge([{"hits": ("counter", 3)}, {"hits": ("counter", 4), "size": ("gauge", 2)}])
     {'hits': ('counter', 7), 'size': ('gauge', 2)}

@@ -1,4 +1,4 @@
-"""The HTTP application: which path answers what. It only reads what the jobs say, and asks them to cancel."""
+"""The HTTP application: routes of the REST API. It only reads job snapshots and requests cancellation."""
 
 from __future__ import annotations
 
@@ -34,33 +34,33 @@ class JobView(Protocol):
 
     @property
     def metrics(self) -> JobMetrics:
-        """What it tells about itself."""
+        """A snapshot of the job."""
 
     def cancel(self) -> object:
-        """Ask it to stop; may block."""
+        """Request cancellation; may block."""
 
 
 class Shown(NamedTuple):
-    """A job that is served, and its effective configuration."""
+    """A served job and its effective configuration."""
 
     job: JobView
     config: Mapping[str, str]
 
 
 class Json(Response):
-    """A JSON answer."""
+    """A JSON response."""
 
     media_type = "application/json"
 
     def render(self, content: Any) -> bytes:
-        """The bytes."""
+        """Encode the content."""
         return orjson.dumps(content, default=str)
 
 
 class RateLimit:
-    """Answers so many requests a second; more of them wait, then hear 429.
+    """Limits requests per second; excess requests wait, then get status 429.
 
-    A flood thereby slows itself down instead of taking the driver's interpreter from the coordinator.
+    A flood of requests thus slows itself down instead of starving the coordinator.
     """
 
     def __init__(self, app: ASGIApp, per_second: float = 200.0, burst: float = 400.0, delay_s: float = 1.0) -> None:
@@ -69,7 +69,7 @@ class RateLimit:
         self._tokens, self._filled = burst, time.monotonic()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, or turn it away."""
+        """Pass the request on, or refuse it."""
         now = time.monotonic()
         self._tokens = min(self._burst, self._tokens + (now - self._filled) * self._per_second)
         self._filled = now
@@ -84,7 +84,7 @@ class RateLimit:
 
 
 def create_app(jobs: Callable[[], Mapping[str, Shown]], middleware: Iterable[Middleware] = ()) -> Starlette:
-    """The application over the jobs that ``jobs()`` gives at the time of a request."""
+    """Create the application over the jobs that ``jobs()`` returns at each request."""
     pages = _Pages(jobs)
     readings = {
         "/overview": pages.overview,
@@ -109,7 +109,7 @@ def create_app(jobs: Callable[[], Mapping[str, Shown]], middleware: Iterable[Mid
 
 
 def _guarded(page: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
-    """A page whose failure is an answer, too: it must not cost the connection, let alone the server."""
+    """A page that answers its own failures, so that they do not break the connection or the server."""
 
     async def answer(request: Request) -> Response:
         try:

@@ -1,6 +1,6 @@
-"""The REST server of a driver process: one for all its jobs, in a daemon thread, there while a job is.
+"""The REST server of a driver process: one for all its jobs, in a daemon thread, while at least one job runs.
 
-It shares the process with the coordinator and nothing else: whatever becomes of it, the jobs go on.
+It shares only the process with the coordinator: a failure of the server does not affect the jobs.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _DEFAULT_PORT = 8081
 _DEFAULT_ADDRESS = "127.0.0.1"
 _PORTS_TRIED = 100
 _CONNECTIONS = 64
-"""More at a time hear 503."""
+"""Requests beyond this number at a time get status 503."""
 
 
 @dataclass
@@ -40,7 +40,7 @@ class _Running:
 
 
 class RestServer:
-    """Serves Flink's REST API over the jobs added to it; started by the first, stopped with the last.
+    """Serves Flink's REST API for the jobs added to it. The first job starts it, the last one stops it.
 
     Configuration keys: ``rest.port`` (8081; the next free port is taken if it is busy; 0 takes any) and
     ``rest.bind-address`` (127.0.0.1: this machine only. The API has no login: bind it to another address only where
@@ -50,7 +50,7 @@ class RestServer:
         config: The job's configuration.
 
     Raises:
-        ConfigurationError: the port or the address cannot be used at all.
+        ConfigurationError: the port or the address cannot be used.
     """
 
     _shared: ClassVar[RestServer | None] = None
@@ -68,7 +68,7 @@ class RestServer:
 
     @classmethod
     def shared(cls, config: Mapping[str, str]) -> RestServer:
-        """This process's server: the one that is running, else a new one by this configuration."""
+        """Return this process's running server, or a new one with this configuration."""
         with cls._shared_lock:
             if cls._shared is None or not cls._shared.alive:
                 cls._shared = cls(config)
@@ -76,7 +76,7 @@ class RestServer:
 
     @classmethod
     def running(cls) -> RestServer | None:
-        """This process's server if it is running."""
+        """Return this process's server if it is running."""
         server = cls._shared
         return server if server is not None and server.alive else None
 
@@ -88,20 +88,20 @@ class RestServer:
 
     @property
     def url(self) -> str:
-        """Where it is reached, e.g. ``http://localhost:8081``."""
+        """The URL of the server, e.g. ``http://localhost:8081``."""
         host = f"[{self._address}]" if ":" in self._address else self._address
         if _is_loopback(self._address) or self._address in ("0.0.0.0", "::"):
             host = "localhost" if self._address != "::1" else "[::1]"
         return f"http://{host}:{self._port}"
 
     def add(self, job: JobView, config: Mapping[str, str] | None = None) -> None:
-        """Show this job, and its effective configuration. A server that has died is started again."""
+        """Serve this job with its effective configuration. Restarts a dead server."""
         with self._lock:
             self._jobs = {**self._jobs, job.metrics.job_id: Shown(job, config or {})}
             self._ensure_started()
 
     def remove(self, job_id: str) -> None:
-        """The job is over: do not show it any longer. The server stops with its last job."""
+        """Stop serving an ended job. The server stops with its last job."""
         with self._lock:
             self._jobs = {known: shown for known, shown in self._jobs.items() if known != job_id}
             running = None if self._jobs else self._running
@@ -120,7 +120,7 @@ class RestServer:
         else:
             _log.info("the REST API is on %s", self.url)
         middleware = []
-        if _is_loopback(self._address):  # else a web page could point a name of its own at this machine
+        if _is_loopback(self._address):  # or a web page could reach the API through a DNS name that points to this machine
             middleware.append(Middleware(TrustedHostMiddleware, allowed_hosts=["localhost", "127.0.0.1", "[::1]"]))
         config = uvicorn.Config(
             create_app(lambda: self._jobs, middleware),
@@ -173,7 +173,7 @@ def _is_loopback(address: str) -> bool:
 
 
 def _bind(address: str, port: int) -> socket.socket:
-    """A listening socket on the port, or on the next free one."""
+    """Open a listening socket on the port, or on the next free one."""
     try:
         family, kind, protocol, _, where = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0]
     except OSError as error:
@@ -187,7 +187,7 @@ def _bind(address: str, port: int) -> socket.socket:
         try:
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             bound.bind((host, candidate))
-            bound.listen(128)  # from here on requests queue up until the thread takes them
+            bound.listen(128)  # from here on, requests queue until the thread accepts them
             return bound
         except OSError as error:
             bound.close()

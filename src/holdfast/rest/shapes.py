@@ -1,4 +1,4 @@
-"""Flink's JSON shapes: from a job's snapshot to what Flink's REST API would answer."""
+"""Conversion of job snapshots to the JSON of Flink's REST API."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ _SECRETS = ("password", "secret", "token", "access-key", "api-key", "apikey", "a
 
 
 def metric_list(values: Mapping[str, float]) -> list[Json]:
-    """The names on offer: what Flink answers when no ``get`` is given."""
+    """The names of all metrics: Flink's answer without ``get``."""
     return [{"id": name} for name in sorted(values)]
 
 
 def metric_values(values: Mapping[str, float], wanted: Iterable[str]) -> list[Json]:
-    """The values asked for, as text; names that do not exist are left out, as in Flink."""
+    """The requested values as text; unknown names are left out, as in Flink."""
     return [{"id": name, "value": str(values[name])} for name in dict.fromkeys(wanted) if name in values]
 
 
@@ -107,7 +107,7 @@ def plan(job: JobSnapshot) -> Json:
 
 
 def config(job: JobSnapshot, settings: Mapping[str, str]) -> Json:
-    """``/jobs/<id>/config``; what looks like a secret is not shown."""
+    """``/jobs/<id>/config``; probable secrets are hidden."""
     return {
         "jid": job.job_id,
         "name": job.name,
@@ -193,7 +193,7 @@ def _checkpoint(checkpoint: CheckpointStats | FailedCheckpoint) -> Json:
 
 
 def _summary(numbers: Sequence[float]) -> Json:
-    """Smallest, largest, mean and quantiles; zeros when there is nothing yet, as Flink has it."""
+    """Minimum, maximum, mean and quantiles; zeros without values, as in Flink."""
     ordered = sorted(numbers) or [0]
     shown = {"min": ordered[0], "max": ordered[-1], "avg": sum(ordered) / len(ordered)}
     for name, share in (("p50", 0.5), ("p90", 0.9), ("p95", 0.95), ("p99", 0.99), ("p999", 0.999)):
