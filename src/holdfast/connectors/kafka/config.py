@@ -98,6 +98,7 @@ _WRITING = {
     "queue.buffering.max.messages": 500_000,
     "queue.buffering.max.kbytes": 131_072,
     "delivery.report.only.error": True,
+    "enable.metrics.push": False,  # a producer lives for an epoch: not worth the brokers' while
     "socket.keepalive.enable": True,
     "reconnect.backoff.max.ms": 2_000,
 }
