@@ -1,1 +1,1 @@
-"""Where data comes from and goes to."""
+"""Sources and sinks."""

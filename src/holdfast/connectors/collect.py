@@ -1,4 +1,4 @@
-"""The collect sink: hands a stream's records to the program that started the job."""
+"""The collect sink: passes a stream's records to the program that started the job."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from holdfast.connectors.base import Committable, JobInfo, WriterContext
 __all__ = ["CollectSink"]
 
 _POLL = 0.05
-"""Seconds between two looks at whether the job has ended."""
+"""Seconds between checks for the end of the job."""
 
 
 class _Future(Protocol):
@@ -30,18 +30,18 @@ class _Client(Protocol):
 
 
 class _Results:
-    """Records on their way from the committer to the reader of the results, in the same process."""
+    """Queue of records from the committer to the reader of the results, in one process."""
 
     def __init__(self) -> None:
         self.arrived = threading.Condition()
         self.values: deque[Any] = deque()
         self.epoch = 0
-        """The last epoch whose records have been handed over."""
+        """The last epoch whose records were passed on."""
         self.closed = False
 
 
 _results: dict[str, _Results] = {}
-"""By sink token: the sink object that the job uses is another copy than the one the program holds."""
+"""Mailboxes by sink token: the job uses another copy of the sink object than the program."""
 _lock = threading.Lock()
 
 
@@ -51,29 +51,29 @@ def _results_of(token: str) -> _Results:
 
 
 class CollectSink:
-    """A sink whose records the program reads with `results`, each once its checkpoint is complete.
+    """A sink whose records the program reads with `results`, once their checkpoint is complete.
 
-    The records travel pickled in the checkpoint's metadata. What a program has not read yet is held in its memory.
-    A job that restarts in the same program repeats nothing; a new program that resumes from a checkpoint gets the
-    records of that checkpoint once more, for nobody knows whether its predecessor had read them.
+    The records travel pickled in the checkpoint's metadata. Unread records stay in the program's memory. A job that
+    restarts in the same program repeats no record. A new program that resumes from a checkpoint gets the records of that
+    checkpoint again, because its predecessor may not have read them.
     """
 
     def __init__(self) -> None:
         self._token = uuid.uuid4().hex
 
     def validate(self) -> None:
-        """Nothing can be wrong."""
+        """Accept: this sink has nothing to check."""
 
     def create_writer(self, context: WriterContext) -> CollectWriter:
-        """A writer."""
+        """Create a writer."""
         return CollectWriter()
 
     def create_committer(self, job: JobInfo, uid: str) -> CollectCommitter:
-        """The committer, in the program's process."""
+        """Create the committer, in the program's process."""
         return CollectCommitter(self._token)
 
     def results(self, client: _Client) -> Iterator[Any]:
-        """The records as they come; ends with the job.
+        """Iterate over the records as they arrive; ends with the job.
 
         Args:
             client: The running job's client.
@@ -86,7 +86,7 @@ class CollectSink:
         try:
             while True:
                 with results.arrived:
-                    # Asked before looking for records: those of the last commit are there when the job is done.
+                    # Check this before the queue: once the job is done, the records of the last commit are in it.
                     done = future.done()
                     if not results.values and not done:
                         results.arrived.wait(_POLL)
@@ -104,23 +104,23 @@ class CollectSink:
 
 
 class CollectWriter:
-    """Keeps an epoch's records."""
+    """Collects the records of an epoch."""
 
     def __init__(self) -> None:
         self._values: list[Any] = []
         self._epoch = 0
 
     def begin_epoch(self, epoch: int, attempt: str, completed: int) -> None:
-        """Start with no records."""
+        """Start an epoch without records."""
         self._epoch = epoch
         self._values = []
 
     def write(self, values: Sequence[Any], timestamps: Sequence[int] | None) -> None:
-        """Keep the records."""
+        """Add the records."""
         self._values += values
 
     def prepare_commit(self) -> list[Any]:
-        """The epoch's records, pickled and compressed, as one committable.
+        """Return the epoch's records, pickled and compressed, as one committable.
 
         Raises:
             TypeError: a record cannot be pickled.
@@ -131,25 +131,25 @@ class CollectWriter:
         return [{"epoch": self._epoch, "values": zstandard.compress(pickling.dumps(values))}]
 
     def abort_epoch(self) -> None:
-        """Forget the records."""
+        """Drop the records."""
         self._values = []
 
     def close(self) -> None:
-        """Nothing to free."""
+        """Do nothing: no resources are open."""
 
 
 class CollectCommitter:
-    """Hands records over; knows by epoch what it has handed over."""
+    """Passes records on; skips epochs that it has already passed on."""
 
     def __init__(self, token: str) -> None:
         self._results = _results_of(token)
 
     def recover(self, committables: Sequence[Committable]) -> None:
-        """Hand over what the restored checkpoint holds, unless this program has it."""
+        """Pass on the restored checkpoint's records, unless this program already has them."""
         self.commit(committables)
 
     def commit(self, committables: Sequence[Committable]) -> None:
-        """Hand over an epoch's records, subtask by subtask; nothing when called again."""
+        """Pass on an epoch's records, subtask by subtask; repeated calls have no effect."""
         results = self._results
         with results.arrived:
             new = [c for c in committables if c.data["epoch"] > results.epoch]
@@ -162,4 +162,4 @@ class CollectCommitter:
             results.arrived.notify_all()
 
     def close(self) -> None:
-        """Nothing to free."""
+        """Do nothing: no resources are open."""

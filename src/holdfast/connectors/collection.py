@@ -1,4 +1,4 @@
-"""A source of the values a program holds in memory."""
+"""A source of values in the program's memory."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from holdfast.errors import ConfigurationError, IncompatibleState
 __all__ = ["CollectionSource"]
 
 _BLOCK = 1024
-"""Values pickled together: the unit in which a reader unpickles them."""
+"""Number of values pickled, and unpickled, together."""
 _SPLIT = "collection"
 
 
 class CollectionSource:
-    """A bounded source of given values, in their order, from one split.
+    """A bounded source of given values, in order, from one split.
 
-    The values are pickled at once: what the program does to them afterwards is not seen, and a value that a function
-    changed in place is read again as it was.
+    The values are pickled at once: later changes by the program have no effect, and a value that a function changed in
+    place is read again in its original form.
 
     Raises:
         ConfigurationError: a value cannot be pickled.
@@ -38,15 +38,15 @@ class CollectionSource:
 
     @property
     def bounded(self) -> bool:
-        """It ends."""
+        """Always True."""
         return True
 
     def create_enumerator(self, job: JobInfo, uid: str) -> CountedEnumerator:
-        """The enumerator."""
+        """Create the enumerator."""
         return CountedEnumerator({_SPLIT: self.size})
 
     def create_reader(self, context: ReaderContext) -> CollectionReader:
-        """A reader."""
+        """Create a reader."""
         return CollectionReader(self._blocks)
 
 
@@ -69,7 +69,7 @@ class CollectionReader:
         self._blocks = blocks
 
     def read(self, part: SplitRange, max_batch: int) -> Iterator[Batch]:
-        """The values from number ``part.start`` up to ``part.end``."""
+        """Read the values from number ``part.start`` up to ``part.end``, exclusive."""
         at = part.start
         while at < part.end:
             block, offset = divmod(at, _BLOCK)
@@ -79,10 +79,10 @@ class CollectionReader:
             at += len(values)
 
     def prefetch(self, parts: Sequence[SplitRange]) -> None:
-        """Nothing to fetch: the values are here."""
+        """Do nothing: the values are in memory."""
 
     def close(self) -> None:
-        """Nothing to free."""
+        """Do nothing: no resources are open."""
 
 
 def _place(first: int, i: int) -> str:
@@ -90,7 +90,7 @@ def _place(first: int, i: int) -> str:
 
 
 class CountedEnumerator:
-    """Cuts splits whose records are numbered 0, 1, 2, ... and all known into ranges; the splits advance in step."""
+    """Cuts splits of known size, with records numbered 0, 1, 2, ..., into ranges; the splits advance in step."""
 
     def __init__(self, sizes: dict[str, int]) -> None:
         self._sizes = sizes
@@ -98,10 +98,10 @@ class CountedEnumerator:
         self._closed = threading.Event()
 
     def start(self, state: Any | None) -> None:
-        """Begin afresh or after what the checkpoint's epochs have read.
+        """Start at the beginning, or at the checkpoint's positions.
 
         Raises:
-            IncompatibleState: the checkpoint was made of another collection or sequence.
+            IncompatibleState: the checkpoint belongs to another collection or sequence.
         """
         if state is None:
             return
@@ -113,7 +113,7 @@ class CountedEnumerator:
         self._next = dict(state["next"])
 
     def plan(self, max_records: int) -> EpochInput:
-        """The next records of every split, in proportion to what is left in each."""
+        """Plan the next records of every split, in proportion to the rest of each."""
         left = {split: size - self._next[split] for split, size in self._sizes.items()}
         total = sum(left.values())
         take = min(total, max(1, max_records))
@@ -128,14 +128,14 @@ class CountedEnumerator:
         return EpochInput(tuple(ranges), backlog, finished=backlog == 0)
 
     def snapshot(self) -> Any:
-        """The number of the next record of each split."""
+        """Return the number of the next record of each split."""
         return {"sizes": dict(self._sizes), "next": dict(self._next)}
 
     def checkpoint_completed(self, checkpoint_id: int, state: Any) -> None:
-        """Nothing to free."""
+        """Do nothing: no resources are open."""
 
     def wait(self, timeout: float) -> None:
-        """Return at once while there is input; after the end, wait out the timeout."""
+        """Return at once while there is input; after the end, wait for the timeout."""
         if all(self._next[split] == size for split, size in self._sizes.items()):
             self._closed.wait(timeout)
 

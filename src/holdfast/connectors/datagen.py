@@ -1,4 +1,4 @@
-"""A generator of UPI payments in which some fraud is planted, for demos, tests and benchmarks."""
+"""A generator of UPI payments with planted fraud, for demos, tests and benchmarks."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ CITIES: dict[str, tuple[float, float]] = {
     "Srinagar": (34.08, 74.80),
     "Surat": (21.17, 72.83),
 }
-"""Where payments are made: latitude and longitude in degrees. A payment is made within some 5 km of the centre."""
+"""Cities with latitude and longitude in degrees. Payments are within about 5 km of the centre."""
 
 SPLITS = 4
-"""Independent streams of payments; a customer's payments are all in one of them, in order."""
+"""Number of independent streams of payments. All payments of a customer are in one of them, in order."""
 _BLOCK = 1000
-"""Payments of one split that are generated from one seed."""
+"""Number of payments of one split generated from one seed."""
 _BURST = 8
-"""Payments of a velocity burst, one right after the other."""
+"""Number of consecutive payments in a velocity burst."""
 _UNPACED_START = 1_735_689_600_000  # 2025-01-01T00:00:00Z
 _UNPACED_RATE = 1000.0
 _NAMES = tuple(CITIES)
@@ -56,17 +56,17 @@ class PaymentsSource:
     - ``velocity``: eight payments in a row;
     - ``spending``: one of 40,000 to 100,000 rupees.
 
-    Records have timestamps, rising within each of the four splits. With a rate, time is the wall clock's: records come
-    when they are due, and what would have come while the job was down never does. Without, records come as fast as
-    they are read and their time runs from 2025-01-01 at 1,000 a second.
+    Records have timestamps, rising within each of the four splits. With a rate, timestamps follow the wall clock: records
+    appear when they are due, and a job that was down skips the payments of that time. Without a rate, records appear as
+    fast as they are read, and their timestamps run from 2025-01-01 at 1,000 payments a second.
 
     Args:
-        seed: Other seeds, other payments.
-        rate_per_second: How many payments a second of wall clock; None: as many as the job takes.
-        count: How many in all; None: without end.
-        merchants: How many merchants there are.
-        customers: How many customers there are; at least 4.
-        fraud_share: About which share of the payments is fraud, from 0 to 0.2.
+        seed: Seed of the random payments.
+        rate_per_second: Payments per second of wall clock; None: as fast as the job reads.
+        count: Total number of payments; None: unbounded.
+        merchants: Number of merchants.
+        customers: Number of customers; at least 4.
+        fraud_share: Approximate share of fraud among the payments, from 0 to 0.2.
 
     Raises:
         ConfigurationError: an argument is out of range.
@@ -98,24 +98,24 @@ class PaymentsSource:
 
     @property
     def bounded(self) -> bool:
-        """Whether it ends."""
+        """Whether the source is bounded, that is, has a count."""
         return self.count is not None
 
     @property
     def event_rate(self) -> float:
-        """Payments in a second of event time."""
+        """Payments per second of event time."""
         return self.rate_per_second or _UNPACED_RATE
 
     def create_enumerator(self, job: JobInfo, uid: str) -> PaymentsEnumerator:
-        """The enumerator, which paces."""
+        """Create the enumerator, which paces the payments."""
         return PaymentsEnumerator(self)
 
     def create_reader(self, context: ReaderContext) -> PaymentsReader:
-        """A reader, which generates."""
+        """Create a reader, which generates the payments."""
         return PaymentsReader(self)
 
     def block(self, split: int, number: int) -> list[dict[str, Any]]:
-        """The payments ``number * 1000`` and following of a split, without their times."""
+        """Generate the block of a split's payments that starts at ``number * 1000``, without timestamps."""
         rng = Random(f"{self.seed}/{split}/{number}")
         per_split = (self.customers - split + SPLITS - 1) // SPLITS
         customers = [split + SPLITS * int(x * per_split) for x in (rng.random() for _ in range(_BLOCK))]
@@ -147,9 +147,9 @@ class PaymentsSource:
         return payments
 
     def _plant(self, rng: Random, customers: list[int]) -> dict[int, str]:
-        """Which payments of a block are what fraud; gives those of an episode to one customer."""
+        """Choose the fraudulent payments of a block, and assign each episode to one customer."""
         fraud: dict[int, str] = {}
-        # One episode of each kind is 10 fraudulent payments: the rest of the share is a matter of chance.
+        # One episode of each kind makes 10 fraudulent payments; chance decides the rest of the share.
         wanted = self.fraud_share * _BLOCK / (2 + _BURST)
         episodes = int(wanted) + (rng.random() < wanted % 1)
         slots = rng.sample(range(_BLOCK // (2 * _BURST)), 3 * min(episodes, _BLOCK // (2 * _BURST) // 3))
@@ -169,7 +169,7 @@ class PaymentsSource:
 
 
 def _far_from(home: int, chance: float) -> int:
-    """A city at least 500 km from another."""
+    """Choose a city at least 500 km from another."""
     lat, lon = CITIES[_NAMES[home]]
     far = [
         i
@@ -180,19 +180,19 @@ def _far_from(home: int, chance: float) -> int:
 
 
 class PaymentsEnumerator:
-    """Releases payments, as fast as they are taken or at the rate."""
+    """Releases payments at the rate, or as fast as they are read."""
 
     def __init__(self, source: PaymentsSource, clock: Callable[[], float] = time.time) -> None:
         self._source = source
         self._clock = clock
         self._next = 0
-        """How many payments of all splits together are planned."""
+        """Number of planned payments, over all splits."""
         self._anchor = (0, _UNPACED_START)
-        """A payment's number and its time in ms, from which the others' follow."""
+        """The number and time (ms) of one payment, which determine the times of all others."""
         self._closed = threading.Event()
 
     def start(self, state: Any | None) -> None:
-        """Begin; with a rate, the time of the next payment is now.
+        """Start; with a rate, the next payment is due now.
 
         Raises:
             IncompatibleState: the checkpoint was made with other arguments.
@@ -208,7 +208,7 @@ class PaymentsEnumerator:
             self._anchor = (self._next, int(self._clock() * 1000))
 
     def plan(self, max_records: int) -> EpochInput:
-        """The payments that are due, the same number from every split give or take one."""
+        """Plan the due payments; counts per split differ by at most one."""
         due = self._due()
         end = due if due is not None else self._next + max(1, max_records)
         end = min(end, self._next + max(1, max_records))
@@ -223,11 +223,11 @@ class PaymentsEnumerator:
         return EpochInput(tuple(r for r in ranges if r.end > r.start), max(0, backlog), finished)
 
     def snapshot(self) -> Any:
-        """How many payments are planned."""
+        """Return the number of planned payments."""
         return {"next": self._next, "seed": self._source.seed, "customers": self._source.customers}
 
     def checkpoint_completed(self, checkpoint_id: int, state: Any) -> None:
-        """Nothing to free."""
+        """Do nothing: no resources are open."""
 
     def wait(self, timeout: float) -> None:
         """Return when the next payment is due; at once without a rate."""
@@ -242,7 +242,7 @@ class PaymentsEnumerator:
         self._closed.set()
 
     def _due(self) -> int | None:
-        """How many payments are due by now; None without a rate."""
+        """Return the number of payments due by now; None without a rate."""
         if self._source.rate_per_second is None:
             return None
         number, began = self._anchor
@@ -261,7 +261,7 @@ class PaymentsReader:
         self._source = source
 
     def read(self, part: SplitRange, max_batch: int) -> Iterator[Batch]:
-        """The payments ``[part.start, part.end)`` of a split."""
+        """Generate the payments ``[part.start, part.end)`` of a split."""
         split = int(part.split.rpartition("-")[2])
         anchor, began = part.payload
         step = 1000 / self._source.event_rate
@@ -278,10 +278,10 @@ class PaymentsReader:
             at += len(payments)
 
     def prefetch(self, parts: Sequence[SplitRange]) -> None:
-        """Nothing to fetch."""
+        """Do nothing: payments are generated."""
 
     def close(self) -> None:
-        """Nothing to free."""
+        """Do nothing: no resources are open."""
 
 
 def _place(payments: list[dict[str, Any]], i: int) -> str:

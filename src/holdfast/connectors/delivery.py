@@ -1,4 +1,4 @@
-"""What a sink promises about each record."""
+"""DeliveryGuarantee, a sink's guarantee for each record."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ __all__ = ["DeliveryGuarantee"]
 
 
 class DeliveryGuarantee(Enum):
-    """How often a record arrives when something fails."""
+    """How often a record arrives under failures."""
 
     EXACTLY_ONCE = "exactly-once"
-    """Once: output becomes visible with the checkpoint that covers it."""
+    """Exactly once: output becomes visible with the checkpoint that covers it."""
     AT_LEAST_ONCE = "at-least-once"
-    """Once or, after a failure, again."""
+    """At least once: a failure may repeat records."""
     NONE = "none"
-    """Nothing is promised: what is under way when something fails may be lost, or arrive twice."""
+    """No guarantee: a failure may lose or repeat records in flight."""

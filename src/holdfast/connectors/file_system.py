@@ -33,11 +33,11 @@ _log = logging.getLogger(__name__)
 
 
 class StreamFormat:
-    """How files become records."""
+    """The format of files."""
 
     @staticmethod
     def text_line_format(charset_name: str = "UTF-8") -> FileFormat:
-        """Every line is a record, a str.
+        """Read every line as a str.
 
         Raises:
             ConfigurationError: the charset is unknown, or does not extend ASCII.
@@ -52,15 +52,15 @@ class StreamFormat:
         charset_name: str = "UTF-8",
         schema: DeserializationSchema | None = None,
     ) -> FileFormat:
-        """Every line is a row: a tuple of str, with ``header`` a dict by the names in the file's first line.
+        """Read every line as a tuple of str, or with ``header`` as a dict by the names in the file's first line.
 
         Args:
-            delimiter: What stands between values.
-            quote: What stands around a value that holds delimiters; doubled it stands for itself. Line feeds within
-                quotes are not supported.
+            delimiter: The separator of values.
+            quote: The quote character of values with delimiters; doubled, it stands for itself. Line feeds within quotes
+                are not supported.
             header: Whether the first line of each file names the columns.
             charset_name: The files' charset.
-            schema: Makes the record of a line's bytes instead; None of it is no record.
+            schema: Deserializes a line's bytes instead; its None skips the line.
 
         Raises:
             ConfigurationError: an argument cannot be used.
@@ -69,20 +69,20 @@ class StreamFormat:
 
     @staticmethod
     def json_lines(schema: DeserializationSchema | None = None) -> FileFormat:
-        """Every line is a JSON value, e.g. a dict; blank lines are skipped.
+        """Read every line as a JSON value, e.g. a dict; blank lines are skipped.
 
         Args:
-            schema: Makes the record of a line's bytes instead, e.g. a JsonRowDeserializationSchema.
+            schema: Deserializes a line's bytes instead, e.g. a JsonRowDeserializationSchema.
         """
         return JsonLinesFormat(schema)
 
     @staticmethod
     def parquet(columns: Sequence[str] | None = None, as_tuples: bool = False) -> FileFormat:
-        """Every row of a Parquet file is a record: a dict by column name, or a tuple.
+        """Read every row of a Parquet file as a dict by column name, or as a tuple.
 
         Args:
             columns: The columns to read; None: all.
-            as_tuples: Tuples instead of dicts.
+            as_tuples: Return tuples instead of dicts.
 
         Raises:
             ConfigurationError: pyarrow is not installed.
@@ -91,11 +91,11 @@ class StreamFormat:
 
 
 class FileSource(source.FileSource):
-    """A source of the records in files; made by `for_record_stream_format`."""
+    """A source of records in files, built with `for_record_stream_format`."""
 
     @staticmethod
     def for_record_stream_format(stream_format: FileFormat, *paths: str) -> FileSourceBuilder:
-        """A builder of a source that reads these files, and all files under these directories.
+        """Return a builder of a source that reads these files, and all files under these directories.
 
         Args:
             stream_format: One of `StreamFormat`.
@@ -105,7 +105,7 @@ class FileSource(source.FileSource):
 
     @staticmethod
     def for_bulk_file_format(bulk_format: object, *paths: str) -> FileSourceBuilder:
-        """Not offered: bulk formats are classes of Java.
+        """Not available: bulk formats are Java classes.
 
         Raises:
             NotImplementedError: always.
@@ -114,7 +114,7 @@ class FileSource(source.FileSource):
 
 
 class FileSourceBuilder:
-    """Makes a `FileSource`."""
+    """Builder of a `FileSource`."""
 
     def __init__(self, stream_format: FileFormat, paths: Sequence[str]) -> None:
         self._format = stream_format
@@ -122,10 +122,10 @@ class FileSourceBuilder:
         self._interval: int | None = None
 
     def monitor_continuously(self, discovery_interval: Duration | Time | datetime.timedelta) -> FileSourceBuilder:
-        """Look for new files again and again; the source never ends.
+        """Check for new files periodically; the source never ends.
 
         Args:
-            discovery_interval: The time between two looks. A file is taken once it has kept its size so long.
+            discovery_interval: The time between checks. A file is read once its size is unchanged for this time.
 
         Raises:
             ConfigurationError: the interval is shorter than a millisecond.
@@ -137,12 +137,12 @@ class FileSourceBuilder:
         return self
 
     def process_static_file_set(self) -> FileSourceBuilder:
-        """Read the files that are there at the start, then end; this is the default."""
+        """Read the files that exist at the start, then end (the default)."""
         self._interval = None
         return self
 
     def build(self) -> FileSource:
-        """The source.
+        """Build the source.
 
         Raises:
             ConfigurationError: no path was given, or one is not local.
@@ -151,16 +151,16 @@ class FileSourceBuilder:
 
 
 class BucketAssigner:
-    """Which subdirectory records are written to."""
+    """Chooses the subdirectory of records."""
 
     @staticmethod
     def base_path_bucket_assigner() -> _BucketAssigner:
-        """All to the base path."""
+        """Write all records to the base path."""
         return BasePathBucketAssigner()
 
     @staticmethod
     def date_time_bucket_assigner(format_str: str = "yyyy-MM-dd--HH", timezone_id: str | None = None) -> _BucketAssigner:
-        """To one named after the time of writing.
+        """Write records to a subdirectory named after the time of writing.
 
         Args:
             format_str: The name, with ``yyyy``, ``MM``, ``dd``, ``HH``, ``mm`` and ``ss``.
@@ -177,23 +177,23 @@ class OnCheckpointRollingPolicy:
 
 
 class RollingPolicy:
-    """When a part file ends and the next begins."""
+    """When to close a part file and start the next."""
 
     @staticmethod
     def on_checkpoint_rolling_policy() -> OnCheckpointRollingPolicy:
-        """With every checkpoint."""
+        """Roll with every checkpoint."""
         return OnCheckpointRollingPolicy()
 
     @staticmethod
     def default_rolling_policy(
         part_size: int = 128 << 20, rollover_interval: int = 60_000, inactivity_interval: int = 60_000
     ) -> OnCheckpointRollingPolicy:
-        """With every checkpoint, too: accepted for programs that come from Flink. Bounds are ignored with a warning.
+        """Also roll with every checkpoint, for compatibility with Flink. The bounds are ignored with a warning.
 
         Args:
-            part_size: Flink's bound of a file's bytes.
-            rollover_interval: Flink's bound of the time that a file is open, in ms.
-            inactivity_interval: Flink's bound of the time without records, in ms.
+            part_size: Flink's limit of a file's size in bytes.
+            rollover_interval: Flink's limit of the time that a file is open, in ms.
+            inactivity_interval: Flink's limit of the time without records, in ms.
         """
         if (part_size, rollover_interval, inactivity_interval) != (128 << 20, 60_000, 60_000):
             _log.warning(
@@ -204,7 +204,7 @@ class RollingPolicy:
 
 
 class OutputFileConfig:
-    """How the names of finished files begin and end.
+    """Prefix and suffix of the names of finished files.
 
     Examples:
         >>> OutputFileConfig.builder().with_part_prefix("pay").with_part_suffix(".csv").build().get_part_suffix()
@@ -217,45 +217,45 @@ class OutputFileConfig:
 
     @staticmethod
     def builder() -> OutputFileConfig.OutputFileConfigBuilder:
-        """A builder."""
+        """Return a builder."""
         return OutputFileConfig.OutputFileConfigBuilder()
 
     def get_part_prefix(self) -> str:
-        """How names begin."""
+        """The prefix of names."""
         return self._prefix
 
     def get_part_suffix(self) -> str:
-        """How names end."""
+        """The suffix of names."""
         return self._suffix
 
     class OutputFileConfigBuilder:
-        """Makes an `OutputFileConfig`; without more, names are ``part-...`` with no suffix."""
+        """Builder of an `OutputFileConfig`; by default names are ``part-...`` without a suffix."""
 
         def __init__(self) -> None:
             self._prefix = "part"
             self._suffix = ""
 
         def with_part_prefix(self, prefix: str) -> OutputFileConfig.OutputFileConfigBuilder:
-            """Set how names begin."""
+            """Set the prefix of names."""
             self._prefix = prefix
             return self
 
         def with_part_suffix(self, suffix: str) -> OutputFileConfig.OutputFileConfigBuilder:
-            """Set how names end."""
+            """Set the suffix of names."""
             self._suffix = suffix
             return self
 
         def build(self) -> OutputFileConfig:
-            """The configuration."""
+            """Build the configuration."""
             return OutputFileConfig(self._prefix, self._suffix)
 
 
 class FileSink(sink.FileSink):
-    """A sink that writes records to files, exactly once; made by `for_row_format`."""
+    """A sink that writes records to files, exactly once, built with `for_row_format`."""
 
     @staticmethod
     def for_row_format(base_path: str, encoder: BatchEncoder | SerializationSchema) -> FileSink.RowFormatBuilder:
-        """A builder of a sink that writes record after record.
+        """Return a builder of a sink that writes one record at a time.
 
         Args:
             base_path: A local directory or ``file://`` URI.
@@ -265,7 +265,7 @@ class FileSink(sink.FileSink):
 
     @staticmethod
     def for_bulk_format(base_path: str, writer_factory: object) -> FileSink.RowFormatBuilder:
-        """Not offered: bulk writers are classes of Java.
+        """Not available: bulk writers are Java classes.
 
         Raises:
             NotImplementedError: always.
@@ -273,7 +273,7 @@ class FileSink(sink.FileSink):
         raise NotImplementedError("bulk writers are Java classes; use FileSink.for_row_format(path, encoder)")
 
     class RowFormatBuilder:
-        """Makes a `FileSink`."""
+        """Builder of a `FileSink`."""
 
         def __init__(self, base_path: str, encoder: BatchEncoder | SerializationSchema) -> None:
             self._base_path = base_path
@@ -282,20 +282,20 @@ class FileSink(sink.FileSink):
             self._config = OutputFileConfig.builder().build()
 
         def with_bucket_assigner(self, bucket_assigner: _BucketAssigner) -> FileSink.RowFormatBuilder:
-            """Set the buckets; by default they are hours, as in Flink."""
+            """Set the buckets; by default one per hour, as in Flink."""
             self._buckets = bucket_assigner
             return self
 
         def with_output_file_config(self, output_file_config: OutputFileConfig) -> FileSink.RowFormatBuilder:
-            """Set how the names of files begin and end."""
+            """Set prefix and suffix of file names."""
             self._config = output_file_config
             return self
 
         def with_rolling_policy(self, rolling_policy: OnCheckpointRollingPolicy) -> FileSink.RowFormatBuilder:
-            """Accept the policy there is: a part file ends with every checkpoint.
+            """Accept the only policy: a part file ends with every checkpoint.
 
             Raises:
-                ConfigurationError: it is another one.
+                ConfigurationError: the policy is another one.
             """
             if not isinstance(rolling_policy, OnCheckpointRollingPolicy):
                 raise ConfigurationError(
@@ -304,7 +304,7 @@ class FileSink(sink.FileSink):
             return self
 
         def build(self) -> FileSink:
-            """The sink.
+            """Build the sink.
 
             Raises:
                 ConfigurationError: the path, the encoder or the names cannot be used.

@@ -23,7 +23,7 @@ _KINDS = {
 
 
 def text_of(type_info: TypeInformation | None) -> _Text:
-    """What turns values of a type into Flink's text for them; without a declared type that is Python's ``str``.
+    """Return a function that formats values of a type as Flink does; ``str`` without a declared type.
 
     Examples:
         >>> from holdfast.common.typeinfo import Types

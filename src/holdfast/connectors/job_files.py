@@ -1,4 +1,4 @@
-"""What a connector itself keeps in the job's storage, beside the checkpoints."""
+"""JobFiles, a connector's own files in the job's storage, beside the checkpoints."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class JobFiles:
     """The files of one source or sink: ``<storage>/<job>/<kind>/<uid>/<name>``. Durable once `put` returns.
 
     Args:
-        job: The job; it must have a storage.
+        job: The job, which must have a storage.
         kind: ``sources`` or ``sinks``.
         uid: The operator's uid.
     """
@@ -25,25 +25,25 @@ class JobFiles:
         self._prefix = f"{JobPaths.of(job.job_name).directory}/{kind}/{safe_name(uid)}/"
 
     def put(self, name: str, data: bytes) -> None:
-        """Write a file, all of it or nothing, in place of one with this name."""
+        """Write a file atomically, replacing one with this name."""
         self._storage.put(self._prefix + name, data)
 
     def get(self, name: str) -> bytes:
-        """The content of a file.
+        """Return the content of a file.
 
         Raises:
-            NotFound: there is none.
+            NotFound: the file does not exist.
         """
         return self._storage.get(self._prefix + name)
 
     def names(self) -> list[str]:
-        """The names of all files, those of unfinished writes included, sorted."""
+        """Return the sorted names of all files, including unfinished writes."""
         return sorted(path.removeprefix(self._prefix) for path in self._storage.list(self._prefix))
 
     def delete(self, names: list[str]) -> None:
-        """Delete files; those that do not exist are no error."""
+        """Delete files; missing ones are ignored."""
         self._storage.delete([self._prefix + name for name in names])
 
     def locate(self, name: str) -> str:
-        """The full name of a file, for messages."""
+        """Return the full name of a file, for messages."""
         return self._storage.locate(self._prefix + name)

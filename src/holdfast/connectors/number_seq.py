@@ -19,8 +19,8 @@ _LEAST_IN_A_SPLIT = 10_000
 class NumberSequenceSource:
     """A bounded source of the numbers from ``start`` to ``end``, both included.
 
-    A long sequence is cut into contiguous splits that are read side by side; one of up to 10,000 numbers is one
-    split, so that its order is kept.
+    A long sequence is cut into contiguous splits that are read in parallel; a sequence of up to 10,000 numbers is one
+    split and keeps its order.
 
     Raises:
         ConfigurationError: ``start`` is greater than ``end``.
@@ -41,15 +41,15 @@ class NumberSequenceSource:
 
     @property
     def bounded(self) -> bool:
-        """It ends."""
+        """Always True."""
         return True
 
     def create_enumerator(self, job: JobInfo, uid: str) -> CountedEnumerator:
-        """The enumerator."""
+        """Create the enumerator."""
         return CountedEnumerator({name: len(numbers) for name, numbers in self._splits().items()})
 
     def create_reader(self, context: ReaderContext) -> NumberReader:
-        """A reader."""
+        """Create a reader."""
         return NumberReader(self._splits())
 
     def _splits(self) -> dict[str, range]:
@@ -66,17 +66,17 @@ class NumberReader:
         self._splits = splits
 
     def read(self, part: SplitRange, max_batch: int) -> Iterator[Batch]:
-        """The numbers at the positions ``[part.start, part.end)`` of the split."""
+        """Read the numbers at the positions ``[part.start, part.end)`` of the split."""
         numbers = self._splits[part.split]
         for at in range(part.start, part.end, max_batch):
             values = list(numbers[at : min(at + max_batch, part.end)])
             yield Batch(values, locate=functools.partial(_place, values))
 
     def prefetch(self, parts: Sequence[SplitRange]) -> None:
-        """Nothing to fetch."""
+        """Do nothing: numbers are computed."""
 
     def close(self) -> None:
-        """Nothing to free."""
+        """Do nothing: no resources are open."""
 
 
 def _place(numbers: list[int], i: int) -> str:

@@ -1,4 +1,4 @@
-"""The print sink: lines on the standard output of the driver, where the user looks."""
+"""The print sink: lines on the standard output of the driver."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ class PrintSink:
     """A sink that prints each record once, when the checkpoint that covers it is complete.
 
     The lines travel in the checkpoint's metadata to the driver, which prints them to ``sys.stdout`` (a terminal, a
-    notebook's cell) and notes in the job's storage that it has. A driver that is killed between the two, or while it
-    prints, leaves it to the next to print the lines of that one checkpoint again: at least once in this corner,
-    exactly once otherwise.
+    notebook's cell) and then records that in the job's storage. If the driver is killed while it prints or before it
+    records, the next driver prints the lines of that one checkpoint again: at least once in this case, exactly once
+    otherwise.
 
     Args:
-        identifier: Put before each line, as in ``id> `` or, with several subtasks, ``id:2> ``.
-        type_info: The records' declared type: with it the text is Flink's (``+I[1,x]``, ``(1,x)``, ``true``), without
-            it Python's.
+        identifier: Prefix of each line, as in ``id> `` or, with several subtasks, ``id:2> ``.
+        type_info: The records' declared type: with a type the text is Flink's (``+I[1,x]``, ``(1,x)``, ``true``),
+            without one Python's.
     """
 
     def __init__(self, identifier: str | None = None, type_info: TypeInformation | None = None) -> None:
@@ -39,22 +39,22 @@ class PrintSink:
         self.type_info = type_info
 
     def validate(self) -> None:
-        """Nothing can be wrong."""
+        """Accept: this sink has nothing to check."""
 
     def create_writer(self, context: WriterContext) -> PrintWriter:
-        """A writer."""
+        """Create a writer."""
         parts = [self.identifier] if self.identifier else []
         if context.parallelism > 1:
             parts.append(str(context.subtask + 1))
         return PrintWriter(":".join(parts) + "> " if parts else "", self.type_info)
 
     def create_committer(self, job: JobInfo, uid: str) -> PrintCommitter:
-        """The committer, which prints."""
+        """Create the committer, which prints."""
         return PrintCommitter(job, uid)
 
 
 class PrintWriter:
-    """Turns records into lines."""
+    """Formats records as lines."""
 
     def __init__(self, prefix: str, type_info: TypeInformation | None) -> None:
         self._prefix = prefix
@@ -63,7 +63,7 @@ class PrintWriter:
         self._epoch = 0
 
     def begin_epoch(self, epoch: int, attempt: str, completed: int) -> None:
-        """Start with no lines."""
+        """Start an epoch without lines."""
         self._epoch = epoch
         self._lines = []
 
@@ -73,7 +73,7 @@ class PrintWriter:
         self._lines += [f"{prefix}{text(value)}\n" for value in values]
 
     def prepare_commit(self) -> list[Any]:
-        """The epoch's lines, compressed, as one committable."""
+        """Return the epoch's lines, compressed, as one committable."""
         lines, self._lines = self._lines, []
         if not lines:
             return []
@@ -81,38 +81,38 @@ class PrintWriter:
         return [{"epoch": self._epoch, "text": zstandard.compress(text)}]
 
     def abort_epoch(self) -> None:
-        """Forget the lines."""
+        """Drop the lines."""
         self._lines = []
 
     def close(self) -> None:
-        """Nothing to free."""
+        """Do nothing: no resources are open."""
 
 
 class PrintCommitter:
-    """Prints; knows by epoch what has been printed."""
+    """Prints lines; skips epochs that it has already printed."""
 
     def __init__(self, job: JobInfo, uid: str) -> None:
         self._marker = JobFiles(job, "sinks", uid) if job.storage_uri is not None else None
         self._printed = 0
-        """The last epoch of which all lines are printed."""
+        """The last epoch whose lines are all printed."""
 
     def recover(self, committables: Sequence[Committable]) -> None:
-        """Print what the restored checkpoint holds, unless it is known to be printed."""
+        """Print the restored checkpoint's lines, unless they are recorded as printed."""
         if self._marker is None:
             return
         try:
             self._printed = int(json.loads(self._marker.get(_MARKER))["epoch"])
         except NotFound:
-            pass  # nothing was ever printed
+            pass  # no epoch was printed yet
         if committables:
             self.commit(committables)
         else:
-            # Epochs may begin anew at 1: what an earlier run has printed says nothing about them.
+            # Epochs may restart at 1; the record of an earlier run does not apply to them.
             self._printed = 0
             self._marker.delete([_MARKER])
 
     def commit(self, committables: Sequence[Committable]) -> None:
-        """Print the lines of an epoch, subtask by subtask; nothing when called again."""
+        """Print the lines of an epoch, subtask by subtask; repeated calls print nothing."""
         new = [c for c in committables if c.data["epoch"] > self._printed]
         if not new:
             return
@@ -124,4 +124,4 @@ class PrintCommitter:
             self._marker.put(_MARKER, json.dumps({"epoch": self._printed}).encode())
 
     def close(self) -> None:
-        """Nothing to free."""
+        """Do nothing: no resources are open."""

@@ -1,12 +1,11 @@
-"""The socket source: lines of text from a TCP server, written ahead so that nothing received is lost.
+"""The socket source: lines of text from a TCP server, with a write-ahead log of received input.
 
-A socket cannot be read again, so a thread in the driver receives, writes what it has received to the job's storage,
-and only then may an epoch have it (`holdfast.connectors.write_ahead`). It does so however far the job is behind. A driver
-that is killed loses what the operating system had received for it and it had not written yet: a few milliseconds of
-input, and never more than the receive buffer and one segment, 1 MB each.
+A socket cannot be read again. A thread in the driver therefore receives input and writes it to the job's storage before
+an epoch may read it (`holdfast.connectors.write_ahead`), however far the job is behind. A killed driver loses only input
+that was received and not yet written: a few milliseconds, and at most the receive buffer and one segment, 1 MB each.
 
-As with Flink's socketTextStream, the server closing the connection ends the source, unless ``max_retry`` says for how
-many seconds to try again. What came after the last delimiter then counts as a record of its own.
+As with Flink's socketTextStream, the source ends when the server closes the connection, unless ``max_retry`` sets a
+number of seconds to reconnect. Input after the last delimiter then counts as a record.
 """
 
 from __future__ import annotations
@@ -31,9 +30,9 @@ _CONNECT_TIMEOUT = 10.0
 _RETRY_PAUSE = 0.5
 _SEGMENT = 1 << 20
 _LONGEST = 64 << 20
-"""Bytes without a delimiter at which it is taken to be another one."""
+"""Bytes without a delimiter after which the source assumes a wrong delimiter."""
 _LINGER = 0.005
-"""Seconds to wait for more before a segment is written: bounds the number of small files."""
+"""Seconds to wait for more input before writing a segment; bounds the number of small files."""
 _PLAN_BYTES = 16 << 20
 _PLAN_BYTES_IN_MEMORY = 1 << 20
 """Without storage the records travel in the plan itself, which must stay small."""
@@ -41,17 +40,17 @@ _log = logging.getLogger(__name__)
 
 
 class SocketTextSource:
-    r"""A source of text that a TCP server sends, cut at a delimiter; bytes that are no UTF-8 become U+FFFD.
+    r"""A source of text from a TCP server, split at a delimiter; invalid UTF-8 becomes U+FFFD.
 
     Args:
-        host: The server.
-        port: Its port.
-        delimiter: What ends a record. After ``"\n"`` a carriage return before it is dropped, too.
-        max_retry: For how many seconds to try to connect again when the connection ends; 0: the source ends with
-            it; negative: for ever.
+        host: The server's host.
+        port: The server's port.
+        delimiter: The end of a record. With ``"\n"`` a carriage return before it is dropped, too.
+        max_retry: Seconds to try to reconnect when the connection ends; 0: the source ends with the connection;
+            negative: no limit.
 
     Raises:
-        ConfigurationError: an argument makes no sense.
+        ConfigurationError: an argument is invalid.
     """
 
     timestamped = False
@@ -69,25 +68,25 @@ class SocketTextSource:
 
     @property
     def bounded(self) -> bool:
-        """It is unbounded, although a server may end it."""
+        """Always False, although the server may end the stream."""
         return False
 
     @property
     def address(self) -> str:
-        """Host and port, the name of the source's only split."""
+        """Host and port: the name of the source's only split."""
         return f"{self.host}:{self.port}"
 
     def create_enumerator(self, job: JobInfo, uid: str) -> SocketEnumerator:
-        """The enumerator, which holds the connection."""
+        """Create the enumerator, which holds the connection."""
         return SocketEnumerator(self, job, uid)
 
     def create_reader(self, context: ReaderContext) -> SocketReader:
-        """A reader, which reads what the enumerator has written ahead."""
+        """Create a reader of the write-ahead log."""
         return SocketReader(self, context)
 
 
 class SocketEnumerator:
-    """Plans what the receiver has written ahead."""
+    """Plans ranges of the write-ahead log."""
 
     def __init__(self, source: SocketTextSource, job: JobInfo, uid: str) -> None:
         self._source = source
@@ -97,11 +96,11 @@ class SocketEnumerator:
         self._line = 0
 
     def start(self, state: Any | None) -> None:
-        """Take up what is written ahead, then connect.
+        """Open the write-ahead log, then connect.
 
         Raises:
-            ConfigurationError: nobody listens at the address.
-            InputLost: what the checkpoint left unread is gone.
+            ConfigurationError: no server listens at the address.
+            InputLost: input that the checkpoint has not consumed is gone.
         """
         if state is not None:
             self._line = state["line"]
@@ -122,12 +121,12 @@ class SocketEnumerator:
         self._receiver = _Receiver(self._source, self._log, connection)
 
     def plan(self, max_records: int) -> EpochInput:
-        """The next of the records written ahead.
+        """Plan the next records of the log.
 
         Raises:
-            StorageError: the receiver cannot write ahead.
+            StorageError: the receiver cannot write the log.
         """
-        ended = self._log.ended  # asked first: what is appended before the end is taken with it or stays unread
+        ended = self._log.ended  # read first: records appended before the end are taken with it or stay unread
         count, pieces = self._log.take(max(1, max_records), _PLAN_BYTES if self._stored else _PLAN_BYTES_IN_MEMORY)
         unread = self._log.unread
         finished = ended and unread == 0
@@ -138,25 +137,25 @@ class SocketEnumerator:
         return EpochInput((part,), unread, finished)
 
     def snapshot(self) -> Any:
-        """Up to where the written-ahead records are planned."""
+        """Return the position up to which the log is planned."""
         return {"line": self._line, **self._log.snapshot()}
 
     def checkpoint_completed(self, checkpoint_id: int, state: Any) -> None:
-        """Delete what was consumed."""
+        """Delete consumed segments."""
         self._log.completed(state)
 
     def wait(self, timeout: float) -> None:
-        """Return as soon as something is written ahead."""
+        """Wait until the log has new records."""
         self._log.wait(timeout)
 
     def close(self) -> None:
-        """Close the connection; what was received and written stays."""
+        """Close the connection; the log stays."""
         if self._receiver is not None:
             self._receiver.stop()
 
 
 class _Receiver:
-    """The thread that reads from the socket and writes ahead."""
+    """The thread that reads from the socket and writes the log."""
 
     def __init__(self, source: SocketTextSource, log: WriteAheadLog, connection: socket.socket) -> None:
         self._source = source
@@ -172,7 +171,7 @@ class _Receiver:
         try:
             self._connection.shutdown(socket.SHUT_RDWR)
         except OSError:
-            pass  # the server was quicker
+            pass  # the server closed first
         self._log.end()
         self._thread.join()
 
@@ -184,18 +183,18 @@ class _Receiver:
                     self._receive(connection)
                 if self._stopped.is_set() or not self._reconnect():
                     break
-        except BaseException as e:  # whatever it is, the job must hear of it: it waits for this thread
+        except BaseException as e:  # any error must reach the job, which waits for this thread
             failure = e
         if not self._stopped.is_set():
             self._log.end(failure)
 
     def _receive(self, connection: socket.socket) -> None:
-        """Write ahead what comes until the connection ends."""
+        """Write input to the log until the connection ends."""
         rest = b""
         while True:
             data, more = _gather(connection)
             whole = rest + data
-            # Cut as the reader will: from the left (delimiters such as "aa" may overlap).
+            # Split as the reader will: from the left (delimiters such as "aa" may overlap).
             rest = whole.split(self._delimiter)[-1] if self._delimiter in whole else whole
             if len(rest) < len(whole):
                 self._log.append(whole[: len(whole) - len(rest)])
@@ -206,12 +205,12 @@ class _Receiver:
                 )
             if not more:
                 break
-        # A stop is no end of the input: the unfinished record is the server's to send again.
+        # A stop does not end the input: the server has to send the unfinished record again.
         if rest and not self._stopped.is_set():
             self._log.append(rest + self._delimiter)
 
     def _reconnect(self) -> bool:
-        """Connect again; False when it is time to give up."""
+        """Reconnect; return False after the retry time."""
         retry = self._source.max_retry
         deadline = time.monotonic() + retry if retry >= 0 else float("inf")
         if retry:
@@ -232,12 +231,12 @@ class _Receiver:
 def _connect(source: SocketTextSource) -> socket.socket:
     connection = socket.create_connection((source.host, source.port), _CONNECT_TIMEOUT)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _SEGMENT)  # what is in it dies with the process
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _SEGMENT)  # its content is lost with the process
     return connection
 
 
 def _gather(connection: socket.socket) -> tuple[bytes, bool]:
-    """What is there to receive and comes within a moment, and whether the connection goes on."""
+    """Receive input that arrives within a moment; also return whether the connection is open."""
     pieces: list[bytes] = []
     size = 0
     connection.settimeout(None)
@@ -250,7 +249,7 @@ def _gather(connection: socket.socket) -> tuple[bytes, bool]:
             size += len(piece)
             connection.settimeout(_LINGER)
     except TimeoutError:
-        pass  # nothing more for the moment
+        pass  # no more input for now
     except OSError as e:
         _log.warning("the connection was lost: %s", e)
         return b"".join(pieces), False
@@ -258,7 +257,7 @@ def _gather(connection: socket.socket) -> tuple[bytes, bool]:
 
 
 class SocketReader:
-    """Reads what was written ahead."""
+    """Reads the write-ahead log."""
 
     def __init__(self, source: SocketTextSource, context: ReaderContext) -> None:
         self._source = source
@@ -268,7 +267,7 @@ class SocketReader:
         self._cached = ("", b"")
 
     def read(self, part: SplitRange, max_batch: int) -> Iterator[Batch]:
-        """The records of the range.
+        """Read the records of the range.
 
         Raises:
             InputLost: the segment that holds them is gone.
@@ -279,16 +278,16 @@ class SocketReader:
             if self._source.delimiter == "\n":
                 data = data.replace(b"\r\n", b"\n")
             values = data.decode("utf-8", "replace").split(self._source.delimiter)
-            values.pop()  # what follows the last delimiter: nothing
+            values.pop()  # the empty rest after the last delimiter
             for i in range(0, len(values), max_batch):
                 yield Batch(values[i : i + max_batch], locate=functools.partial(_place, part.split, line + i + 1))
             line += len(values)
 
     def prefetch(self, parts: Sequence[SplitRange]) -> None:
-        """Segments are small: nothing is fetched ahead."""
+        """Do nothing: segments are small."""
 
     def close(self) -> None:
-        """Forget the segment read last."""
+        """Drop the cached segment."""
         self._cached = ("", b"")
 
     def _segment(self, name: str) -> bytes:

@@ -1,9 +1,9 @@
-"""A log of records received from where they cannot be read again, kept until a checkpoint says they were consumed.
+"""Write-ahead log of records from a source that cannot be read again, kept until a checkpoint covers them.
 
 Records are bytes that end with a delimiter. They are appended in segments, each an immutable file in the job's
-storage, and planned only when that file is durable; so a restarted driver finds what its predecessor had received.
-However far the job is behind, segments are appended: what waits before the log would be lost with the driver.
-A job without checkpoints keeps the segments in memory and sends their bytes along with the plan; there the appender waits.
+storage, and planned only when that file is durable, so a restarted driver finds its predecessor's records. Appending never
+waits for the job to catch up: records waiting before the log would be lost with the driver. A job without checkpoints keeps
+segments in memory and sends their bytes with the plan; there the appender waits.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from holdfast.errors import InputLost, StorageError
 __all__ = ["CAPACITY", "WriteAheadLog"]
 
 CAPACITY = 64 << 20
-"""Bytes of unread records that are kept in memory; stored segments beyond are read back, others have to wait."""
+"""Bytes of unread records kept in memory. Beyond it, stored segments are read back, and unstored ones wait."""
 
 _NAME = re.compile(r"(\d{16})-\d{10}")
 _log = logging.getLogger(__name__)
@@ -33,15 +33,15 @@ class _Segment:
     name: str
     size: int
     data: bytes | None
-    """None: only in the storage."""
+    """The content; None if it is only in the storage."""
     records: int
-    """Not planned yet."""
+    """Number of records not planned yet."""
     offset: int = 0
-    """Up to which they are planned."""
+    """Position up to which the segment is planned."""
 
 
 class WriteAheadLog:
-    """The unread records of one source. One thread appends, another plans."""
+    """Log of the unread records of one source. One thread appends, another plans."""
 
     def __init__(self, job: JobInfo, uid: str, delimiter: bytes) -> None:
         self._files = JobFiles(job, "sources", uid) if job.storage_uri is not None else None
@@ -50,20 +50,20 @@ class WriteAheadLog:
         self._changed = threading.Condition()
         self._unread: deque[_Segment] = deque()
         self._records = 0
-        """Of these, not planned yet."""
+        """Number of records in them not planned yet."""
         self._held = 0
-        """Bytes of these that are in memory."""
+        """Bytes of them in memory."""
         self._consumed = ""
-        """Name of the last segment of which all is planned; all before it are, too."""
+        """Name of the last fully planned segment; all before it are fully planned, too."""
         self._to_delete: list[str] = []
         self._ended = False
         self._failure: BaseException | None = None
 
     def restore(self, state: Any | None) -> None:
-        """Find what earlier drivers received and no completed checkpoint covers.
+        """Find records that earlier drivers received and no completed checkpoint covers.
 
         Raises:
-            InputLost: records after the state's position are no longer there.
+            InputLost: records after the state's position are gone.
         """
         if state is not None:
             self._consumed = state["consumed"]
@@ -91,10 +91,10 @@ class WriteAheadLog:
             )
 
     def append(self, data: bytes) -> None:
-        """Add complete records; when it returns they are durable. Without a storage it waits while too much is unread.
+        """Append complete records; they are durable on return. Without a storage it waits while too much is unread.
 
         Raises:
-            StorageError: they could not be written.
+            StorageError: the records cannot be written.
         """
         with self._changed:
             if self._files is None:
@@ -115,14 +115,14 @@ class WriteAheadLog:
         self._held += len(data) if keep else 0
 
     def end(self, failure: BaseException | None = None) -> None:
-        """Nothing will be appended any more; ``failure`` says why if that is an error, and is raised by `take`."""
+        """End the log. `take` raises ``failure``, if given."""
         with self._changed:
             self._ended = True
             self._failure = failure
             self._changed.notify_all()
 
     def take(self, max_records: int, max_bytes: int) -> tuple[int, list[Any]]:
-        """Plan the next records: how many, and pieces ``[segment's name, start, end]``, or bytes without storage."""
+        """Plan the next records: their number, and pieces ``[segment's name, start, end]``, or bytes without storage."""
         pieces: list[Any] = []
         count = 0
         with self._changed:
@@ -150,7 +150,7 @@ class WriteAheadLog:
         return count, pieces
 
     def _data(self, segment: _Segment) -> bytes:
-        """The segment's content, which stays in memory from here on."""
+        """Return the segment's content, which then stays in memory."""
         if segment.data is None:
             assert self._files is not None
             segment.data = self._files.get(segment.name)
@@ -159,18 +159,18 @@ class WriteAheadLog:
 
     @property
     def unread(self) -> int:
-        """The number of records that are not planned."""
+        """The number of records not planned yet."""
         with self._changed:
             return self._records
 
     @property
     def ended(self) -> bool:
-        """Whether nothing will be appended any more."""
+        """Whether the log has ended."""
         with self._changed:
             return self._ended
 
     def snapshot(self) -> dict[str, Any]:
-        """Up to where records are planned."""
+        """Return the position up to which records are planned."""
         with self._changed:
             first = self._unread[0] if self._unread else None
             partial = [first.name, first.offset] if first is not None and first.offset else ["", 0]
@@ -178,7 +178,7 @@ class WriteAheadLog:
             return {"consumed": self._consumed, "partial": partial, "ended": self._ended and not self._failure}
 
     def completed(self, state: Any) -> None:
-        """The checkpoint with this state is complete: what it has consumed is not needed any more."""
+        """Delete segments consumed by a completed checkpoint with this state."""
         if self._files is None:
             return
         with self._changed:
@@ -194,7 +194,7 @@ class WriteAheadLog:
             self._to_delete = [name for name in self._to_delete if name not in set(gone)]
 
     def wait(self, timeout: float) -> None:
-        """Return as soon as `take` has something to say."""
+        """Wait until `take` has records, the end or a failure to report."""
         with self._changed:
             self._changed.wait_for(lambda: self._unread or self._failure or self._ended, timeout)
 

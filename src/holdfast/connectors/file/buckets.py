@@ -17,22 +17,22 @@ _LETTERS = {"yyyy": "%Y", "MM": "%m", "dd": "%d", "HH": "%H", "mm": "%M", "ss": 
 
 
 class BucketAssigner(Protocol):
-    """Says which bucket records go to."""
+    """Chooses the bucket of records."""
 
     def bucket(self) -> str:
-        """The bucket of records that are written now: a relative path, empty for the base path itself."""
+        """Return the bucket for records written now: a relative path, empty for the base path itself."""
 
 
 class BasePathBucketAssigner:
-    """All records go to the base path."""
+    """Writes all records to the base path."""
 
     def bucket(self) -> str:
-        """The base path."""
+        """Return the base path, as an empty string."""
         return ""
 
 
 class DateTimeBucketAssigner:
-    """Records go to a bucket named after the time at which they are written.
+    """Writes records to a bucket named after the time of writing.
 
     Args:
         format: The name in Java's letters: ``yyyy``, ``MM``, ``dd``, ``HH``, ``mm``, ``ss`` and what is no letter.
@@ -63,7 +63,7 @@ class DateTimeBucketAssigner:
         self._clock = clock
 
     def bucket(self) -> str:
-        """The bucket of this moment."""
+        """Return the bucket of the current time."""
         return datetime.fromtimestamp(self._clock(), self._zone).strftime(self._format)
 
 

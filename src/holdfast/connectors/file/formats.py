@@ -1,4 +1,4 @@
-"""How the bytes of a file become records: text lines, CSV, JSON lines and Parquet."""
+"""File formats: text lines, CSV, JSON lines and Parquet."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ __all__ = ["CsvFormat", "FileFormat", "JsonLinesFormat", "LineFormat", "TextForm
 
 
 class FileFormat(Protocol):
-    """Reads files by positions: however ``[0, length)`` is cut into ranges, each record is in exactly one of them.
+    """Reads files by ranges of positions. For any cut of ``[0, length)``, each record is in exactly one range.
 
     A position is a byte for lines and a row for Parquet.
     """
 
     reads_compressed: bool
-    """Whether the format itself copes with file names like ``x.gz``."""
+    """Whether the format itself reads files named like ``x.gz``."""
 
     def measure(self, path: str, size: int) -> tuple[int, float]:
-        """The file's length in positions, and about how many positions a record takes."""
+        """Return the file's length in positions, and the approximate number of positions per record."""
 
     def cut(self, path: str, start: int, end: int) -> int:
-        """A good place near ``end`` for a range from ``start`` to end at."""
+        """Return a good end near ``end`` for a range that starts at ``start``."""
 
     def open(self, path: str) -> Any:
-        """Open a file for `read`; what is returned has ``close()``."""
+        """Open a file for `read`; the result has ``close()``."""
 
     def read(self, file: Any, path: str, start: int, end: int, length: int, max_batch: int) -> Iterator[Batch]:
-        """The records of ``[start, end)`` in batches, in order."""
+        """Read the records of ``[start, end)`` in batches, in order."""
 
 
 class LineFormat:
-    """A text file with one record a line; lines end with a line feed, before which a carriage return is dropped."""
+    """A text file with one record per line. Lines end with a line feed; a carriage return before it is dropped."""
 
     reads_compressed = False
     keeps_blank_lines = False
@@ -61,19 +61,19 @@ class LineFormat:
         self._schema = schema
 
     def measure(self, path: str, size: int) -> tuple[int, float]:
-        """Bytes, and the mean length of the first lines."""
+        """Return the size in bytes, and the mean length of the first lines."""
         return size, lines.sample_line_length(path)
 
     def cut(self, path: str, start: int, end: int) -> int:
-        """Anywhere: a range holds the lines that start in it."""
+        """Return ``end``: a range holds the lines that start in it."""
         return end
 
     def open(self, path: str) -> _OpenFile:
-        """Open the file for reading at any place."""
+        """Open the file for reads at any offset."""
         return _OpenFile(path)
 
     def read(self, file: _OpenFile, path: str, start: int, end: int, length: int, max_batch: int) -> Iterator[Batch]:
-        """The records of the lines that start in the range.
+        """Read the records of the lines that start in the range.
 
         Raises:
             UserCodeError: a line does not parse; the message names file and line.
@@ -92,7 +92,7 @@ class LineFormat:
                 yield Batch(values[i : i + max_batch], locate=functools.partial(where.record, i))
 
     def line_of_record(self, block: bytes, offset: int, record: int) -> int:
-        """The line (from 0) of a block that holds its record of that number."""
+        """Return the line (from 0) of a record in a block."""
         first = self._lines_before_records(offset)
         if self.keeps_blank_lines:
             return first + record
@@ -105,11 +105,11 @@ class LineFormat:
         return next(itertools.islice(filled, record, None))
 
     def _lines_before_records(self, offset: int) -> int:
-        """How many lines of the block at an offset of the file are no records whatever they hold."""
+        """Return the number of header lines in the block at an offset of the file."""
         return 0
 
     def _values(self, block: bytes, offset: int, path: str) -> list[Any]:
-        """The records of a block of whole lines."""
+        """Parse a block of whole lines."""
         raise NotImplementedError
 
     def _lines(self, block: bytes) -> list[bytes]:
@@ -117,7 +117,7 @@ class LineFormat:
         return every if self.keeps_blank_lines else [line for line in every if line]
 
     def _by_schema(self, schema: DeserializationSchema, block: bytes) -> list[Any]:
-        # None is no record: the schema skips the line.
+        # None skips the line.
         return [value for value in schema.deserialize_batch(self._lines(block)) if value is not None]
 
     def _raise_for_line(self, block: bytes, offset: int, path: str) -> None:
@@ -126,7 +126,7 @@ class LineFormat:
         for line in block.split(b"\n"):
             if line or self.keeps_blank_lines:
                 try:
-                    # A block with an offset other than 0 is never taken for the file's beginning (its header).
+                    # A block at an offset other than 0 is not the start of the file and has no header.
                     self._values(line, offset or before, path)
                 except Exception as e:
                     number = lines.line_number(path, offset) + block.count(b"\n", 0, before)
@@ -150,7 +150,7 @@ class _OpenFile:
 
 
 class _Where:
-    """Where the records of a block are; the file's lines are counted only when somebody asks."""
+    """The origin of a block's records; counts the file's lines only on demand."""
 
     def __init__(self, form: LineFormat, path: str, offset: int, block: bytes) -> None:
         self._format = form
@@ -159,13 +159,13 @@ class _Where:
         self._block = block
 
     def record(self, first: int, i: int) -> str:
-        """File and line of the block's record ``first + i``."""
+        """Return file and line of the block's record ``first + i``."""
         before = lines.line_number(self._path, self._offset)
         return f"{self._path}, line {before + self._format.line_of_record(self._block, self._offset, first + i)}"
 
 
 class TextFormat(LineFormat):
-    """Every line is a record: a str, without its end."""
+    """Text lines: every line is a str, without its line end."""
 
     keeps_blank_lines = True
 
@@ -174,7 +174,7 @@ class TextFormat(LineFormat):
 
 
 class JsonLinesFormat(LineFormat):
-    """Every line is a JSON value; blank lines are skipped."""
+    """JSON lines: every line is a JSON value; blank lines are skipped."""
 
     def __init__(self, schema: DeserializationSchema | None = None) -> None:
         super().__init__("utf-8", schema)
@@ -187,11 +187,11 @@ class JsonLinesFormat(LineFormat):
 
 
 class CsvFormat(LineFormat):
-    """Every line is a row of values between delimiters; blank lines are skipped.
+    """CSV: every line is a row of delimited values; blank lines are skipped.
 
-    Rows are tuples of str; with ``header`` each file's first line names the columns and rows are dicts; with a
-    ``schema`` rows are what it makes of a line. A quoted value may hold delimiters and (doubled) quotes, but no
-    line feed, for ranges of a file are found by line feeds.
+    Rows are tuples of str; with ``header`` each file's first line names the columns and rows are dicts; a
+    ``schema`` deserializes each line instead. A quoted value may hold delimiters and (doubled) quotes, but no line
+    feed, because line feeds delimit the ranges of a file.
     """
 
     def __init__(
@@ -232,7 +232,7 @@ class CsvFormat(LineFormat):
             return [tuple(line.split(delimiter)) for line in every]
         longest = max(map(len, every))
         if longest > csv.field_size_limit():
-            csv.field_size_limit(longest)  # a guard against quotes left open; here they end with the line
+            csv.field_size_limit(longest)  # the limit guards against unclosed quotes; here the line ends them
         rows = list(csv.reader(every, delimiter=self._delimiter, quotechar=self._quote, strict=True))
         if len(rows) != len(every):
             raise ValueError(f"a quote ({self._quote}) is not closed in its line: values may not hold line feeds")

@@ -1,6 +1,6 @@
 """Byte ranges of text files, aligned to lines: the range ``[a, b)`` holds the lines that *start* in it.
 
-However a file is cut into ranges, each of its lines is in exactly one of them.
+For any cut of a file into ranges, each line is in exactly one range.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _SAMPLE = 1 << 16
 
 
 def blocks(file: int, start: int, end: int, size: int, path: str) -> Iterator[tuple[int, bytes]]:
-    r"""The lines that start in ``[start, end)``, as blocks of whole lines, each with its offset in the file.
+    r"""Read the lines that start in ``[start, end)``, as blocks of whole lines with their offsets in the file.
 
     A block lacks the line feed of its last line; carriage returns are left in.
 
@@ -26,7 +26,7 @@ def blocks(file: int, start: int, end: int, size: int, path: str) -> Iterator[tu
         file: The open file's descriptor.
         start: First byte of the range.
         end: First byte after it.
-        size: Where the file ends for the source; a last line without a line feed counts.
+        size: End of the file for the source; a last line without a line feed counts.
         path: The file's name, for errors.
 
     Raises:
@@ -37,7 +37,7 @@ def blocks(file: int, start: int, end: int, size: int, path: str) -> Iterator[tu
         # The line at `start` begins here only if the byte before it ends the one before.
         at = _after_line_feed(file, start - 1, size, path)
     while at < end:
-        # Everything up to the line feed that ends the last line starting before `stop`.
+        # Read up to the line feed that ends the last line starting before `stop`.
         stop = min(at + BLOCK_SIZE, end)
         data = _read(file, at, stop, path)
         if data.endswith(b"\n"):
@@ -48,7 +48,7 @@ def blocks(file: int, start: int, end: int, size: int, path: str) -> Iterator[tu
             return
         else:
             whole = data.rfind(b"\n")
-            if whole < 0:  # one line longer than a block
+            if whole < 0:  # a line longer than a block
                 data += _until_line_feed(file, stop, size, path)
                 yield at, data
                 at += len(data) + 1
@@ -59,9 +59,9 @@ def blocks(file: int, start: int, end: int, size: int, path: str) -> Iterator[tu
 
 
 def line_number(path: str, offset: int) -> int:
-    """The number (from 1) of the line that starts at the offset: counts the line feeds before it.
+    """Return the number (from 1) of the line at an offset by counting the line feeds before it.
 
-    Counts on from the last answer for the file, so asking for line after line reads the file once.
+    Continues from the last result for the file, so that consecutive calls read the file once.
     """
     at, count = _counted.get(path, (0, 1))
     if at > offset:
@@ -74,17 +74,17 @@ def line_number(path: str, offset: int) -> int:
                 break
             count += data.count(b"\n")
             at += len(data)
-    _counted.clear()  # one file at a time is enough
+    _counted.clear()  # one file at a time suffices
     _counted[path] = (at, count)
     return count
 
 
 _counted: dict[str, tuple[int, int]] = {}
-"""Path -> an offset and the number of the line there."""
+"""Path -> an offset and its line number."""
 
 
 def sample_line_length(path: str) -> float:
-    """The mean length in bytes of the lines at the file's beginning, line feeds included (at least 1)."""
+    """Return the mean length in bytes of the file's first lines, line feeds included (at least 1)."""
     with open(path, "rb") as file:
         data = file.read(_SAMPLE)
     lines = data.count(b"\n")

@@ -14,27 +14,27 @@ __all__ = ["ParquetFormat"]
 
 
 class ParquetFormat:
-    """Every row is a record: a dict by column name, or a tuple of the columns' values. Positions are rows.
+    """Parquet: every row is a dict by column name, or a tuple of the columns' values. Positions are rows.
 
     Raises:
         ConfigurationError: pyarrow is not installed.
     """
 
-    reads_compressed = True  # Parquet compresses inside; a name like x.parquet.gz then fails as what it is
+    reads_compressed = True  # Parquet compresses internally; a file like x.parquet.gz fails as invalid Parquet
 
     def __init__(self, columns: Sequence[str] | None = None, as_tuples: bool = False) -> None:
         try:
-            import pyarrow.parquet  # noqa: F401 - is it there?
+            import pyarrow.parquet  # noqa: F401 - checks that it is installed
         except ImportError:
             raise ConfigurationError("Parquet files need pyarrow: pip install 'holdfast[parquet]'") from None
         self._columns = list(columns) if columns is not None else None
         self._as_tuples = as_tuples
 
     def measure(self, path: str, size: int) -> tuple[int, float]:
-        """The number of rows, from the file's footer.
+        """Return the number of rows, from the file's footer.
 
         Raises:
-            UserCodeError: it is no Parquet file, or a column is missing.
+            UserCodeError: the file is not Parquet, or a column is missing.
         """
         file = self.open(path)
         try:
@@ -47,7 +47,7 @@ class ParquetFormat:
             file.close()
 
     def cut(self, path: str, start: int, end: int) -> int:
-        """The end of a row group if one is near, for a row group is decoded from its beginning."""
+        """Return the end of a nearby row group, if any, because a row group is decoded from its start."""
         file = self.open(path)
         try:
             near = [row for row in file.group_starts[1:] if (start + end) // 2 < row <= end + (end - start)]
@@ -60,10 +60,10 @@ class ParquetFormat:
         return _OpenParquet(path)
 
     def read(self, file: _OpenParquet, path: str, start: int, end: int, length: int, max_batch: int) -> Iterator[Batch]:
-        """The rows ``[start, end)``.
+        """Read the rows ``[start, end)``.
 
         Raises:
-            InputLost: the file has fewer rows than when it was found.
+            InputLost: the file has fewer rows than when it was discovered.
             UserCodeError: a part of the file cannot be decoded.
         """
         if file.rows < length:
@@ -106,12 +106,12 @@ class _OpenParquet:
 
     @cached_property
     def columns(self) -> list[str]:
-        """The names of the columns."""
+        """Return the names of the columns."""
         return list(self.reader.schema_arrow.names)
 
     @cached_property
     def group_starts(self) -> list[int]:
-        """The first row of each row group, and the number of rows at the end."""
+        """Return the first row of each row group, followed by the number of rows."""
         starts = [0]
         for i in range(self.reader.metadata.num_row_groups):
             starts.append(starts[-1] + self.reader.metadata.row_group(i).num_rows)
@@ -119,7 +119,7 @@ class _OpenParquet:
 
     @property
     def rows(self) -> int:
-        """The number of rows."""
+        """Return the number of rows."""
         return self.group_starts[-1]
 
     def close(self) -> None:

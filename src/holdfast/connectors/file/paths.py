@@ -1,4 +1,4 @@
-"""Which files a source reads: from what the user names to a list of paths."""
+"""Resolution of the user's paths to the list of files that a source reads."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zip", ".lz4", ".snappy")
 
 
 def local_path(uri: str | os.PathLike[str]) -> str:
-    """The absolute path of a local path or a ``file://`` URI.
+    """Return the absolute path of a local path or a ``file://`` URI.
 
     Raises:
-        ConfigurationError: it is empty or names another file system.
+        ConfigurationError: the path is empty or names another file system.
 
     Examples:
         >>> local_path("file:///data/a%20b")
@@ -41,14 +41,14 @@ def local_path(uri: str | os.PathLike[str]) -> str:
 
 
 def find_files(paths: Sequence[str], compressed: bool = False) -> dict[str, os.stat_result]:
-    """All files at and under the paths, in alphabetical order; what begins with ``.`` or ``_`` is left out.
+    """List all files at and under the paths, in alphabetical order, without names that begin with ``.`` or ``_``.
 
     Args:
-        paths: Absolute paths of files and directories. A file named here is taken whatever its name.
-        compressed: Whether the format reads files with a name like ``x.gz``.
+        paths: Absolute paths of files and directories. A file listed here is read under any name.
+        compressed: Whether the format reads files named like ``x.gz``.
 
     Raises:
-        ConfigurationError: a path does not exist or cannot be read, or a file is compressed and may not be.
+        ConfigurationError: a path does not exist or cannot be read, or a file is compressed and the format cannot read it.
     """
     found: dict[str, os.stat_result] = {}
     for path in paths:
@@ -74,10 +74,10 @@ def _walk(directory: str, found: dict[str, os.stat_result]) -> None:
             if entry.name.startswith((".", "_")):
                 continue
             try:
-                # A link to a directory is not followed: it may lead back to where the walk came from.
+                # Do not follow links to directories: they may form a cycle.
                 if entry.is_dir(follow_symlinks=False):
                     _walk(entry.path, found)
                 elif entry.is_file():
                     found[entry.path] = entry.stat()
             except FileNotFoundError:
-                continue  # removed since it was listed
+                continue  # removed since the listing

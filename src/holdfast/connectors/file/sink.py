@@ -1,10 +1,10 @@
-"""The file sink: finished files appear only with their checkpoint.
+"""The file sink: a finished file appears with its checkpoint.
 
 A writer writes hidden files, ``.<final name>.inprogress.<owner>-<generation>``, one for each bucket, subtask and epoch.
 Its committables name them. The committer renames each to its final name, ``part-<subtask>-<epoch>-<random><suffix>``,
-which no other file ever has; so a rename that is repeated after a crash finds its work done. What writers of failed
-epochs left behind carries the owner (the job and the sink) and the driver's generation in its name, and a later driver
-deletes it. One that was overtaken while it recovered leaves the files of its successors alone.
+which is unique; so a rename repeated after a crash finds the file already renamed. Hidden files carry the owner (the job
+and the sink) and the driver's generation in their names, so a later driver can delete those of failed epochs. A driver
+that was overtaken during its recovery leaves its successors' files alone.
 
 The base path must be the same directory for the driver and all workers.
 """
@@ -39,10 +39,10 @@ _log = logging.getLogger(__name__)
 
 
 class BatchEncoder(Protocol):
-    """Turns records into the bytes of a file; every `holdfast.common.Encoder` does."""
+    """Encodes records as bytes of a file, as every `holdfast.common.Encoder` does."""
 
     def encode_batch(self, values: Sequence[Any]) -> bytes:
-        """The bytes of the records, in order."""
+        """Encode the records, in order."""
 
 
 class JsonLinesEncoder:
@@ -54,10 +54,10 @@ class JsonLinesEncoder:
     """
 
     def encode_batch(self, values: Sequence[Any]) -> bytes:
-        """The records' lines.
+        """Encode the records as lines.
 
         Raises:
-            TypeError: a record holds what JSON cannot say.
+            TypeError: JSON cannot represent a record.
         """
         options = orjson.OPT_APPEND_NEWLINE | orjson.OPT_NON_STR_KEYS
         return b"".join([orjson.dumps(value, _jsonable, options) for value in values])
@@ -70,7 +70,7 @@ def _jsonable(value: Any) -> Any:
 
 
 class _SchemaEncoder:
-    """Writes what a serialization schema makes of each record, each on a line of its own."""
+    """Writes each record on a line of its own, serialized by a schema."""
 
     def __init__(self, schema: SerializationSchema) -> None:
         self._schema = schema
@@ -86,11 +86,11 @@ class FileSink:
     A part file is rolled at every checkpoint.
 
     Args:
-        base_path: A local directory or ``file://`` URI; made if it does not exist.
-        encoder: How records are written: an Encoder, a SerializationSchema (a line each), or `JsonLinesEncoder`.
-        buckets: Which subdirectory records go to.
-        prefix: How the names of finished files begin.
-        suffix: How they end, e.g. ``.csv``.
+        base_path: A local directory or ``file://`` URI; created if it does not exist.
+        encoder: The record format: an Encoder, a SerializationSchema (a line each), or `JsonLinesEncoder`.
+        buckets: The subdirectories of records.
+        prefix: The prefix of finished files' names.
+        suffix: Their suffix, e.g. ``.csv``.
 
     Raises:
         ConfigurationError: the path, prefix or suffix cannot be used.
@@ -120,16 +120,16 @@ class FileSink:
         self._type_info: TypeInformation | None = None
 
     def of_type(self, type_info: TypeInformation) -> FileSink:
-        """The sink for a stream of this type: an `Encoder` then writes Flink's text, ``(x,1)`` for a tuple."""
+        """Return the sink for a stream of this type; an `Encoder` then writes Flink's text, ``(x,1)`` for a tuple."""
         sink = copy.copy(self)
         sink._type_info = type_info
         return sink
 
     def validate(self) -> None:
-        """Make the base path, and a file in it.
+        """Create the base path, and probe it with a file.
 
         Raises:
-            ConfigurationError: it cannot be written.
+            ConfigurationError: the base path is not writable.
         """
         probe = os.path.join(self.base_path, f".check-{secrets.token_hex(8)}")
         try:
@@ -140,7 +140,7 @@ class FileSink:
             raise ConfigurationError(f"FileSink: cannot write to {self.base_path}: {reason(e)}") from e
 
     def create_writer(self, context: WriterContext) -> FileWriter:
-        """A writer."""
+        """Create a writer."""
         names = (f"{self._prefix}-{context.subtask}", self._suffix)
         owner = f"{_owner(context.job, context.uid)}-{context.job.generation}"
         encoder = self._encoder
@@ -149,12 +149,12 @@ class FileSink:
         return FileWriter(self.base_path, encoder, self._buckets, names, owner)
 
     def create_committer(self, job: JobInfo, uid: str) -> FileCommitter:
-        """The committer, which renames."""
+        """Create the committer, which renames the files."""
         return FileCommitter(self.base_path, _owner(job, uid), job.generation)
 
 
 def _owner(job: JobInfo, uid: str) -> str:
-    """A name for a job's sink that every driver of the job knows."""
+    """Return the name of a job's sink, the same in every driver of the job."""
     return xxhash.xxh3_64_hexdigest(f"{job.storage_uri or job.job_id}\n{job.job_name}\n{uid}".encode())
 
 
@@ -171,10 +171,10 @@ class FileWriter:
         self._owner = owner
         self._epoch = 0
         self._open: dict[str, tuple[BinaryIO, str]] = {}
-        """By bucket: the file in progress and its final name."""
+        """Bucket -> the file in progress and its final name."""
 
     def begin_epoch(self, epoch: int, attempt: str, completed: int) -> None:
-        """Start with no files; what an abandoned epoch left open is dropped."""
+        """Start an epoch without files; drop files of an abandoned epoch."""
         self.abort_epoch()
         self._epoch = epoch
 
@@ -196,7 +196,7 @@ class FileWriter:
             raise _failed("write", os.path.join(self._base_path, bucket), e) from e
 
     def prepare_commit(self) -> list[Any]:
-        """Flush the files to the disk; a committable for each.
+        """Flush the files to disk; return one committable for each.
 
         Raises:
             StorageError: a file cannot be flushed.
@@ -218,7 +218,7 @@ class FileWriter:
         """Delete the open epoch's files."""
         for file, _ in self._open.values():
             _remove(file.name)
-            # Last: closing may flush, and fail on a full disk.
+            # Close last: it may flush, and fail on a full disk.
             try:
                 file.close()
             except OSError as e:
@@ -238,7 +238,7 @@ class FileWriter:
 
 
 class FileCommitter:
-    """Gives prepared files their names."""
+    """Renames prepared files to their final names."""
 
     def __init__(self, base_path: str, owner: str, generation: int) -> None:
         self._base_path = base_path
@@ -246,10 +246,10 @@ class FileCommitter:
         self._generation = generation
 
     def recover(self, committables: Sequence[Committable]) -> None:
-        """Finish the restored checkpoint's files, then delete what failed epochs left behind."""
+        """Finish the restored checkpoint's files, then delete files of failed epochs."""
         for committable in committables:
             if not self._rename(committable.data):
-                # A prepared file is deleted by nobody, so this one was finished and has been taken away since.
+                # Prepared files are never deleted, so this one was finished and removed later.
                 _log.warning("%s was moved or deleted after it was finished", self._path(committable.data, "final"))
         _flush_directories(self._base_path, {c.data["bucket"] for c in committables})
         for directory, _, names in os.walk(self._base_path):
@@ -259,11 +259,11 @@ class FileCommitter:
                     _remove(os.path.join(directory, name))
 
     def commit(self, committables: Sequence[Committable]) -> None:
-        """Rename the files to their final names; those that have them already are left alone.
+        """Rename the files to their final names; skip files already renamed.
 
         Raises:
-            ConfigurationError: a prepared file is not there. A restart would not help, and hide it: who recovers cannot
-                tell a file that never was here from one that was finished and has been taken away since.
+            ConfigurationError: a prepared file is missing. A restart would hide this: recovery cannot distinguish a file
+                that never existed here from one that was finished and removed later.
             StorageError: a file cannot be renamed.
         """
         for committable in committables:
@@ -275,10 +275,10 @@ class FileCommitter:
         _flush_directories(self._base_path, {c.data["bucket"] for c in committables})
 
     def close(self) -> None:
-        """Nothing to free."""
+        """Do nothing: no resources are open."""
 
     def _rename(self, data: Any) -> bool:
-        """Whether the file is there under its final name now."""
+        """Whether the file now has its final name."""
         final = self._path(data, "final")
         try:
             os.rename(self._path(data, "pending"), final)
@@ -296,11 +296,11 @@ def _remove(path: str) -> None:
     try:
         os.unlink(path)
     except FileNotFoundError:
-        pass  # another driver, or the writer itself, was quicker
+        pass  # another driver, or the writer itself, deleted it first
 
 
 def _flush_directories(base_path: str, buckets: Iterable[str]) -> None:
-    """Make the names of files in the buckets, and of the buckets, outlive a power failure."""
+    """Sync the directories of the buckets, so that file and bucket names survive a power failure."""
     for directory in sorted({"", *buckets}):
         path = os.path.join(base_path, directory)
         if os.path.isdir(path):

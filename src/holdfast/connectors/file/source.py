@@ -1,17 +1,17 @@
-"""The file source: a fixed set of files, or a directory that is watched for new ones.
+"""The file source: a fixed set of files, or directories watched for new files.
 
-Every file is a split, read from its beginning to the size it had when it was found; an epoch takes a range of it.
-Up to 16 files are read side by side and advance in proportion to what is left of them, so that files which cover the
-same time stay together in time. The watermark waits for those in progress, not for those that have not begun.
+Every file is a split, read from its start to the size at its discovery; an epoch reads a range of it. Up to 16 files are
+read in parallel and advance in proportion to the rest of each, so that files covering the same time stay aligned. The
+watermark waits for files in progress, but not for files that have not begun.
 
-A file that is replaced or changed while it is read stops the job with a message; only what is appended behind the size
-that was found is left alone.
+A file that is replaced or changed while it is read stops the job with a message. Data appended after the discovered size
+is ignored.
 
-While a directory is watched, a file is picked up once it has kept its size for a discovery interval. It must not change
-after that, even when it is read to its end: new content would be lost silently if it were ignored, so it stops the job.
+In a watched directory, a file is read once its size is unchanged for a discovery interval. It must not change after that,
+even when it is fully read: new content stops the job, because ignoring it would lose records silently.
 Files should appear complete: write them under a name that begins with ``.`` or ``_``, or elsewhere on the same file
-system, then rename them. A file counts as read by its path, as long as the directory has it: one that is removed, and
-comes back after a look at the directory, is read again.
+system, then rename them. A path counts as read while the directory has it: a file that is removed, and returns after a
+check of the directory, is read again.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from holdfast.errors import ConfigurationError, InputLost
 __all__ = ["FileSource"]
 
 _SIDE_BY_SIDE = 16
-"""Files read at the same time: enough to keep subtasks busy, few enough to open in every epoch."""
+"""Number of files read in parallel: enough to keep subtasks busy, few enough to open in every epoch."""
 _RECORD_SIZE = 100.0
-"""Bytes of a record in files that have not been looked into yet."""
+"""Assumed bytes per record in files not opened yet."""
 
 
 class FileSource:
-    """A source of the records in files.
+    """A source of records in files.
 
     Args:
-        format: How files become records.
+        format: The file format.
         paths: Files and directories (read recursively; names that begin with ``.`` or ``_`` are left out).
-        discovery_interval: Milliseconds between two looks for new files; None: the files found at the start are all.
+        discovery_interval: Milliseconds between checks for new files; None: read only the files found at the start.
 
     Raises:
         ConfigurationError: no path is given, or one is not on the local file system.
@@ -63,15 +63,15 @@ class FileSource:
 
     @property
     def bounded(self) -> bool:
-        """Whether it ends: it does unless it watches directories."""
+        """Whether the source is bounded: True unless it watches directories."""
         return self.discovery_interval is None
 
     def create_enumerator(self, job: JobInfo, uid: str) -> FileEnumerator:
-        """The enumerator."""
+        """Create the enumerator."""
         return FileEnumerator(self.format, self.paths, self.discovery_interval)
 
     def create_reader(self, context: ReaderContext) -> FileReader:
-        """A reader."""
+        """Create a reader."""
         return FileReader(self.format)
 
 
@@ -80,10 +80,10 @@ class _InProgress:
     position: int
     length: int
     per_record: float
-    """Positions a record takes, about."""
+    """Approximate number of positions per record."""
     version: FileVersion
     end: int
-    """Of the file as it was picked up (`end_of`)."""
+    """Hash of the file's end at its discovery (`end_of`)."""
 
     @property
     def records_left(self) -> float:
@@ -106,16 +106,16 @@ class FileEnumerator:
         self._clock = clock
         self._next_scan = 0.0
         self._waiting: dict[str, FileVersion] = {}
-        """Files found but not begun, in their order."""
+        """Files found but not begun, in order."""
         self._active: dict[str, _InProgress] = {}
         self._done: dict[str, FileVersion] = {}
-        """Files read to the end; kept only while watching, as long as the file is there."""
+        """Fully read files; kept only while watching, as long as the file exists."""
         self._unsettled: dict[str, FileVersion] = {}
-        """Files seen once and perhaps still being written."""
+        """Files seen once that may still be written."""
         self._closed = threading.Event()
 
     def start(self, state: Any | None) -> None:
-        """Find the files, or go on with those of the checkpoint.
+        """Find the files, or continue with those of the checkpoint.
 
         Raises:
             ConfigurationError: a path does not exist or cannot be read.
@@ -136,7 +136,7 @@ class FileEnumerator:
             self._scan(self._clock())
 
     def plan(self, max_records: int) -> EpochInput:
-        """The next part of every file in progress, in proportion to what is left of each."""
+        """Plan the next range of every file in progress, in proportion to the rest of each."""
         if self._interval is not None and self._clock() >= self._next_scan:
             self._scan(self._clock())
         ranges: list[SplitRange] = []
@@ -158,7 +158,7 @@ class FileEnumerator:
         return EpochInput(tuple(ranges), self._backlog(), finished)
 
     def snapshot(self) -> Any:
-        """The position in every file in progress, the files not begun and, while watching, those that are done."""
+        """Return the position in every file in progress, the files not begun and, while watching, the finished files."""
         return {
             "waiting": {path: astuple(version) for path, version in self._waiting.items()},
             "active": {path: [file.position, file.end, *astuple(file.version)] for path, file in self._active.items()},
@@ -169,7 +169,7 @@ class FileEnumerator:
         """Nothing to free."""
 
     def wait(self, timeout: float) -> None:
-        """Return at once while there is something to read, else when it is time to look for new files."""
+        """Return at once while there is input, otherwise at the next check for new files."""
         if self._active or self._waiting:
             return
         if self._interval is not None:
@@ -210,7 +210,7 @@ class FileEnumerator:
         return find_files(self._paths, self._format.reads_compressed)
 
     def _scan(self, now: float) -> None:
-        """Pick up new files, and make sure that those picked up are as they were."""
+        """Add new files, and check that known files are unchanged."""
         assert self._interval is not None
         self._next_scan = now + self._interval
         found = self._find()
@@ -233,7 +233,7 @@ class FileEnumerator:
 
 
 def _changed(path: str, picked_up: FileVersion, now: FileVersion) -> str:
-    """What to say of a file in a watched directory that is not as it was."""
+    """Describe a changed file in a watched directory."""
     advice = (
         "files in a watched directory must be complete when they appear (write them under a name that begins with '.', then "
         "rename)"
@@ -253,17 +253,17 @@ def _changed(path: str, picked_up: FileVersion, now: FileVersion) -> str:
 
 
 class FileReader:
-    """Reads ranges of files. A file is opened for each range: that costs little, and never reads a replaced file."""
+    """Reads ranges of files. Opens the file for each range: this is cheap, and never reads a replaced file."""
 
     def __init__(self, format: FileFormat) -> None:
         self._format = format
 
     def read(self, part: SplitRange, max_batch: int) -> Iterator[Batch]:
-        """The records of the range.
+        """Read the records of the range.
 
         Raises:
             UserCodeError: a record does not parse; ``record`` is its file and line.
-            InputLost: the file is gone, or another one than it was.
+            InputLost: the file is gone or was replaced.
         """
         path: str = part.split
         length, end, *version = part.payload
@@ -273,10 +273,10 @@ class FileReader:
             yield from self._format.read(file, path, part.start, part.end, length, max_batch)
         finally:
             file.close()
-        check_same(path, FileVersion(*version), end)  # it may have been replaced before it was opened, or changed since
+        check_same(path, FileVersion(*version), end)  # it may have been replaced before the open, or changed since
 
     def prefetch(self, parts: Sequence[SplitRange]) -> None:
-        """The operating system reads ahead."""
+        """Do nothing: the operating system reads ahead."""
 
     def close(self) -> None:
-        """Nothing is open between ranges."""
+        """Do nothing: no file is open between ranges."""

@@ -1,4 +1,4 @@
-"""Whether a file is still the one that was picked up: size and time of modification, and the end it had then."""
+"""Detection of changed files by size, modification time, and a hash of the file's end."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ from holdfast.errors import InputLost
 __all__ = ["FileVersion", "check_same", "end_of", "stat_of"]
 
 _END = 4096
-"""Bytes before its end by which a file that has grown is told from another one."""
+"""Number of bytes before the end that identify a file after it has grown."""
 
 
 @dataclass(frozen=True)
 class FileVersion:
-    """What tells a file from one that was put in its place."""
+    """Size and modification time of a file, which distinguish it from a replacement."""
 
     size: int
     mtime_ns: int
 
     @classmethod
     def of(cls, stat: os.stat_result) -> FileVersion:
-        """The version that a listing shows."""
+        """Return the version from a directory listing."""
         return cls(stat.st_size, stat.st_mtime_ns)
 
     @property
     def touch(self) -> str:
-        """The command (before the path) that gives a file this time of modification."""
+        """Return the command (before the path) that sets a file's modification time to this version's."""
         seconds, rest = divmod(self.mtime_ns, 1_000_000_000)
         return f"touch -d @{seconds}.{rest:09d}"
 
 
 def stat_of(path: str) -> os.stat_result:
-    """The file's stat.
+    """Return the file's stat.
 
     Raises:
-        InputLost: it is gone.
+        InputLost: the file is gone.
     """
     try:
         return os.stat(path)
@@ -47,22 +47,22 @@ def stat_of(path: str) -> os.stat_result:
 
 
 def end_of(path: str, size: int) -> int:
-    """A hash of the last bytes of the first ``size`` of a file."""
+    """Hash the last bytes before position ``size`` of a file."""
     with open(path, "rb") as file:
         file.seek(max(0, size - _END))
         return xxhash.xxh3_64_intdigest(file.read(min(size, _END)))
 
 
 def check_same(path: str, version: FileVersion, end: int) -> None:
-    """Make sure that the file is as it was, or has only been appended to.
+    """Check that the file is unchanged, or only appended to.
 
     Args:
         path: The file.
-        version: As it was picked up.
-        end: Its `end_of` then.
+        version: The version at its discovery.
+        end: Its `end_of` at its discovery.
 
     Raises:
-        InputLost: it was replaced or changed.
+        InputLost: the file was replaced or changed.
     """
     now = FileVersion.of(stat_of(path))
     if now != version and (now.size <= version.size or end_of(path, version.size) != end):
