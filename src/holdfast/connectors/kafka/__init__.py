@@ -1,1 +1,1 @@
-"""Kafka as a source and a sink, on confluent-kafka; no jar is needed."""
+"""Kafka source and sink, on confluent-kafka; no jar is needed."""

@@ -1,4 +1,4 @@
-"""What the source asks the brokers: which partitions there are, where they begin and end, what the group committed."""
+"""The source's queries to the brokers: partitions, first and last offsets, and the group's committed offsets."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _REFUSED = {
 
 
 class BrokerUnavailable(HoldfastError):
-    """No broker answers; trying again later may help."""
+    """No broker answers; a later retry may succeed."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class PendingOffsets:
         return True
 
     def take(self) -> tuple[dict[KafkaTopicPartition, int], dict[KafkaTopicPartition, KafkaError]]:
-        """The offsets, and the errors of the partitions that gave none."""
+        """Return the offsets, and the errors of partitions without one."""
         offsets, errors = {}, {}
         for asked, future in self._futures.items():
             partition = KafkaTopicPartition(asked.topic, asked.partition)

@@ -1,4 +1,4 @@
-"""What a writer prepared in one epoch, as the checkpoint's metadata holds it; and the names of transactions."""
+"""The Kafka committable stored in checkpoint metadata, and transactional ids."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ which is not among the committed ones, is a dead attempt's."""
 
 
 def id_prefix(prefix: str, uid: str) -> str:
-    """What the transactional ids of a sink begin with."""
+    """Return the prefix of a sink's transactional ids."""
     return f"{prefix}-{uid}-"
 
 
 @dataclass(frozen=True)
 class TransactionalId:
-    """What a writer's transactional id says."""
+    """The parts of a writer's transactional id."""
 
     prefix: str
     uid: str
@@ -41,7 +41,7 @@ class TransactionalId:
 
     @classmethod
     def parse(cls, text: str, prefix: str, uid: str) -> TransactionalId | None:
-        """What it says; None if it is none of this sink.
+        """Parse a transactional id; return None if the id belongs to another sink.
 
         >>> str(TransactionalId.parse("job-sink-3-g12-0a1b2c3d-2.0", "job", "sink"))
         'job-sink-3-g12-0a1b2c3d-2.0'
@@ -64,10 +64,10 @@ class KafkaCommittable:
     token: str
     """Names the output: it is written into the transaction, so that the log itself says whether it was committed."""
     outbox: str | None
-    """Where a copy of the records is; None without checkpoint storage."""
+    """The location of a copy of the records; None without checkpoint storage."""
 
     def encode(self) -> dict[str, Any]:
-        """As plain data."""
+        """Convert to plain data."""
         t = self.transaction
         return {
             "version": _VERSION,

@@ -1,4 +1,4 @@
-"""The sink's half in the driver: the second phase of the commit, and what recovery makes of the first.
+"""The sink in the driver: the second phase of the commit, and recovery after the first.
 
 Exactly once, whatever happens between the two phases:
 
@@ -62,7 +62,7 @@ class KafkaCommitter:
         self._swept = 0
 
     def recover(self, committables: Sequence[Committable]) -> None:
-        """Commit what the restored checkpoint prepared, and let nothing else of this sink linger."""
+        """Commit the restored checkpoint's transactions, and abort all others of this sink."""
         ours = [KafkaCommittable.decode(c) for c in committables]
         outcomes = self._client.end([c.transaction for c in ours], commit=True)
         self._fence_all()
@@ -98,7 +98,7 @@ class KafkaCommitter:
                 self._cleaning = self._background.submit(self._clean_up)
 
     def close(self) -> None:
-        """Leave the brokers."""
+        """Close the clients."""
         self._closed.set()
         self._background.shutdown(wait=True)
         self._client.close()
@@ -122,10 +122,10 @@ class KafkaCommitter:
         return f"{id_prefix(self._prefix, self._uid)}rewrite-"
 
     def _restore(self, committable: KafkaCommittable) -> None:
-        """Write the records of a lost transaction again unless it had been committed. Safe to be killed in."""
+        """Write the records of a lost transaction again unless it was committed. A kill at any point is safe."""
         topic = token_topic(self._prefix)
         name = f"{self._rewriter_prefix}{committable.subtask}"
-        # Taking the id comes first: from here on nobody else's attempt to do this can succeed.
+        # Take the id first: from here on no other attempt at this can succeed.
         producer = TransactionalProducer(
             self._sink.properties, self._where, name, self._sink.transaction_timeout_ms, self._client
         )
@@ -189,7 +189,7 @@ class KafkaCommitter:
         )
 
     def _clean_up(self) -> None:
-        """Clean up after commits, until there are no more of them."""
+        """Clean up after commits until none is left."""
         while True:
             with self._lock:
                 committed, self._committed = self._committed, []
@@ -199,7 +199,7 @@ class KafkaCommitter:
             self._clean(committed)
 
     def _clean(self, committed: list[tuple[int, list[KafkaCommittable]]]) -> None:
-        """Delete the copies, abort what dead attempts of the epochs left open."""
+        """Delete the copies, and abort transactions that dead attempts of the epochs left open."""
         try:
             if self._files is not None:
                 self._files.delete([c.outbox for _, ours in committed for c in ours if c.outbox is not None])

@@ -1,4 +1,4 @@
-"""The source's half in the driver: which partitions there are, and which part of each belongs to an epoch."""
+"""The source in the driver: discovers partitions and assigns ranges of them to epochs."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class KafkaEnumerator:
         self._discovered_at = time.monotonic()
 
     def plan(self, max_records: int) -> EpochInput:
-        """The next ranges; what is known is enough, a broker that does not answer is not waited for."""
+        """Plan the next ranges from known ends, without waiting for unavailable brokers."""
         self._apply_discovery()
         self._refresh(_FRESH_S)
         positions = self._positions
@@ -102,7 +102,7 @@ class KafkaEnumerator:
         return self._positions.encode()
 
     def checkpoint_completed(self, checkpoint_id: int, state: Any) -> None:
-        """Commit the group's offsets for those who watch the lag; the job itself never reads them again."""
+        """Commit the group's offsets for monitoring of the lag; the job itself never reads them again."""
         group = self._source.group_id
         if not group or not self._source.commit_offsets:
             return
@@ -129,7 +129,7 @@ class KafkaEnumerator:
             pause = min(pause * 1.5, _POLL_MAX_S)
 
     def close(self) -> None:
-        """Let go of the brokers; a group commit that is under way is given a moment."""
+        """Close the clients; give a pending group commit a moment to finish."""
         if self._group_commit is not None and not self._group_commit.done():
             PendingOffsets({None: self._group_commit}).wait(2)
         self._worker.shutdown(wait=False, cancel_futures=True)
@@ -164,7 +164,7 @@ class KafkaEnumerator:
         self._add(found, [p for p in partitions if p not in positions.next], beginnings)
 
     def _reset(self, lost: dict[KafkaTopicPartition, int]) -> dict[KafkaTopicPartition, int]:
-        """Where to go on in partitions that have lost what was to be read next."""
+        """Return the next offsets of partitions that lost their next records."""
         policy = self._source.reset_policy
         told = "; ".join(
             f"topic {p.topic}, partition {p.partition}: the next record to read is at offset {self._positions.next[p]}, the "
@@ -210,7 +210,7 @@ class KafkaEnumerator:
         return sorted(chosen)
 
     def _add(self, topics: list[Topic], new: list[KafkaTopicPartition], beginnings: dict[KafkaTopicPartition, int]) -> None:
-        """Take partitions in that appeared after the job's start: all they hold is to be read."""
+        """Add partitions that appeared after the job's start, and read them from the beginning."""
         if new and self._positions.next and self._source.stopping_offsets is not None:
             return  # where to stop was fixed at the start, for the partitions of then
         self._positions.topics.update({t.name: t.id for t in topics})

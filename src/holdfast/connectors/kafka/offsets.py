@@ -1,4 +1,4 @@
-"""Where to begin and to stop in a topic: Flink's offsets initializers."""
+"""Flink's offsets initializers: where to start and stop in a topic."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def require_partition(given: Any) -> None:
     """Check that it is a KafkaTopicPartition.
 
     Raises:
-        ConfigurationError: it is something else.
+        ConfigurationError: the value is of another class.
     """
     if not isinstance(given, KafkaTopicPartition):
         raise ConfigurationError(f"a KafkaTopicPartition is wanted, not {given!r}")
 
 
 class KafkaOffsetResetStrategy(Enum):
-    """Where to go when an offset does not exist (any more)."""
+    """The fallback for an offset that does not exist, or no longer exists."""
 
     LATEST = 0
     EARLIEST = 1
@@ -42,7 +42,7 @@ class KafkaOffsetResetStrategy(Enum):
 
 
 class OffsetKind(Enum):
-    """The ways to name an offset."""
+    """The kinds of offsets initializers."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -53,7 +53,7 @@ class OffsetKind(Enum):
 
 @dataclass(frozen=True)
 class KafkaOffsetsInitializer:
-    """Names one offset for each partition, for the start or the end of reading. Made by its static methods."""
+    """Chooses one offset per partition, to start or stop reading at. Create one with its static methods."""
 
     _kind: OffsetKind
     _timestamp: int = 0
@@ -62,7 +62,7 @@ class KafkaOffsetsInitializer:
 
     @staticmethod
     def earliest() -> KafkaOffsetsInitializer:
-        """The first record there is."""
+        """Start at the first available record."""
         return KafkaOffsetsInitializer(OffsetKind.EARLIEST)
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""Records on their way to Kafka, and the file that keeps a copy of them until they are committed."""
+"""Records to be sent to Kafka, and the outbox file that holds a copy until their commit."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def read_outbox(data: bytes, path: str) -> Iterator[Outgoing]:
     """The batches in a file.
 
     Raises:
-        CorruptFile: it is not what was written.
+        CorruptFile: the file is damaged.
     """
     body, digest = data[:-_DIGEST], data[-_DIGEST:]
     if not body.startswith(_MAGIC[:-1]):

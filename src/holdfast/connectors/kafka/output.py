@@ -1,4 +1,4 @@
-"""What a Kafka sink's writers and committer need to know of it."""
+"""KafkaOutput, the settings of a Kafka sink for its writers and committer."""
 
 from __future__ import annotations
 

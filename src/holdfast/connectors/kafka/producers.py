@@ -86,7 +86,7 @@ class RecordProducer:
         self.check()
 
     def _serve(self, call: Callable[[], int]) -> int:
-        """Let the client tell its news; its fatal errors become ours."""
+        """Serve the client's callbacks; raise its fatal errors."""
         try:
             return call()
         except (KeyboardInterrupt, SystemExit):
@@ -101,7 +101,7 @@ class RecordProducer:
             ) from None
 
     def flush(self) -> None:
-        """Return when the brokers have everything.
+        """Wait until the brokers have all records.
 
         Raises:
             HoldfastError: they did not take a record within the delivery timeout.
@@ -170,7 +170,7 @@ class TransactionalProducer(RecordProducer):
         self._state = _State.OPEN
 
     def prepare(self) -> Prepared:
-        """Make sure the brokers have everything; from now on only the committer ends the transaction."""
+        """Flush all records to the brokers; from now on only the committer ends the transaction."""
         self.flush()
         self._state = _State.PREPARED
         return self.identity

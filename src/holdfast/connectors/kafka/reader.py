@@ -45,7 +45,7 @@ Key = tuple[str, int]
 
 
 class _Partition:
-    """What is known of one partition."""
+    """Read state of one partition."""
 
     __slots__ = ("assigned", "buffer", "buffered", "epoch", "fetched", "position", "wanted")
 
@@ -65,7 +65,7 @@ class _Partition:
         self.wanted = False
 
     def restart(self, offset: int, epoch: int) -> None:
-        """Forget what was read ahead."""
+        """Drop the records read ahead."""
         self.buffer.clear()
         self.buffered = 0
         self.position = self.fetched = offset
@@ -125,7 +125,7 @@ class KafkaReader:
             self._poll(key, partition, end, since)
 
     def close(self) -> None:
-        """Leave the brokers."""
+        """Close the consumer."""
         self._consumer.close()
         self._partitions.clear()
 
@@ -345,7 +345,7 @@ class KafkaReader:
         self._assign([key])
 
     def _relieve(self, wanted: Key) -> None:
-        """Too much waits: stop reading ahead; drop what nobody has asked for."""
+        """Stop reading ahead when the buffers are full; drop records of unwanted partitions."""
         for key, partition in list(self._partitions.items()):
             if key == wanted or not partition.buffered:
                 continue

@@ -1,4 +1,4 @@
-"""From a stream's records to Kafka's: topic, key, value, headers."""
+"""Conversion of a stream's records to Kafka records: topic, key, value, headers."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _refuse(item: Any, what: str) -> bytes:
 
 @dataclass(frozen=True)
 class RecordSerializer:
-    """How records are written."""
+    """The record format of a sink."""
 
     topic: str | Callable[[Any], str]
     value_schema: Any = None

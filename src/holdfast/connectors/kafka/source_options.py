@@ -1,4 +1,4 @@
-"""What a Kafka source reads and how: the user's settings, checked."""
+"""The checked settings of a Kafka source."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class KafkaSourceOptions:
 
     @property
     def group_id(self) -> str | None:
-        """The consumer group whose offsets are committed for those who watch the lag."""
+        """The consumer group whose offsets are committed, for monitoring of the lag."""
         return self.properties.get("group.id") or None
 
     @property

@@ -68,7 +68,7 @@ class _ClosedWhenRefused(KafkaNetSocket):  # type: ignore[misc]
 
 
 class Outcome(Enum):
-    """What became of a request to end a transaction."""
+    """The outcome of a request to end a transaction."""
 
     DONE = "done"
     LOST = "lost"
@@ -90,7 +90,7 @@ class TransactionState(Enum):
 
 @dataclass(frozen=True)
 class Prepared:
-    """All it takes to end a transaction."""
+    """The ids needed to end a transaction."""
 
     transactional_id: str
     producer_id: int
@@ -254,7 +254,7 @@ class TransactionClient:
         return found
 
     def close(self) -> None:
-        """Leave the brokers."""
+        """Close the connections."""
         admin, self._admin = self._admin, None
         if admin is not None:
             admin.close()

@@ -1,4 +1,4 @@
-"""The sink's half in the task."""
+"""The sink's writers in the task."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["PlainWriter", "TransactionalWriter"]
 
 
 class PlainWriter:
-    """Writes what becomes visible at once: at-least-once if ``flush``, else without a promise."""
+    """Writes records that become visible at once: at-least-once if ``flush``, otherwise without a guarantee."""
 
     def __init__(self, sink: KafkaOutput, context: WriterContext, *, flush: bool) -> None:
         self._serializer = sink.serializer
@@ -34,7 +34,7 @@ class PlainWriter:
         self._retention = RetentionCheck(sink.properties, where)
 
     def begin_epoch(self, epoch: int, attempt: str, completed: int) -> None:
-        """Nothing to do: there is nothing to hold back."""
+        """Do nothing: this writer has no transaction."""
 
     def write(self, values: Sequence[Any], timestamps: Sequence[int] | None) -> None:
         """Send the records."""
@@ -44,13 +44,13 @@ class PlainWriter:
             self._producer.send(batch)
 
     def prepare_commit(self) -> list[Any]:
-        """Wait until the brokers have everything, if that is promised."""
+        """Wait until the brokers have all records, if at-least-once."""
         if self._flush:
             self._producer.flush()
         return []
 
     def abort_epoch(self) -> None:
-        """What was sent was sent."""
+        """Do nothing: sent records are visible already."""
 
     def close(self) -> None:
         """Send what is left, and end the client."""
@@ -98,7 +98,7 @@ class TransactionalWriter:
             self._outbox.add(batch)
 
     def prepare_commit(self) -> list[Any]:
-        """Token into the transaction, everything to the brokers, the copy into the storage."""
+        """Write the token into the transaction, flush it to the brokers, and store the copy."""
         producer = self._open
         if producer is None:
             return []
