@@ -3,12 +3,16 @@ from __future__ import annotations
 import itertools
 import re
 import time
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
+from confluent_kafka import OFFSET_INVALID, KafkaError, TopicPartition
+from confluent_kafka.admin import ListOffsetsResultInfo
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.connectors.kafka.cluster import PendingOffsets
 from holdfast.connectors.kafka.fair_share import share
 from holdfast.connectors.kafka.offsets import KafkaOffsetResetStrategy, KafkaOffsetsInitializer, KafkaTopicPartition
 from holdfast.connectors.kafka.positions import Positions
@@ -214,3 +218,15 @@ def a_broker_that_is_not_there_is_a_configuration_error_within_seconds() -> None
 
     with pytest.raises(ConfigurationError, match="Check that the broker runs"):
         Job(KafkaSource({"bootstrap.servers": "127.0.0.1:1"}, topics=("t",)))
+
+
+def test_a_partition_whose_broker_does_not_answer_has_no_end_rather_than_a_low_one() -> None:
+    """The client gives an invalid offset and no error for it: it must not look like a lost tail."""
+    asked = [TopicPartition("t", 0), TopicPartition("t", 1)]
+    answers = [ListOffsetsResultInfo(17, -1, 3), ListOffsetsResultInfo(OFFSET_INVALID, -1, -1)]
+    futures: dict[TopicPartition, Future[Any]] = {partition: Future() for partition in asked}
+    for partition, answer in zip(asked, answers, strict=True):
+        futures[partition].set_result(answer)
+    offsets, errors = PendingOffsets(futures).take()
+    assert offsets == {KafkaTopicPartition("t", 0): 17}
+    assert [error.code() for error in errors.values()] == [KafkaError.LEADER_NOT_AVAILABLE]

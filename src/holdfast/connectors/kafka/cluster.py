@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from confluent_kafka import (
+    OFFSET_INVALID,
     Consumer,
     IsolationLevel,
     KafkaError,
@@ -87,8 +88,10 @@ class PendingOffsets:
         for asked, future in self._futures.items():
             partition = KafkaTopicPartition(asked.topic, asked.partition)
             error = future.exception(0)
-            if error is None:
-                offsets[partition] = int(future.result().offset)
+            if error is None and (offset := int(future.result().offset)) != OFFSET_INVALID:
+                offsets[partition] = offset
+            elif error is None:  # a broker that does not answer is no error for the client, and gives no offset
+                errors[partition] = KafkaError(KafkaError.LEADER_NOT_AVAILABLE, "no answer from the partition's broker")
             elif isinstance(error, KafkaException):
                 errors[partition] = error.args[0]
             else:
