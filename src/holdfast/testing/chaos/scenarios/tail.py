@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar
 
+from holdfast.errors import HoldfastError
 from holdfast.testing.chaos.faults import drivers
 from holdfast.testing.chaos.faults.brokers import kill_broker
 from holdfast.testing.chaos.programs.numbered import PARTITIONS, Numbers
@@ -17,6 +18,7 @@ from holdfast.testing.kafka import KafkaBroker
 __all__ = ["Tail"]
 
 _TELL_S = 60.0
+_IN_SYNC_S = 120.0
 _METADATA = "__cluster_metadata-0"
 
 
@@ -29,14 +31,12 @@ class Tail(NumberedScenario):
     keys = 31
     broker_properties: ClassVar = {
         "default_replication_factor": "1",  # as of a stock broker: what the job creates must not rely on it
-        "replica_lag_time_max_ms": "1500",
         "unclean_leader_election_interval_ms": "1000",
         "leader_imbalance_check_interval_seconds": "5",
     }
     faults: ClassVar = {
         "driver killed": drivers.kill_driver,
         "driver dies at steps of its recovery": drivers.die_at_steps,
-        "broker killed": kill_broker,
     }
     kills = (drivers.kill_driver,)
 
@@ -44,6 +44,7 @@ class Tail(NumberedScenario):
         """With those that end the job's life."""
         return {
             **super().deck(),
+            "broker killed": self.kill_broker,
             "disk restored, the partition ends below the job's position": lambda: self.restore_disk(grow=False),
             "disk restored, the partition has grown beyond the job's position": lambda: self.restore_disk(grow=True),
             "unclean election": self.elect_unclean,
@@ -61,8 +62,14 @@ class Tail(NumberedScenario):
             else:
                 kafka.create_topic(topic, PARTITIONS)
 
+    def kill_broker(self) -> str:
+        """One broker; the others have all that was acknowledged."""
+        self._await_replicas()
+        return kill_broker(self.stage)
+
     def restore_disk(self, *, grow: bool) -> str:
         """The brokers of a partition get older disks back."""
+        self._await_replicas()
         stage = self.stage
         partition = stage.random.randrange(PARTITIONS)
         holders = self._holders(partition)
@@ -85,6 +92,7 @@ class Tail(NumberedScenario):
 
     def elect_unclean(self) -> str:
         """A follower that is behind becomes the leader."""
+        self._await_replicas()
         stage = self.stage
         partition = stage.random.randrange(PARTITIONS)
         leader = stage.kafka.leader(self.topics["input"], partition)
@@ -100,6 +108,7 @@ class Tail(NumberedScenario):
 
     def lose_token_replica(self) -> str:
         """Output goes on without the broker that leads the tokens, and when it is back with an empty disk."""
+        self._await_replicas()
         stage = self.stage
         broker = stage.kafka.leader(f"{self.topics['elements']}-holdfast-tokens")
         stage.kill_broker(broker)
@@ -109,6 +118,18 @@ class Tail(NumberedScenario):
                 shutil.rmtree(path)
         broker.start()
         return f"broker {broker.node_id} was gone, new output after {took:.1f} s; it came back with an empty disk"
+
+    def _await_replicas(self) -> None:
+        """Wait until every replica is in sync: Kafka then loses only what a fault makes it lose."""
+        admin = self.stage.kafka.admin()
+
+        def in_sync() -> bool:
+            topics = admin.list_topics(timeout=10).topics
+            partitions = [p for topic in self.topics.values() for p in topics[topic].partitions.values()]
+            return all(len(p.isrs) == len(p.replicas) for p in partitions)
+
+        if not self.stage.until(in_sync, _IN_SYNC_S):
+            raise HoldfastError(f"the brokers are not in sync within {_IN_SYNC_S:.0f} s")
 
     def _finish(self) -> None:
         """What was acknowledged so far has been read, and gave the output it must."""
