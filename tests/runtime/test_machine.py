@@ -91,7 +91,7 @@ def an_answer_that_was_not_asked_for_tells_its_story():
         driver.tell(events.Completed(2))
     story = str(caught.value)
     assert "epoch 2 is running; awaited: Run 2" in story
-    assert story.index("TookOver") < story.index("Opened") < story.index("Run(2) is given")
+    assert story.index("TookOver") < story.index("Opened") < story.index("gives Run(2)")
     with pytest.raises(IllegalTransition, match=r"Ran\(7\) came unasked"):
         driver.tell(events.Ran(7, driver.reports(run.order)))
 

@@ -12,6 +12,7 @@ import msgspec
 
 from holdfast.checkpoint.files import pack, unpack
 from holdfast.checkpoint.handles import ContainedFile
+from holdfast.checkpoint.ids import CheckpointId, LogPosition
 from holdfast.checkpoint.layers import Layer
 from holdfast.errors import CheckpointError, CorruptFile, IncompatibleState
 
@@ -33,7 +34,7 @@ FORMAT_VERSION = 2
 class CheckpointRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """A completed checkpoint as it is stored: its state is the sum of the manifests and the layer."""
 
-    checkpoint_id: int
+    checkpoint_id: CheckpointId
     generation: int
     job_id: str
     job_name: str
@@ -54,13 +55,13 @@ class Takeover(msgspec.Struct, frozen=True, omit_defaults=True, tag="takeover"):
     generation: int
     driver: str
     """Unique to this take-over: tells whose entry it is when the answer of its put was lost."""
-    restored: int = 0
+    restored: CheckpointId = CheckpointId(0)
     """The checkpoint that the new driver goes on from; 0 for none. Those between are skipped for good."""
-    oldest: int = 0
+    oldest: CheckpointId = CheckpointId(0)
     """The oldest retained checkpoint; 0 for none. Entries before it may be gone."""
-    takeovers: list[int] = []
+    takeovers: list[LogPosition] = []
     """The positions of all take-overs before this one. Their entries stay: they fence the drivers they replaced."""
-    requested: int = 0
+    requested: CheckpointId = CheckpointId(0)
     """The checkpoint that the user last asked to go back to; 0 for never."""
     created_at: int = 0
     """In ms since 1970."""
@@ -72,9 +73,9 @@ class Completed(msgspec.Struct, frozen=True, omit_defaults=True, tag="completed"
     format_version: int
     generation: int
     checkpoint: CheckpointRecord
-    oldest: int
+    oldest: CheckpointId
     """The oldest retained checkpoint, this one included. Entries before it may be gone."""
-    takeover: int
+    takeover: LogPosition
     """The position of the take-over by which the driver came to own the job."""
 
 

@@ -35,6 +35,7 @@ from holdfast.checkpoint.entries import (
     decode_entry,
     encode_entry,
 )
+from holdfast.checkpoint.ids import CheckpointId, LogPosition, checkpoint_at, position_of
 from holdfast.checkpoint.manifests import StoredCheckpoint, load, rolled_up, successor
 from holdfast.checkpoint.metadata import CheckpointMetadata
 from holdfast.checkpoint.paths import JobPaths, new_attempt
@@ -47,17 +48,19 @@ __all__ = ["CheckpointLog", "LogFacts", "Ownership", "TakenOver", "newest_intact
 REMEMBERED_TAKEOVERS = 1000
 """A driver that sleeps through more take-overs than this is no longer fenced by the record of its successor."""
 
+_NONE = CheckpointId(0)
+
 T = TypeVar("T")
 Verify = Callable[[CheckpointMetadata], None]
 """Raises CorruptFile if the checkpoint cannot be restored."""
-_Loaded = dict[int, StoredCheckpoint | CorruptFile]
+_Loaded = dict[CheckpointId, StoredCheckpoint | CorruptFile]
 
 
 @dataclass(frozen=True)
 class LogFacts:
     """What the end of the log says."""
 
-    tail: int
+    tail: LogPosition
     """The last position; 0 if the log is empty."""
     generation: int
     """Of the driver that wrote the last entry; 0 if there is none."""
@@ -65,9 +68,9 @@ class LogFacts:
     """The driver that took over last; empty if there is none."""
     completed: tuple[CheckpointRecord, ...]
     """The retained checkpoints that a driver may go on from, the newest first."""
-    takeovers: tuple[int, ...]
+    takeovers: tuple[LogPosition, ...]
     """The positions of all take-overs."""
-    requested: int
+    requested: CheckpointId
     """The checkpoint that the user last asked to go back to; 0 for never."""
 
 
@@ -78,11 +81,11 @@ class Ownership:
     generation: int
     retained: tuple[CheckpointMetadata, ...]
     """The retained checkpoints, the newest first."""
-    next_id: int
+    next_id: CheckpointId
     """The id of the next checkpoint to complete."""
-    takeovers: tuple[int, ...]
+    takeovers: tuple[LogPosition, ...]
     """The positions of all take-overs, this driver's last; their entries must stay."""
-    requested: int
+    requested: CheckpointId
     """The checkpoint that the user last asked to go back to; 0 for never."""
 
 
@@ -93,7 +96,7 @@ class TakenOver:
     generation: int
     restored: CheckpointMetadata | None
     """The checkpoint to go on from; None to start afresh."""
-    next_id: int
+    next_id: CheckpointId
     """The id of the first checkpoint to complete."""
 
 
@@ -104,8 +107,8 @@ def next_takeover(facts: LogFacts, driver: str, now_ms: int) -> Takeover:
         format_version=FORMAT_VERSION,
         generation=facts.generation + 1,
         driver=driver,
-        restored=max(ids, default=0),
-        oldest=min(ids, default=0),
+        restored=max(ids, default=_NONE),
+        oldest=min(ids, default=_NONE),
         takeovers=list(facts.takeovers[-REMEMBERED_TAKEOVERS:]),
         requested=facts.requested,
         created_at=now_ms,
@@ -114,14 +117,16 @@ def next_takeover(facts: LogFacts, driver: str, now_ms: int) -> Takeover:
 
 def after_takeover(facts: LogFacts, record: Takeover) -> LogFacts:
     """The log's state once the record stands at its end."""
-    position = facts.tail + 1
+    position = LogPosition(facts.tail + 1)
     return replace(
         facts, tail=position, generation=record.generation, owner=record.driver, takeovers=(*record.takeovers, position)
     )
 
 
 def newest_intact(
-    completed: Sequence[CheckpointRecord], verify: Callable[[CheckpointRecord], object], locate: Callable[[int], str]
+    completed: Sequence[CheckpointRecord],
+    verify: Callable[[CheckpointRecord], object],
+    locate: Callable[[CheckpointId], str],
 ) -> int:
     """The index of the newest checkpoint that can be restored without harm to the sinks.
 
@@ -144,7 +149,7 @@ def newest_intact(
         except CorruptFile as error:
             first = first or error
             if checkpoint.committables:
-                older = completed[index + 1].checkpoint_id if index + 1 < len(completed) else 0
+                older = completed[index + 1].checkpoint_id if index + 1 < len(completed) else _NONE
                 raise CorruptFile(error.path, f"{error.reason}. {_advice(checkpoint, older, locate)}") from error
     assert first is not None
     raise CorruptFile(
@@ -154,7 +159,7 @@ def newest_intact(
     ) from first
 
 
-def _advice(damaged: CheckpointRecord, older: int, locate: Callable[[int], str]) -> str:
+def _advice(damaged: CheckpointRecord, older: CheckpointId, locate: Callable[[CheckpointId], str]) -> str:
     advice = (
         f"It belongs to checkpoint {damaged.checkpoint_id}, whose output may be visible already, so an older one is "
         "not used: its output would be written twice. Put the file back from a backup (or an older version of the "
@@ -218,7 +223,7 @@ class CheckpointLog:
         while self._displaced:
             yield self._displaced.popleft()
 
-    def take_over(self, verify: Verify | None = None, restore_from: int | None = None) -> TakenOver:
+    def take_over(self, verify: Verify | None = None, restore_from: CheckpointId | None = None) -> TakenOver:
         """Become the job's driver; whoever was it before is fenced from now on.
 
         To be called again by the same driver after `complete` raised StorageError, and whenever it wants to go back
@@ -288,7 +293,7 @@ class CheckpointLog:
                 )
             )
             self._stored = stored
-            self._set(replace(owned, retained=retained, next_id=owned.next_id + 1))
+            self._set(replace(owned, retained=retained, next_id=CheckpointId(owned.next_id + 1)))
 
     def still_mine(self) -> bool:
         """Whether nobody has taken over. Asked before a sink's commit, to fail early.
@@ -297,7 +302,7 @@ class CheckpointLog:
         takes over commits the same committables, and that a commit may be repeated.
         """
         with self._lock:
-            return self._settled and not self._exists(self.owned.next_id)
+            return self._settled and not self._exists(position_of(self.owned.next_id))
 
     def check_ownership(self) -> None:
         """Tell a driver that has failed whether the reason is another one, which deletes what this one goes on from.
@@ -307,7 +312,7 @@ class CheckpointLog:
             StorageError: the storage does not answer.
         """
         with self._lock:
-            if self._settled and self._exists(self.owned.next_id):
+            if self._settled and self._exists(position_of(self.owned.next_id)):
                 raise self._fenced("another driver took over")
 
     def _append(self, entry: LogEntry) -> None:
@@ -315,18 +320,18 @@ class CheckpointLog:
         owned = self.owned
         if not self._settled:
             raise CheckpointError("it is not known whether this driver still owns the job: take_over comes first")
-        path, data = self._paths.log_entry(owned.next_id), encode_entry(entry)
+        path, data = self._paths.log_entry(position_of(owned.next_id)), encode_entry(entry)
         self._settled = False
         try:
             self._storage.put_new(path, data)
         except AlreadyExists:
-            found = self._get(owned.next_id)
+            found = self._get(position_of(owned.next_id))
             raise self._fenced(
                 f"another driver (generation {found.generation}; this one is {owned.generation}) took over"
             ) from None
         self._settled = True
 
-    def _fence(self, restore_from: int | None) -> LogFacts:
+    def _fence(self, restore_from: CheckpointId | None) -> LogFacts:
         """Put a take-over at the log's end; returns what the log says from then on."""
         hint = self._listed_tail()
         while True:
@@ -335,7 +340,7 @@ class CheckpointLog:
                 self._settled = False
                 raise self._fenced(f"another driver (generation {facts.generation}) took over")
             record = next_takeover(facts, self._driver, self._now_ms())
-            hint = position = facts.tail + 1
+            hint = position = LogPosition(facts.tail + 1)
             try:
                 self._storage.put_new(self._paths.log_entry(position), encode_entry(record))
             except AlreadyExists:
@@ -366,7 +371,7 @@ class CheckpointLog:
             Ownership(
                 generation=facts.generation,
                 retained=tuple(stored.checkpoint for stored in intact),
-                next_id=facts.tail + 1,
+                next_id=checkpoint_at(LogPosition(facts.tail + 1)),
                 takeovers=facts.takeovers,
                 requested=facts.requested,
             )
@@ -382,12 +387,19 @@ class CheckpointLog:
     def _fall_back(self, intact: tuple[CheckpointRecord, ...], loaded: _Loaded) -> None:
         """Record that an older checkpoint than the newest is used, so that every later driver knows."""
         owned = self.owned
-        facts = LogFacts(owned.next_id - 1, owned.generation, self._driver, intact, owned.takeovers, owned.requested)
+        facts = LogFacts(
+            LogPosition(position_of(owned.next_id) - 1),
+            owned.generation,
+            self._driver,
+            intact,
+            owned.takeovers,
+            owned.requested,
+        )
         record = next_takeover(facts, self._driver, self._now_ms())
         self._append(record)
         self._settle(after_takeover(facts, record), loaded)
 
-    def _give_way(self, position: int, record: Takeover) -> None:
+    def _give_way(self, position: LogPosition, record: Takeover) -> None:
         """The log goes on after this driver's take-over: find out how that can be.
 
         Either another driver took over right after. Or this one was paused between finding the end of the log and
@@ -398,7 +410,7 @@ class CheckpointLog:
             raise self._fenced("another driver took over at the same time")
         self._storage.delete([self._paths.log_entry(position)])
 
-    def _at_the_end(self, hint: int, read: Callable[[int], T]) -> T:
+    def _at_the_end(self, hint: LogPosition, read: Callable[[LogPosition], T]) -> T:
         """What ``read`` makes of the log's last position, which is searched from ``hint`` on."""
         while True:
             tail = find_tail(self._exists, hint)
@@ -409,17 +421,19 @@ class CheckpointLog:
                     raise
                 hint = tail  # not damaged: the log went on meanwhile, and what was old was deleted
 
-    def _read(self, tail: int, restore_from: int | None) -> LogFacts:
+    def _read(self, tail: LogPosition, restore_from: CheckpointId | None) -> LogFacts:
         """Read the log's end: from ``tail`` down to the oldest retained checkpoint."""
         if tail == 0:
             if restore_from:
-                raise ConfigurationError(f"there is no checkpoint {restore_from}: {self.locate(1)} does not exist")
-            return LogFacts(0, 0, "", (), (), 0)
+                raise ConfigurationError(
+                    f"there is no checkpoint {restore_from}: {self._where(LogPosition(1))} does not exist"
+                )
+            return LogFacts(tail, 0, "", (), (), _NONE)
         last = self._get(tail)
         since = tail if isinstance(last, Takeover) else last.takeover
         takeover = last if since == tail else self._get(since)
         if not isinstance(takeover, Takeover):
-            raise CorruptFile(self.locate(tail), f"it names {self.locate(since)} as a take-over, which it is not")
+            raise CorruptFile(self._where(tail), f"it names {self._where(since)} as a take-over, which it is not")
         requested = takeover.requested
         if restore_from and restore_from != requested:
             requested = restore_from
@@ -429,23 +443,23 @@ class CheckpointLog:
         takeovers = (*takeover.takeovers, since)
         return LogFacts(tail, last.generation, takeover.driver, tuple(completed), takeovers, requested)
 
-    def _walk(self, entry: LogEntry, position: int) -> list[CheckpointRecord]:
+    def _walk(self, entry: LogEntry, position: LogPosition) -> list[CheckpointRecord]:
         """The retained checkpoints from an entry on, the newest first."""
         oldest = max(1, entry.oldest)
         completed: list[CheckpointRecord] = []
         while True:
             if isinstance(entry, Takeover):
-                position = entry.restored
+                position = position_of(entry.restored)
             else:
                 completed.append(entry.checkpoint)
-                position -= 1
+                position = LogPosition(position - 1)
             if position < oldest or len(completed) == self._num_retained:
                 return completed
             entry = self._get(position)
 
-    def _requested(self, checkpoint_id: int) -> CheckpointRecord:
+    def _requested(self, checkpoint_id: CheckpointId) -> CheckpointRecord:
         """The checkpoint that the user wants to go back to."""
-        path = self._paths.log_entry(checkpoint_id)
+        path = self._paths.log_entry(position_of(checkpoint_id))
         try:
             entry = decode_entry(self._storage.get(path), self.locate(checkpoint_id))
         except NotFound:
@@ -456,8 +470,8 @@ class CheckpointLog:
             )
         return entry.checkpoint
 
-    def _get(self, position: int) -> LogEntry:
-        where = self.locate(position)
+    def _get(self, position: LogPosition) -> LogEntry:
+        where = self._where(position)
         try:
             return decode_entry(self._storage.get(self._paths.log_entry(position)), where)
         except NotFound as error:
@@ -465,11 +479,14 @@ class CheckpointLog:
         except CorruptFile as error:
             raise CorruptFile(where, f"{error.reason}. {_MENDING}") from error
 
-    def _exists(self, position: int) -> bool:
+    def _exists(self, position: LogPosition) -> bool:
         return self._storage.exists(self._paths.log_entry(position))
 
-    def locate(self, position: int) -> str:
-        """The full name of a position's entry, as `execution.state-recovery.path` takes it."""
+    def locate(self, checkpoint_id: CheckpointId) -> str:
+        """The full name of a checkpoint's entry, as `execution.state-recovery.path` takes it."""
+        return self._where(position_of(checkpoint_id))
+
+    def _where(self, position: LogPosition) -> str:
         return self._storage.locate(self._paths.log_entry(position))
 
     def _fenced(self, what: str) -> Fenced:
@@ -478,13 +495,14 @@ class CheckpointLog:
             "a storage need different names"
         )
 
-    def _listed_tail(self) -> int:
+    def _listed_tail(self) -> LogPosition:
         """The highest position that a listing shows; it may be too low, never too high."""
         try:
             listing = self._storage.list(self._paths.log_prefix)
         except StorageError:
-            return 0  # slower without
-        return max((self._paths.parse_log_entry(path) or 0 for path in listing if not self._paths.is_part(path)), default=0)
+            return LogPosition(0)  # slower without
+        found = (self._paths.parse_log_entry(path) for path in listing if not self._paths.is_part(path))
+        return max((position for position in found if position is not None), default=LogPosition(0))
 
 
 _MENDING = (

@@ -16,6 +16,7 @@ from holdfast.checkpoint.entries import (
 )
 from holdfast.checkpoint.files import pack, read_file, write_file
 from holdfast.checkpoint.handles import ContainedFile
+from holdfast.checkpoint.ids import CheckpointId, epoch_of, position_of
 from holdfast.checkpoint.layers import Layer, added, difference, kept_manifests, merged
 from holdfast.checkpoint.metadata import CheckpointMetadata
 from holdfast.checkpoint.paths import JobPaths
@@ -83,7 +84,7 @@ def rolled_up(storage: Storage, paths: JobPaths, stored: StoredCheckpoint) -> St
     layer = merged([*(layer for _, layer in stored.manifests[kept:]), stored.layer])
     whole = stored.checkpoint
     # A crash before the log's entry is put leaves a file that no checkpoint refers to: the sweep finds it by its name.
-    handle = write_file(storage, paths.manifest(whole.generation, whole.checkpoint_id), encode_manifest(layer))
+    handle = write_file(storage, paths.manifest(whole.generation, epoch_of(whole.checkpoint_id)), encode_manifest(layer))
     manifests = (*stored.manifests[:kept], (handle, layer))
     whole = msgspec.structs.replace(whole, manifests=[handle for handle, _ in manifests])
     return StoredCheckpoint(whole, manifests)
@@ -123,7 +124,7 @@ def load(storage: Storage, record: CheckpointRecord, known: Mapping[str, Layer] 
     return StoredCheckpoint(whole, tuple(manifests), record.layer)
 
 
-def read_checkpoint(storage: Storage, paths: JobPaths, checkpoint_id: int) -> CheckpointMetadata:
+def read_checkpoint(storage: Storage, paths: JobPaths, checkpoint_id: CheckpointId) -> CheckpointMetadata:
     """A completed checkpoint, read from the storage.
 
     Raises:
@@ -131,7 +132,7 @@ def read_checkpoint(storage: Storage, paths: JobPaths, checkpoint_id: int) -> Ch
         CheckpointError: there is no completed checkpoint at this position of the log.
         StorageError: no answer within the retry budget, or refused.
     """
-    path = paths.log_entry(checkpoint_id)
+    path = paths.log_entry(position_of(checkpoint_id))
     where = storage.locate(path)
     try:
         entry = decode_entry(storage.get(path), where)
@@ -142,4 +143,4 @@ def read_checkpoint(storage: Storage, paths: JobPaths, checkpoint_id: int) -> Ch
     return load(storage, entry.checkpoint).checkpoint
 
 
-_NOTHING = CheckpointMetadata(checkpoint_id=0, generation=0, job_id="", job_name="", created_at=0)
+_NOTHING = CheckpointMetadata(checkpoint_id=CheckpointId(0), generation=0, job_id="", job_name="", created_at=0)

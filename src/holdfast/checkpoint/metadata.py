@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from holdfast.checkpoint.handles import ContainedFile, FileHandle, Handle, LogRange
+from holdfast.checkpoint.ids import CheckpointId, Epoch
 
 __all__ = [
     "BROADCAST",
@@ -63,7 +64,7 @@ class KeyedHandle(msgspec.Struct, frozen=True, omit_defaults=True):
     """The fingerprint of the schema that its rows were written by (or by an earlier version of it)."""
     kind: str = ""
     """What the base's files are; the state backend knows."""
-    base_epoch: int = 0
+    base_epoch: Epoch = Epoch(0)
     """The epoch at whose end the base was taken."""
     base: list[Handle] = []
     """The files of the latest materialisation; none before the first."""
@@ -151,7 +152,7 @@ class OperatorState(msgspec.Struct, frozen=True, omit_defaults=True):
 class CheckpointMetadata(msgspec.Struct, frozen=True, omit_defaults=True):
     """A completed checkpoint."""
 
-    checkpoint_id: int
+    checkpoint_id: CheckpointId
     """Its position in the log: 1, 2, 3, ..., with gaps where drivers took over."""
     generation: int
     """Of the driver that completed it."""

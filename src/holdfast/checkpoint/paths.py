@@ -19,6 +19,7 @@ from urllib.parse import unquote, urlsplit
 
 import xxhash
 
+from holdfast.checkpoint.ids import CheckpointId, Epoch, LogPosition
 from holdfast.errors import ConfigurationError
 
 __all__ = ["JobPaths", "StateFileName", "new_attempt", "restored_position", "safe_name"]
@@ -48,8 +49,8 @@ def safe_name(name: str) -> str:
     return f"{safe or 'job'}-{xxhash.xxh3_64_hexdigest(name.encode())[:8]}"
 
 
-def restored_position(path: str, log: str) -> int:
-    """The position of the checkpoint that `execution.state-recovery.path` names.
+def restored_position(path: str, log: str) -> CheckpointId:
+    """The checkpoint that `execution.state-recovery.path` names.
 
     >>> restored_position("file:///data/job/log/00000000000000000017", "/data/job/log")
     17
@@ -72,7 +73,7 @@ def restored_position(path: str, log: str) -> int:
             f"named like {example}. A checkpoint is restored by the job that made it: set pipeline.name and "
             "execution.checkpointing.dir to that job's"
         )
-    return int(number)
+    return CheckpointId(int(number))
 
 
 def _place(uri: str) -> str:
@@ -93,7 +94,7 @@ class StateFileName:
     """What a state file's name says."""
 
     generation: int
-    epoch: int
+    epoch: Epoch
     operator: str
     subtask: int
     attempt: str
@@ -136,7 +137,7 @@ class JobPaths:
         match = _PROBE.fullmatch(name) if name else None
         return int(match.group(1)) if match else None
 
-    def log_entry(self, position: int) -> str:
+    def log_entry(self, position: LogPosition) -> str:
         """The log's entry at a position (1, 2, 3, ...)."""
         return f"{self.log_prefix}{position:020d}"
 
@@ -154,14 +155,14 @@ class JobPaths:
         """
         return f"{self.state_prefix}{generation:010d}-{epoch:020d}-{safe_name(uid)}-{subtask:05d}-{attempt}.{kind}"
 
-    def manifest(self, generation: int, epoch: int) -> str:
+    def manifest(self, generation: int, epoch: Epoch) -> str:
         """A new manifest of checkpoint metadata, among the state files: it is kept and swept like them."""
         return self.state_file(generation, epoch, "metadata", 0, new_attempt(), "manifest")
 
-    def parse_log_entry(self, path: str) -> int | None:
+    def parse_log_entry(self, path: str) -> LogPosition | None:
         """The position that a path (or its unfinished part file) belongs to; None if it is no log entry."""
         name = self._name_in(self.log_prefix, path)
-        return int(name) if name and _LOG_ENTRY.fullmatch(name) else None
+        return LogPosition(int(name)) if name and _LOG_ENTRY.fullmatch(name) else None
 
     def parse_state_file(self, path: str) -> StateFileName | None:
         """What the path of a state file (or of its unfinished part file) says; None if it is no state file."""
@@ -170,7 +171,7 @@ class JobPaths:
         if match is None:
             return None
         generation, epoch, operator, subtask, attempt, kind = match.groups()
-        return StateFileName(int(generation), int(epoch), operator, int(subtask), attempt, kind)
+        return StateFileName(int(generation), Epoch(int(epoch)), operator, int(subtask), attempt, kind)
 
     @staticmethod
     def part_file(path: str) -> str:

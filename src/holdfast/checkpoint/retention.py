@@ -32,6 +32,7 @@ from collections import Counter
 from collections.abc import Collection, Container, Iterable, Iterator
 from contextlib import contextmanager
 
+from holdfast.checkpoint.ids import CheckpointId, Epoch, LogPosition, epoch_of, position_of
 from holdfast.checkpoint.log import CheckpointLog, Ownership
 from holdfast.checkpoint.metadata import CheckpointMetadata
 from holdfast.checkpoint.paths import JobPaths
@@ -52,7 +53,7 @@ def referenced(checkpoints: Iterable[CheckpointMetadata]) -> set[str]:
 
 
 def orphans(
-    paths: JobPaths, listing: Iterable[str], needed: Container[str], generation: int, oldest_open_epoch: int
+    paths: JobPaths, listing: Iterable[str], needed: Container[str], generation: int, oldest_open_epoch: Epoch
 ) -> list[str]:
     """The state files of a listing that nobody needs.
 
@@ -74,7 +75,9 @@ def orphans(
     return found
 
 
-def surplus_entries(positions: Iterable[int], tail: int, oldest: int, takeovers: Collection[int]) -> list[int]:
+def surplus_entries(
+    positions: Iterable[LogPosition], tail: LogPosition, oldest: LogPosition, takeovers: Collection[LogPosition]
+) -> list[LogPosition]:
     """The positions of the log whose entries may go.
 
     Args:
@@ -117,13 +120,13 @@ class Retention:
         self._paths = paths
         self._log = log
         self._lock = threading.RLock()
-        self._known: dict[int, CheckpointMetadata] = {}
+        self._known: dict[CheckpointId, CheckpointMetadata] = {}
         self._references = References()
-        self._holds: Counter[int] = Counter()
-        self._entries: set[int] = set()
+        self._holds: Counter[CheckpointId] = Counter()
+        self._entries: set[LogPosition] = set()
 
     @contextmanager
-    def hold(self, checkpoint_id: int) -> Iterator[CheckpointMetadata]:
+    def hold(self, checkpoint_id: CheckpointId) -> Iterator[CheckpointMetadata]:
         """Keep a retained checkpoint's files while they are read.
 
         Raises:
@@ -149,7 +152,7 @@ class Retention:
             owned = self._learn()
             return self._delete([*self._surplus(owned), *self._forget(owned)])
 
-    def sweep(self, oldest_open_epoch: int | None = None) -> int:
+    def sweep(self, oldest_open_epoch: Epoch | None = None) -> int:
         """Delete everything of the job that nobody needs; at the start, after failures, and now and then.
 
         Args:
@@ -163,7 +166,7 @@ class Retention:
         """
         with self._lock:
             before = self._log.owned
-            open_epoch = before.next_id if oldest_open_epoch is None else oldest_open_epoch
+            open_epoch = epoch_of(before.next_id) if oldest_open_epoch is None else oldest_open_epoch
             state = self._storage.list(self._paths.state_prefix)
             log = self._storage.list(self._paths.log_prefix)
             probes = self._storage.list(self._paths.probe_prefix)
@@ -171,7 +174,7 @@ class Retention:
             # that is completed in between has its files in both answers.
             owned = self._learn()
             gone = self._forget(owned)
-            log_parts = self._learn_entries(log, before.next_id)
+            log_parts = self._learn_entries(log, position_of(before.next_id))
             lost = set(orphans(self._paths, state, self._references, before.generation, open_epoch))
             doomed = [*self._surplus(owned), *log_parts, *self._old_probes(probes), *sorted(lost.union(gone))]
             return self._delete(doomed)
@@ -186,7 +189,7 @@ class Retention:
             if checkpoint.checkpoint_id not in self._known:
                 self._known[checkpoint.checkpoint_id] = checkpoint
                 self._references.add(checkpoint)
-                self._entries.add(checkpoint.checkpoint_id)
+                self._entries.add(position_of(checkpoint.checkpoint_id))
         return owned
 
     def _forget(self, owned: Ownership) -> list[str]:
@@ -199,7 +202,7 @@ class Retention:
             files += self._references.remove(checkpoint)
         return files
 
-    def _learn_entries(self, listing: Iterable[str], next_id: int) -> list[str]:
+    def _learn_entries(self, listing: Iterable[str], end: LogPosition) -> list[str]:
         """Note which log entries there are; returns the part files of puts that are over."""
         parts = []
         for path in listing:
@@ -208,7 +211,7 @@ class Retention:
                 continue
             if not self._paths.is_part(path):
                 self._entries.add(position)
-            elif position < next_id:
+            elif position < end:
                 parts.append(path)
         return parts
 
@@ -216,8 +219,8 @@ class Retention:
         """The log entries that may go."""
         if not owned.retained:
             return []
-        oldest = owned.retained[-1].checkpoint_id
-        surplus = surplus_entries(self._entries, owned.next_id - 1, oldest, owned.takeovers)
+        oldest = position_of(owned.retained[-1].checkpoint_id)
+        surplus = surplus_entries(self._entries, LogPosition(owned.next_id - 1), oldest, owned.takeovers)
         self._entries.difference_update(surplus)
         return [self._paths.log_entry(position) for position in sorted(surplus)]
 

@@ -16,13 +16,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from holdfast.checkpoint.ids import NO_POSITION, LogPosition
+
 __all__ = ["find_tail", "has_successor", "is_milestone"]
 
 _BASE = 32
 _LEVELS = 8  # 32**8 positions: ten checkpoints a second for three thousand years
 
 
-def is_milestone(position: int, tail: int) -> bool:
+def is_milestone(position: LogPosition, tail: LogPosition) -> bool:
     """Whether the entry at ``position`` is needed to find the end of a log that ends at ``tail``.
 
     >>> [p for p in range(1, 2086) if is_milestone(p, 2085)]
@@ -38,7 +40,7 @@ def is_milestone(position: int, tail: int) -> bool:
     return True
 
 
-def find_tail(exists: Callable[[int], bool], hint: int = 0) -> int:
+def find_tail(exists: Callable[[LogPosition], bool], hint: LogPosition = NO_POSITION) -> LogPosition:
     """The last position of the log, 0 if it is empty.
 
     Args:
@@ -52,14 +54,14 @@ def find_tail(exists: Callable[[int], bool], hint: int = 0) -> int:
     tail = hint
     for level in reversed(range(_LEVELS)):
         power = _BASE**level
-        following = (tail // power + 1) * power
+        following = LogPosition((tail // power + 1) * power)
         while exists(following):
             tail = following
-            following += power
+            following = LogPosition(following + power)
     return tail
 
 
-def has_successor(exists: Callable[[int], bool], position: int) -> bool:
+def has_successor(exists: Callable[[LogPosition], bool], position: LogPosition) -> bool:
     """Whether the log goes on after ``position``, where there is an entry.
 
     Asks for milestones from the nearest to the farthest. The log may grow, and old milestones go, while it asks: a
@@ -71,4 +73,4 @@ def has_successor(exists: Callable[[int], bool], position: int) -> bool:
     >>> has_successor(log.__contains__, 2082), has_successor(log.__contains__, 700)
     (False, True)
     """
-    return any(exists((position // _BASE**level + 1) * _BASE**level) for level in range(_LEVELS))
+    return any(exists(LogPosition((position // _BASE**level + 1) * _BASE**level)) for level in range(_LEVELS))

@@ -14,6 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from queue import Empty, SimpleQueue
 from typing import Protocol
 
+from holdfast.checkpoint.ids import CheckpointId, Epoch
 from holdfast.checkpoint.log import CheckpointLog
 from holdfast.checkpoint.metadata import CheckpointMetadata
 from holdfast.checkpoint.retention import Retention
@@ -59,7 +60,7 @@ class Coordinator:
         strategy: RestartStrategy,
         metrics: JobMetrics,
         pace: Pace,
-        restore_from: int | None = None,
+        restore_from: CheckpointId | None = None,
     ) -> None:
         """``job`` and ``executor`` are made when the generation is known.
 
@@ -166,9 +167,9 @@ class Coordinator:
             case instructions.Confirm(epoch):
                 self._log.check_ownership()
                 return events.Confirmed(epoch)
-            case instructions.Complete(checkpoint):
-                self._log.complete(checkpoint)
-                return events.Completed(checkpoint.checkpoint_id)
+            case instructions.Complete():
+                self._log.complete(instruction.checkpoint)
+                return events.Completed(instruction.epoch)
             case instructions.Commit():
                 self._commits.submit(self._commit, instruction)
                 return None
@@ -244,7 +245,7 @@ class Coordinator:
             self._cleaning = self._clean_ups.submit(self._clean_up, instruction.sweep_from)
             self._inbox.put(events.Committed(instruction.epoch))
 
-    def _clean_up(self, sweep_from: int | None) -> None:
+    def _clean_up(self, sweep_from: Epoch | None) -> None:
         try:
             self._retention.collect()
             if sweep_from is not None:

@@ -1,10 +1,11 @@
-"""Epoch: the input, the orders, the reports and the checkpoint of one epoch, and its life. Pure."""
+"""EpochInFlight: the input, the orders, the reports and the checkpoint of one epoch, and its life. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 
+from holdfast.checkpoint.ids import CheckpointId, Epoch, checkpoint_of
 from holdfast.checkpoint.metadata import CheckpointMetadata
 from holdfast.connectors.base import JobInfo
 from holdfast.errors import UserCodeError
@@ -15,7 +16,7 @@ from holdfast.runtime.order import EpochOrder, TaskReport
 from holdfast.runtime.plan import JobPlan
 from holdfast.runtime.sources import SourceProgress
 
-__all__ = ["Epoch", "EpochState"]
+__all__ = ["EpochInFlight", "EpochState"]
 
 
 class EpochState(Enum):
@@ -54,7 +55,7 @@ _TRANSITIONS: Mapping[EpochState, frozenset[EpochState]] = {
 }
 
 
-class Epoch:
+class EpochInFlight:
     """An epoch from its plan to the commit of its output.
 
     Args:
@@ -68,7 +69,7 @@ class Epoch:
 
     def __init__(
         self,
-        number: int,
+        number: Epoch,
         inputs: Mapping[str, PlannedInput],
         planned_ms: int,
         started: float,
@@ -125,7 +126,7 @@ class Epoch:
         plan: JobPlan,
         job: JobInfo,
         base: CheckpointMetadata | None,
-        committed: int,
+        committed: CheckpointId,
         restarts: int,
         sources: Iterable[SourceProgress],
         now_ms: int,
@@ -151,7 +152,7 @@ class Epoch:
         return EpochOrder(
             epoch=self.number,
             run=self._run,
-            base=0 if base is None else base.checkpoint_id,
+            base=CheckpointId(0) if base is None else base.checkpoint_id,
             committed=committed,
             generation=job.generation,
             restarts=restarts,
@@ -192,7 +193,7 @@ class Epoch:
         operators = operator_states(plan, self.reports)
         sizes = {h.path: h.size for o in operators.values() for s in o.subtasks for h in s.files()}
         self._checkpoint = CheckpointMetadata(
-            checkpoint_id=self.number,
+            checkpoint_id=checkpoint_of(self.number),
             generation=job.generation,
             job_id=job.job_id,
             job_name=job.job_name,

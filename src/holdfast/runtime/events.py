@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
+from holdfast.checkpoint.ids import CheckpointId, Epoch
 from holdfast.checkpoint.metadata import CheckpointMetadata
 from holdfast.connectors.base import EpochInput, JobInfo
 from holdfast.runtime import instructions
@@ -87,7 +88,7 @@ class TookOver(Answer):
     to = instructions.TakeOver
     job: JobInfo
     restored: CheckpointMetadata | None
-    next_id: int
+    next_id: CheckpointId
     """The id of the first checkpoint to complete."""
 
 
@@ -119,7 +120,7 @@ class Ran(Answer):
     """All tasks of an epoch have ended; their reports say whether they failed."""
 
     to = instructions.Run
-    epoch: int
+    epoch: Epoch
     reports: Sequence[TaskReport]
 
 
@@ -128,7 +129,7 @@ class Confirmed(Answer):
     """No other driver has taken the job over."""
 
     to = instructions.Confirm
-    epoch: int
+    epoch: Epoch
 
 
 @dataclass(frozen=True)
@@ -136,7 +137,7 @@ class Completed(Answer):
     """The checkpoint is in the log."""
 
     to = instructions.Complete
-    epoch: int
+    epoch: Epoch
 
 
 @dataclass(frozen=True)
@@ -144,7 +145,7 @@ class Committed(Answer):
     """The checkpoint's output is visible."""
 
     to = instructions.Commit
-    epoch: int
+    epoch: Epoch
 
 
 @dataclass(frozen=True)
@@ -152,7 +153,7 @@ class Acknowledged(Answer):
     """The enumerators know of the committed checkpoint."""
 
     to = instructions.Acknowledge
-    epoch: int
+    epoch: Epoch
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from holdfast.checkpoint.ids import CheckpointId, Epoch, epoch_of
 from holdfast.checkpoint.metadata import CheckpointMetadata
 from holdfast.connectors.base import Committable
 from holdfast.metrics.stats import EpochStats
@@ -86,7 +87,7 @@ class Run(Instruction):
     order: EpochOrder
 
     @property
-    def epoch(self) -> int:
+    def epoch(self) -> Epoch:
         """The epoch."""
         return self.order.epoch
 
@@ -98,7 +99,7 @@ class Confirm(Instruction):
     Answer: `Confirmed`.
     """
 
-    epoch: int
+    epoch: Epoch
 
 
 @dataclass(frozen=True)
@@ -108,18 +109,18 @@ class Complete(Instruction):
     checkpoint: CheckpointMetadata
 
     @property
-    def epoch(self) -> int:
+    def epoch(self) -> Epoch:
         """The epoch."""
-        return self.checkpoint.checkpoint_id
+        return epoch_of(self.checkpoint.checkpoint_id)
 
 
 @dataclass(frozen=True)
 class Commit(Instruction):
     """Make a checkpoint's output visible, in the background, and then clean up. Answer, before the clean-up: `Committed`."""
 
-    epoch: int
+    epoch: Epoch
     committables: Sequence[Committable]
-    sweep_from: int | None
+    sweep_from: Epoch | None
     """Also delete orphans of epochs before this one; None: only what displaced checkpoints leave."""
 
 
@@ -127,7 +128,7 @@ class Commit(Instruction):
 class Acknowledge(Instruction):
     """Tell the enumerators that a checkpoint is complete and its output committed. Answer: `Acknowledged`."""
 
-    epoch: int
+    epoch: Epoch
     sources: Mapping[str, Any]
     """By uid the enumerator's state in the checkpoint."""
 
@@ -168,14 +169,14 @@ class Running(Notice):
 class Restored(Notice):
     """The job resumes from a checkpoint."""
 
-    checkpoint_id: int
+    checkpoint_id: CheckpointId
 
 
 @dataclass(frozen=True)
 class ClockBehind(Notice):
     """This host's clock is behind the one under which the restored checkpoint was completed."""
 
-    checkpoint_id: int
+    checkpoint_id: CheckpointId
     milliseconds: int
 
 
@@ -183,7 +184,7 @@ class ClockBehind(Notice):
 class EpochFailed(Notice):
     """An attempt at an epoch failed."""
 
-    epoch: int
+    epoch: Epoch
     failure: BaseException
 
 

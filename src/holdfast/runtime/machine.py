@@ -21,12 +21,13 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
+from holdfast.checkpoint.ids import CheckpointId, Epoch, checkpoint_of, epoch_of
 from holdfast.checkpoint.metadata import CheckpointMetadata
 from holdfast.connectors.base import Committable, EpochInput, JobInfo
 from holdfast.errors import CorruptFile, HoldfastError, StorageError
 from holdfast.runtime import events, instructions
 from holdfast.runtime.completion import check_resumable, failure_of
-from holdfast.runtime.epoch import Epoch, EpochState
+from holdfast.runtime.epoch import EpochInFlight, EpochState
 from holdfast.runtime.events import Answer, Event, Failed, Instant, PlannedInput
 from holdfast.runtime.failures import FailurePolicy, Hopeless, Trace
 from holdfast.runtime.instructions import Instruction, Notice
@@ -67,7 +68,8 @@ class CoordinatorMachine:
         self._plan = plan
         self._policy = FailurePolicy(strategy, chosen="restart-strategy.type" in plan.config)
         self._pace = pace
-        self._story: deque[tuple[float, str]] = deque(maxlen=_REMEMBERED)
+        self._story: deque[tuple[float, type[Any], int, str]] = deque(maxlen=_REMEMBERED)
+        """Events and instructions: when, what, of which epoch, why. Not the messages, which hold reports."""
         self._life = Lifecycle("the job", JobState.CREATED, TRANSITIONS, self._tell)
         self._awaited: set[_Key] = set()
         """The instructions that are not answered yet."""
@@ -83,11 +85,11 @@ class CoordinatorMachine:
         """Whether a task has found a file of the checkpoint damaged."""
         self._restarts = 0
         self._job: JobInfo | None = None
-        self._next_id = 0
+        self._next_epoch = Epoch(0)
         self._completed: CheckpointMetadata | None = None
-        self._committed = 0
+        self._committed = CheckpointId(0)
         self._sources: list[SourceProgress] = []
-        self._epochs: dict[int, Epoch] = {}
+        self._epochs: dict[Epoch, EpochInFlight] = {}
         """Those under way, in order."""
         self._next_timer: int | None = None
         self._idle_at: int | None = None
@@ -115,7 +117,7 @@ class CoordinatorMachine:
         """
         self._now = now
         self._processing_time = max(self._processing_time, now.wall_ms)  # the wall clock may be set back
-        self._story.append((now.seconds, _named(event)))
+        self._remember(event)
         if type(event) not in KNOWN_EVENTS[self.state]:
             self._illegal(f"{_named(event)} came to a job that is {self.state.value}")
         if isinstance(event, Answer | Failed):
@@ -156,10 +158,10 @@ class CoordinatorMachine:
                 self._completed_epoch(self._epochs[event.epoch])
             case events.Acknowledged():
                 del self._epochs[event.epoch]
-            case Failed(instructions.Run(), failure):
-                self._epoch_failed(self._epochs[_key(event.instruction)[1]], failure, "")
-            case Failed(instructions.Confirm(epoch), StorageError()) if epoch in self._epochs:
-                self._answer_failed_epoch(self._epochs[epoch])  # the next failure asks again
+            case Failed(instructions.Run(order), failure):
+                self._epoch_failed(self._epochs[order.epoch], failure, "")
+            case Failed(instructions.Confirm(number), StorageError()) if number in self._epochs:
+                self._answer_failed_epoch(self._epochs[number])  # the next failure asks again
             case Failed(_, failure):
                 self._job_failed(failure)
             case _:
@@ -180,7 +182,7 @@ class CoordinatorMachine:
             case _:
                 pass
 
-    def _advance_epoch(self, epoch: Epoch) -> None:
+    def _advance_epoch(self, epoch: EpochInFlight) -> None:
         match epoch.state:
             case EpochState.PLANNED:
                 self._run(epoch)
@@ -216,22 +218,23 @@ class CoordinatorMachine:
 
     # the machine itself
 
-    def _to(self, state: JobState) -> None:
-        self._life.to(state)
-        self._story.append((self._now.seconds, f"  the job is {state.value}"))
-
     def _end(self, state: JobState) -> None:
         self._awaited.clear()
-        self._to(state)
+        self._life.to(state)
         self._given.append(instructions.End(self._failure))
 
     def _give(self, instruction: Instruction) -> None:
         self._given.append(instruction)
         if not isinstance(instruction, Notice):
-            if _key(instruction) in self._awaited:
+            key = _key(instruction)
+            if key in self._awaited:
                 self._illegal(f"{_named(instruction)} is given a second time")
-            self._awaited.add(_key(instruction))
-            self._story.append((self._now.seconds, f"  {_named(instruction)} is given"))
+            self._awaited.add(key)
+            self._remember(instruction)
+
+    def _remember(self, message: Instruction | Event) -> None:
+        why = f": {_named(message.instruction)}, {message.failure!r:.200}" if isinstance(message, Failed) else ""
+        self._story.append((self._now.seconds, type(message), getattr(message, "epoch", 0), why))
 
     def _awaits(self, kind: type[Instruction]) -> bool:
         return (kind, 0) in self._awaited
@@ -242,20 +245,24 @@ class CoordinatorMachine:
     def _tell(self) -> str:
         epochs = "".join(f"; epoch {e.number} is {e.state.value}" for e in self._epochs.values())
         awaited = ", ".join(f"{kind.__name__} {epoch or ''}".rstrip() for kind, epoch in self._awaited) or "nothing"
-        lines = "".join(f"\n  {at:.3f} s  {what}" for at, what in self._story)
+        lines = "".join(
+            f"\n  {at:.3f} s  {'' if issubclass(kind, Event) else '  gives '}{kind.__name__}({epoch or ''}){why}"
+            for at, kind, epoch, why in self._story
+        )
         return f". The job is {self.state.value}{epochs}; awaited: {awaited}. What happened last:{lines}"
 
     # from the log to a running job
 
     def _take_over(self) -> None:
-        self._to(JobState.TAKING_OVER)
+        self._life.to(JobState.TAKING_OVER)
         self._epochs.clear()
         deep, self._damaged = self._damaged, False
         self._give(instructions.TakeOver(deep))
 
     def _took_over(self, event: events.TookOver) -> None:
         restored = event.restored
-        self._job, self._next_id, self._completed, self._committed = event.job, event.next_id, restored, 0
+        self._job, self._completed, self._committed = event.job, restored, CheckpointId(0)
+        self._next_epoch = epoch_of(event.next_id)
         if restored is not None:
             self._resume_time(restored)
             try:
@@ -264,14 +271,14 @@ class CoordinatorMachine:
                 self._job_failed(error)
                 return
             self._give(instructions.Restored(restored.checkpoint_id))
-        self._to(JobState.RECOVERING)
+        self._life.to(JobState.RECOVERING)
         self._give(instructions.Recover(_committables(restored)))
 
     def _recovered(self) -> None:
         now, restored = self._processing_time, self._completed
-        self._committed = 0 if restored is None else restored.checkpoint_id
+        self._committed = CheckpointId(0) if restored is None else restored.checkpoint_id
         if self._cancelled:
-            self._to(JobState.STOPPING)
+            self._life.to(JobState.STOPPING)
             return
         self._sources = [
             SourceProgress(v, v.source, None if restored is None else restored.sources.get(v.source.uid), now)
@@ -279,14 +286,14 @@ class CoordinatorMachine:
             if v.source is not None
         ]
         self._next_timer = None if restored is None else now
-        self._to(JobState.OPENING)
+        self._life.to(JobState.OPENING)
         self._give(instructions.Open({source.uid: source.enumerator for source in self._sources if not source.finished}))
 
     def _opened(self) -> None:
         if self._cancelled:
-            self._to(JobState.STOPPING)
+            self._life.to(JobState.STOPPING)
             return
-        self._to(JobState.RUNNING)
+        self._life.to(JobState.RUNNING)
         self._give(instructions.Running())
 
     # epochs
@@ -301,10 +308,12 @@ class CoordinatorMachine:
             self._sleep(now)
             return
         ended = {s.uid: PlannedInput(EpochInput(finished=True), s.enumerator) for s in self._sources if s.finished}
-        number, self._next_id = self._next_id, self._next_id + 1
-        self._epochs[number] = Epoch(number, {**inputs, **ended}, now, self._planning_since, self._now.seconds, self._tell)
+        number, self._next_epoch = self._next_epoch, Epoch(self._next_epoch + 1)
+        self._epochs[number] = EpochInFlight(
+            number, {**inputs, **ended}, now, self._planning_since, self._now.seconds, self._tell
+        )
 
-    def _run(self, epoch: Epoch) -> None:
+    def _run(self, epoch: EpochInFlight) -> None:
         assert self._job is not None
         order = epoch.run(
             self._plan,
@@ -318,7 +327,7 @@ class CoordinatorMachine:
         )
         self._give(instructions.Run(order))
 
-    def _ran(self, epoch: Epoch, event: events.Ran) -> None:
+    def _ran(self, epoch: EpochInFlight, event: events.Ran) -> None:
         found = failure_of(self._plan, event.reports)
         if found is not None:
             self._epoch_failed(epoch, *found)
@@ -326,7 +335,7 @@ class CoordinatorMachine:
             epoch.reported(event.reports, self._now.seconds)
             self._processing_time = max(self._processing_time, epoch.processing_ms)
 
-    def _completed_epoch(self, epoch: Epoch) -> None:
+    def _completed_epoch(self, epoch: EpochInFlight) -> None:
         epoch.completed(self._now.seconds)
         self._completed = epoch.checkpoint
         self._policy.epoch_completed()
@@ -337,19 +346,19 @@ class CoordinatorMachine:
         sweep_from = None
         if epoch.number % _SWEEP_EVERY == 0:
             # Background uploads may last any number of epochs; those that begin now bear this epoch's number.
-            sweep_from = min([epoch.number, *(r.uploading for r in reports if r.uploading is not None)])
+            sweep_from = Epoch(min([epoch.number, *(r.uploading for r in reports if r.uploading is not None)]))
         self._give(instructions.Commit(epoch.number, _committables(epoch.checkpoint), sweep_from))
         self._account(epoch, reports)
 
-    def _committed_epoch(self, number: int) -> None:
-        self._committed = number
+    def _committed_epoch(self, number: Epoch) -> None:
+        self._committed = checkpoint_of(number)
         if self.state in (JobState.RUNNING, JobState.CANCELLING):
             epoch = self._epochs[number]
             epoch.committed()
             states = {uid: source.enumerator for uid, source in epoch.checkpoint.sources.items()}
             self._give(instructions.Acknowledge(number, states))
 
-    def _account(self, epoch: Epoch, reports: Sequence[TaskReport]) -> None:
+    def _account(self, epoch: EpochInFlight, reports: Sequence[TaskReport]) -> None:
         seconds = self._now.seconds - epoch.started
         backlog = {uid: planned.input.backlog for uid, planned in epoch.inputs.items()}
         stats = epoch_stats(self._plan, epoch.number, epoch.planned_ms, seconds, reports, epoch.phases, backlog)
@@ -390,10 +399,10 @@ class CoordinatorMachine:
             case JobState.CREATED:
                 self._end(JobState.CANCELED)
             case JobState.RUNNING:
-                self._to(JobState.CANCELLING)
+                self._life.to(JobState.CANCELLING)
                 self._drop_idle_epochs()
             case JobState.RESTARTING:
-                self._to(JobState.STOPPING)
+                self._life.to(JobState.STOPPING)
             case _:
                 pass  # a driver that takes over or recovers makes earlier output visible first
 
@@ -403,13 +412,13 @@ class CoordinatorMachine:
             if epoch.is_idle:
                 del self._epochs[epoch.number]
 
-    def _epoch_failed(self, epoch: Epoch, failure: BaseException, task: str) -> None:
+    def _epoch_failed(self, epoch: EpochInFlight, failure: BaseException, task: str) -> None:
         epoch.failed(failure, task)
         self._give(instructions.EpochFailed(epoch.number, failure))
         if self._cancelled:
             self._drop_idle_epochs()
 
-    def _answer_failed_epoch(self, epoch: Epoch) -> None:
+    def _answer_failed_epoch(self, epoch: EpochInFlight) -> None:
         """Decide whether the epoch is run again."""
         assert epoch.failure is not None
         if isinstance(epoch.failure, CorruptFile):
@@ -423,7 +432,7 @@ class CoordinatorMachine:
         if is_bug(failure) or (isinstance(failure, CorruptFile) and not self._damaged):
             self._stop(failure)  # of a damaged file the log has said what to do: it has looked for an intact checkpoint
         elif self._starts_again(failure, "", traced=True):
-            self._to(JobState.RESTARTING)
+            self._life.to(JobState.RESTARTING)
 
     def _starts_again(self, failure: BaseException, task: str, traced: bool) -> bool:
         """Whether there is another attempt, after a delay that is given; if not, the job stops.
@@ -453,7 +462,7 @@ class CoordinatorMachine:
     def _stop(self, failure: BaseException | None) -> None:
         self._failure = failure
         self._epochs.clear()
-        self._to(JobState.STOPPING)
+        self._life.to(JobState.STOPPING)
 
 
 def _key(message: Instruction | Answer) -> _Key:
@@ -464,7 +473,7 @@ def _key(message: Instruction | Answer) -> _Key:
 def _named(message: Instruction | Event) -> str:
     name = type(message).__name__
     if isinstance(message, Failed):
-        return f"{name}({_named(message.instruction)}: {message.failure!r:.200})"
+        return f"{name}({_named(message.instruction)})"
     epoch = getattr(message, "epoch", 0)
     return f"{name}({epoch})" if epoch else name
 

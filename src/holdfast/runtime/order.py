@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from holdfast.checkpoint.ids import NO_POSITION, CheckpointId, Epoch, LogPosition
 from holdfast.common.time import MIN_TIMESTAMP
 from holdfast.connectors.base import Committable, JobInfo, SplitRange
 from holdfast.runtime.plan import JobPlan
@@ -24,7 +25,7 @@ class JobSetup:
     job: JobInfo
     started: str
     """Unique to this start of the job in this driver: a slot serves one start at a time."""
-    takeover: int = 0
+    takeover: LogPosition = NO_POSITION
     """The position in the checkpoint log of the driver's take-over, which tasks must see; 0: they do not look."""
 
 
@@ -54,13 +55,13 @@ class SourceOrder:
 class EpochOrder:
     """One run of one epoch."""
 
-    epoch: int
+    epoch: Epoch
     """The id of the checkpoint that completes it."""
     run: int
     """Counts the tries at this epoch, from 0."""
-    base: int
+    base: CheckpointId
     """The completed checkpoint that it continues; 0 for none."""
-    committed: int
+    committed: CheckpointId
     """The last checkpoint whose committables have been committed."""
     generation: int
     restarts: int

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from holdfast.checkpoint.ids import LogPosition
 from holdfast.checkpoint.manifests import read_checkpoint
 from holdfast.checkpoint.metadata import KeyedHandle, SubtaskState
 from holdfast.checkpoint.paths import JobPaths, new_attempt, safe_name
@@ -261,7 +262,7 @@ class Subtask:
         self._token = expected
         return chain
 
-    def _check_storage(self, takeover: int) -> None:
+    def _check_storage(self, takeover: LogPosition) -> None:
         """Make sure that this is the driver's storage before anything is written: each host has a disk of the same name."""
         if not takeover:
             return
