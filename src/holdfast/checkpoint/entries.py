@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast.checkpoint.files import pack, unpack
 from holdfast.checkpoint.handles import ContainedFile
-from holdfast.checkpoint.ids import CheckpointId, LogPosition
+from holdfast.checkpoint.ids import NO_CHECKPOINT, CheckpointId, LogPosition
 from holdfast.checkpoint.layers import Layer
 from holdfast.errors import CheckpointError, CorruptFile, IncompatibleState
 
@@ -55,13 +55,13 @@ class Takeover(msgspec.Struct, frozen=True, omit_defaults=True, tag="takeover"):
     generation: int
     driver: str
     """Unique to this take-over: tells whose entry it is when the answer of its put was lost."""
-    restored: CheckpointId = CheckpointId(0)
+    restored: CheckpointId = NO_CHECKPOINT
     """The checkpoint that the new driver goes on from; 0 for none. Those between are skipped for good."""
-    oldest: CheckpointId = CheckpointId(0)
+    oldest: CheckpointId = NO_CHECKPOINT
     """The oldest retained checkpoint; 0 for none. Entries before it may be gone."""
     takeovers: list[LogPosition] = []
     """The positions of all take-overs before this one. Their entries stay: they fence the drivers they replaced."""
-    requested: CheckpointId = CheckpointId(0)
+    requested: CheckpointId = NO_CHECKPOINT
     """The checkpoint that the user last asked to go back to; 0 for never."""
     created_at: int = 0
     """In ms since 1970."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import NewType
 
 __all__ = [
+    "NO_CHECKPOINT",
     "NO_POSITION",
     "CheckpointId",
     "Epoch",
@@ -22,7 +23,8 @@ __all__ = [
 Epoch = NewType("Epoch", int)
 """The number of an epoch."""
 CheckpointId = NewType("CheckpointId", int)
-"""The id of a checkpoint; 0 stands for none."""
+"""The id of a checkpoint."""
+NO_CHECKPOINT = CheckpointId(0)
 LogPosition = NewType("LogPosition", int)
 """A position in the checkpoint log, from 1."""
 NO_POSITION = LogPosition(0)

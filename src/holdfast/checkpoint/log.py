@@ -14,7 +14,7 @@ driver restores exactly what the older one completed.
 Take-overs stay for good and completions for a while (see `holdfast.checkpoint.tail` and `retention`). Therefore a
 driver that slept through any number of its successor's checkpoints still finds its own next position taken.
 
-The decisions are functions of what was read (`LogFacts`); `CheckpointLog` reads and puts.
+The decisions are functions of what was read (`holdfast.checkpoint.takeover`); `CheckpointLog` reads and puts.
 """
 
 from __future__ import annotations
@@ -35,43 +35,21 @@ from holdfast.checkpoint.entries import (
     decode_entry,
     encode_entry,
 )
-from holdfast.checkpoint.ids import CheckpointId, LogPosition, checkpoint_at, position_of
+from holdfast.checkpoint.ids import NO_CHECKPOINT, CheckpointId, LogPosition, checkpoint_at, position_of
 from holdfast.checkpoint.manifests import StoredCheckpoint, load, rolled_up, successor
 from holdfast.checkpoint.metadata import CheckpointMetadata
 from holdfast.checkpoint.paths import JobPaths, new_attempt
 from holdfast.checkpoint.storage import AlreadyExists, NotFound, Storage
 from holdfast.checkpoint.tail import find_tail, has_successor
+from holdfast.checkpoint.takeover import LogFacts, after_takeover, newest_intact, next_takeover
 from holdfast.errors import CheckpointError, ConfigurationError, CorruptFile, Fenced, StorageError
 
-__all__ = ["CheckpointLog", "LogFacts", "Ownership", "TakenOver", "newest_intact", "next_takeover"]
-
-REMEMBERED_TAKEOVERS = 1000
-"""A driver that sleeps through more take-overs than this is no longer fenced by the record of its successor."""
-
-_NONE = CheckpointId(0)
+__all__ = ["CheckpointLog", "Ownership", "TakenOver"]
 
 T = TypeVar("T")
 Verify = Callable[[CheckpointMetadata], None]
 """Raises CorruptFile if the checkpoint cannot be restored."""
 _Loaded = dict[CheckpointId, StoredCheckpoint | CorruptFile]
-
-
-@dataclass(frozen=True)
-class LogFacts:
-    """What the end of the log says."""
-
-    tail: LogPosition
-    """The last position; 0 if the log is empty."""
-    generation: int
-    """Of the driver that wrote the last entry; 0 if there is none."""
-    owner: str
-    """The driver that took over last; empty if there is none."""
-    completed: tuple[CheckpointRecord, ...]
-    """The retained checkpoints that a driver may go on from, the newest first."""
-    takeovers: tuple[LogPosition, ...]
-    """The positions of all take-overs."""
-    requested: CheckpointId
-    """The checkpoint that the user last asked to go back to; 0 for never."""
 
 
 @dataclass(frozen=True)
@@ -98,79 +76,6 @@ class TakenOver:
     """The checkpoint to go on from; None to start afresh."""
     next_id: CheckpointId
     """The id of the first checkpoint to complete."""
-
-
-def next_takeover(facts: LogFacts, driver: str, now_ms: int) -> Takeover:
-    """The record by which a driver takes over a log in this state."""
-    ids = [checkpoint.checkpoint_id for checkpoint in facts.completed]
-    return Takeover(
-        format_version=FORMAT_VERSION,
-        generation=facts.generation + 1,
-        driver=driver,
-        restored=max(ids, default=_NONE),
-        oldest=min(ids, default=_NONE),
-        takeovers=list(facts.takeovers[-REMEMBERED_TAKEOVERS:]),
-        requested=facts.requested,
-        created_at=now_ms,
-    )
-
-
-def after_takeover(facts: LogFacts, record: Takeover) -> LogFacts:
-    """The log's state once the record stands at its end."""
-    position = LogPosition(facts.tail + 1)
-    return replace(
-        facts, tail=position, generation=record.generation, owner=record.driver, takeovers=(*record.takeovers, position)
-    )
-
-
-def newest_intact(
-    completed: Sequence[CheckpointRecord],
-    verify: Callable[[CheckpointRecord], object],
-    locate: Callable[[CheckpointId], str],
-) -> int:
-    """The index of the newest checkpoint that can be restored without harm to the sinks.
-
-    A damaged checkpoint may be passed over only if it had prepared no output: what it had prepared may be visible
-    already, and going on from an older checkpoint would write it a second time.
-
-    Args:
-        completed: The candidates, the newest first; at least one.
-        verify: Raises CorruptFile for a damaged one.
-        locate: The full name of a position's log entry, for the message.
-
-    Raises:
-        CorruptFile: none; with the file's name and what to do.
-    """
-    first: CorruptFile | None = None
-    for index, checkpoint in enumerate(completed):
-        try:
-            verify(checkpoint)
-            return index
-        except CorruptFile as error:
-            first = first or error
-            if checkpoint.committables:
-                older = completed[index + 1].checkpoint_id if index + 1 < len(completed) else _NONE
-                raise CorruptFile(error.path, f"{error.reason}. {_advice(checkpoint, older, locate)}") from error
-    assert first is not None
-    raise CorruptFile(
-        first.path,
-        f"{first.reason}; and no older retained checkpoint is intact. Put the file back from a backup (or an older "
-        "version of the object), or start the job under another name to begin afresh",
-    ) from first
-
-
-def _advice(damaged: CheckpointRecord, older: CheckpointId, locate: Callable[[CheckpointId], str]) -> str:
-    advice = (
-        f"It belongs to checkpoint {damaged.checkpoint_id}, whose output may be visible already, so an older one is "
-        "not used: its output would be written twice. Put the file back from a backup (or an older version of the "
-        "object) and start the job again"
-    )
-    if older:
-        advice += (
-            f". To accept repeated output instead, start from checkpoint {older}: set "
-            f"execution.state-recovery.path to {locate(older)}"
-        )
-    return advice
 
 
 class CheckpointLog:
@@ -428,7 +333,7 @@ class CheckpointLog:
                 raise ConfigurationError(
                     f"there is no checkpoint {restore_from}: {self._where(LogPosition(1))} does not exist"
                 )
-            return LogFacts(tail, 0, "", (), (), _NONE)
+            return LogFacts(tail, 0, "", (), (), NO_CHECKPOINT)
         last = self._get(tail)
         since = tail if isinstance(last, Takeover) else last.takeover
         takeover = last if since == tail else self._get(since)

@@ -16,7 +16,7 @@ from holdfast.checkpoint.entries import (
 )
 from holdfast.checkpoint.files import pack, read_file, write_file
 from holdfast.checkpoint.handles import ContainedFile
-from holdfast.checkpoint.ids import CheckpointId, epoch_of, position_of
+from holdfast.checkpoint.ids import NO_CHECKPOINT, CheckpointId, epoch_of, position_of
 from holdfast.checkpoint.layers import Layer, added, difference, kept_manifests, merged
 from holdfast.checkpoint.metadata import CheckpointMetadata
 from holdfast.checkpoint.paths import JobPaths
@@ -143,4 +143,4 @@ def read_checkpoint(storage: Storage, paths: JobPaths, checkpoint_id: Checkpoint
     return load(storage, entry.checkpoint).checkpoint
 
 
-_NOTHING = CheckpointMetadata(checkpoint_id=CheckpointId(0), generation=0, job_id="", job_name="", created_at=0)
+_NOTHING = CheckpointMetadata(checkpoint_id=NO_CHECKPOINT, generation=0, job_id="", job_name="", created_at=0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 
-from holdfast.checkpoint.ids import CheckpointId, Epoch, checkpoint_of
+from holdfast.checkpoint.ids import NO_CHECKPOINT, CheckpointId, Epoch, checkpoint_of
 from holdfast.checkpoint.metadata import CheckpointMetadata
 from holdfast.connectors.base import JobInfo
 from holdfast.errors import UserCodeError
@@ -152,7 +152,7 @@ class EpochInFlight:
         return EpochOrder(
             epoch=self.number,
             run=self._run,
-            base=CheckpointId(0) if base is None else base.checkpoint_id,
+            base=NO_CHECKPOINT if base is None else base.checkpoint_id,
             committed=committed,
             generation=job.generation,
             restarts=restarts,

@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
-from holdfast.checkpoint.ids import CheckpointId, Epoch, checkpoint_of, epoch_of
+from holdfast.checkpoint.ids import NO_CHECKPOINT, Epoch, checkpoint_of, epoch_of
 from holdfast.checkpoint.metadata import CheckpointMetadata
 from holdfast.connectors.base import Committable, EpochInput, JobInfo
 from holdfast.errors import CorruptFile, HoldfastError, StorageError
@@ -87,7 +87,7 @@ class CoordinatorMachine:
         self._job: JobInfo | None = None
         self._next_epoch = Epoch(0)
         self._completed: CheckpointMetadata | None = None
-        self._committed = CheckpointId(0)
+        self._committed = NO_CHECKPOINT
         self._sources: list[SourceProgress] = []
         self._epochs: dict[Epoch, EpochInFlight] = {}
         """Those under way, in order."""
@@ -261,7 +261,7 @@ class CoordinatorMachine:
 
     def _took_over(self, event: events.TookOver) -> None:
         restored = event.restored
-        self._job, self._completed, self._committed = event.job, restored, CheckpointId(0)
+        self._job, self._completed, self._committed = event.job, restored, NO_CHECKPOINT
         self._next_epoch = epoch_of(event.next_id)
         if restored is not None:
             self._resume_time(restored)
@@ -276,7 +276,7 @@ class CoordinatorMachine:
 
     def _recovered(self) -> None:
         now, restored = self._processing_time, self._completed
-        self._committed = CheckpointId(0) if restored is None else restored.checkpoint_id
+        self._committed = NO_CHECKPOINT if restored is None else restored.checkpoint_id
         if self._cancelled:
             self._life.to(JobState.STOPPING)
             return
