@@ -114,7 +114,7 @@ def test_files_of_version_1_stay_readable(name):
 def test_a_handle_stays_readable():
     stored = {
         ContainedFile("f", 3, b"c"): [0, "f", 3, b"c"],
-        RawFile("f", 3, b"c", "12.sst", b"a", b"z"): [1, "f", 3, b"c", "12.sst", b"a", b"z"],
+        RawFile("f", 3, b"c", "12.sst", b"a", b"z", 2): [1, "f", 3, b"c", "12.sst", b"a", b"z", 2],
         IndexedFile("f", 3, b"c"): [2, "f", 3, b"c"],
         LogRange("log", 3, 9): [3, "log", 3, 9],
     }
