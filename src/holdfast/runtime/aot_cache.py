@@ -23,6 +23,7 @@ from pathlib import Path
 
 import xxhash
 
+from holdfast.runtime.background import leave_running
 from holdfast.runtime.java import Java
 
 __all__ = ["AotCache"]
@@ -133,7 +134,7 @@ class AotCache:
             if lock is None:
                 return
             with open(lock, "wb") as held, open(self.log, "wb") as said:
-                subprocess.Popen(
+                training = subprocess.Popen(
                     [sys.executable, "-m", "holdfast.runtime.aot_training", str(os.getpid()), str(self.java.executable)],
                     stdin=subprocess.DEVNULL,
                     stdout=said,
@@ -143,6 +144,7 @@ class AotCache:
                     pass_fds=[held.fileno()],  # the lock is held until the process ends
                     start_new_session=True,
                 )
+            leave_running(training)
         except OSError as error:
             log.debug("the AOT cache cannot be made: %s", error)
 

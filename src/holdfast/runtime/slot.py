@@ -28,6 +28,7 @@ from typing import Any
 
 from holdfast.checkpoint.paths import safe_name
 from holdfast.errors import ConfigurationError
+from holdfast.runtime.background import leave_running
 from holdfast.runtime.shipping import REMEDY, install_files
 from holdfast.runtime.wire import DONE, END, ERROR, FRAME, NEED_SETUP, RETIRE, RUN, SETUP, Wire, WireClosed, socket_address
 
@@ -250,7 +251,7 @@ def start_slots(directory: str, slots: int, executor: int, environment: Mapping[
         path = os.path.join(directory, f"slot-{number}.sock")
         with open(f"{path}.lock", "w") as lock, open(f"{path}.log", "ab") as output:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # a task that looks for the slot waits until it listens
-            subprocess.Popen(
+            process = subprocess.Popen(
                 [*_command(path, executor), str(lock.fileno())],
                 stdin=subprocess.DEVNULL,
                 stdout=2,
@@ -259,6 +260,7 @@ def start_slots(directory: str, slots: int, executor: int, environment: Mapping[
                 start_new_session=True,
                 pass_fds=[lock.fileno()],
             )
+            leave_running(process)
 
 
 def _command(path: str, executor: int) -> list[str]:
