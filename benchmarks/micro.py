@@ -65,6 +65,10 @@ def _codec(columns: list[Column]) -> RowCodec:
     return codec
 
 
+def _no_large_values(key: Any, row: list[Any]) -> None:
+    """No map or list of the rows is large."""
+
+
 def _rows() -> list[list[Any]]:
     return [[0, (n, 1_700_000_000_000 + n), [n / 4] * (n % 10 + 1)] for n in range(N)]
 
@@ -120,7 +124,7 @@ def decode_pickled() -> Body:
 
 def barrier() -> Body:
     """An epoch's changes collected as one delta, per changed row."""
-    table = RowTable(_codec(_columns()), SortedMemory(), section(1).prefix, key_grouper(128), False)
+    table = RowTable(_codec(_columns()), SortedMemory(), section(1).prefix, key_grouper(128), False, _no_large_values)
     keys = list(range(N))
 
     def body() -> None:
@@ -138,7 +142,7 @@ def store_read() -> Body:
     directory = Path(tempfile.mkdtemp(prefix="holdfast-micro-"))
     _TIDY.append(directory)
     store = RocksDBStore(str(directory / "db"), rocksdb_settings({}))
-    table = RowTable(_codec(_columns()), store, section(1).prefix, key_grouper(128), False)
+    table = RowTable(_codec(_columns()), store, section(1).prefix, key_grouper(128), False, _no_large_values)
     keys = list(range(N))
     table.load(keys)
     for key, row in zip(keys, _ROWS):

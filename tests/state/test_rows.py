@@ -275,7 +275,7 @@ def a_row_is_read_by_the_schema_that_wrote_it_and_not_by_one_of_the_same_shape()
     codec._registry.commit()
     checkpoint = schema_of(codec)
     codec.register(Column.of(ListStateDescriptor("of the failed epoch", Types.LONG())))
-    untouched = codec.encode_committed([0, 5, None])
+    untouched = codec.committed_encoder()([0, 5, None])
     again = codec_of(DESCRIPTORS[0], ListStateDescriptor("another", Types.STRING()), schema=checkpoint)
     assert again.decode(untouched, 1) == [1, 5, None]
     with pytest.raises(IncompatibleState, match="was written by schema 9; the checkpoint has schemas up to 3"):
@@ -298,7 +298,7 @@ def a_row_of_any_schema_is_read_as_it_was_written(declared: list[tuple[str, bool
         slots = data.draw(st.lists(st.none() | st.integers(0, 99), min_size=codec.width, max_size=codec.width))
         registry.commit()
         many = codec.encode_many(["k"], [[0, *slots]], WHERE)
-        stored.append((name, codec.schema_id, codec.encode_committed([0, *slots]), many, slots))
+        stored.append((name, codec.schema_id, codec.committed_encoder()([0, *slots]), many, slots))
     after = SchemaRegistry(WHERE, OperatorSchema.of_plain(registry.schema.plain()))
     readers = {name: RowCodec(after, name) for name in codecs}
     for number, (name, typed) in reversed(list(enumerate(declared))):

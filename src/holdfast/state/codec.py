@@ -14,6 +14,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from types import GenericAlias
 from typing import Any, NamedTuple, Optional, Union
 
@@ -228,14 +229,15 @@ class RowCodec:
                 row[position] = encode(row[position])
         return _pack(row)
 
-    def encode_committed(self, row: Row) -> bytes:
-        """The stored form of a row as the last completed checkpoint has it, by a schema that this checkpoint has, too.
+    def committed_encoder(self) -> Callable[[Row], bytes]:
+        """Encodes rows as the last completed checkpoint has them, by a schema that this checkpoint has, too.
 
         The local store outlives an epoch that fails, which forgets the states that were declared in it.
         """
         committed = self._state.version(self._registry.committed)
-        if committed == self.schema_id:
-            return self.encode(row)
+        return self.encode if committed == self.schema_id else partial(self._encode_by, committed)
+
+    def _encode_by(self, committed: int, row: Row) -> bytes:
         kept = row[: self._state.width(committed) + 1]
         kept[0] = committed
         for position, encode in self._encoders:

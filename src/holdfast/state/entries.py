@@ -24,7 +24,7 @@ import msgspec
 from holdfast.state.delta import Change, Piece
 from holdfast.state.key_codec import encode_key
 from holdfast.state.key_groups import KeyGroupRange
-from holdfast.state.layout import after, group_prefix, section, slice_of, split_key
+from holdfast.state.layout import after, group_prefix, group_range, section, slice_of, split_key
 from holdfast.state.ordered import OrderedStore
 
 __all__ = ["LARGE", "MOST_IN_ROW", "EntryFamily", "LargeList", "LargeMap", "SlotCodec"]
@@ -127,7 +127,7 @@ class EntryFamily:
         """Take over a change of a completed epoch, of its entries only those in ``groups`` (None: all)."""
         prefix = change.section.prefix
         if change.dropped:
-            self.store.delete_range(prefix, after(prefix))
+            self.store.delete_range(*((prefix, after(prefix)) if groups is None else group_range(prefix, groups)))
         for piece in change.pieces:
             drops, keys, values, deletes = _unpack(piece.data)
             puts = [(prefix + key, value) for key, value in zip(keys, values, strict=True) if _within(key, groups)]

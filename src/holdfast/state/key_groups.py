@@ -109,9 +109,16 @@ def key_grouper(max_parallelism: int) -> Callable[[list[Any]], list[int]]:
     True
     """
     assign = group_assigner(max_parallelism, max_parallelism, memo_size=20_000)
+    digest = xxhash.xxh3_64_intdigest
 
     def groups_of(keys: list[Any]) -> list[int]:
-        if set(map(type, keys)) == {int}:
+        kinds = set(map(type, keys))
+        if kinds == {str}:
+            try:
+                return [hashed % max_parallelism for hashed in map(digest, map(str.encode, keys))]
+            except UnicodeEncodeError:
+                pass  # a lone surrogate: `key_group` has a way
+        if kinds == {int}:
             return [(((key * _GOLDEN) & _MASK) >> 32) % max_parallelism for key in keys]
         return assign(keys)
 

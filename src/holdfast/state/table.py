@@ -162,12 +162,9 @@ class RowTable:
         groups = self._groups_of(fresh)
         if self.in_store:
             self._fetch(dict(zip(fresh, groups)))
-        templates = self._templates
+        take, templates = rows.setdefault, self._templates
         for position, key, group in zip(missing, fresh, groups):
-            row = rows.get(key)
-            if row is None:
-                row = rows[key] = templates[group].copy()
-            loaded[position] = row
+            loaded[position] = take(key, templates[group].copy())
         return loaded
 
     def _fetch(self, fresh: dict[Any, int]) -> None:
@@ -282,7 +279,7 @@ class RowTable:
         puts: list[tuple[bytes, bytes]] = []
         deletes: list[bytes] = []
         prefixes = self._prefixes
-        encode = self.codec.encode_committed
+        encode = self.codec.committed_encoder()
         held = 0
         for key in keys:
             row = self.rows[key]
