@@ -32,7 +32,7 @@ from holdfast.state.row import DIRTY
 from holdfast.state.schema import ROWS
 from holdfast.state.store import RocksDBStore, rocksdb_settings
 from holdfast.state.table import RowTable
-from holdfast.state.timers import TimerQueue
+from holdfast.state.timer_family import TimerFamily
 
 BASELINE = Path(__file__).with_name("baseline.json")
 N = 10_000
@@ -163,7 +163,7 @@ def timers() -> Body:
     events = _events()
 
     def body() -> None:
-        queue = TimerQueue()
+        queue = TimerFamily(1, SortedMemory(), key_grouper(128))
         for user, _, timestamp in events:
             queue.register(timestamp + user, user)
         queue.collect()
