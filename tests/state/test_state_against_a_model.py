@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from holdfast.common.typeinfo import Types
 from holdfast.datastream.state import ListStateDescriptor, MapStateDescriptor, ReducingStateDescriptor
 from holdfast.datastream.state import ValueStateDescriptor as Value
-from holdfast.state import backend, entries, handles, row_pieces, table, ttl
+from holdfast.state import backend, entries, handles, row_pieces, table
 
 from .backend import Backend
 
@@ -230,8 +230,7 @@ def a_base_every_few_deltas_and_a_piece_every_few_rows(monkeypatch: pytest.Monke
     monkeypatch.setattr(backend, "MOST_DELTAS", 4)
     monkeypatch.setattr(table, "_BLOCK", 5)
     monkeypatch.setattr(row_pieces, "_LEAST", 1)
-    for module in (entries, handles, ttl):  # maps and lists of three leave their rows
-        monkeypatch.setattr(module, "MOST_IN_ROW", 2)
+    monkeypatch.setattr(handles, "MOST_IN_ROW", 2)  # maps and lists of three leave their rows
     monkeypatch.setattr(entries, "_CHUNK", 2)
 
 

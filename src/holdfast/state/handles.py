@@ -74,6 +74,12 @@ class Handle:
         else:
             self._set(row, None)
 
+    def _replace(self, row: Row, content: dict[Any, Any] | list[Any]) -> None:
+        """Replace the map or list in the slot, outside of the row if it is large."""
+        self._set(row, content or None)
+        if len(content) > MOST_IN_ROW:
+            self._enlarge(row)
+
     def _enlarge(self, row: Row) -> None:
         """Let the content of the slot leave the row, if it can."""
         large = self._space.enlarged(self._i, row[self._i])
@@ -137,11 +143,6 @@ class ListHandle(Handle):
         """Replace the list; an empty one empties the state."""
         self._replace(self._space.row, list(values))
 
-    def _replace(self, row: Row, elements: list[Any]) -> None:
-        self._set(row, elements or None)
-        if len(elements) > MOST_IN_ROW:
-            self._enlarge(row)
-
 
 class MapHandle(Handle):
     """A map per key."""
@@ -177,10 +178,7 @@ class MapHandle(Handle):
             held.update(dict(entries))
             row[0] |= DIRTY
             return
-        held = {**(held or {}), **dict(entries)}
-        self._set(row, held or None)
-        if len(held) > MOST_IN_ROW:
-            self._enlarge(row)
+        self._replace(row, {**(held or {}), **dict(entries)})
 
     def remove(self, key: Any) -> None:
         """Remove an entry; no error when it is missing."""

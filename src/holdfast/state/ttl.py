@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any, Protocol
 
-from holdfast.state.entries import MOST_IN_ROW, LargeList, LargeMap
+from holdfast.state.entries import LargeList, LargeMap
 from holdfast.state.handles import NO_ACCUMULATOR, NO_REDUCED, CurrentRow, Handle
 from holdfast.state.row import DIRTY, filled
 from holdfast.state.table import RowTable
@@ -248,11 +248,6 @@ class ExpiringList(_Expiring):
         now = self._clock.processing_time
         return [(now, value) for value in values]
 
-    def _replace(self, row: list[Any], elements: list[Any]) -> None:
-        self._set(row, elements or None)
-        if len(elements) > MOST_IN_ROW:
-            self._enlarge(row)
-
 
 class ExpiringMap(_Expiring):
     """A map per key, whose entries expire one by one."""
@@ -304,9 +299,7 @@ class ExpiringMap(_Expiring):
             return
         held = held or {}
         held.update(stamped)
-        self._set(row, held or None)
-        if len(held) > MOST_IN_ROW:
-            self._enlarge(row)
+        self._replace(row, held)
 
     def remove(self, key: Any) -> None:
         """Remove an entry; no error when it is missing."""
