@@ -186,7 +186,8 @@ def spellings_of_number(number: Fraction, numpy: bool) -> list[Any]:
     whole = int(number)
     made += [whole, bool(whole), Level(3)]
     if numpy:
-        made += [np.float64(number), np.float32(number), np.complex64(number)]
+        with np.errstate(over="ignore"):
+            made += [np.float64(number), np.float32(number), np.complex64(number)]
         made += [np.int64(whole)] if abs(whole) < 2**63 else []
     else:
         ratio = Decimal(number.numerator) / Decimal(number.denominator)

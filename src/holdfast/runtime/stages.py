@@ -10,9 +10,8 @@ import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-import cloudpickle
 from py4j.java_collections import ListConverter, MapConverter
-from pyspark import Broadcast, SparkContext
+from pyspark import Broadcast, SparkContext, cloudpickle
 from pyspark.serializers import NoOpSerializer
 from pyspark.util import local_connect_and_auth
 
@@ -71,6 +70,7 @@ class Stages:
         self._includes: tuple[list[str], Any] = ([], self._to_list([]))
         self._broadcasts = self._to_list([setup._jbroadcast])
         self._accumulator = context._javaAccumulator
+        # By Spark's own cloudpickle: the executors' Python may have none, or another release of it.
         self._load_and_run = _Pickled(cloudpickle.dumps(load_and_run()))
         self._setup = _Pickled(_pickled_reference(context, setup))
         self._serializer = NoOpSerializer()
