@@ -31,7 +31,7 @@ RULES = [
     ("decode", r"\b(Parse|MerchantAndOne|map)\b.*benchmarks/|\bextract_timestamp\b|operators/stateless\.py"),
     ("function", r"benchmarks/|common/windows\.py|operators/(keyed|window)\.py|runtime/context\.py|metrics/"),
     ("output", r"connectors/.*(sink|writer|serializer|producers|outgoing|transactions)|prepare_commit"),
-    ("read", r"connectors/|runtime/reading\.py"),
+    ("read", r"connectors/|runtime/split_merge\.py"),
     ("freeing records", r"\b(_receive|_read)\b.*runtime/task\.py"),
     ("receive and order", r"runtime/channels\.py|runtime/spill\.py"),
     ("start: imports, loading the job", r"importlib|zipimport|\binstall_files\b|\b_call\b.*slot\.py"),

@@ -21,7 +21,7 @@ from holdfast.checkpoint.log import CheckpointLog
 from holdfast.checkpoint.metadata import (
     CheckpointMetadata,
     KeyedHandle,
-    OperatorState,
+    OperatorCheckpoint,
     SourceState,
     SubtaskState,
 )
@@ -79,7 +79,7 @@ class LargeJob:
         """Complete a checkpoint."""
         owned = self.log.owned
         operators = {
-            uid: OperatorState(
+            uid: OperatorCheckpoint(
                 uid,
                 uid_given=True,
                 parallelism=SUBTASKS,

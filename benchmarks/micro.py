@@ -24,8 +24,8 @@ from holdfast.datastream.state import ListStateDescriptor, ValueStateDescriptor
 from holdfast.runtime.frames import Frame, decode_data, encode_data
 from holdfast.state.codec import Column, RowCodec
 from holdfast.state.key_groups import group_assigner, key_grouper
+from holdfast.state.keyed_state import KeyedState
 from holdfast.state.layout import section
-from holdfast.state.operator_state import OperatorState
 from holdfast.state.ordered import SortedMemory
 from holdfast.state.registry import SchemaRegistry
 from holdfast.state.row import DIRTY
@@ -75,7 +75,7 @@ def _rows() -> list[list[Any]]:
 
 def state_operations() -> Body:
     """value(), update(), get() and update() of two states, per event."""
-    state = OperatorState("benchmark")
+    state = KeyedState("benchmark")
     space = state.space("keyed")
     count = space.get_state(ValueStateDescriptor("count", Types.TUPLE([Types.LONG(), Types.LONG()])))
     last = space.get_list_state(ListStateDescriptor("last", Types.DOUBLE()))

@@ -9,7 +9,7 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 from holdfast.checkpoint.handles import FileHandle
-from holdfast.checkpoint.metadata import CheckpointMetadata, KeyedHandle, OperatorState, SourceState, SubtaskState
+from holdfast.checkpoint.metadata import CheckpointMetadata, KeyedHandle, OperatorCheckpoint, SourceState, SubtaskState
 from holdfast.checkpoint.paths import JobPaths
 from holdfast.checkpoint.storage import RetryPolicy, Storage
 from holdfast.testing.faulty_storage import FaultyStorage
@@ -76,6 +76,6 @@ def checkpoint(id: int, generation: int, *files: FileHandle, output: bool = Fals
         job_name="a job",
         created_at=1_700_000_000_000 + id,
         sources={"source": SourceState({"p0": id})},
-        operators={"op": OperatorState("operator", subtasks=[SubtaskState([KeyedHandle(0, 127, deltas=list(files))])])},
+        operators={"op": OperatorCheckpoint("operator", subtasks=[SubtaskState([KeyedHandle(0, 127, deltas=list(files))])])},
         committables=[("sink", 0, {"transaction": id})] if output else [],
     )

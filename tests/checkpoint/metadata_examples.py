@@ -15,7 +15,7 @@ from holdfast.checkpoint.metadata import (
     KeyedHandle,
     ListedState,
     ListPart,
-    OperatorState,
+    OperatorCheckpoint,
     SourceState,
     SubtaskState,
 )
@@ -55,7 +55,7 @@ subtasks = st.builds(
 )
 listed = st.builds(ListedState, mode=st.sampled_from([SPLIT, UNION, BROADCAST]), type=st.none() | plain_dict)
 operators = st.builds(
-    OperatorState,
+    OperatorCheckpoint,
     name=st.text(),
     uid_given=st.booleans(),
     max_parallelism=natural,
@@ -133,7 +133,7 @@ CHECKPOINT = CheckpointMetadata(
     duration_ms=120,
     sources={"payments": SourceState({"offsets": {"payments-0": 4711}}, {"payments-0": {"max_timestamp": 99}})},
     operators={
-        "fraud": OperatorState(
+        "fraud": OperatorCheckpoint(
             name="fraud counter",
             uid_given=True,
             max_parallelism=128,
@@ -161,7 +161,7 @@ CHECKPOINT = CheckpointMetadata(
             ],
             watermarks=[98, 97],
         ),
-        "rules": OperatorState(
+        "rules": OperatorCheckpoint(
             name="rules",
             parallelism=2,
             listed={
@@ -180,7 +180,7 @@ CHECKPOINT = CheckpointMetadata(
                 ),
             ],
         ),
-        "times": OperatorState(name="times", parallelism=1, generators=[{"max_timestamp": 99, "emitted": 98}]),
+        "times": OperatorCheckpoint(name="times", parallelism=1, generators=[{"max_timestamp": 99, "emitted": 98}]),
     },
     committables=[("alerts", 1, {"transactional_id": "x-1", "producer_id": 7, "epoch": 2})],
     full_size=1010,

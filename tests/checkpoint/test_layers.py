@@ -19,7 +19,7 @@ from holdfast.checkpoint.manifests import LARGEST_LAYER, read_checkpoint
 from holdfast.checkpoint.metadata import (
     CheckpointMetadata,
     KeyedHandle,
-    OperatorState,
+    OperatorCheckpoint,
     SubtaskState,
 )
 from holdfast.checkpoint.references import References
@@ -61,11 +61,11 @@ steps = st.lists(st.tuples(st.integers(0, 2), st.lists(handles, min_size=1, max_
 def test_deltas_that_are_appended_are_written_once(steps, cut):
     """Subtasks append deltas; now and then one begins a new base."""
     states = [SubtaskState([KeyedHandle(n, n)]) for n in range(3)]
-    history = [msgspec.structs.replace(NOTHING, operators={"op": OperatorState("op", subtasks=list(states))})]
+    history = [msgspec.structs.replace(NOTHING, operators={"op": OperatorCheckpoint("op", subtasks=list(states))})]
     layers = [difference(NOTHING, history[0])]
     for epoch, (n, deltas, rebased) in enumerate(steps, 1):
         states[n] = SubtaskState([KeyedHandle(n, n, base_epoch=epoch, base=deltas)]) if rebased else grown(states[n], deltas)
-        history.append(msgspec.structs.replace(NOTHING, operators={"op": OperatorState("op", subtasks=list(states))}))
+        history.append(msgspec.structs.replace(NOTHING, operators={"op": OperatorCheckpoint("op", subtasks=list(states))}))
         layers.append(difference(*history[-2:]))
         ((changed, change),) = layers[-1].subtasks["op"].items()
         assert changed == n
@@ -77,7 +77,7 @@ def test_deltas_that_are_appended_are_written_once(steps, cut):
 
 def test_what_did_not_change_is_the_same_object():
     states = [SubtaskState([KeyedHandle(n, n)]) for n in range(3)]
-    before = msgspec.structs.replace(NOTHING, operators={"op": OperatorState("op", subtasks=list(states))})
+    before = msgspec.structs.replace(NOTHING, operators={"op": OperatorCheckpoint("op", subtasks=list(states))})
     copy = msgspec.msgpack.decode(msgspec.msgpack.encode(before), type=CheckpointMetadata)
     copy.operators["op"].subtasks[1] = grown(states[1], [ContainedFile("d", 1, b"c")])
     after = added(before, [difference(before, copy)])

@@ -35,9 +35,9 @@ from holdfast.errors import HoldfastError
 from holdfast.metrics.job import JobMetrics
 from holdfast.runtime.coordinator import Coordinator
 from holdfast.runtime.frames import unpack_header
-from holdfast.runtime.order import EpochOrder, JobSetup, TaskReport
 from holdfast.runtime.plan import JobPlan
 from holdfast.runtime.restart import FixedDelay, RestartStrategy
+from holdfast.runtime.task_messages import EpochAssignment, JobSetup, TaskReport
 from holdfast.state.delta_files import verify_contents
 from holdfast.testing.executor import InProcessExecutor
 
@@ -215,7 +215,7 @@ class FlakyExecutor(InProcessExecutor):
     failures = 0.0
     repeats = 0.0
 
-    def run(self, order: EpochOrder) -> list[TaskReport]:
+    def run(self, order: EpochAssignment) -> list[TaskReport]:
         if self.flaky is None:
             return super().run(order)
         chance = self.flaky.random
@@ -365,7 +365,7 @@ class Lab:
             made: Any = make(job)
             run = made.run
 
-            def running(order: EpochOrder) -> list[TaskReport]:
+            def running(order: EpochAssignment) -> list[TaskReport]:
                 reports: list[TaskReport] = run(order)
                 at("run")
                 return reports

@@ -9,7 +9,7 @@ from holdfast.common import WatermarkStrategy
 from holdfast.connectors.base import JobInfo
 from holdfast.connectors.file.sink import FileSink, JsonLinesEncoder
 from holdfast.errors import ConfigurationError
-from holdfast.runtime.order import JobSetup
+from holdfast.runtime.task_messages import JobSetup
 from holdfast.testing.executor import InProcessExecutor
 
 from .inprocess import LEDGERS, Lab, LedgerSink, SplitSource

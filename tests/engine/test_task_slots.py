@@ -19,8 +19,8 @@ import pytest
 
 from holdfast.connectors.base import JobInfo
 from holdfast.runtime import slot
-from holdfast.runtime.order import EpochOrder, JobSetup
 from holdfast.runtime.slot import SlotClient, SlotServer, TaskHost, start_slots
+from holdfast.runtime.task_messages import EpochAssignment, JobSetup
 
 from .inprocess import Lab
 from .programs import records, sessions
@@ -43,13 +43,13 @@ def a_subtask_that_begins_anew_leaves_nothing_of_its_state_in_memory(tmp_path: P
     keyed = next(vertex for vertex in plan.vertices if vertex.inputs)
 
     def fail() -> None:
-        order = EpochOrder(2, 0, 0, 0, 1, 0, 0, {})
+        order = EpochAssignment(2, 0, 0, 0, 1, 0, 0, {})
         report = pickle.loads(host.run(cloudpickle.dumps((order, keyed.id, 0)), iter(()), lambda number, frame: None))
         assert "no barrier of epoch 2" in str(report.error)
 
     fail()
     subtask = host._subtasks[(keyed.id, 0)]
-    subtask._prepare(EpochOrder(2, 0, 0, 0, 1, 0, 0, {}))
+    subtask._prepare(EpochAssignment(2, 0, 0, 0, 1, 0, 0, {}))
     (kept,) = subtask._keyed._kept.values()
     state = weakref.ref(kept.state)
     del kept

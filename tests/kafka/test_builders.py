@@ -14,7 +14,7 @@ from holdfast.connectors.kafka import transactions
 from holdfast.connectors.kafka.cluster import BrokerUnavailable
 from holdfast.connectors.kafka.config import consumer_properties, producer_properties, protocol_properties
 from holdfast.connectors.kafka.offsets import KafkaOffsetsInitializer
-from holdfast.connectors.kafka.outgoing import OutboxFile, Outgoing, read_outbox
+from holdfast.connectors.kafka.outbox import OutboxFile, OutgoingBatch, read_outbox
 from holdfast.datastream.connectors.base import DeliveryGuarantee
 from holdfast.datastream.connectors.kafka import (
     KafkaRecordSerializationSchema,
@@ -96,7 +96,7 @@ def a_sink_is_built_as_in_pyflink() -> None:
     )
     assert isinstance(sink, Sink)
     out = serializer.serialize(["ab", "c"], [1, 2], "u")
-    assert out == Outgoing(
+    assert out == OutgoingBatch(
         ["topic-2", "topic-1"], [b"ab", b"c"], [b"a", b"c"], [1, 2], [[("length", b"2")], [("length", b"1")]]
     )
 
@@ -111,8 +111,8 @@ def a_record_without_a_schema_must_be_text_or_bytes() -> None:
 
 def an_outbox_file_gives_back_what_was_put_in() -> None:
     batches = [
-        Outgoing("t", [b"a", None], [b"k", None], [1, 2], [[("h", b"v"), ("n", None)], []]),
-        Outgoing(["a", "b"], [b"", b"x" * 100_000]),
+        OutgoingBatch("t", [b"a", None], [b"k", None], [1, 2], [[("h", b"v"), ("n", None)], []]),
+        OutgoingBatch(["a", "b"], [b"", b"x" * 100_000]),
     ]
     file = OutboxFile()
     for batch in batches:
@@ -131,7 +131,7 @@ def an_outbox_file_gives_back_what_was_put_in() -> None:
 def an_outbox_file_of_version_1_can_be_read() -> None:
     golden = bytes.fromhex(GOLDEN_OUTBOX)
     (batch,) = read_outbox(golden, "golden")
-    assert batch == Outgoing("alerts", [b"value-1", b"value-2"], [b"k1", None], [5, 6])
+    assert batch == OutgoingBatch("alerts", [b"value-1", b"value-2"], [b"k1", None], [5, 6])
 
 
 GOLDEN_OUTBOX = (

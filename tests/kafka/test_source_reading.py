@@ -11,7 +11,7 @@ from confluent_kafka import Producer
 
 from holdfast.common.time import MIN_TIMESTAMP
 from holdfast.connectors.base import ReaderContext, SplitRange
-from holdfast.connectors.kafka.outgoing import Outgoing
+from holdfast.connectors.kafka.outbox import OutgoingBatch
 from holdfast.connectors.kafka.producers import RecordProducer
 from holdfast.errors import InputLost, UserCodeError
 from holdfast.testing.kafka import KafkaBroker
@@ -206,7 +206,7 @@ def test_records_from_before_1970_are_written_as_old_not_as_of_now(kafka: Any, n
     before = int(time.time() * 1000)
     producer = RecordProducer({"bootstrap.servers": kafka.bootstrap_servers}, "test")
     times = [0, -5, 1, 1_700_000_000_000, MIN_TIMESTAMP]
-    producer.send(Outgoing(topic, [b"x"] * len(times), None, times))
+    producer.send(OutgoingBatch(topic, [b"x"] * len(times), None, times))
     producer.flush()
     with Job(source(kafka, topics=(topic,))) as job:
         ranges = job.enumerator.plan(100).ranges

@@ -22,9 +22,9 @@ from holdfast.checkpoint.metadata import (
 from holdfast.datastream import StreamExecutionEnvironment
 from holdfast.errors import IncompatibleState
 from holdfast.runtime.completion import check_resumable, operator_states, tokens_of
-from holdfast.runtime.order import TaskReport
 from holdfast.runtime.plan import JobPlan
 from holdfast.runtime.redistribution import OperatorSnapshot, assigned
+from holdfast.runtime.task_messages import TaskReport
 
 DELTA = ContainedFile("delta", 3, b"c" * 16)
 

@@ -16,9 +16,9 @@ from holdfast.runtime.instructions import Notice
 from holdfast.runtime.job_state import KNOWN_EVENTS, TRANSITIONS, JobState
 from holdfast.runtime.lifecycle import IllegalTransition
 from holdfast.runtime.machine import CoordinatorMachine
-from holdfast.runtime.order import TaskReport
 from holdfast.runtime.pacing import Pace
 from holdfast.runtime.restart import FixedDelay
+from holdfast.runtime.task_messages import TaskReport
 
 SOURCE = "numbers"
 
@@ -60,11 +60,11 @@ class Driver:
         parts = tuple(SplitRange(f"s{n}", 0, 1) for n in range(ranges))
         return self.tell(events.Planned({SOURCE: PlannedInput(EpochInput(parts, finished=finished), {"next": 1})}))
 
-    def reports(self, order) -> list[TaskReport]:
-        return [TaskReport((v.id, n), f"a{order.epoch}") for v in self.plan.vertices for n in range(v.parallelism)]
+    def reports(self, assignment) -> list[TaskReport]:
+        return [TaskReport((v.id, n), f"a{assignment.epoch}") for v in self.plan.vertices for n in range(v.parallelism)]
 
     def ran(self, run) -> list:
-        return self.tell(events.Ran(run.epoch, self.reports(run.order)))
+        return self.tell(events.Ran(run.epoch, self.reports(run.assignment)))
 
     def epoch(self, finished: bool = False):
         """An epoch up to its commit, which is under way then."""
@@ -93,7 +93,7 @@ def an_answer_that_was_not_asked_for_tells_its_story():
     assert "epoch 2 is running; awaited: Run 2" in story
     assert story.index("TookOver") < story.index("Opened") < story.index("gives Run(2)")
     with pytest.raises(IllegalTransition, match=r"Ran\(7\) came unasked"):
-        driver.tell(events.Ran(7, driver.reports(run.order)))
+        driver.tell(events.Ran(7, driver.reports(run.assignment)))
 
 
 def an_event_that_the_jobs_state_does_not_know_is_refused():
@@ -131,9 +131,9 @@ def a_failed_epoch_is_run_again_with_the_same_input_once_the_commit_before_it_is
     assert driver.commit(first) == [instructions.Confirm(run.epoch)]
     assert kinds(driver.tell(events.Confirmed(run.epoch))) == ["Delay"]
     (again,) = driver.tell(events.DelayOver())
-    assert again.order.run == 1
-    assert again.order.sources == run.order.sources
-    assert (run.order.committed, again.order.committed) == (0, first.epoch)
+    assert again.assignment.run == 1
+    assert again.assignment.sources == run.assignment.sources
+    assert (run.assignment.committed, again.assignment.committed) == (0, first.epoch)
 
 
 def a_failed_epoch_is_not_run_again_by_a_driver_that_has_lost_the_job():

@@ -14,7 +14,7 @@ from holdfast.checkpoint.metadata import (
     KeyedHandle,
     ListedState,
     ListPart,
-    OperatorState,
+    OperatorCheckpoint,
     SubtaskState,
 )
 from holdfast.runtime.redistribution import assigned, watermark_of
@@ -45,12 +45,12 @@ parts = st.builds(ListPart, st.lists(st.binary(), max_size=4)) | st.builds(file_
 lists = st.lists(st.lists(parts), min_size=1, max_size=8)
 
 
-def listed(mode: str, stored: list[list[ListPart]]) -> OperatorState:
+def listed(mode: str, stored: list[list[ListPart]]) -> OperatorCheckpoint:
     states = [SubtaskState(lists={"l": parts} if parts else {}) for parts in stored]
-    return OperatorState("op", parallelism=len(stored), listed={"l": ListedState(mode)}, subtasks=states)
+    return OperatorCheckpoint("op", parallelism=len(stored), listed={"l": ListedState(mode)}, subtasks=states)
 
 
-def shares(operator: OperatorState, parallelism: int) -> list[list[bytes]]:
+def shares(operator: OperatorCheckpoint, parallelism: int) -> list[list[bytes]]:
     return [elements(assigned(operator, parallelism, n).state.lists.get("l", [])) for n in range(parallelism)]
 
 
@@ -83,7 +83,7 @@ def a_key_group_goes_to_the_one_subtask_that_owns_it(old: int, new: int):
         return SubtaskState([KeyedHandle(groups.first, groups.last, schema=f"schema {n % 2}", base=[files[n]])])
 
     files = [ContainedFile(f"f{n}", 1, b"c") for n in range(old)]
-    operator = OperatorState(
+    operator = OperatorCheckpoint(
         "op",
         max_parallelism=MAX,
         parallelism=old,
@@ -112,7 +112,7 @@ def _span(groups) -> tuple[int, int]:
 @given(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=8), subtasks)
 def the_event_time_goes_on_from_the_subtask_that_is_behind(watermarks: list[int], parallelism: int):
     generators = [{"max_timestamp": w, "emitted": w} for w in watermarks]
-    operator = OperatorState("op", parallelism=len(watermarks), watermarks=watermarks, generators=generators)
+    operator = OperatorCheckpoint("op", parallelism=len(watermarks), watermarks=watermarks, generators=generators)
     for n in range(parallelism):
         expected = watermarks[n] if len(watermarks) == parallelism else min(watermarks, default=NO_WATERMARK)
         assert watermark_of(operator, parallelism, n) == expected

@@ -22,9 +22,9 @@ from holdfast.runtime.events import Event, Failed, Instant, PlannedInput
 from holdfast.runtime.instructions import Instruction, Notice
 from holdfast.runtime.job_state import JobState
 from holdfast.runtime.machine import CoordinatorMachine
-from holdfast.runtime.order import EpochOrder, TaskReport
 from holdfast.runtime.pacing import Pace
 from holdfast.runtime.restart import FixedDelay
+from holdfast.runtime.task_messages import EpochAssignment, TaskReport
 
 from .job import COUNT, PLAN, SUBTASKS, Enumerator, Input, model
 from .kafka import OUTPUT
@@ -151,8 +151,8 @@ class Driver:
                 if self.world.chance("unavailable"):
                     raise HoldfastError("the source is away")
                 return events.Planned({"numbers": PlannedInput(self.enumerator.plan(), self.enumerator.snapshot())})
-            case instructions.Run(order):
-                return (yield from self._run_epoch(order))
+            case instructions.Run(assignment):
+                return (yield from self._run_epoch(assignment))
             case instructions.Confirm(epoch):
                 self.log.check_ownership()
                 return events.Confirmed(epoch)
@@ -204,28 +204,30 @@ class Driver:
 
     # ---- epochs
 
-    def _run_epoch(self, order: EpochOrder) -> Step:
+    def _run_epoch(self, assignment: EpochAssignment) -> Step:
         """One Spark job: the sources' stage, then the keyed one. Spark runs lost tasks again."""
         reports, sent = [], []
         for subtask in range(SUBTASKS):
-            report, frames = read_source(self.numbers, order, subtask)
+            report, frames = read_source(self.numbers, assignment, subtask)
             reports.append(report)
             sent.append(frames)
         for subtask in range(SUBTASKS):
             if self.world.chance("task"):  # a sender's frames were lost: its readers do not all read the same run of it
                 again = self.world.random.randrange(SUBTASKS)
-                reports[again], sent[again] = read_source(self.numbers, order, again)
-            reports.append((yield from self._run_task(order, subtask, list(sent))))
-        return events.Ran(order.epoch, reports)
+                reports[again], sent[again] = read_source(self.numbers, assignment, again)
+            reports.append((yield from self._run_task(assignment, subtask, list(sent))))
+        return events.Ran(assignment.epoch, reports)
 
-    def _run_task(self, order: EpochOrder, subtask: int, frames: list[Frames]) -> Generator[None, None, TaskReport]:
+    def _run_task(
+        self, assignment: EpochAssignment, subtask: int, frames: list[Frames]
+    ) -> Generator[None, None, TaskReport]:
         """Run attempts of a task until one reports; the others may go on without anybody waiting for them."""
         world = self.world
         out: list[TaskReport] = []
         for _ in range(_ATTEMPTS):
-            attempt = self.slots[subtask].run(order, frames, out)
+            attempt = self.slots[subtask].run(assignment, frames, out)
             if world.chance("task"):
-                world.processes.append(self._slot(subtask).run(order, frames, out))
+                world.processes.append(self._slot(subtask).run(assignment, frames, out))
             while True:
                 try:
                     next(attempt)
@@ -242,7 +244,7 @@ class Driver:
                 yield
             if out:
                 return out[0]
-        raise HoldfastError(f"epoch {order.epoch}, subtask {subtask}: no attempt came to its end")
+        raise HoldfastError(f"epoch {assignment.epoch}, subtask {subtask}: no attempt came to its end")
 
     def _complete(self, checkpoint: CheckpointMetadata) -> Event:
         self.log.complete(checkpoint)

@@ -21,7 +21,7 @@ from holdfast.connectors import job_files
 from holdfast.connectors.delivery import DeliveryGuarantee
 from holdfast.connectors.kafka import committer, pool, producers, writer
 from holdfast.connectors.kafka.cluster import BrokerUnavailable
-from holdfast.connectors.kafka.outgoing import Outgoing
+from holdfast.connectors.kafka.outbox import OutgoingBatch
 from holdfast.connectors.kafka.output import KafkaOutput
 from holdfast.connectors.kafka.tokens import Token
 from holdfast.connectors.kafka.transactions import TransactionClient, TransactionState
@@ -40,8 +40,10 @@ class Serializer:
 
     topic = "counts"
 
-    def serialize(self, values: Sequence[Any], timestamps: Sequence[int] | None, uid: str) -> Outgoing:
-        return Outgoing(self.topic, [msgspec.json.encode(value) for value in values], [b"%d" % key for key, _ in values])
+    def serialize(self, values: Sequence[Any], timestamps: Sequence[int] | None, uid: str) -> OutgoingBatch:
+        return OutgoingBatch(
+            self.topic, [msgspec.json.encode(value) for value in values], [b"%d" % key for key, _ in values]
+        )
 
 
 OUTPUT = KafkaOutput(

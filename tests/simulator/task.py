@@ -15,8 +15,8 @@ from holdfast.checkpoint.paths import new_attempt
 from holdfast.connectors.base import Committable, JobInfo, WriterContext
 from holdfast.connectors.kafka.writer import TransactionalWriter
 from holdfast.errors import HoldfastError
-from holdfast.runtime.order import EpochOrder, TaskReport
 from holdfast.runtime.redistribution import OperatorSnapshot, assigned
+from holdfast.runtime.task_messages import EpochAssignment, TaskReport
 from holdfast.state.key_groups import key_group_range
 
 from .job import CHANNEL, COUNT, READ, SUBTASKS, Input, mine, model
@@ -29,9 +29,9 @@ Frames = tuple[str, list[int]]
 """The attempt that sent them, and the keys of the records."""
 
 
-def read_source(numbers: Input, order: EpochOrder, subtask: int) -> tuple[TaskReport, Frames]:
+def read_source(numbers: Input, assignment: EpochAssignment, subtask: int) -> tuple[TaskReport, Frames]:
     """One run of a source task."""
-    told = order.sources[(READ.id, subtask)]
+    told = assignment.sources[(READ.id, subtask)]
     report = TaskReport((READ.id, subtask), new_attempt(), watermark=told.watermark)
     report.splits = dict(told.splits)
     keys: list[int] = []
@@ -68,27 +68,27 @@ class Slot:
     upload: Upload | None = None
     writer: TransactionalWriter | None = None
 
-    def run(self, order: EpochOrder, frames: list[Frames], out: list[TaskReport]) -> Process:
+    def run(self, assignment: EpochAssignment, frames: list[Frames], out: list[TaskReport]) -> Process:
         """Run the task; a failure is told in the report."""
         report = TaskReport((COUNT.id, self.subtask), new_attempt())
         try:
-            yield from self._run(order, frames, report)
+            yield from self._run(assignment, frames, report)
         except HoldfastError as error:
             report.error = error
             self.close()
         out.append(report)
 
-    def _run(self, order: EpochOrder, frames: list[Frames], report: TaskReport) -> Process:
+    def _run(self, assignment: EpochAssignment, frames: list[Frames], report: TaskReport) -> Process:
         storage = self.world.storage()
-        expected = order.tokens.get((COUNT.id, self.subtask), "")
+        expected = assignment.tokens.get((COUNT.id, self.subtask), "")
         if self.writer is None or self.token != expected:
             self.close()
-            self._restore(order, expected)
+            self._restore(assignment, expected)
             self.writer = TransactionalWriter(OUTPUT, WriterContext(self.job, "out", self.subtask, SUBTASKS))
         elif expected and self.upload is None and self.world.random.random() < 0.2:
-            self._begin_upload(order.generation)
+            self._begin_upload(assignment.generation)
         yield
-        self.writer.begin_epoch(order.epoch, report.attempt, order.committed)
+        self.writer.begin_epoch(assignment.epoch, report.attempt, assignment.committed)
         report.seen = {(CHANNEL, sender): attempt for sender, (attempt, _) in enumerate(frames)}
         changed = {}
         for key in itertools.chain.from_iterable(mine(keys, self.subtask) for _, keys in frames):
@@ -100,29 +100,31 @@ class Slot:
         yield
         delta = []
         if changed:
-            path = self.world.paths.state_file(order.generation, order.epoch, "count", self.subtask, new_attempt(), "delta")
+            path = self.world.paths.state_file(
+                assignment.generation, assignment.epoch, "count", self.subtask, new_attempt(), "delta"
+            )
             delta.append(write_file(storage, path, _encode(changed)))
         yield
-        self._snapshot(order, delta, report)
+        self._snapshot(assignment, delta, report)
         if self.world.random.random() < 0.2:
-            report.next_timer = order.processing_time  # an epoch without input follows, unless there is some
+            report.next_timer = assignment.processing_time  # an epoch without input follows, unless there is some
 
-    def _restore(self, order: EpochOrder, expected: str) -> None:
+    def _restore(self, assignment: EpochAssignment, expected: str) -> None:
         """Read the state from the checkpoint that the epoch continues."""
         self.counts, self.stored = {}, None
         self.token = expected
         if not expected:
             return
         storage = self.world.storage()
-        checkpoint = read_checkpoint(storage, self.world.paths, order.base)
+        checkpoint = read_checkpoint(storage, self.world.paths, assignment.base)
         self.stored = keyed_state(checkpoint, self.subtask)
         for file in self.stored.handles():
             self.counts.update(self._read(file))
         positions = checkpoint.sources["numbers"].enumerator
         assert self.counts == model(self.numbers, self.subtask, positions), "the restored state is wrong"
-        self.written = order.base
+        self.written = assignment.base
 
-    def _snapshot(self, order: EpochOrder, delta: list[ContainedFile], report: TaskReport) -> None:
+    def _snapshot(self, assignment: EpochAssignment, delta: list[ContainedFile], report: TaskReport) -> None:
         groups = key_group_range(COUNT.max_parallelism, SUBTASKS, self.subtask)
         old = self.stored or KeyedHandle(groups.first, groups.last)
         deltas = [*old.deltas, *delta]
@@ -134,7 +136,7 @@ class Slot:
         elif self.upload is not None:
             report.uploading = self.upload.begun
         self.stored = KeyedHandle(groups.first, groups.last, base=base, base_epoch=base_epoch, deltas=deltas)
-        self.token, self.written = report.attempt, order.epoch
+        self.token, self.written = report.attempt, assignment.epoch
         report.state[COUNT.chain[0].uid] = OperatorSnapshot(SubtaskState([self.stored]))
         self.world.states[report.attempt] = dict(self.counts)
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from holdfast.checkpoint import manifests, tail
+from holdfast.checkpoint import manifests, milestones
 from holdfast.checkpoint.files import unpack
 from holdfast.checkpoint.retention import referenced
 from holdfast.runtime import machine
@@ -33,7 +33,7 @@ BLOCKS = 20
 @pytest.fixture(autouse=True)
 def short_periods(monkeypatch):
     """Milestones every 3, 9, 27 positions and a sweep every 4, so that short lives cross many."""
-    monkeypatch.setattr(tail, "_BASE", 3)
+    monkeypatch.setattr(milestones, "_BASE", 3)
     monkeypatch.setattr(machine, "_SWEEP_EVERY", 4)
     monkeypatch.setattr(manifests, "LARGEST_LAYER", 500)  # `live` draws it
 
@@ -97,7 +97,7 @@ def judge(world: World, brokers: Brokers, numbers: dict[str, list[int]], last: D
     end, owned = world.store.log_end, last.log.owned
     # Checkpoints that a fall-back passed over go when the one that it went back to is retained no longer.
     oldest = min((c.checkpoint_id for c in owned.retained), default=0)
-    surplus = {p for p in positions if p < oldest and p not in owned.takeovers and not tail.is_milestone(p, end)}
+    surplus = {p for p in positions if p < oldest and p not in owned.takeovers and not milestones.is_milestone(p, end)}
     assert not surplus, f"log entries left behind: {surplus}"
 
 

@@ -15,7 +15,7 @@ from holdfast.runtime.context import Clock
 from holdfast.state.backend import Place, StateBackendSettings
 from holdfast.state.key_groups import KeyGroupRange
 from holdfast.state.keyed_backend import KeyedStateBackend
-from holdfast.state.operator_state import OperatorState
+from holdfast.state.keyed_state import KeyedState
 from holdfast.state.schema import OperatorSchema
 from holdfast.state.space import StateSpace
 from holdfast.testing.memory_store import MemoryStore
@@ -66,7 +66,7 @@ class Backend:
         settings = StateBackendSettings.of({"state.backend.type": self.kind, **self.config})
         place = Place("'op' (uid 'op')", self.groups, 128, self.storage, str(self.directory))
         self.backend = KeyedStateBackend(place, settings, Inline())  # type: ignore[arg-type]
-        self.state: OperatorState = self.backend.open(handles, schema)
+        self.state: KeyedState = self.backend.open(handles, schema)
         self.declare()
         self.backend.replay()
 

@@ -21,7 +21,7 @@ from holdfast.checkpoint.metadata import (
     CheckpointMetadata,
     KeyedHandle,
     ListedState,
-    OperatorState,
+    OperatorCheckpoint,
     SourceState,
     SubtaskState,
 )
@@ -30,7 +30,7 @@ __all__ = ["Content", "Layer", "added", "difference", "kept_manifests", "merged"
 
 
 class OperatorHead(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What an operator's state has but once (see `OperatorState`)."""
+    """What an operator's state has but once (see `OperatorCheckpoint`)."""
 
     name: str
     uid_given: bool = False
@@ -72,7 +72,7 @@ class Layer(msgspec.Struct, frozen=True, omit_defaults=True):
 class Content(msgspec.Struct, frozen=True):
     """The part of a checkpoint that layers hold."""
 
-    operators: dict[str, OperatorState] = {}
+    operators: dict[str, OperatorCheckpoint] = {}
     sources: dict[str, SourceState] = {}
 
 
@@ -107,7 +107,7 @@ def difference(before: Content | CheckpointMetadata, after: Content | Checkpoint
     return layer
 
 
-def _head(operator: OperatorState) -> OperatorHead:
+def _head(operator: OperatorCheckpoint) -> OperatorHead:
     return OperatorHead(
         operator.name,
         operator.uid_given,
@@ -147,7 +147,7 @@ def added(content: Content | CheckpointMetadata, layers: Iterable[Layer]) -> Con
         for uid in layer.reset:
             operators.pop(uid, None)
         for uid, head in layer.operators.items():
-            old = operators.get(uid, OperatorState(head.name))
+            old = operators.get(uid, OperatorCheckpoint(head.name))
             operators[uid] = msgspec.structs.replace(old, **{name: getattr(head, name) for name in head.__struct_fields__})
         for uid, time in layer.times.items():
             operators[uid] = msgspec.structs.replace(operators[uid], watermarks=time.watermarks, generators=time.generators)

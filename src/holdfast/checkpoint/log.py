@@ -11,7 +11,7 @@ driver restores exactly what the older one completed.
                by A        by A        by A        by B        by B
                                                    A's next completion fails: fenced
 
-Take-overs stay for good and completions for a while (see `holdfast.checkpoint.tail` and `retention`). Therefore a
+Take-overs stay for good and completions for a while (see `holdfast.checkpoint.milestones` and `retention`). Therefore a
 driver that slept through any number of its successor's checkpoints still finds its own next position taken.
 
 The decisions are functions of what was read (`holdfast.checkpoint.takeover`); `CheckpointLog` reads and puts.
@@ -38,9 +38,9 @@ from holdfast.checkpoint.entries import (
 from holdfast.checkpoint.ids import NO_CHECKPOINT, CheckpointId, LogPosition, checkpoint_at, position_of
 from holdfast.checkpoint.manifests import StoredCheckpoint, load, rolled_up, successor
 from holdfast.checkpoint.metadata import CheckpointMetadata
+from holdfast.checkpoint.milestones import find_tail, has_successor
 from holdfast.checkpoint.paths import JobPaths, new_attempt
 from holdfast.checkpoint.storage import AlreadyExists, NotFound, Storage
-from holdfast.checkpoint.tail import find_tail, has_successor
 from holdfast.checkpoint.takeover import LogFacts, after_takeover, newest_intact, next_takeover
 from holdfast.errors import CheckpointError, ConfigurationError, CorruptFile, Fenced, StorageError
 

@@ -27,7 +27,7 @@ __all__ = [
     "KeyedHandle",
     "ListPart",
     "ListedState",
-    "OperatorState",
+    "OperatorCheckpoint",
     "SourceState",
     "SubtaskState",
 ]
@@ -127,7 +127,7 @@ class ListedState(msgspec.Struct, frozen=True, omit_defaults=True):
     """Serializer snapshot of the elements' type; None: they are pickled."""
 
 
-class OperatorState(msgspec.Struct, frozen=True, omit_defaults=True):
+class OperatorCheckpoint(msgspec.Struct, frozen=True, omit_defaults=True):
     """The state of one operator, at any position of a chain. All lists are by subtask."""
 
     name: str
@@ -163,7 +163,7 @@ class CheckpointMetadata(msgspec.Struct, frozen=True, omit_defaults=True):
     duration_ms: int = 0
     sources: dict[str, SourceState] = {}
     """By the source's uid."""
-    operators: dict[str, OperatorState] = {}
+    operators: dict[str, OperatorCheckpoint] = {}
     """By the operator's uid."""
     committables: list[tuple[str, int, Any]] = []
     """Prepared output of the epoch: uid of the sink, subtask, plain data."""

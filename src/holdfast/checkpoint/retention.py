@@ -35,10 +35,10 @@ from contextlib import contextmanager
 from holdfast.checkpoint.ids import CheckpointId, Epoch, LogPosition, epoch_of, position_of
 from holdfast.checkpoint.log import CheckpointLog, Ownership
 from holdfast.checkpoint.metadata import CheckpointMetadata
+from holdfast.checkpoint.milestones import is_milestone
 from holdfast.checkpoint.paths import JobPaths
 from holdfast.checkpoint.references import References
 from holdfast.checkpoint.storage import NotFound, Storage
-from holdfast.checkpoint.tail import is_milestone
 from holdfast.errors import CorruptFile, StorageError
 
 __all__ = ["Retention", "orphans", "referenced", "surplus_entries", "verify_files"]

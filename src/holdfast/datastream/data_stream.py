@@ -16,7 +16,7 @@ from holdfast.connectors.base import Sink
 from holdfast.connectors.collect import CollectSink
 from holdfast.connectors.print import PrintSink
 from holdfast.datastream.data_stream_sink import CloseableIterator, DataStreamSink
-from holdfast.datastream.function_checks import check_assigner, check_function, check_object, check_type, method_of
+from holdfast.datastream.function_checks import check_assigner, check_function, check_object, check_type, selector_callable
 from holdfast.datastream.functions import KeyedProcessFunction, ProcessFunction
 from holdfast.datastream.operator_settings import MAX_KEY_GROUPS, OperatorSettings, check_count
 from holdfast.errors import ConfigurationError
@@ -231,7 +231,7 @@ class DataStream(OperatorSettings):
             key_type: The declared type of the keys: they are checked and converted to it (a tuple becomes a Row).
         """
         check_function(key_selector, "get_key", ("value",), "key_by()")
-        select = method_of(key_selector, "get_key")
+        select = selector_callable(key_selector, "get_key")
         check_type(key_type, "the key_type of key_by()")
         return KeyedStream(self, self._partitioned(Partitioning.HASH, key_selector=select, key_type=key_type))
 
@@ -248,8 +248,8 @@ class DataStream(OperatorSettings):
         check_function(key_selector, "get_key", ("value",), "partition_custom()")
         node = self._partitioned(
             Partitioning.CUSTOM,
-            key_selector=method_of(key_selector, "get_key"),
-            partitioner=method_of(partitioner, "partition"),
+            key_selector=selector_callable(key_selector, "get_key"),
+            partitioner=selector_callable(partitioner, "partition"),
         )
         return DataStream(self._env, node)
 

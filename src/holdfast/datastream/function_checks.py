@@ -10,7 +10,7 @@ from holdfast.common.typeinfo import TypeInformation, Types
 from holdfast.datastream.functions import Function
 from holdfast.errors import ConfigurationError
 
-__all__ = ["check_assigner", "check_function", "check_object", "check_type", "method_of"]
+__all__ = ["check_assigner", "check_function", "check_object", "check_type", "selector_callable"]
 
 
 def check_function(func: Any, method: str, arguments: Sequence[str], where: str) -> Any:
@@ -92,7 +92,7 @@ def check_type(given: Any, where: str) -> TypeInformation | None:
     return given
 
 
-def method_of(func: Any, method: str) -> Callable[..., Any]:
+def selector_callable(func: Any, method: str) -> Callable[..., Any]:
     """Return the callable of a checked function that runs outside any operator.
 
     Raises:

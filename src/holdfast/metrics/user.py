@@ -129,7 +129,7 @@ class MetricGroup:
     >>> group = MetricGroup("score")
     >>> hits = group.add_group("rules").counter("hits")
     >>> hits.inc(3)
-    >>> group.snapshot()
+    >>> group.drain()
     {'score.rules.hits': ('counter', 3)}
     """
 
@@ -161,8 +161,8 @@ class MetricGroup:
         """Return the distribution with this name; repeated calls return the same one."""
         return self._register(name, Distribution())
 
-    def snapshot(self) -> dict[str, Sample]:
-        """Return the changes since the last snapshot, by each metric's full name.
+    def drain(self) -> dict[str, Sample]:
+        """Return the changes since the last call, by full metric name.
 
         Called at the end of an epoch, and at its start, to drop the counts of a failed attempt.
         """

@@ -16,11 +16,11 @@ from holdfast.runtime.copies import Copy, copied, same
 from holdfast.runtime.lateness import Run, deadlines, pieces
 from holdfast.runtime.listed_states import ListedStates
 from holdfast.runtime.operators.base import Operator
-from holdfast.runtime.order import JobSetup
 from holdfast.runtime.plan import Chained, ChainEdge, Vertex
 from holdfast.runtime.records import Emit, RecordBatch, select_keys
-from holdfast.runtime.user_code import user_error
-from holdfast.state.operator_state import OperatorState
+from holdfast.runtime.task_messages import JobSetup
+from holdfast.runtime.user_code import OperatorName, user_error
+from holdfast.state.keyed_state import KeyedState
 
 __all__ = ["Chain"]
 
@@ -101,14 +101,14 @@ def _typed(chained: Chained, declared: TypeInformation | None, emit: Emit) -> Em
     return emit_typed
 
 
-def _into(operator: Operator, edge: ChainEdge, where: tuple[str, str]) -> Emit:
-    """Takes what goes along an edge of the chain; ``where``: the sender's name and uid."""
+def _into(operator: Operator, edge: ChainEdge, sender: OperatorName) -> Emit:
+    """Feed an edge of the chain."""
     process, select, declared = operator.process, edge.key_selector, edge.key_type
     if select is None:
         return process
 
     def process_keyed(batch: RecordBatch) -> None:
-        process(RecordBatch(batch.values, batch.timestamps, select_keys(select, declared, batch.values, where)))
+        process(RecordBatch(batch.values, batch.timestamps, select_keys(select, declared, batch.values, sender)))
 
     return process_keyed
 
@@ -121,7 +121,7 @@ class Chain:
         setup: JobSetup,
         vertex: Vertex,
         subtask: int,
-        states: Mapping[str, OperatorState],
+        states: Mapping[str, KeyedState],
         lists: Mapping[str, ListedStates],
         send: Send,
         attempt: int,
@@ -163,16 +163,16 @@ class Chain:
             self._nodes.append(node)
             for edge in chained.edges:
                 clocks[edge.target] = node.output_clock
-            where = (chained.name, chained.uid)
+            sender = OperatorName(chained.name, chained.uid)
             for channel in chained.channels:
-                node.routers.append(Router(plan, vertex, channel, subtask, send, where, node.output_clock))
+                node.routers.append(Router(plan, vertex, channel, subtask, send, sender, node.output_clock))
         for node, chained in zip(self._nodes, vertex.chain):
             node.children = [self._nodes[edge.target] for edge in chained.edges]
             main: list[Emit] = []
             side: dict[str, list[Emit]] = {}
             for edge in chained.edges:
                 outputs = main if edge.side_output is None else side.setdefault(edge.side_output, [])
-                outputs.append(_into(self._nodes[edge.target].operator, edge, (chained.name, chained.uid)))
+                outputs.append(_into(self._nodes[edge.target].operator, edge, OperatorName(chained.name, chained.uid)))
             for channel, router in zip(chained.channels, node.routers):
                 outputs = main if channel.side_output is None else side.setdefault(channel.side_output, [])
                 outputs.append(router.process)

@@ -26,7 +26,7 @@ from holdfast.runtime.frames import (
 from holdfast.runtime.plan import Channel, JobPlan, Partitioning, Vertex
 from holdfast.runtime.records import RecordBatch, select_keys
 from holdfast.runtime.spill import FrameStore
-from holdfast.runtime.user_code import user_error
+from holdfast.runtime.user_code import OperatorName, user_error
 from holdfast.state.key_groups import group_assigner
 
 __all__ = ["ChannelIncomplete", "InputMerge", "Router", "first_partition", "receivers"]
@@ -67,14 +67,14 @@ class Router:
     """Sends one channel's records: partitions them, gathers them by receiver, and makes frames."""
 
     def __init__(
-        self, plan: JobPlan, vertex: Vertex, channel: Channel, subtask: int, send: Send, where: tuple[str, str], clock: Clock
+        self, plan: JobPlan, vertex: Vertex, channel: Channel, subtask: int, send: Send, operator: OperatorName, clock: Clock
     ):
         """``clock``: that of the records; it says whether they are late."""
         target = next(v for v in plan.vertices if v.id == channel.target)
         self._channel = channel
         self._sender = subtask
         self._send = send
-        self._where = where
+        self._operator = operator
         self._clock = clock
         self._level = target.level
         self._first = first_partition(plan, target)
@@ -119,7 +119,7 @@ class Router:
                 # One subtask needs no targets, but keys of unusual types are to be found fit for keys.
                 targets = [] if alone and set(map(type, keys)) <= _PLAIN_KEYS else self._assign(keys)
             except Exception as error:  # whatever a key's own hash or pickling raises
-                raise user_error(error, *self._where, values[0]) from error
+                raise user_error(error, *self._operator, values[0]) from error
             if alone:
                 self._add(0, values, timestamps, keys)
             else:
@@ -141,7 +141,7 @@ class Router:
 
     def _keys(self, values: list[Any]) -> list[Any]:
         assert self._key is not None
-        return select_keys(self._key, self._channel.key_type, values, self._where)
+        return select_keys(self._key, self._channel.key_type, values, self._operator)
 
     def _chosen(self, values: list[Any]) -> list[int]:
         """The subtasks that the user's partitioner picks."""
@@ -152,13 +152,13 @@ class Router:
             try:
                 target = partition(key, count)
             except (Exception, SystemExit) as error:
-                raise user_error(error, *self._where, value) from error
+                raise user_error(error, *self._operator, value) from error
             if not isinstance(target, SupportsIndex) or not 0 <= index(target) < count:
                 refusal = ValueError(
                     f"the partitioner returned {target!r:.80} for the key {key!r:.80}; it must return a whole number from "
                     f"0 to {count - 1}"
                 )
-                raise user_error(refusal, *self._where, value)
+                raise user_error(refusal, *self._operator, value)
             targets.append(index(target))
         return targets
 
@@ -226,7 +226,7 @@ class Router:
                 TypeError(
                     f"an element cannot be sent to the next task, because it cannot be pickled: {error.__cause__ or error}"
                 ),
-                *self._where,
+                *self._operator,
                 frame.values[0],
             ) from error
         self._dispatch(DATA, target, payload)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.checkpoint.metadata import CheckpointMetadata, OperatorState
+from holdfast.checkpoint.metadata import CheckpointMetadata, OperatorCheckpoint
 from holdfast.errors import HoldfastError, IncompatibleState, UserCodeError
 from holdfast.runtime.channels import ChannelIncomplete
-from holdfast.runtime.order import TaskId, TaskReport, task_name
 from holdfast.runtime.plan import JobPlan
 from holdfast.runtime.redistribution import OperatorSnapshot
+from holdfast.runtime.task_messages import TaskId, TaskReport, task_name
 
 __all__ = ["check_resumable", "failure_of", "operator_states", "tokens_of"]
 
@@ -47,7 +47,7 @@ def failure_of(plan: JobPlan, reports: Sequence[TaskReport]) -> tuple[BaseExcept
     return None
 
 
-def operator_states(plan: JobPlan, reports: Sequence[TaskReport]) -> dict[str, OperatorState]:
+def operator_states(plan: JobPlan, reports: Sequence[TaskReport]) -> dict[str, OperatorCheckpoint]:
     """The operators' part of the checkpoint."""
     by_task = {report.task: report for report in reports}
     states = {}
@@ -60,7 +60,7 @@ def operator_states(plan: JobPlan, reports: Sequence[TaskReport]) -> dict[str, O
             generates = any(snapshot.generator is not None for snapshot in snapshots)
             if not (is_head or stateful or generates):
                 continue
-            states[chained.uid] = OperatorState(
+            states[chained.uid] = OperatorCheckpoint(
                 name=chained.name,
                 uid_given=chained.uid_given,
                 max_parallelism=vertex.max_parallelism,

@@ -22,7 +22,7 @@ from holdfast.state.descriptors import (
     ValueStateDescriptor,
 )
 from holdfast.state.interfaces import AggregatingState, ListState, MapState, ReducingState, ValueState
-from holdfast.state.operator_state import OperatorState
+from holdfast.state.keyed_state import KeyedState
 from holdfast.state.space import StateSpace
 
 __all__ = ["Clock", "OperatorContext", "UserRuntimeContext"]
@@ -54,7 +54,7 @@ class OperatorContext:
     parallelism: int
     max_parallelism: int
     clock: Clock
-    state: OperatorState | None
+    state: KeyedState | None
     """Keyed state and timers; None if the operator has declared none."""
     metrics: MetricGroup
     key_type: TypeInformation | None = None

@@ -26,10 +26,10 @@ from holdfast.runtime.events import Event, Failed, Instant, PlannedInput
 from holdfast.runtime.instructions import Instruction, Notice
 from holdfast.runtime.machine import CoordinatorMachine
 from holdfast.runtime.notices import Notices
-from holdfast.runtime.order import EpochOrder, TaskReport
 from holdfast.runtime.pacing import Pace
 from holdfast.runtime.plan import JobPlan
 from holdfast.runtime.restart import RestartStrategy
+from holdfast.runtime.task_messages import EpochAssignment, TaskReport
 
 __all__ = ["Coordinator", "EpochExecutor"]
 
@@ -42,7 +42,7 @@ _SHORT_WAIT = 0.01
 class EpochExecutor(Protocol):
     """Runs the tasks of an epoch."""
 
-    def run(self, order: EpochOrder) -> list[TaskReport]:
+    def run(self, assignment: EpochAssignment) -> list[TaskReport]:
         """Run them all; returns their reports."""
 
 
@@ -159,9 +159,9 @@ class Coordinator:
     def _carry_out(self, instruction: Instruction) -> Event | None:
         """Do what the instruction says; returns the answer, None if it comes through the inbox."""
         match instruction:
-            case instructions.Run(order):
+            case instructions.Run(assignment):
                 assert self._executor is not None
-                return events.Ran(order.epoch, self._executor.run(order))
+                return events.Ran(assignment.epoch, self._executor.run(assignment))
             case instructions.Plan():
                 return self._plan_epoch(instruction)
             case instructions.Confirm(epoch):

@@ -12,9 +12,9 @@ from holdfast.errors import UserCodeError
 from holdfast.runtime.completion import operator_states, tokens_of
 from holdfast.runtime.events import PlannedInput
 from holdfast.runtime.lifecycle import Lifecycle
-from holdfast.runtime.order import EpochOrder, TaskReport
 from holdfast.runtime.plan import JobPlan
 from holdfast.runtime.sources import SourceProgress
+from holdfast.runtime.task_messages import EpochAssignment, TaskReport
 
 __all__ = ["EpochInFlight", "EpochState"]
 
@@ -131,7 +131,7 @@ class EpochInFlight:
         sources: Iterable[SourceProgress],
         now_ms: int,
         now: float,
-    ) -> EpochOrder:
+    ) -> EpochAssignment:
         """Begin a run, the first or another one.
 
         Args:
@@ -149,7 +149,7 @@ class EpochInFlight:
         self.traced = isinstance(self.failure, UserCodeError)
         self._phase_began = now
         self.processing_ms = now_ms
-        return EpochOrder(
+        return EpochAssignment(
             epoch=self.number,
             run=self._run,
             base=NO_CHECKPOINT if base is None else base.checkpoint_id,
@@ -158,7 +158,11 @@ class EpochInFlight:
             restarts=restarts,
             processing_time=now_ms,
             tokens=tokens_of(plan, base),
-            sources={task: order for s in sources for task, order in s.orders(self.inputs[s.uid], self.planned_ms).items()},
+            sources={
+                task: assignment
+                for s in sources
+                for task, assignment in s.assignments(self.inputs[s.uid], self.planned_ms).items()
+            },
             trace=self.traced,
         )
 

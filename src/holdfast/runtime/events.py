@@ -11,7 +11,7 @@ from holdfast.checkpoint.metadata import CheckpointMetadata
 from holdfast.connectors.base import EpochInput, JobInfo
 from holdfast.runtime import instructions
 from holdfast.runtime.instructions import Instruction
-from holdfast.runtime.order import TaskReport
+from holdfast.runtime.task_messages import TaskReport
 
 __all__ = [
     "Acknowledged",

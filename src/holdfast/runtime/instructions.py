@@ -14,7 +14,7 @@ from holdfast.checkpoint.ids import CheckpointId, Epoch, epoch_of
 from holdfast.checkpoint.metadata import CheckpointMetadata
 from holdfast.connectors.base import Committable
 from holdfast.metrics.stats import EpochStats
-from holdfast.runtime.order import EpochOrder
+from holdfast.runtime.task_messages import EpochAssignment
 
 __all__ = [
     "Acknowledge",
@@ -84,12 +84,12 @@ class Plan(Instruction):
 class Run(Instruction):
     """Run the tasks of an epoch. Answer: `Ran`."""
 
-    order: EpochOrder
+    assignment: EpochAssignment
 
     @property
     def epoch(self) -> Epoch:
         """The epoch."""
-        return self.order.epoch
+        return self.assignment.epoch
 
 
 @dataclass(frozen=True)

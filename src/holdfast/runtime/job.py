@@ -27,7 +27,6 @@ from holdfast.connectors.base import ExclusiveSink, JobInfo, Sink
 from holdfast.errors import ConfigurationError, HoldfastError, JobFailed, StorageError
 from holdfast.metrics.job import JobMetrics
 from holdfast.runtime.coordinator import Coordinator
-from holdfast.runtime.order import JobSetup
 from holdfast.runtime.pacing import Pace
 from holdfast.runtime.plan import JobPlan
 from holdfast.runtime.restart import restart_strategy
@@ -35,6 +34,7 @@ from holdfast.runtime.shipping import SparkJobFailed
 from holdfast.runtime.spark import SparkExecutor, begin_slots
 from holdfast.runtime.spark_context import spark_context
 from holdfast.runtime.statistics import plan_shape
+from holdfast.runtime.task_messages import JobSetup
 from holdfast.state.delta_files import verify_contents
 
 if TYPE_CHECKING:

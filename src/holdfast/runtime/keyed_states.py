@@ -17,7 +17,7 @@ from holdfast.runtime.redistribution import OperatorSnapshot
 from holdfast.state.backend import Place, StateBackendSettings
 from holdfast.state.key_groups import key_group_range
 from holdfast.state.keyed_backend import KeyedStateBackend, NewPath
-from holdfast.state.operator_state import OperatorState
+from holdfast.state.keyed_state import KeyedState
 from holdfast.state.schema import OperatorSchema
 
 __all__ = ["KeyedStates"]
@@ -27,7 +27,7 @@ __all__ = ["KeyedStates"]
 class _Kept:
     """The keyed state of one operator, and what the storage and this host have of it."""
 
-    state: OperatorState
+    state: KeyedState
     backend: KeyedStateBackend
     written: list[KeyedHandle] | None = None
     """What the last epoch wrote, not known to be complete yet."""
@@ -60,7 +60,7 @@ class KeyedStates:
         self._epoch = (0, 0)
         """Generation and number of the last epoch that was written."""
 
-    def open(self, stored: Mapping[str, OperatorSnapshot]) -> dict[str, OperatorState]:
+    def open(self, stored: Mapping[str, OperatorSnapshot]) -> dict[str, KeyedState]:
         """The states for a checkpoint, by uid; what is not in the local store comes with `replay`."""
         for chained in self._keyed:
             kept = self._kept[chained.uid] = self._open(chained, stored.get(chained.uid))

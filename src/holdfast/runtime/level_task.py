@@ -37,7 +37,7 @@ class LevelTask:
     started: str
     """The start of the job; see `JobSetup`."""
     calls: list[bytes]
-    """The pickled (order, vertex, subtask) of each partition."""
+    """The pickled (assignment, vertex, subtask) of each partition."""
 
     def __call__(self, partition: int, items: Iterable[bytes], setup: Any) -> Iterator[bytes]:
         """Run the task of ``partition``: its frames for the next level, each behind its shuffle key; at last its report.
@@ -68,7 +68,7 @@ class LevelTask:
         except SlotCannotLoad as error:
             import cloudpickle
 
-            from holdfast.runtime.order import TaskReport
+            from holdfast.runtime.task_messages import TaskReport
 
             # Told as the task's report: Spark would only try again, and show the error below its own.
             _, vertex, subtask = cloudpickle.loads(call)

@@ -33,12 +33,12 @@ from holdfast.runtime.failures import FailurePolicy, Hopeless, Trace
 from holdfast.runtime.instructions import Instruction, Notice
 from holdfast.runtime.job_state import KNOWN_EVENTS, TRANSITIONS, JobState
 from holdfast.runtime.lifecycle import IllegalTransition, Lifecycle
-from holdfast.runtime.order import TaskReport
 from holdfast.runtime.pacing import Pace
 from holdfast.runtime.plan import JobPlan
 from holdfast.runtime.restart import RestartStrategy, is_bug
 from holdfast.runtime.sources import SourceProgress
 from holdfast.runtime.statistics import epoch_stats
+from holdfast.runtime.task_messages import TaskReport
 
 __all__ = ["CoordinatorMachine"]
 
@@ -158,8 +158,8 @@ class CoordinatorMachine:
                 self._completed_epoch(self._epochs[event.epoch])
             case events.Acknowledged():
                 del self._epochs[event.epoch]
-            case Failed(instructions.Run(order), failure):
-                self._epoch_failed(self._epochs[order.epoch], failure, "")
+            case Failed(instructions.Run(assignment), failure):
+                self._epoch_failed(self._epochs[assignment.epoch], failure, "")
             case Failed(instructions.Confirm(number), StorageError()) if number in self._epochs:
                 self._answer_failed_epoch(self._epochs[number])  # the next failure asks again
             case Failed(_, failure):
@@ -315,7 +315,7 @@ class CoordinatorMachine:
 
     def _run(self, epoch: EpochInFlight) -> None:
         assert self._job is not None
-        order = epoch.run(
+        assignment = epoch.run(
             self._plan,
             self._job,
             self._completed,
@@ -325,7 +325,7 @@ class CoordinatorMachine:
             self._processing_time,
             self._now.seconds,
         )
-        self._give(instructions.Run(order))
+        self._give(instructions.Run(assignment))
 
     def _ran(self, epoch: EpochInFlight, event: events.Ran) -> None:
         found = failure_of(self._plan, event.reports)

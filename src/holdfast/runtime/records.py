@@ -10,7 +10,7 @@ from typing import Any
 from holdfast.common.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from holdfast.common.typeinfo.base import TypeInformation, shown
 from holdfast.common.typeinfo.batches import Misfit, fitted
-from holdfast.runtime.user_code import user_error
+from holdfast.runtime.user_code import OperatorName, user_error
 
 __all__ = ["Emit", "RecordBatch", "select_keys", "whole_timestamps"]
 
@@ -43,15 +43,14 @@ Emit = Callable[[RecordBatch], None]
 
 
 def select_keys(
-    select: Callable[[Any], Any], declared: TypeInformation | None, values: list[Any], where: tuple[str, str]
+    select: Callable[[Any], Any], declared: TypeInformation | None, values: list[Any], owner: OperatorName
 ) -> list[Any]:
     """The key of each value, made to fit the declared type.
 
     Raises:
-        UserCodeError: the selector failed, or the key is of another type; names the value, and the operator by its name
-            and uid.
+        UserCodeError: the selector failed, or the key is of another type; the message names the value and ``owner``.
     """
-    keys = _selected(select, values, where)
+    keys = _selected(select, values, owner)
     if declared is None:
         return keys
     try:
@@ -59,10 +58,10 @@ def select_keys(
     except Misfit as error:
         key = keys[error.position]
         refusal = TypeError(f"the key {shown(key)} does not fit {declared}, which key_by() declares: {error}")
-        raise user_error(refusal, *where, values[error.position], key) from error
+        raise user_error(refusal, *owner, values[error.position], key) from error
 
 
-def _selected(select: Callable[[Any], Any], values: list[Any], where: tuple[str, str]) -> list[Any]:
+def _selected(select: Callable[[Any], Any], values: list[Any], owner: OperatorName) -> list[Any]:
     try:
         return [select(value) for value in values]
     except (Exception, SystemExit):
@@ -70,7 +69,7 @@ def _selected(select: Callable[[Any], Any], values: list[Any], where: tuple[str,
             try:
                 select(value)
             except (Exception, SystemExit) as error:
-                raise user_error(error, *where, value) from error
+                raise user_error(error, *owner, value) from error
         raise
 
 

@@ -15,7 +15,7 @@ from holdfast.checkpoint.metadata import (
     KeyedHandle,
     ListedState,
     ListPart,
-    OperatorState,
+    OperatorCheckpoint,
     SubtaskState,
 )
 from holdfast.state.key_groups import KeyGroupRange, key_group_range
@@ -36,7 +36,7 @@ class OperatorSnapshot:
     """The state of the watermark generator, plain data; None if the operator makes no watermarks."""
 
 
-def assigned(operator: OperatorState, parallelism: int, subtask: int) -> OperatorSnapshot:
+def assigned(operator: OperatorCheckpoint, parallelism: int, subtask: int) -> OperatorSnapshot:
     """What one of ``parallelism`` subtasks starts from."""
     groups = key_group_range(operator.max_parallelism, parallelism, subtask)
     lists = {
@@ -53,7 +53,7 @@ def assigned(operator: OperatorState, parallelism: int, subtask: int) -> Operato
     )
 
 
-def watermark_of(operator: OperatorState, parallelism: int, subtask: int) -> int:
+def watermark_of(operator: OperatorCheckpoint, parallelism: int, subtask: int) -> int:
     """The watermark that a chain with this head goes on from."""
     watermarks = operator.watermarks
     if len(watermarks) == parallelism:

@@ -87,7 +87,7 @@ class SlotClient:
         Args:
             started: Names the start of the job that ``setup`` belongs to.
             setup: Gives the pickled JobSetup when called; only called when the slot does not have it.
-            call: The pickled (order, vertex, subtask).
+            call: The pickled (assignment, vertex, subtask).
             frames: The task's input.
 
         Raises:
@@ -421,7 +421,7 @@ class TaskHost:
         """Run one task of an epoch; returns the pickled report."""
         import cloudpickle
 
-        order, vertex_id, number = cloudpickle.loads(call)
+        assignment, vertex_id, number = cloudpickle.loads(call)
         subtask = self._subtasks.get((vertex_id, number))
         if subtask is None:
             subtask = self._subtask_class(
@@ -433,7 +433,7 @@ class TaskHost:
                 self._uploads,
             )
             self._subtasks[(vertex_id, number)] = subtask
-        report = subtask.run(order, frames, send)
+        report = subtask.run(assignment, frames, send)
         for _ in frames:
             continue  # a task that failed has not read them all; the Spark task waits to get rid of them
         try:

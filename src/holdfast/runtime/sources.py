@@ -8,8 +8,8 @@ from holdfast.checkpoint.metadata import SourceState
 from holdfast.common.time import MIN_TIMESTAMP
 from holdfast.connectors.base import SplitRange
 from holdfast.runtime.events import PlannedInput
-from holdfast.runtime.order import SourceOrder, SplitTime, TaskId
 from holdfast.runtime.plan import SourceSpec, Vertex
+from holdfast.runtime.task_messages import SourceAssignment, SplitTime, TaskId
 
 __all__ = ["SourceProgress"]
 
@@ -46,8 +46,8 @@ class SourceProgress:
             self._next_owner += 1
         return owner
 
-    def orders(self, planned: PlannedInput, now: int) -> dict[TaskId, SourceOrder]:
-        """The orders to the subtasks for an epoch that follows the last completed one."""
+    def assignments(self, planned: PlannedInput, now: int) -> dict[TaskId, SourceAssignment]:
+        """The assignments of the subtasks for an epoch that follows the last completed one."""
         ranges: list[list[SplitRange]] = [[] for _ in range(self.vertex.parallelism)]
         for part in planned.input.ranges:
             ranges[self._own(part.split)].append(part)
@@ -56,7 +56,7 @@ class SourceProgress:
         for name, time in self._splits.items():
             splits[self._own(name)][name] = time
         return {
-            (self.vertex.id, n): SourceOrder(tuple(ranges[n]), splits[n], self._watermarks[n], planned.input.finished)
+            (self.vertex.id, n): SourceAssignment(tuple(ranges[n]), splits[n], self._watermarks[n], planned.input.finished)
             for n in range(self.vertex.parallelism)
         }
 

@@ -1,4 +1,4 @@
-"""From an epoch's order to the reports of its tasks, as one Spark job.
+"""Runs an epoch as one Spark job: its assignment in, the reports of its tasks out.
 
 Each level of the plan is a stage. Its tasks pass their frames through the task slots of their partitions; Spark moves
 the frames between the stages, retries tasks that die, and prefers the host where a partition's slot is.
@@ -21,13 +21,13 @@ from pyspark import SparkContext
 from holdfast.errors import SparkGone
 from holdfast.runtime.frame_header import HEADER_SIZE, REPORT, unpack_header
 from holdfast.runtime.level_task import LevelTask
-from holdfast.runtime.order import EpochOrder, JobSetup, TaskReport
 from holdfast.runtime.placement import Placement
 from holdfast.runtime.plan import JobPlan
 from holdfast.runtime.shipping import is_local, pack_files, portable, ship_package, spark_failure
 from holdfast.runtime.slot import SlotClient, slot_directory, start_slots
 from holdfast.runtime.spark_context import advise, jvm_process
 from holdfast.runtime.stages import Stages
+from holdfast.runtime.task_messages import EpochAssignment, JobSetup, TaskReport
 
 __all__ = ["SparkExecutor", "begin_slots"]
 
@@ -77,42 +77,42 @@ class SparkExecutor:
             self._placement = Placement(context, self._widths, self._name)
             self._stages = Stages(context, self._widths, self._placement, self._setup)
 
-    def run(self, order: EpochOrder) -> list[TaskReport]:
+    def run(self, assignment: EpochAssignment) -> list[TaskReport]:
         """Run an epoch; returns the reports of all its tasks that got through."""
         with self._clear_errors():
-            collected = self._collect(order)
+            collected = self._collect(assignment)
         return [pickle.loads(memoryview(frame)[HEADER_SIZE:]) for frame in collected if unpack_header(frame).kind == REPORT]
 
-    def _collect(self, order: EpochOrder) -> list[bytes]:
-        self._context.setJobGroup(self._group, self._describe(order), interruptOnCancel=True)
+    def _collect(self, assignment: EpochAssignment) -> list[bytes]:
+        self._context.setJobGroup(self._group, self._describe(assignment), interruptOnCancel=True)
         self._placement.follow_executors()
         last = self._plan.levels - 1
         return self._stages.collect(
             [
-                LevelTask(level, level == last, self.root, self.job_id, self.started, self._calls(order, level))
+                LevelTask(level, level == last, self.root, self.job_id, self.started, self._calls(assignment, level))
                 for level in range(self._plan.levels)
             ]
         )
 
-    def _calls(self, order: EpochOrder, level: int) -> list[bytes]:
+    def _calls(self, assignment: EpochAssignment, level: int) -> list[bytes]:
         return [
-            cloudpickle.dumps((self._part_of(order, (v.id, n)), v.id, n))
+            cloudpickle.dumps((self._part_of(assignment, (v.id, n)), v.id, n))
             for v in self._plan.at(level)
             for n in range(v.parallelism)
         ]
 
     @staticmethod
-    def _part_of(order: EpochOrder, task: tuple[int, int]) -> EpochOrder:
-        """The order as one task needs it."""
+    def _part_of(assignment: EpochAssignment, task: tuple[int, int]) -> EpochAssignment:
+        """The assignment as one task needs it."""
         return replace(
-            order,
-            tokens={task: order.tokens[task]} if task in order.tokens else {},
-            sources={task: order.sources[task]} if task in order.sources else {},
+            assignment,
+            tokens={task: assignment.tokens[task]} if task in assignment.tokens else {},
+            sources={task: assignment.sources[task]} if task in assignment.sources else {},
         )
 
-    def _describe(self, order: EpochOrder) -> str:
-        again = f", run {order.run + 1}" if order.run else ""
-        return f"{self._name}: epoch {order.epoch}{again}: " + " => ".join(
+    def _describe(self, assignment: EpochAssignment) -> str:
+        again = f", run {assignment.run + 1}" if assignment.run else ""
+        return f"{self._name}: epoch {assignment.epoch}{again}: " + " => ".join(
             ", ".join(v.name for v in self._plan.at(level)) for level in range(self._plan.levels)
         )
 

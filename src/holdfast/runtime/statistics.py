@@ -7,8 +7,8 @@ from typing import Any
 
 from holdfast.metrics.stats import EpochStats, VertexStats
 from holdfast.metrics.user import merge
-from holdfast.runtime.order import TaskReport
 from holdfast.runtime.plan import JobPlan, Vertex
+from holdfast.runtime.task_messages import TaskReport
 
 __all__ = ["epoch_stats", "plan_shape"]
 

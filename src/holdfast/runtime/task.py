@@ -26,12 +26,13 @@ from holdfast.runtime.keyed_states import KeyedStates
 from holdfast.runtime.lateness import deadlines, pieces
 from holdfast.runtime.listed_states import ListedStates
 from holdfast.runtime.operators.base import StateKind
-from holdfast.runtime.order import EpochOrder, JobSetup, TaskReport
 from holdfast.runtime.plan import Vertex
 from holdfast.runtime.processing_time import ProcessingTime
-from holdfast.runtime.reading import SplitMerge, with_location
 from holdfast.runtime.records import RecordBatch
 from holdfast.runtime.redistribution import OperatorSnapshot, assigned, watermark_of
+from holdfast.runtime.split_merge import SplitMerge, with_location
+from holdfast.runtime.task_messages import EpochAssignment, JobSetup, TaskReport
+from holdfast.runtime.user_code import OperatorName
 
 __all__ = ["Subtask"]
 
@@ -83,7 +84,7 @@ class Subtask:
     def _find(self, vertex_id: int) -> Vertex:
         return next(vertex for vertex in self._setup.plan.vertices if vertex.id == vertex_id)
 
-    def run(self, order: EpochOrder, frames: Iterable[bytes], send: Callable[[int, bytes], None]) -> TaskReport:
+    def run(self, assignment: EpochAssignment, frames: Iterable[bytes], send: Callable[[int, bytes], None]) -> TaskReport:
         """Run the epoch: read the input, feed the operators, write the state; send frames, return the report.
 
         A failure is told in the report, not raised; whatever it left half done is thrown away before the next epoch.
@@ -93,7 +94,7 @@ class Subtask:
         report = TaskReport(task, new_attempt())
         self._send = send
         try:
-            self._run(order, frames, report)
+            self._run(assignment, frames, report)
         except Exception as error:
             log.debug("task %s failed", task, exc_info=True)
             report.error = _portable(error)
@@ -101,62 +102,62 @@ class Subtask:
         report.busy_seconds = time.perf_counter() - started
         return report
 
-    def _run(self, order: EpochOrder, frames: Iterable[bytes], report: TaskReport) -> None:
+    def _run(self, assignment: EpochAssignment, frames: Iterable[bytes], report: TaskReport) -> None:
         clock = time.perf_counter
         at = clock()
-        chain = self._prepare(order)
-        chain.metrics.snapshot()  # what an abandoned attempt counted does not count
+        chain = self._prepare(assignment)
+        chain.metrics.drain()  # what an abandoned attempt counted does not count
         report.found_state = self._found_state
         report.phases["prepare"] = clock() - at
         late_before = chain.late_dropped
         written_before = chain.records_written
-        chain.begin_epoch(order.epoch, report.attempt, order.committed)
-        self._time = ProcessingTime(max(order.processing_time, self._time.reached), chain.advance_processing_time)
+        chain.begin_epoch(assignment.epoch, report.attempt, assignment.committed)
+        self._time = ProcessingTime(max(assignment.processing_time, self._time.reached), chain.advance_processing_time)
         at = clock()
         if self._vertex.source is not None:
-            idle = self._read(order, chain, report)
+            idle = self._read(assignment, chain, report)
         else:
-            idle = self._receive(order, frames, chain, report)
+            idle = self._receive(assignment, frames, chain, report)
         report.phases["process"] = clock() - at
         at = clock()
         self._time.tick()
-        report.committables = chain.end_epoch(order.epoch, report.attempt, idle)
+        report.committables = chain.end_epoch(assignment.epoch, report.attempt, idle)
         report.processing_time = self._time.reached
         report.records_out = sum(router.records for router in chain.routers)
         report.records_written = chain.records_written - written_before
         report.phases["output"] = clock() - at
         at = clock()
-        self._snapshot(order, chain, report)
+        self._snapshot(assignment, chain, report)
         report.phases["state"] = clock() - at
         report.next_timer = chain.next_processing_time()
         report.late_dropped = chain.late_dropped - late_before
-        report.user_metrics = chain.metrics.snapshot()
+        report.user_metrics = chain.metrics.drain()
 
     # the epoch's input
 
-    def _read(self, order: EpochOrder, chain: Chain, report: TaskReport) -> bool:
+    def _read(self, assignment: EpochAssignment, chain: Chain, report: TaskReport) -> bool:
         source = self._vertex.source
         assert source is not None
         assert self._reader is not None
-        max_batch = 1 if order.trace else self._setup.plan.settings.batch_records
+        max_batch = 1 if assignment.trace else self._setup.plan.settings.batch_records
         merge = SplitMerge(
             self._reader,
-            order.sources[report.task],
+            assignment.sources[report.task],
             source.watermark_strategy,
             deadlines(self._setup.plan, self._vertex, (0,), ()),
-            order.processing_time,
+            assignment.processing_time,
             max_batch,
-            (source.name, source.uid),
+            OperatorName(source.name, source.uid),
         )
         process, tick = chain.process, self._time.tick
         location = ""
-        if order.trace:
+        if assignment.trace:
             for router in chain.routers:
                 router.location = lambda: location
         try:
             for batch, timestamps, late, watermark in merge.batches():
                 report.records_in += len(batch.values)
-                if order.trace:
+                if assignment.trace:
                     location = batch.locate(0)
                 tick()
                 process(RecordBatch(batch.values, timestamps), 0, late)
@@ -169,19 +170,19 @@ class Subtask:
         report.phases["read"] = merge.read_seconds
         return merge.idle
 
-    def _receive(self, order: EpochOrder, frames: Iterable[bytes], chain: Chain, report: TaskReport) -> bool:
+    def _receive(self, assignment: EpochAssignment, frames: Iterable[bytes], chain: Chain, report: TaskReport) -> bool:
         plan = self._setup.plan
         merge = InputMerge(plan, self._vertex, self._subtask, self._watermark, self._directory, _FRAME_MEMORY)
         for frame in frames:
             merge.add(frame)
-        report.seen = merge.verify(order.epoch)
+        report.seen = merge.verify(assignment.epoch)
         assert self._keyed is not None
         process, tick, bound = chain.process, self._time.tick, self._keyed.bound
         for content, index, watermark in merge.frames():
             tick()
             if content is not None:
                 report.records_in += len(content.values)
-                if order.trace and content.locations is not None:
+                if assignment.trace and content.locations is not None:
                     self._process_traced(chain, content, index)
                 else:
                     process(content.batch(), index, content.late)
@@ -212,17 +213,17 @@ class Subtask:
 
     # the subtask's life
 
-    def _prepare(self, order: EpochOrder) -> Chain:
+    def _prepare(self, assignment: EpochAssignment) -> Chain:
         """Bring operators and state to the checkpoint that the epoch continues."""
-        expected = order.tokens.get((self._vertex.id, self._subtask), "")
+        expected = assignment.tokens.get((self._vertex.id, self._subtask), "")
         if self._chain is not None and self._keyed is not None and self._token == expected:
             self._keyed.committed()
             self._found_state = True if expected and self._keyed.reused is not None else None
             return self._chain
         self.close()
-        return self._start(order, expected)
+        return self._start(assignment, expected)
 
-    def _start(self, order: EpochOrder, expected: str) -> Chain:
+    def _start(self, assignment: EpochAssignment, expected: str) -> Chain:
         if not self._fresh:
             if not gc.isenabled():
                 gc.collect()  # in a slot, where nobody else looks through what is old: the abandoned state and its rows
@@ -232,7 +233,7 @@ class Subtask:
         self._fresh = False
         setup, vertex = self._setup, self._vertex
         self._check_storage(setup.takeover)
-        stored, watermark = self._stored(order, expected)
+        stored, watermark = self._stored(assignment, expected)
         keyed = self._keyed = KeyedStates(
             self._storage, self._paths, vertex, self._subtask, setup.plan.settings.state_backend, self._own, self._uploads
         )
@@ -247,7 +248,7 @@ class Subtask:
         def send(partition: int, frame: bytes) -> None:
             self._send(partition, frame)
 
-        chain = Chain(setup, vertex, self._subtask, states, self._lists, send, order.restarts)
+        chain = Chain(setup, vertex, self._subtask, states, self._lists, send, assignment.restarts)
         self._chain = chain
         self._watermark = watermark
         chain.clock.watermark = self._watermark
@@ -276,11 +277,11 @@ class Subtask:
                 "same mounted file system"
             ) from None
 
-    def _stored(self, order: EpochOrder, expected: str) -> tuple[dict[str, OperatorSnapshot], int]:
+    def _stored(self, assignment: EpochAssignment, expected: str) -> tuple[dict[str, OperatorSnapshot], int]:
         """What the checkpoint has for this subtask, by the operators' uids; and the watermark that it goes on from."""
         if not expected:
             return {}, MIN_TIMESTAMP
-        operators = read_checkpoint(self._storage, self._paths, order.base).operators
+        operators = read_checkpoint(self._storage, self._paths, assignment.base).operators
         vertex, subtask = self._vertex, self._subtask
         head = operators.get(vertex.chain[0].uid)
         stored = {
@@ -290,9 +291,9 @@ class Subtask:
         }
         return stored, MIN_TIMESTAMP if head is None else watermark_of(head, vertex.parallelism, subtask)
 
-    def _snapshot(self, order: EpochOrder, chain: Chain, report: TaskReport) -> None:
+    def _snapshot(self, assignment: EpochAssignment, chain: Chain, report: TaskReport) -> None:
         assert self._keyed is not None
-        keyed = self._keyed.snapshot(order.generation, order.epoch)
+        keyed = self._keyed.snapshot(assignment.generation, assignment.epoch)
         generators = chain.snapshot_generators()
         for uid in {**keyed, **self._lists, **generators}:
             handles: list[KeyedHandle] = []
@@ -302,7 +303,9 @@ class Subtask:
                 schemas = {schema.fingerprint: schema.plain()}
 
             def new_path(uid: str = uid) -> str:
-                return self._paths.state_file(order.generation, order.epoch, uid, self._subtask, new_attempt(), "list")
+                return self._paths.state_file(
+                    assignment.generation, assignment.epoch, uid, self._subtask, new_attempt(), "list"
+                )
 
             lists, listed = self._lists[uid].snapshot(new_path) if uid in self._lists else ({}, {})
             state = SubtaskState(handles, lists)

@@ -5,17 +5,24 @@ from __future__ import annotations
 import os
 import traceback
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from holdfast.errors import HoldfastError, UserCodeError
 
-__all__ = ["close_function", "method_of", "not_iterable", "open_function", "user_error"]
+__all__ = ["OperatorName", "close_function", "user_callable", "not_iterable", "open_function", "user_error"]
 
 _NOTHING = object()
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
-def method_of(function: Any, name: str) -> Callable[..., Any]:
+class OperatorName(NamedTuple):
+    """An operator or source as error messages name it."""
+
+    name: str
+    uid: str
+
+
+def user_callable(function: Any, name: str) -> Callable[..., Any]:
     """The callable of a user's function: its method of this name, or itself when it is a plain callable."""
     method = getattr(function, name, None)
     if callable(method):

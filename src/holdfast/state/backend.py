@@ -15,7 +15,7 @@ from holdfast.checkpoint.storage import Storage
 from holdfast.common.config_values import parse_memory_size
 from holdfast.state.delta import Change
 from holdfast.state.key_groups import KeyGroupRange
-from holdfast.state.operator_state import OperatorState
+from holdfast.state.keyed_state import KeyedState
 from holdfast.state.schema import OperatorSchema
 from holdfast.state.store import rocksdb_settings
 
@@ -86,7 +86,7 @@ class LocalStore(Protocol):
     reused: bool
     """Whether `open` found this host's store usable."""
 
-    def open(self, handles: Sequence[KeyedHandle], schema: OperatorSchema | None) -> OperatorState:
+    def open(self, handles: Sequence[KeyedHandle], schema: OperatorSchema | None) -> KeyedState:
         """The state of the place's key groups, as the files of RocksDB in these handles have it.
 
         What else the handles refer to (dumps, deltas) is applied to the state afterwards.
@@ -98,7 +98,7 @@ class LocalStore(Protocol):
     def follow(self, handles: Sequence[KeyedHandle]) -> None:
         """Rows that enter the store from now on belong to the checkpoint of these handles."""
 
-    def bound(self, state: OperatorState) -> None:
+    def bound(self, state: KeyedState) -> None:
         """Keep the rows in memory within the bound. What leaves memory is committed, or would not leave."""
 
     def close(self) -> None:
@@ -129,7 +129,7 @@ class Materialisation(Protocol):
         """Whether the deltas of these handles are too many."""
 
     def begin(
-        self, state: OperatorState, new_path: Callable[[str], str], ended: Callable[[], bool]
+        self, state: KeyedState, new_path: Callable[[str], str], ended: Callable[[], bool]
     ) -> Callable[[], list[Handle]]:
         """Begin a base of the committed state. The result runs in the background and gives the stored files.
 

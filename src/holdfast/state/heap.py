@@ -12,7 +12,7 @@ from holdfast.checkpoint.metadata import KeyedHandle
 from holdfast.checkpoint.storage import Storage
 from holdfast.state.backend import HEAP, Place, StateBackendSettings, base_due, clip
 from holdfast.state.delta import write_delta
-from holdfast.state.operator_state import OperatorState
+from holdfast.state.keyed_state import KeyedState
 from holdfast.state.ordered import SortedMemory
 from holdfast.state.schema import OperatorSchema
 from holdfast.state.sst import Sliced, fetch, rows_of, slicing
@@ -32,13 +32,13 @@ class HeapStore:
         self._place = place
         self._settings = settings
 
-    def open(self, handles: Sequence[KeyedHandle], schema: OperatorSchema | None) -> OperatorState:
+    def open(self, handles: Sequence[KeyedHandle], schema: OperatorSchema | None) -> KeyedState:
         """The state, with what bases of RocksDB hold of it."""
         memory = SortedMemory()
         for handle in handles:
             if any(isinstance(each, RawFile) for each in handle.base):
                 self._read(handle, slicing(schema), memory)
-        state = OperatorState(self._place.where, schema, memory, self._place.max_parallelism)
+        state = KeyedState(self._place.where, schema, memory, self._place.max_parallelism)
         state.hold_all()
         return state
 
@@ -66,7 +66,7 @@ class HeapStore:
     def follow(self, handles: Sequence[KeyedHandle]) -> None:
         """Memory outlives nothing: there is nothing to note."""
 
-    def bound(self, state: OperatorState) -> None:
+    def bound(self, state: KeyedState) -> None:
         """All rows stay in memory."""
 
     def close(self) -> None:
@@ -86,7 +86,7 @@ class HeapDump:
         return base_due(handles)
 
     def begin(
-        self, state: OperatorState, new_path: Callable[[str], str], ended: Callable[[], bool]
+        self, state: KeyedState, new_path: Callable[[str], str], ended: Callable[[], bool]
     ) -> Callable[[], list[Handle]]:
         """Encode the state now, store it in the background."""
         dump = list(state.dump())

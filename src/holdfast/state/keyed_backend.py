@@ -27,7 +27,7 @@ from holdfast.state.backend import (
 )
 from holdfast.state.delta_files import DeltaFiles
 from holdfast.state.heap import HeapDump, HeapStore
-from holdfast.state.operator_state import OperatorState
+from holdfast.state.keyed_state import KeyedState
 from holdfast.state.rocksdb import RocksDBFiles, RocksDBLocalStore
 from holdfast.state.schema import OperatorSchema
 
@@ -84,7 +84,7 @@ class KeyedStateBackend:
 
     # restoring
 
-    def open(self, handles: Sequence[KeyedHandle], schema: OperatorSchema | None) -> OperatorState:
+    def open(self, handles: Sequence[KeyedHandle], schema: OperatorSchema | None) -> KeyedState:
         """The state as far as it is in the local store; the rest comes with `replay`.
 
         Args:

@@ -24,7 +24,7 @@ from holdfast.checkpoint.paths import new_attempt
 from holdfast.checkpoint.storage import Storage
 from holdfast.state.backend import ROCKSDB, Place, StateBackendSettings, base_due, clip, paths_of
 from holdfast.state.host_lock import HostLock, abandoned
-from holdfast.state.operator_state import OperatorState
+from holdfast.state.keyed_state import KeyedState
 from holdfast.state.schema import OperatorSchema
 from holdfast.state.sst import Sliced, clip_store, fetch, rows_of, slicing
 from holdfast.state.store import RocksDBStore
@@ -71,13 +71,13 @@ class RocksDBLocalStore:
         assert self._store is not None
         return self._store
 
-    def open(self, handles: Sequence[KeyedHandle], schema: OperatorSchema | None) -> OperatorState:
+    def open(self, handles: Sequence[KeyedHandle], schema: OperatorSchema | None) -> KeyedState:
         """The state as this host's store has it, or one made from the bases."""
         try:
             self._store = self._open(handles, slicing(schema))
             self.follow(handles)
             most_timers = self._settings.cache_bytes // (4 * TIMER_BYTES)
-            return OperatorState(self._place.where, schema, self._store, self._place.max_parallelism, most_timers)
+            return KeyedState(self._place.where, schema, self._store, self._place.max_parallelism, most_timers)
         except BaseException:
             self.close()
             raise
@@ -177,7 +177,7 @@ class RocksDBLocalStore:
         lineage, last = msgspec.msgpack.decode(meta)
         return bool(lineage == self._lineage(handles) and (not last or last in _deltas(handles)))
 
-    def bound(self, state: OperatorState) -> None:
+    def bound(self, state: KeyedState) -> None:
         """Move rows out to the store if there are more than the bound allows."""
         if self._all_touched:
             return
@@ -216,7 +216,7 @@ class RocksDBFiles:
         return base_due(handles)
 
     def begin(
-        self, state: OperatorState, new_path: Callable[[str], str], ended: Callable[[], bool]
+        self, state: KeyedState, new_path: Callable[[str], str], ended: Callable[[], bool]
     ) -> Callable[[], list[Handle]]:
         """Bring the store up to date and copy it; the copy waits for RocksDB if too much lies in level 0.
 

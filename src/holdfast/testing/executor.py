@@ -12,8 +12,8 @@ import cloudpickle
 
 from holdfast.checkpoint.storage import Storage
 from holdfast.runtime.frames import unpack_header
-from holdfast.runtime.order import EpochOrder, JobSetup, TaskId, TaskReport
 from holdfast.runtime.task import Subtask
+from holdfast.runtime.task_messages import EpochAssignment, JobSetup, TaskId, TaskReport
 
 __all__ = ["InProcessExecutor"]
 
@@ -37,7 +37,7 @@ class InProcessExecutor:
             for n in range(vertex.parallelism)
         }
 
-    def run(self, order: EpochOrder) -> list[TaskReport]:
+    def run(self, assignment: EpochAssignment) -> list[TaskReport]:
         """Run all tasks, level by level."""
         reports = []
         frames: dict[tuple[int, int], list[bytes]] = {}
@@ -51,7 +51,7 @@ class InProcessExecutor:
             for vertex in self._plan.at(level):
                 for n in range(vertex.parallelism):
                     subtask = self._subtasks[(vertex.id, n)]
-                    reports.append(subtask.run(order, frames.pop((level, partition), []), send))
+                    reports.append(subtask.run(assignment, frames.pop((level, partition), []), send))
                     partition += 1
         return reports
 

@@ -23,7 +23,7 @@ from holdfast.checkpoint.storage import NotFound
 from holdfast.connectors.base import Committable, JobInfo
 from holdfast.connectors.job_files import JobFiles
 from holdfast.connectors.kafka.committable import SLOTS, KafkaCommittable, TransactionalId, id_prefix
-from holdfast.connectors.kafka.outgoing import outbox_epoch, read_outbox
+from holdfast.connectors.kafka.outbox import outbox_epoch, read_outbox
 from holdfast.connectors.kafka.output import KafkaOutput
 from holdfast.connectors.kafka.producers import TransactionalProducer
 from holdfast.connectors.kafka.tokens import Token, create_token_topic, read_tokens, token_topic

@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from holdfast.common.time import MIN_TIMESTAMP
 from holdfast.connectors.kafka.config import producer_properties
-from holdfast.connectors.kafka.outgoing import Outgoing
+from holdfast.connectors.kafka.outbox import OutgoingBatch
 from holdfast.connectors.kafka.transactions import Prepared, TransactionClient
 from holdfast.errors import ConfigurationError, HoldfastError
 
@@ -56,7 +56,7 @@ class RecordProducer:
         if error is not None and len(self._failed) < 10:
             self._failed.append((error, f"topic {message.topic()}, partition {message.partition()}"))
 
-    def send(self, batch: Outgoing) -> None:
+    def send(self, batch: OutgoingBatch) -> None:
         """Hand the records to the client, which sends them in the background."""
         produce = self._producer.produce
         n = len(batch.values)

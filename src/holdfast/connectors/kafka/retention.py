@@ -12,7 +12,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from holdfast.connectors.kafka.config import admin_properties
-from holdfast.connectors.kafka.outgoing import Outgoing
+from holdfast.connectors.kafka.outbox import OutgoingBatch
 
 __all__ = ["RetentionCheck"]
 
@@ -38,7 +38,7 @@ class RetentionCheck:
         """Milliseconds by topic; None for a topic that does not delete by the records' timestamps."""
         self._told = False
 
-    def look_at(self, batch: Outgoing) -> None:
+    def look_at(self, batch: OutgoingBatch) -> None:
         """Check a batch before it is sent."""
         times = batch.timestamps
         if self._told or not times:

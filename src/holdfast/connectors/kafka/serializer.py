@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.connectors.kafka.outgoing import Outgoing
+from holdfast.connectors.kafka.outbox import OutgoingBatch
 from holdfast.errors import UserCodeError
 
 __all__ = ["RecordSerializer"]
@@ -62,7 +62,7 @@ class RecordSerializer:
     """Likewise, for the key; None: records have no key and are spread over the partitions."""
     headers: Callable[[Any], Mapping[str, Any] | Sequence[tuple[str, Any]]] | None = None
 
-    def serialize(self, values: Sequence[Any], timestamps: Sequence[int] | None, uid: str) -> Outgoing:
+    def serialize(self, values: Sequence[Any], timestamps: Sequence[int] | None, uid: str) -> OutgoingBatch:
         """The records as Kafka takes them.
 
         Raises:
@@ -85,14 +85,14 @@ class RecordSerializer:
                     ) from None
             raise
 
-    def _serialize(self, values: Sequence[Any], timestamps: Sequence[int] | None) -> Outgoing:
+    def _serialize(self, values: Sequence[Any], timestamps: Sequence[int] | None) -> OutgoingBatch:
         data = _bytes_only(list(_column(self.value_schema)(values)), "value")
         keys = None if self.key_schema is None else _bytes_only(list(_column(self.key_schema)(values)), "key")
         select = self.topic
         topics: str | list[str] = select if isinstance(select, str) else [self._topic(select, v) for v in values]
         headers = None if self.headers is None else [_headers(self.headers(v)) for v in values]
         times = None if timestamps is None else list(timestamps)
-        return Outgoing(topics, data, keys, times, headers)
+        return OutgoingBatch(topics, data, keys, times, headers)
 
     @staticmethod
     def _topic(select: Callable[[Any], str], value: Any) -> str:

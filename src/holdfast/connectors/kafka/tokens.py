@@ -23,7 +23,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, Resourc
 from holdfast.connectors.kafka.cluster import ClusterView
 from holdfast.connectors.kafka.config import admin_properties, consumer_properties
 from holdfast.connectors.kafka.offsets import KafkaTopicPartition
-from holdfast.connectors.kafka.outgoing import Outgoing
+from holdfast.connectors.kafka.outbox import OutgoingBatch
 from holdfast.errors import ConfigurationError, HoldfastError
 
 __all__ = ["Token", "create_token_topic", "read_tokens", "token_topic"]
@@ -46,10 +46,10 @@ class Token:
         """The writer's key in the topic."""
         return f"{uid}/{subtask}".encode()
 
-    def record(self, topic: str, uid: str, subtask: int) -> Outgoing:
+    def record(self, topic: str, uid: str, subtask: int) -> OutgoingBatch:
         """The record that is written with the output."""
         value = msgspec.json.encode({"version": 1, "generation": self.generation, "epoch": self.epoch, "id": self.id})
-        return Outgoing(topic, [value], [self.key(uid, subtask)])
+        return OutgoingBatch(topic, [value], [self.key(uid, subtask)])
 
 
 def token_topic(prefix: str) -> str:

@@ -11,7 +11,7 @@ from holdfast.checkpoint.paths import new_attempt
 from holdfast.connectors.base import WriterContext
 from holdfast.connectors.job_files import JobFiles
 from holdfast.connectors.kafka.committable import KafkaCommittable, TransactionalId
-from holdfast.connectors.kafka.outgoing import OutboxFile, outbox_name
+from holdfast.connectors.kafka.outbox import OutboxFile, outbox_name
 from holdfast.connectors.kafka.output import KafkaOutput
 from holdfast.connectors.kafka.pool import ProducerPool
 from holdfast.connectors.kafka.producers import RecordProducer, TransactionalProducer

@@ -17,7 +17,7 @@ from holdfast.runtime.copies import fixed
 from holdfast.runtime.operators.base import Operator, OperatorFactory, StateKind
 from holdfast.runtime.operators.stateless import Collector
 from holdfast.runtime.records import RecordBatch
-from holdfast.runtime.user_code import close_function, method_of, not_iterable, open_function, user_error
+from holdfast.runtime.user_code import close_function, not_iterable, open_function, user_callable, user_error
 from holdfast.state.codec import Column
 from holdfast.state.declared_keys import key_restorer
 from holdfast.state.row import DIRTY
@@ -137,7 +137,7 @@ class _KeyedProcess(KeyedOperator):
         timers = (self.context.clock, self.event_timers, self.processing_timers, self.space)
         self._element_context = _ElementContext(*timers)
         self._timer_context = _TimerContext(*timers)
-        self._process = method_of(self.function, "process_element")
+        self._process = user_callable(self.function, "process_element")
         self._on_timer = getattr(self.function, "on_timer", None)
         self._restore_key = key_restorer(self.context.key_type)
 
@@ -224,7 +224,7 @@ class _KeyedEach(KeyedOperator):
         keys = batch.keys
         assert keys is not None
         space = self.space
-        function = method_of(self.function, self._method)
+        function = user_callable(self.function, self._method)
         rows = self.table.load(keys)
         out = Collector(self.context.copied)
         take = self._take
@@ -267,7 +267,7 @@ class _KeyedReduce(KeyedOperator):
     def open(self) -> None:
         super().open()
         self._fit = fitter(self._type, _REDUCED)
-        self._reduce = method_of(self.function, "reduce")
+        self._reduce = user_callable(self.function, "reduce")
         self._slot = 1 + self.space.register(Column.declared(_REDUCED, "reducing", [self._type]))
 
     def process(self, batch: RecordBatch) -> None:

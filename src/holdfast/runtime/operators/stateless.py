@@ -17,7 +17,7 @@ from holdfast.runtime.copies import FIXED, Copy, fixed
 from holdfast.runtime.lateness import LateRecords, Run, pieces
 from holdfast.runtime.operators.base import Operator, OperatorFactory
 from holdfast.runtime.records import RecordBatch, whole_timestamps
-from holdfast.runtime.user_code import close_function, method_of, not_iterable, open_function, user_error
+from holdfast.runtime.user_code import close_function, not_iterable, open_function, user_callable, user_error
 
 __all__ = [
     "FilterOperator",
@@ -51,7 +51,7 @@ class FunctionOperator(Operator):
 class _Map(FunctionOperator):
     def open(self) -> None:
         super().open()
-        self._map = method_of(self.function, "map")
+        self._map = user_callable(self.function, "map")
 
     def process(self, batch: RecordBatch) -> None:
         values = batch.values
@@ -67,7 +67,7 @@ class _Map(FunctionOperator):
 class _Filter(FunctionOperator):
     def open(self) -> None:
         super().open()
-        self._filter = method_of(self.function, "filter")
+        self._filter = user_callable(self.function, "filter")
 
     def process(self, batch: RecordBatch) -> None:
         values, timestamps = batch.values, batch.timestamps
@@ -131,7 +131,7 @@ class Collector:
 class _FlatMap(FunctionOperator):
     def open(self) -> None:
         super().open()
-        self._flat_map = method_of(self.function, "flat_map")
+        self._flat_map = user_callable(self.function, "flat_map")
 
     def process(self, batch: RecordBatch) -> None:
         values = batch.values
@@ -190,7 +190,7 @@ class _ProcessContext(ProcessFunction.Context):
 class _Process(FunctionOperator):
     def open(self) -> None:
         super().open()
-        self._process = method_of(self.function, "process_element")
+        self._process = user_callable(self.function, "process_element")
         self._user_context = _ProcessContext(_Clocks(self))
 
     def process(self, batch: RecordBatch) -> None:

@@ -24,7 +24,7 @@ from holdfast.runtime.operators.base import Operator, OperatorFactory, StateKind
 from holdfast.runtime.operators.stateless import Collector
 from holdfast.runtime.operators.window_content import CONTENTS, WindowContent
 from holdfast.runtime.records import RecordBatch
-from holdfast.runtime.user_code import close_function, method_of, not_iterable, open_function, user_error
+from holdfast.runtime.user_code import close_function, not_iterable, open_function, user_callable, user_error
 from holdfast.state.declared_keys import key_restorer
 from holdfast.state.row import Row
 from holdfast.state.space import StateSpace
@@ -115,8 +115,8 @@ class _AlignedWindows(Operator):
         self._result = content.result()
         self._checks_at_firing = content.checks_at_firing()
         style = self._spec.window_function[0] if self._spec.window_function else None
-        self._apply = method_of(self._window_function(), "apply") if style == "apply" else None
-        self._process = method_of(self._window_function(), "process") if style == "process" else None
+        self._apply = user_callable(self._window_function(), "apply") if style == "apply" else None
+        self._process = user_callable(self._window_function(), "process") if style == "process" else None
         self._clear = self._window_function().clear if self._spec.clears else None
         self._window_context = _WindowContext(self)
         self._restore_key = key_restorer(self.context.key_type)

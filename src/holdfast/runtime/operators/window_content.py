@@ -9,7 +9,7 @@ from typing import Any
 
 from holdfast.common.typeinfo import TypeInformation
 from holdfast.common.typeinfo.batches import fitted
-from holdfast.runtime.user_code import method_of
+from holdfast.runtime.user_code import user_callable
 from holdfast.state.codec import Column
 from holdfast.state.handles import NO_ACCUMULATOR, NO_REDUCED
 from holdfast.state.row import DIRTY, Row
@@ -69,7 +69,7 @@ class Reduced(WindowContent):
 
     def adder(self, slot: int) -> Adder:
         """Reduces each value into the content."""
-        reduce, fit = method_of(self.function, "reduce"), fitter(self.declared, CONTENTS)
+        reduce, fit = user_callable(self.function, "reduce"), fitter(self.declared, CONTENTS)
 
         def add(rows: list[Row], values: Iterable[Any]) -> None:
             for row, value in zip(rows, values):

@@ -31,7 +31,7 @@ from holdfast.common import Configuration
 from holdfast.datastream import StreamExecutionEnvironment, stream_execution_environment
 from holdfast.errors import Fenced
 from holdfast.runtime import job
-from holdfast.runtime.order import JobSetup
+from holdfast.runtime.task_messages import JobSetup
 from holdfast.testing.chaos.processes import RESTARTS
 from holdfast.testing.chaos.steps import act_at
 from holdfast.testing.executor import InProcessExecutor

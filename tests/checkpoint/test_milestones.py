@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.checkpoint.tail import find_tail, has_successor, is_milestone
+from holdfast.checkpoint.milestones import find_tail, has_successor, is_milestone
 
 
 def kept(tail: int, retained: int) -> set[int]:

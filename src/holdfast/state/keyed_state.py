@@ -13,13 +13,13 @@ from holdfast.state.schema import ENTRIES, ROWS, TIMERS, OperatorSchema
 from holdfast.state.space import StateSpace
 from holdfast.state.timer_family import TimerFamily
 
-__all__ = ["OperatorState"]
+__all__ = ["KeyedState"]
 
 _SLICES = {"window": "window"}
 _TIMERS = "-timers"
 
 
-class OperatorState:
+class KeyedState:
     """The state that one keyed operator sees: its families of rows and timers by name, each with an id in its schema."""
 
     def __init__(

@@ -10,15 +10,15 @@ from typing import Any
 from holdfast.common.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from holdfast.connectors.base import Batch, SourceReader, SplitRange
 from holdfast.runtime.lateness import Deadline, LateRecords, Run
-from holdfast.runtime.order import SourceOrder, SplitTime
 from holdfast.runtime.records import whole_timestamps
-from holdfast.runtime.user_code import user_error
+from holdfast.runtime.task_messages import SourceAssignment, SplitTime
+from holdfast.runtime.user_code import OperatorName, user_error
 
 __all__ = ["SplitMerge"]
 
 
 @dataclass
-class _Open:
+class _OpenRange:
     part: SplitRange
     batches: Iterator[Batch]
 
@@ -32,47 +32,49 @@ class SplitMerge:
     def __init__(
         self,
         reader: SourceReader,
-        order: SourceOrder,
+        assignment: SourceAssignment,
         strategy: Any,
         deadlines: Sequence[Deadline],
         now: int,
         max_batch: int,
-        where: tuple[str, str],
+        source: OperatorName,
     ) -> None:
         """``deadlines``: when records are late further on."""
         self._reader = reader
-        self._order = order
+        self._assignment = assignment
         self._assign = strategy.timestamp_assigner
         self._delay: int | None = strategy.max_out_of_orderness_ms
         self._late = LateRecords(self._delay, deadlines)
         self._idle_timeout: int | None = strategy.idle_timeout_ms
         self._now = now
         self._max_batch = max_batch
-        self._where = where
-        self.splits = {name: SplitTime(s.max_timestamp, s.last_active) for name, s in order.splits.items()}
-        self.watermark = order.watermark
+        self._source = source
+        self.splits = {name: SplitTime(s.max_timestamp, s.last_active) for name, s in assignment.splits.items()}
+        self.watermark = assignment.watermark
         self.read_seconds = 0.0
 
     def batches(self) -> Iterator[tuple[Batch, list[int] | None, list[Run], int]]:
         """Each batch with its timestamps, its records that are late by their split, and the watermark behind it."""
         waiting: dict[str, list[SplitRange]] = {}
-        for part in self._order.ranges:
+        for part in self._assignment.ranges:
             self.splits.setdefault(part.split, SplitTime(last_active=self._now))
             waiting.setdefault(part.split, []).append(part)
         clock = time.perf_counter
-        reading: list[_Open] = []
+        open_ranges: list[_OpenRange] = []
         for name in waiting:
-            self._next_range(name, waiting, reading)
-        while reading:
-            current = min(reading, key=lambda r: self.splits[r.part.split].max_timestamp) if len(reading) > 1 else reading[0]
+            self._next_range(name, waiting, open_ranges)
+        while open_ranges:
+            current = open_ranges[0]
+            if len(open_ranges) > 1:
+                current = min(open_ranges, key=lambda each: self.splits[each.part.split].max_timestamp)
             started = clock()
             batch = next(current.batches, None)
             self.read_seconds += clock() - started
             if batch is None:
-                reading.remove(current)
+                open_ranges.remove(current)
                 if current.part.last:
                     self.splits.pop(current.part.split, None)
-                self._next_range(current.part.split, waiting, reading)
+                self._next_range(current.part.split, waiting, open_ranges)
                 continue
             if not batch.values:
                 continue
@@ -84,17 +86,17 @@ class SplitMerge:
                 late = self._late.find(timestamps, split.max_timestamp)
                 split.max_timestamp = max(split.max_timestamp, max(timestamps))
             yield batch, timestamps, late, self._advance()
-        if self._order.finished:
+        if self._assignment.finished:
             self.watermark = MAX_TIMESTAMP
         else:
             self._advance()
 
-    def _next_range(self, name: str, waiting: dict[str, list[SplitRange]], reading: list[_Open]) -> None:
+    def _next_range(self, name: str, waiting: dict[str, list[SplitRange]], open_ranges: list[_OpenRange]) -> None:
         queue = waiting[name]
         while queue:
             part = queue.pop(0)
             if part.start != part.end:
-                reading.append(_Open(part, self._reader.read(part, self._max_batch)))
+                open_ranges.append(_OpenRange(part, self._reader.read(part, self._max_batch)))
                 return
             if part.last:
                 self.splits.pop(part.split, None)
@@ -118,7 +120,7 @@ class SplitMerge:
             try:
                 whole_timestamps([self._assign(value, stamp)])
             except Exception as error:
-                failure = user_error(error, *self._where, value)
+                failure = user_error(error, *self._source, value)
                 raise with_location(failure, batch.locate(position)) from error
 
     def _advance(self) -> int:

@@ -11,7 +11,7 @@ from holdfast.connectors.base import Committable, JobInfo, SplitRange
 from holdfast.runtime.plan import JobPlan
 from holdfast.runtime.redistribution import OperatorSnapshot
 
-__all__ = ["EpochOrder", "JobSetup", "SourceOrder", "SplitTime", "TaskId", "TaskReport", "task_name"]
+__all__ = ["EpochAssignment", "JobSetup", "SourceAssignment", "SplitTime", "TaskId", "TaskReport", "task_name"]
 
 TaskId = tuple[int, int]
 """Vertex and subtask."""
@@ -39,7 +39,7 @@ class SplitTime:
 
 
 @dataclass(frozen=True)
-class SourceOrder:
+class SourceAssignment:
     """What one subtask of a source reads in this epoch."""
 
     ranges: tuple[SplitRange, ...]
@@ -52,7 +52,7 @@ class SourceOrder:
 
 
 @dataclass(frozen=True)
-class EpochOrder:
+class EpochAssignment:
     """One run of one epoch."""
 
     epoch: Epoch
@@ -68,7 +68,7 @@ class EpochOrder:
     processing_time: int
     tokens: dict[TaskId, str]
     """Which state each keyed subtask must have: the token in the base checkpoint; empty for none."""
-    sources: dict[TaskId, SourceOrder] = field(default_factory=dict)
+    sources: dict[TaskId, SourceAssignment] = field(default_factory=dict)
     trace: bool = False
     """Whether records carry their origin, element by element, to explain a failure."""
 

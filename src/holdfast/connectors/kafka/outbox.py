@@ -12,7 +12,7 @@ import zstandard
 
 from holdfast.errors import CorruptFile
 
-__all__ = ["OutboxFile", "Outgoing", "outbox_epoch", "outbox_name", "read_outbox"]
+__all__ = ["OutboxFile", "OutgoingBatch", "outbox_epoch", "outbox_name", "read_outbox"]
 
 _MAGIC = b"HFKO\x01"
 """Holdfast, Kafka, outbox; version 1."""
@@ -35,7 +35,7 @@ def outbox_epoch(name: str) -> tuple[int, int] | None:
     return (int(match.group(1)), int(match.group(2))) if match else None
 
 
-class Outgoing(msgspec.Struct, array_like=True):
+class OutgoingBatch(msgspec.Struct, array_like=True):
     """A batch of records, column by column."""
 
     topics: str | list[str]
@@ -49,7 +49,7 @@ class Outgoing(msgspec.Struct, array_like=True):
 class OutboxFile:
     """Gathers an epoch's batches, compressed.
 
-    Layout: magic and version, one zstd frame of length-prefixed msgpack blocks (`Outgoing`), XXH3 of all before it.
+    Layout: magic and version, one zstd frame of length-prefixed msgpack blocks (`OutgoingBatch`), XXH3 of all before it.
     """
 
     def __init__(self) -> None:
@@ -57,7 +57,7 @@ class OutboxFile:
         self._compressor = zstandard.ZstdCompressor(level=1).compressobj()
         self._parts = [_MAGIC]
 
-    def add(self, batch: Outgoing) -> None:
+    def add(self, batch: OutgoingBatch) -> None:
         """Append a batch."""
         block = self._encoder.encode(batch)
         self._parts.append(self._compressor.compress(len(block).to_bytes(4, "big") + block))
@@ -69,7 +69,7 @@ class OutboxFile:
         return body + xxhash.xxh3_64_digest(body)
 
 
-def read_outbox(data: bytes, path: str) -> Iterator[Outgoing]:
+def read_outbox(data: bytes, path: str) -> Iterator[OutgoingBatch]:
     """The batches in a file.
 
     Raises:
@@ -83,7 +83,7 @@ def read_outbox(data: bytes, path: str) -> Iterator[Outgoing]:
     if xxhash.xxh3_64_digest(body) != digest:
         raise CorruptFile(path, "checksum does not match: truncated or altered")
     blocks: Any = memoryview(zstandard.ZstdDecompressor().decompressobj().decompress(body[len(_MAGIC) :]))
-    decoder = msgspec.msgpack.Decoder(Outgoing)
+    decoder = msgspec.msgpack.Decoder(OutgoingBatch)
     at = 0
     while at < len(blocks):
         size = int.from_bytes(blocks[at : at + 4], "big")
