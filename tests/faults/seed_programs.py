@@ -144,6 +144,10 @@ class Program:
         """The newest one."""
         return self.drivers[-1]
 
+    def rescale(self, parallelism: int) -> None:
+        """The drivers that are started from now on have another parallelism."""
+        self._configuration = {**self._configuration, "parallelism.default": str(parallelism)}
+
     def start(self, point: str = "", nth: int = 1, sign: str = "SIGKILL") -> DriverProcess:
         """Start a driver, which sends itself a signal when it reaches a point for the n-th time."""
         settings = {

@@ -55,6 +55,27 @@ def test_payments_per_minute_are_counted_once_over_ten_kills_at_random_moments(
     reader.close()
 
 
+def test_payments_are_counted_once_while_every_driver_that_is_killed_has_another_parallelism(
+    kafka: Any, new_topic: Callable[..., str]
+) -> None:
+    draw = random.Random(seed := new_seed())
+    payments, counts = new_topic(3), new_topic(2, **KEPT)
+    feed = Feed(kafka.bootstrap_servers, payments, scattered_payments(seed, 3))
+    reader = Reader(kafka.bootstrap_servers, counts)
+    environment = {"KAFKA": kafka.bootstrap_servers, "PAYMENTS_TOPIC": payments, "COUNTS_TOPIC": counts}
+    with Program("upi_per_minute.py", "upi-per-minute", environment, feed) as program:
+        for parallelism, checkpoints in [(2, 3), (4, 0), (3, 3), (1, 0), (3, 2)]:  # 0: killed in the first epoch
+            program.rescale(parallelism)
+            program.start()
+            program.wait_for_checkpoints(checkpoints)
+            program.let_pass(draw.uniform(0, 0.3))
+            program.kill()
+        program.rescale(2)
+        program.start()
+        judge(program, feed, 3, reader, minute_counts)
+    reader.close()
+
+
 def test_alerts_are_written_once_when_the_driver_is_killed_at_every_step_of_commit_and_recovery(
     kafka: Any, new_topic: Callable[..., str]
 ) -> None:

@@ -125,8 +125,3 @@ def check_resumable(plan: JobPlan, checkpoint: CheckpointMetadata) -> None:
                 f"operator {stored.name!r} (uid {uid!r}) has max parallelism {stored.max_parallelism} in {where} and "
                 f"{vertex.max_parallelism} in the program; it fixes the key groups and cannot change: set it back"
             )
-        if stored.parallelism != vertex.parallelism:
-            raise IncompatibleState(
-                f"operator {stored.name!r} (uid {uid!r}) ran with parallelism {stored.parallelism} in {where} and has "
-                f"{vertex.parallelism} in the program; state cannot be redistributed yet: set it back"
-            )
