@@ -136,6 +136,11 @@ class KafkaBroker:
         return self.directory / "broker.log"
 
     @property
+    def running(self) -> bool:
+        """Whether the broker's process lives."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
     def pid(self) -> int:
         """The process id of the running broker."""
         if self._process is None:
@@ -158,7 +163,7 @@ class KafkaBroker:
             ConfigurationError: Java is missing or wrong, Kafka could not be fetched, or the port is taken.
             HoldfastError: the broker ended or did not answer in time; ends with the tail of its log.
         """
-        if self._process is not None and self._process.poll() is None:
+        if self.running:
             return self
         java = find_java()
         classpath = class_path(java, self.version)
@@ -376,9 +381,20 @@ class KafkaCluster:
         create_topic(self.admin(), name, partitions, replication or len(self.brokers), config)
 
     def leader(self, topic: str, partition: int = 0) -> KafkaBroker:
-        """The broker that leads the partition."""
-        found = self.admin().list_topics(topic, timeout=10).topics[topic].partitions[partition].leader
-        return next(b for b in self.brokers if b.node_id == found)
+        """The broker that leads the partition.
+
+        Raises:
+            HoldfastError: it has no leader now.
+        """
+        found = next((broker for broker in self.brokers if self.leads(broker, topic, partition)), None)
+        if found is None:
+            raise HoldfastError(f"topic {topic}, partition {partition} has no leader")
+        return found
+
+    def leads(self, broker: KafkaBroker, topic: str, partition: int = 0) -> bool:
+        """Whether the broker leads the partition."""
+        found: int = self.admin().list_topics(topic, timeout=10).topics[topic].partitions[partition].leader
+        return broker.node_id == found
 
     def __enter__(self) -> KafkaCluster:
         try:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import math
 import random
 import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from holdfast.testing.chaos.campaign import Limits, run
-from holdfast.testing.chaos.report import summary
+from holdfast.testing.chaos.report import Report, summary
+from holdfast.testing.chaos.scenario import Scenario
 from holdfast.testing.chaos.scenarios import SCENARIOS
 
 
@@ -22,7 +25,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--scenario", action="append", choices=sorted(SCENARIOS), help="only this one (default: all)")
     parser.add_argument("--minutes", type=float, default=10.0, help="how long each scenario's faults last (default: 10)")
-    parser.add_argument("--kills", type=int, help="end each scenario after so many killed processes, most of them in rows")
+    parser.add_argument("--kills", type=int, help="end after so many killed processes, most of them in rows")
     parser.add_argument("--seed", type=int, default=None, help="decides on faults and input (default: at random)")
     parser.add_argument("--rate", type=float, default=1000.0, help="input records a second (default: 1000)")
     parser.add_argument("--only", action="append", default=[], metavar="FAULT", help="only faults whose names contain this")
@@ -30,20 +33,34 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     seed = random.SystemRandom().randrange(1_000_000) if options.seed is None else options.seed
     signal.signal(signal.SIGTERM, lambda signum, frame: sys.exit(1))  # ends what the campaign started, too
-    reports = [
-        run(
-            SCENARIOS[name],
-            Limits(options.minutes * 60, options.kills),
-            seed,
-            rate=options.rate,
-            directory=options.directory,
-            only=options.only,
-            say=lambda line: print(line, flush=True),
-        )
-        for name in options.scenario or SCENARIOS
-    ]
-    print(summary(reports), flush=True)
+    kinds = [SCENARIOS[name] for name in options.scenario or SCENARIOS]
+    reports: list[Report] = []
+    try:
+        for number, kind in enumerate(kinds):
+            kills = options.kills and _part(options.kills - sum(r.kills.total() for r in reports), kinds[number:])
+            if kills == 0:
+                break
+            reports.append(
+                run(
+                    kind,
+                    Limits(options.minutes * 60, kills),
+                    seed,
+                    rate=options.rate,
+                    directory=options.directory,
+                    only=options.only,
+                    say=lambda line: print(line, flush=True),
+                )
+            )
+            if len(kinds) > 1:
+                print(f"{reports[-1].table}\n", flush=True)
+    finally:
+        print(summary(reports), flush=True)
     return 1 if any(report.violations for report in reports) else 0
+
+
+def _part(kills: int, kinds: Sequence[type[Scenario]]) -> int:
+    """The first scenario's part of the kills that are left."""
+    return max(0, math.ceil(kills * kinds[0].share / sum(kind.share for kind in kinds)))
 
 
 if __name__ == "__main__":

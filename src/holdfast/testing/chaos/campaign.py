@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,10 @@ _LONGEST_START_S = 12.0
 """Faults do not wait longer for a driver that is starting, however slow the machine."""
 _TURNS = 3
 """If kills are counted, all but one of so many faults are kills in a row."""
+_FAULTS_AT_LEAST = 4
+"""No fault lasts longer than would leave time for so many."""
+_BEGIN_S = 20.0
+_OUTPUT_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -28,7 +33,7 @@ class Limits:
     seconds: float
     """For so long faults are injected."""
     kills: int | None = None
-    """So many processes are killed; most faults are then several kills in a row."""
+    """So many living processes are killed; most faults are then several kills in a row."""
 
 
 def run(
@@ -59,12 +64,15 @@ def run(
         took = stage.recovered()
         stage.start_s = min(took, _LONGEST_START_S)
         stage.began = time.monotonic()
+        stage.longest_fault_s = limits.seconds / _FAULTS_AT_LEAST
         say(f"{kind.name}, seed {seed}: the job runs in {stage.directory} (first output after {took:.1f} s)")
         _inject_all(scenario, limits, only)
         stage.report.seconds = time.monotonic() - stage.began
         scenario.judge()
     except HoldfastError as error:
         stage.violation(str(error))
+    except Exception as error:  # other scenarios may follow
+        stage.violation(f"the campaign itself has failed: {''.join(traceback.format_exception(error))}")
     finally:
         stage.close()
     return stage.report
@@ -79,7 +87,7 @@ def _inject_all(scenario: Scenario, limits: Limits, only: Sequence[str]) -> None
     while time.monotonic() < until and (limits.kills is None or stage.kills < limits.kills):
         turn += 1
         if limits.kills is not None and turn % _TURNS:
-            _inject(stage, _STORM, lambda: _storm(scenario))
+            _inject(stage, _STORM, lambda: _storm(scenario, limits.kills))
         else:
             drawn = drawn or stage.random.sample(sorted(faults), len(faults))
             name = drawn.pop()
@@ -97,10 +105,18 @@ def _inject(stage: Stage, name: str, fault: Callable[[], str]) -> None:
     stage.say(f"          {injection.what}; new output after {injection.recovered:.1f} s")
 
 
-def _storm(scenario: Scenario) -> str:
-    """A kill every second or two, while what the one before has broken is still being mended."""
+def _storm(scenario: Scenario, most: int | None) -> str:
+    """Kill after kill: some while what the one before has broken is still being mended, some amid the next epochs."""
     stage, before = scenario.stage, scenario.stage.kills
-    for _ in range(stage.random.randint(8, 30)):
+    for _ in range(stage.random.randint(*scenario.row)):
+        stage.until(lambda: stage.driver.begun, _BEGIN_S)  # who has done nothing yet breaks nothing by its end
+        if stage.random.random() < 0.5:
+            stage.pause(0.0, 1.5)
+        else:
+            seen = stage.watcher.newest
+            stage.until(lambda: stage.watcher.newest > seen, _OUTPUT_S)  # noqa: B023
+            stage.pause(0.0, 0.5)
         stage.random.choice(scenario.kills)(stage)
-        stage.pause(0.3, 2.5)
+        if most is not None and stage.kills >= most:
+            break
     return f"{stage.kills - before} processes killed in a row"

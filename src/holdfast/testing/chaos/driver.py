@@ -32,7 +32,7 @@ from holdfast.datastream import StreamExecutionEnvironment, stream_execution_env
 from holdfast.errors import Fenced
 from holdfast.runtime import job
 from holdfast.runtime.task_messages import JobSetup
-from holdfast.testing.chaos.processes import RESTARTS
+from holdfast.testing.chaos.processes import BEGUN, RESTARTS
 from holdfast.testing.chaos.steps import act_at
 from holdfast.testing.executor import InProcessExecutor
 from holdfast.testing.faulty_storage import lag_listings
@@ -61,6 +61,7 @@ def main(arguments: list[str]) -> int:
     if step := settings.get("step"):
         act_at(**step)
     try:
+        _log.info(BEGUN)
         client: Any = env.execute_async(settings["job"])
         signal.signal(signal.SIGTERM, lambda signum, frame: client.cancel())
         threading.Thread(target=_tell_restarts, args=(client.metrics,), name="restarts", daemon=True).start()

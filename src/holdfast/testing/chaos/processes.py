@@ -17,11 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.errors import ConfigurationError
+from holdfast.testing.chaos.forks import Fork
 
-__all__ = ["DriverProcess", "KINDS", "RESTARTS", "STEP"]
+__all__ = ["BEGUN", "DriverProcess", "KINDS", "RESTARTS", "STEP"]
 
 KINDS = ("driver", "jvm", "daemon", "worker", "slot")
 """What a driver's processes are: itself, Spark's JVM, the daemon that forks Python workers, those, and task slots."""
+BEGUN = "the job has begun"
+"""What a driver's log says when it takes the job over."""
 RESTARTS = "restarts so far: "
 """What a driver's log says when it has restarted in place."""
 STEP = "reached step "
@@ -39,6 +42,7 @@ class DriverProcess:
         settings: What the driver's main function reads.
         program: What Python runs; its last argument is the file with the settings.
         kills: Counts the processes that are killed, by kind.
+        main: Is run in place of a program by a process that is forked, if given. It must not start others.
     """
 
     def __init__(
@@ -48,34 +52,48 @@ class DriverProcess:
         settings: dict[str, Any],
         program: Sequence[str] = ("-m", "holdfast.testing.chaos.driver"),
         kills: Counter[str] | None = None,
+        main: Callable[[list[str]], int] | None = None,
     ) -> None:
         if not sys.platform.startswith("linux"):
             raise ConfigurationError("the fault campaign needs Linux: it finds a driver's processes in /proc")
         self.number = number
         self.kills: Counter[str] = Counter() if kills is None else kills
         self.log_file = directory / f"driver-{number}.log"
+        self.log_file.touch()
         self._mark = f"{uuid.uuid4().hex}"
         path = directory / f"driver-{number}.json"
         path.write_text(json.dumps(settings, indent=1))
+        self._alone = main is not None
+        self._begun = False
+        self._killed: set[int] = set()
+        self.process: subprocess.Popen[bytes] | Fork = (
+            self._start([*program, str(path)]) if main is None else Fork(main, [str(path)], self.log_file)
+        )
+        self.stopped: list[int] = []
+        """Processes that were paused."""
+
+    def _start(self, command: Sequence[str]) -> subprocess.Popen[bytes]:
         setpriv = shutil.which("setpriv")
         die_with_us = [setpriv, "--pdeathsig", "KILL"] if setpriv else []
         with self.log_file.open("wb") as log:
-            self.process = subprocess.Popen(
-                [*die_with_us, sys.executable, *program, str(path)],
+            return subprocess.Popen(
+                [*die_with_us, sys.executable, *command],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 env={**os.environ, _MARK: self._mark, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
                 start_new_session=True,
             )
-        self.stopped: list[int] = []
-        """Processes that were paused."""
 
     def members(self, kind: str) -> list[int]:
         """The process ids of one kind."""
         return [pid for pid, found in self._all() if found == kind]
 
     def _all(self) -> Iterator[tuple[int, str]]:
+        if self._alone:
+            if self.exit_code is None:
+                yield self.process.pid, "driver"
+            return
         mark = f"\0{_MARK}={self._mark}\0".encode()
         for entry in os.listdir("/proc"):
             if not entry.isdigit():
@@ -94,12 +112,15 @@ class DriverProcess:
                     yield int(entry), "daemon" if _is_jvm(_command(_parent(int(entry)))) else "worker"
 
     def kill(self, *pids: int) -> None:
-        """``kill -9``, counted."""
+        """``kill -9``. Those that live are counted; a driver only if it has begun its work."""
         kinds = dict(self._all())
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-                self.kills[kinds.get(pid, "driver")] += 1
+                kind = kinds.get(pid)
+                if kind is not None and pid not in self._killed and (kind != "driver" or self.begun):
+                    self.kills[kind] += 1
+                self._killed.add(pid)
 
     def pause(self, *pids: int) -> None:
         """SIGSTOP."""
@@ -132,6 +153,12 @@ class DriverProcess:
         """The last line of its log that looks like an error."""
         lines = [line.strip() for line in self.log().splitlines() if "rror" in line or "Fenced" in line or "failed" in line]
         return lines[-1][:300] if lines else "nothing in its log"
+
+    @property
+    def begun(self) -> bool:
+        """Whether it has begun to take the job over."""
+        self._begun = self._begun or BEGUN in self.log()
+        return self._begun
 
     @property
     def restarts(self) -> int:

@@ -23,6 +23,10 @@ class Scenario:
     """By name. The campaign deals them like a deck of cards."""
     kills: tuple[Fault, ...]
     """Faults that kill at once and wait for nothing: the campaign strings several of them together."""
+    row: ClassVar[tuple[int, int]] = (8, 30)
+    """So many kills in a row, at least and at most."""
+    share: ClassVar[float] = 1.0
+    """Of a campaign's kills, compared with other scenarios: less where a kill takes longer."""
 
     def __init__(self, stage: Stage, rate: float) -> None:
         self.stage = stage

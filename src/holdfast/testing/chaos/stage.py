@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import HoldfastError
+from holdfast.testing.chaos.driver import main
 from holdfast.testing.chaos.processes import DriverProcess
 from holdfast.testing.chaos.report import Report
 from holdfast.testing.kafka import KafkaBroker, KafkaCluster
@@ -73,6 +74,8 @@ class Stage:
         self.driver: DriverProcess
         self.start_s = 2.0
         """About how long a driver takes from its start to its first output."""
+        self.longest_fault_s = 60.0
+        """No fault lasts longer."""
         self.proxies: list[KafkaProxy] = []
         """Between the job and each broker, where the scenario has some."""
         self._ended = 0
@@ -157,7 +160,11 @@ class Stage:
         configuration = {**self.configuration, **varied.pop("configuration", {})}
         given = {"program": self.program, "job": self.job_name, **self.settings, **varied, **settings}
         driver = DriverProcess(
-            self.report.drivers, self.directory, {**given, "configuration": configuration}, kills=self.report.kills
+            self.report.drivers,
+            self.directory,
+            {**given, "configuration": configuration},
+            kills=self.report.kills,
+            main=main if given.get("without_spark") else None,
         )
         self._drivers.append(driver)
         return driver
@@ -169,8 +176,8 @@ class Stage:
             self.driver.process.wait()
 
     def kill_broker(self, broker: KafkaBroker) -> None:
-        """``kill -9``."""
-        self.report.kills["broker"] += 1
+        """``kill -9``, counted if it lives."""
+        self.report.kills["broker"] += broker.running
         broker.kill()
 
     def violation(self, text: str) -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import time
+
 from holdfast.testing.chaos.faults.drivers import kill_driver
 from holdfast.testing.chaos.stage import Stage
 
-__all__ = ["kill_broker", "kill_broker_and_driver", "pause_broker"]
+__all__ = ["brokers_away", "kill_broker", "kill_broker_again_and_again", "kill_broker_and_driver", "pause_broker"]
+
+_MINUTES_S = (120.0, 180.0)
 
 
 def kill_broker(stage: Stage) -> str:
@@ -16,6 +20,30 @@ def kill_broker(stage: Stage) -> str:
     stage.pause(*stage.random.choice(((0.0, 2.0), (7.0, 15.0))))
     broker.start()
     return f"broker {broker.node_id} killed and started again, beside driver {driver.number}"
+
+
+def kill_broker_again_and_again(stage: Stage) -> str:
+    """Death after death, also of a broker that has just come back; the driver's process lives through all of them."""
+    driver, times = stage.driver, stage.random.randint(3, 6)
+    for _ in range(times):
+        broker = stage.random.choice(stage.kafka.brokers)
+        stage.kill_broker(broker)
+        stage.pause(*stage.random.choice(((0.0, 1.0), (3.0, 9.0))))
+        broker.start()
+        stage.pause(*stage.random.choice(((0.0, 0.5), (1.0, 4.0))))
+    return f"brokers killed and started again {times} times, beside driver {driver.number}"
+
+
+def brokers_away(stage: Stage) -> str:
+    """All brokers are killed, and are away for minutes; the driver's process waits and goes on."""
+    driver = stage.driver
+    for broker in stage.kafka.brokers:
+        stage.kill_broker(broker)
+    low, high = (min(bound, stage.longest_fault_s) for bound in _MINUTES_S)
+    began = time.monotonic()
+    stage.pause(low, high)
+    stage.kafka.start()
+    return f"all brokers were away for {time.monotonic() - began:.0f} s, beside driver {driver.number}"
 
 
 def pause_broker(stage: Stage) -> str:

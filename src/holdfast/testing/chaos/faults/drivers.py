@@ -15,6 +15,7 @@ __all__ = [
     "die_at_steps",
     "kill_driver",
     "kill_driver_repeatedly",
+    "kill_machine",
     "lose_machine",
     "must_be_fenced",
     "overtake",
@@ -36,6 +37,14 @@ def kill_driver(stage: Stage) -> str:
     stage.kill_driver()
     stage.start_driver()
     return f"driver {number} killed, driver {stage.driver.number} started"
+
+
+def kill_machine(stage: Stage) -> str:
+    """The driver and all its processes at the same time, and another one starts."""
+    number = stage.driver.number
+    stage.driver.kill_all()
+    stage.start_driver()
+    return f"driver {number} killed with all its processes, driver {stage.driver.number} started"
 
 
 def kill_driver_repeatedly(stage: Stage) -> str:

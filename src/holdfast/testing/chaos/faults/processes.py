@@ -8,6 +8,7 @@ from holdfast.testing.chaos.stage import Stage
 __all__ = [
     "kill_daemon",
     "kill_jvm",
+    "kill_python",
     "kill_slot",
     "kill_slots",
     "kill_worker",
@@ -64,6 +65,13 @@ def kill_slots(stage: Stage) -> str:
     pids = stage.driver.members("slot")
     stage.driver.kill(*pids)
     return f"slots {pids} killed"
+
+
+def kill_python(stage: Stage) -> str:
+    """All task slots, Python workers and their daemon at the same time."""
+    pids = [pid for kind in ("slot", "worker", "daemon") for pid in stage.driver.members(kind)]
+    stage.driver.kill(*pids)
+    return f"processes {pids} killed"
 
 
 def pause_slot(stage: Stage) -> str:

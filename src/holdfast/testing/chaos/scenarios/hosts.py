@@ -19,6 +19,8 @@ class Hosts(NumberedScenario):
     name = "hosts"
     about = "a cluster's hosts, executors and slots die, lag and are overtaken by speculation, return with an old disk"
     without_spark = False
+    row = (5, 12)
+    share = 0.5
     faults: ClassVar = {
         "driver killed": drivers.kill_driver,
         "driver overtaken by a rival": drivers.overtake,
@@ -32,7 +34,10 @@ class Hosts(NumberedScenario):
         def kill_slot(stage: Stage) -> str:
             return hosts.kill_slot(stage, self.cluster)
 
-        self.kills = (kill_slot,)
+        def kill_executor(stage: Stage) -> str:
+            return hosts.kill_executor(stage, self.cluster)
+
+        self.kills = (kill_slot, kill_slot, kill_executor)
 
     def deck(self) -> dict[str, Callable[[], str]]:
         """With those of the cluster."""

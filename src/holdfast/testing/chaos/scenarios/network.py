@@ -29,6 +29,7 @@ class Network(NumberedScenario):
         "network cut one way or both": network.cut,
         "connections closed": network.disconnect,
         "broker killed": brokers.kill_broker,
+        "broker killed again and again": brokers.kill_broker_again_and_again,
         "broker killed amid requests": network.kill_broker_amid_requests,
         "driver killed": drivers.kill_driver,
     }

@@ -81,7 +81,10 @@ class NumberedScenario(Scenario):
     def expected(self) -> Expected:
         """What the job must have written by now, if the input has ended."""
         numbers = read_topic(self.stage.kafka.bootstrap_servers, self.topics["input"])
-        self.stage.report.events += sum(map(len, numbers))
+        found = sum(map(len, numbers))
+        self.stage.report.events += found
+        if found != self.feed.written:
+            self.stage.violation(f"Kafka acknowledged {self.feed.written} records of the input, and has {found} of them")
         return Expected.of([[(r[0], r[1], r[2], r[3]) for r in part] for part in numbers], self.every)
 
     def drain(self, expected: Expected) -> bool:

@@ -67,4 +67,5 @@ class Outbox(NumberedScenario):
         "broker killed": brokers.kill_broker,
     }
     kills = (drivers.kill_driver,)
+    share = 1.3
     driver_settings: ClassVar = {"listing_lag_s": _LAG_S}

@@ -33,11 +33,21 @@ class Processes(NumberedScenario):
         "task slot paused, driver killed": processes.pause_slot_kill_driver,
         "local stores deleted": disks.delete_stores,
         "broker killed": brokers.kill_broker,
+        "broker killed again and again": brokers.kill_broker_again_and_again,
+        "brokers away for minutes": brokers.brokers_away,
         "broker paused": brokers.pause_broker,
         "broker and driver killed": brokers.kill_broker_and_driver,
         "checkpoint file damaged": disks.damage,
     }
-    kills = (processes.kill_slot, processes.kill_slots, processes.kill_worker, processes.kill_daemon)
+    kills = (
+        processes.kill_slot,
+        processes.kill_slots,
+        processes.kill_worker,
+        processes.kill_daemon,
+        processes.kill_python,
+        drivers.kill_machine,
+    )
+    share = 1.5
 
     def deck(self) -> dict[str, Callable[[], str]]:
         """With a full disk where the disk is a small one."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from holdfast.errors import HoldfastError
 from holdfast.testing.chaos.faults import drivers
 from holdfast.testing.chaos.faults.brokers import kill_broker
 from holdfast.testing.chaos.programs.numbered import PARTITIONS, Numbers
 from holdfast.testing.chaos.scenarios.numbers import NumberedScenario
-from holdfast.testing.chaos.topics import Feed
+from holdfast.testing.chaos.topics import Feed, read_topic
 from holdfast.testing.kafka import KafkaBroker
 
 __all__ = ["Tail"]
@@ -39,6 +39,8 @@ class Tail(NumberedScenario):
         "driver dies at steps of its recovery": drivers.die_at_steps,
     }
     kills = (drivers.kill_driver,)
+    row = (2, 6)
+    share = 0.4
 
     def deck(self) -> dict[str, Callable[[], str]]:
         """With those that end the job's life."""
@@ -76,7 +78,8 @@ class Tail(NumberedScenario):
         old = stage.directory / "old-disk"
         for broker in holders:
             shutil.copytree(self._data(broker, partition), old / str(broker.node_id))
-        self._finish()
+        stage.pause(0.5, 2.0)  # what is acknowledged now will be lost
+        acknowledged = self._finish()[partition]
         if grow:
             stage.kill_driver()
         for broker in holders:
@@ -88,7 +91,7 @@ class Tail(NumberedScenario):
         for broker in holders:
             broker.start(wait=False)
         stage.kafka.start()
-        return self._must_tell(f"partition {partition} was restored from an older disk", grow=grow)
+        return self._must_tell(f"partition {partition} was restored from an older disk", partition, acknowledged, grow=grow)
 
     def elect_unclean(self) -> str:
         """A follower that is behind becomes the leader."""
@@ -99,12 +102,12 @@ class Tail(NumberedScenario):
         follower = next(b for b in self._holders(partition) if b is not leader)
         follower.pause()
         stage.pause(4.0, 5.0)  # until the leader is its partition's only replica in sync
-        self._finish()
+        acknowledged = self._finish()[partition]
         stage.kill_broker(leader)
         follower.resume()
-        stage.until(lambda: stage.kafka.leader(self.topics["input"], partition) is follower, _TELL_S, tend=False)
+        stage.until(lambda: stage.kafka.leads(follower, self.topics["input"], partition), _TELL_S, tend=False)
         leader.start()
-        return self._must_tell(f"partition {partition} has a leader that was behind", grow=False)
+        return self._must_tell(f"partition {partition} has a leader that was behind", partition, acknowledged, grow=False)
 
     def lose_token_replica(self) -> str:
         """Output goes on without the broker that leads the tokens, and when it is back with an empty disk."""
@@ -131,15 +134,22 @@ class Tail(NumberedScenario):
         if not self.stage.until(in_sync, _IN_SYNC_S):
             raise HoldfastError(f"the brokers are not in sync within {_IN_SYNC_S:.0f} s")
 
-    def _finish(self) -> None:
-        """What was acknowledged so far has been read, and gave the output it must."""
+    def _finish(self) -> list[list[Any]]:
+        """See that all that was acknowledged so far has been read, and gave the output it must; returns it by partition."""
         self.feed.stop()
         expected = self.expected()
         self.drain(expected)
         self.compare(expected)
+        return read_topic(self.stage.kafka.bootstrap_servers, self.topics["input"])
 
-    def _must_tell(self, what: str, *, grow: bool) -> str:
+    def _must_tell(self, what: str, partition: int, acknowledged: list[Any], *, grow: bool) -> str:
+        """The partition has lost some of what was acknowledged and read: the job must say so."""
         stage = self.stage
+        kept = set(map(tuple, read_topic(stage.kafka.bootstrap_servers, self.topics["input"])[partition]))
+        lost = sum(tuple(record) not in kept for record in acknowledged)
+        what = f"{what}, {lost} of {len(acknowledged)} acknowledged records lost"
+        if not lost:
+            raise HoldfastError(f"{what}: the fault was none")
         if grow:
             more = Feed(stage.kafka.bootstrap_servers, self.topics["input"], Numbers(self.keys, 0), self.rate)
             more.start()
