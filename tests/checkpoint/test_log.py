@@ -54,7 +54,7 @@ def test_a_driver_that_was_taken_over_completes_nothing_more(storage, paths):
     with pytest.raises(Fenced, match=r"another driver \(generation 2; this one is 1\).*different names"):
         complete(first)
     assert not first.still_mine()
-    with pytest.raises(CheckpointError, match="take_over comes first"):
+    with pytest.raises(CheckpointError, match="call take_over first"):
         complete(first)
     assert complete(second).checkpoint_id == taken.next_id
     assert second.still_mine()
@@ -177,7 +177,7 @@ def test_after_an_unknown_outcome_the_driver_has_to_take_over_again(memory, path
         complete(log)
     memory.get = memory_put
     answering[0] = True
-    with pytest.raises(CheckpointError, match="take_over comes first"):
+    with pytest.raises(CheckpointError, match="call take_over first"):
         complete(log)
     taken = log.take_over()
     assert taken.restored is not None

@@ -1,1 +1,1 @@
-"""Where keyed state lives: key groups, rows and their encodings, timers, and the local store behind them."""
+"""Keyed state: key groups, rows and their encodings, timers, and the local stores."""

@@ -1,6 +1,6 @@
-"""What a state backend consists of: a local store, a log of deltas, and materialisations.
+"""The three parts of a state backend: local store, delta log and materialisation.
 
-`holdfast.state.keyed_backend.KeyedStateBackend` drives the three; nothing outside it knows which backend there is.
+`holdfast.state.keyed_backend.KeyedStateBackend` drives them; the rest of the runtime does not know which backend it uses.
 """
 
 from __future__ import annotations
@@ -46,19 +46,19 @@ class StateBackendSettings:
     kind: str
     rocksdb: Mapping[str, str]
     cache_bytes: int
-    """About how much memory the rows of one subtask may take before they move to the store."""
+    """Memory budget for one subtask's rows, in bytes (an estimate); rows beyond it move to the store."""
 
     @classmethod
     def of(cls, config: Mapping[str, str]) -> StateBackendSettings:
-        """The settings in a configuration.
+        """Read the settings from a configuration.
 
         Raises:
-            ValueError: an unknown backend or a value that it does not take.
+            ValueError: an unknown backend or an invalid value.
         """
         kind = config.get("state.backend.type", ROCKSDB)
         kind = {"hashmap": HEAP, "rocksdb": ROCKSDB, "filesystem": HEAP, "jobmanager": HEAP}.get(kind, kind)
         if kind not in (HEAP, ROCKSDB):
-            raise ValueError(f"state.backend.type is {kind!r}; there are hashmap and rocksdb")
+            raise ValueError(f"state.backend.type is {kind!r}; it must be hashmap or rocksdb")
         try:
             cache = parse_memory_size(config.get("state.backend.cache.size", "256mb"))
         except ValueError as error:
@@ -68,95 +68,95 @@ class StateBackendSettings:
 
 @dataclass(frozen=True)
 class Place:
-    """Whose state it is, and where it is kept."""
+    """The owner of the state and its locations."""
 
     where: str
-    """The operator, for messages."""
+    """The operator, for error messages."""
     groups: KeyGroupRange
     """The key groups of the subtask."""
     max_parallelism: int
     storage: Storage
     directory: str
-    """On this host, of this operator and subtask alone."""
+    """Local directory, exclusive to this operator and subtask."""
 
 
 class LocalStore(Protocol):
-    """The life of the state on this host."""
+    """The state's life cycle on this host."""
 
     reused: bool
-    """Whether `open` found this host's store usable."""
+    """Whether `open` could reuse the store left on this host."""
 
     def open(self, handles: Sequence[KeyedHandle], schema: OperatorSchema | None) -> KeyedState:
-        """The state of the place's key groups, as the files of RocksDB in these handles have it.
+        """Open the state of this subtask's key groups from the RocksDB files in these handles.
 
-        What else the handles refer to (dumps, deltas) is applied to the state afterwards.
+        The caller then applies the dumps and deltas of the handles.
 
         Raises:
             CorruptFile: a file of the checkpoint is missing or altered.
         """
 
     def follow(self, handles: Sequence[KeyedHandle]) -> None:
-        """Rows that enter the store from now on belong to the checkpoint of these handles."""
+        """Tag rows that enter the store from now on with the checkpoint of these handles."""
 
     def bound(self, state: KeyedState) -> None:
-        """Keep the rows in memory within the bound. What leaves memory is committed, or would not leave."""
+        """Evict rows until memory is within the budget; only committed rows are evicted."""
 
     def close(self) -> None:
-        """Close the store; its files stay for the next process on this host."""
+        """Close the store; its files stay for this host's next process."""
 
 
 class DeltaLog(Protocol):
-    """The changes of each epoch, where they survive this host."""
+    """The changes of each epoch, in storage that survives this host."""
 
     def append(self, changes: Sequence[Change], path: str) -> Handle:
         """Store an epoch's changes; ``path`` names them uniquely."""
 
     def replay(self, handle: Handle, groups: KeyGroupRange) -> Iterator[Change]:
-        """The changes that a delta or a dump holds, of these key groups.
+        """Read the changes of these key groups from a delta or a dump.
 
         Raises:
-            CorruptFile: missing or altered.
+            CorruptFile: the file is missing or altered.
         """
 
 
 class Materialisation(Protocol):
-    """A new base, so that a restore replays a bounded number of deltas."""
+    """Writes a new base, which bounds the number of deltas that a restore replays."""
 
     kind: str
-    """What `KeyedHandle.kind` says of its bases."""
+    """The `KeyedHandle.kind` of its bases."""
 
     def due(self, handles: Sequence[KeyedHandle]) -> bool:
-        """Whether the deltas of these handles are too many."""
+        """Whether these handles have too many deltas."""
 
     def begin(
         self, state: KeyedState, new_path: Callable[[str], str], ended: Callable[[], bool]
     ) -> Callable[[], list[Handle]]:
-        """Begin a base of the committed state. The result runs in the background and gives the stored files.
+        """Begin a base of the committed state. The returned function runs in the background and returns the stored files.
 
         Args:
-            state: The state; no epoch has changed it since the last one was committed.
-            new_path: Gives a path in the storage that is never used again, for a kind of file.
-            ended: Whether the subtask has ended, and the result is of no use any more.
+            state: The state, unchanged since its last committed epoch.
+            new_path: Returns a unique storage path for a kind of file.
+            ended: Whether the subtask has ended, so that the result is no longer needed.
         """
 
 
 def base_due(handles: Sequence[KeyedHandle]) -> bool:
-    """Whether the deltas are many, or large in comparison with the bases, or there are handles of predecessors."""
+    """Whether a new base is due: too many deltas, deltas much larger than the base, or several predecessors' handles."""
     deltas = [delta for handle in handles for delta in handle.deltas]
     base = sum(size_of(each) for handle in handles for each in handle.base)
     return len(deltas) >= MOST_DELTAS or sum(map(size_of, deltas)) > max(_LARGE, 2 * base) or len(handles) > 1
 
 
 def clip(handle: KeyedHandle, groups: KeyGroupRange) -> KeyGroupRange:
-    """The key groups that a subtask takes from a handle."""
+    """The key groups that a subtask restores from a handle."""
     return KeyGroupRange(max(handle.first, groups.first), min(handle.last, groups.last))
 
 
 def size_of(handle: Handle) -> int:
-    """Bytes in the storage; 0 for a log's."""
+    """The handle's size in the storage, in bytes; 0 for a log range."""
     return 0 if isinstance(handle, LogRange) else handle.size
 
 
 def paths_of(handles: Sequence[Handle]) -> list[str]:
-    """The paths of files among handles."""
+    """The paths of the file handles."""
     return [handle.path for handle in handles if not isinstance(handle, LogRange)]

@@ -1,12 +1,12 @@
 """Rows and their stored form: all states of one operator and key, side by side.
 
-A row is a list: its flags, then one slot a state (None: empty). Stored, it is a msgpack array: the id of the schema that
-wrote it (`holdfast.state.schema`), then the slots. Many rows are stored as an array of their slots; who keeps that names
-the schema once. States with a declared type are stored in that type's plain form, checked, so they can be read by any
-version; the others are pickled.
+A row is a list: its flags, then one slot per state (None: empty). Stored, it is a msgpack array: the id of the schema
+that wrote it (`holdfast.state.schema`), then the slots. Many rows together are stored as an array of their slots, and the
+enclosing file names the schema once. A state with a declared type is checked and stored in that type's plain form, which
+every version of the program can read. Other states are pickled.
 
-At the barrier a value is brought to its declared type where nothing is lost (a tuple becomes the Row it stands for);
-what is its own stored form already is only checked, and converted if it fails the check.
+At the barrier each value is converted to its declared type if the conversion is lossless (a tuple becomes the Row that
+it stands for). A value that is its own stored form is only checked, and converted if the check fails.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ _unpack = msgspec.msgpack.Decoder().decode
 
 @dataclass(frozen=True)
 class Column:
-    """One state: what the schema knows of it, and how a slot of it is stored."""
+    """One state: its schema, and the encoding of its slots."""
 
     schema: ColumnSchema
     annotation: Any = bytes
     encode: Callable[[Any], Any] | None = dumps
-    """From a conforming slot to its stored form; None: the slot is its own."""
+    """Turns a conforming slot into its stored form. None: the slot is stored as it is."""
     decode: Callable[[Any], Any] | None = loads
     conform: Callable[[Any], Any] | None = None
-    """Brings a slot to the declared type."""
+    """Converts a slot to the declared type."""
 
     @property
     def name(self) -> str:
@@ -69,7 +69,7 @@ class Column:
 
     @staticmethod
     def declared(name: str, kind: str, types: Sequence[TypeInformation | None], ttl: bool = False) -> Column:
-        """The column of a state with these types (a map has two); it is pickled if one of them is not declared."""
+        """The column of a state with these types (two for a map). It is pickled unless all types are declared."""
         declared: list[Any] = [each for each in types if each is not None and not each.is_pickled]
         if len(declared) < len(types):
             return Column(ColumnSchema(name, kind, ttl=ttl))
@@ -86,7 +86,7 @@ class Column:
         return Column(schema, part.annotation, part.encode, part.decode, part.conform)
 
     def restored(self, stored: Any) -> Any:
-        """The slot's value, from what an undeclared column gives: its plain stored form."""
+        """Decode a slot that was read as an undeclared column, in its plain stored form."""
         slot = msgspec.convert(stored, self.annotation)
         return slot if self.decode is None else self.decode(slot)
 
@@ -104,7 +104,7 @@ def _nullable(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def _map_of(key: Any, value: Any) -> _Stored:
-    """How a map state is stored: as pairs, since keys may be of any type. Its values may be None."""
+    """The stored form of a map state: a list of pairs, since keys may have any type. Values may be None."""
     annotation = list[tuple[key.annotation, Optional[value.annotation]]]  # noqa: UP045
     to_key, to_value = key.conform, _nullable(value.conform)
 
@@ -139,7 +139,7 @@ def _list_of(element: Any) -> _Stored:
 
 
 class _Reader(NamedTuple):
-    """Reads the rows of one schema."""
+    """Decoders for the rows of one schema."""
 
     width: int
     one: Callable[[bytes], Any]
@@ -148,16 +148,16 @@ class _Reader(NamedTuple):
 
 
 class RowCodec:
-    """Turns the rows of one state into their stored form and back. Columns are only ever added: positions never change."""
+    """Encodes and decodes the rows of one state. Columns are only ever added, so positions never change."""
 
     def __init__(self, registry: SchemaRegistry, state: str) -> None:
-        """``state``: the name of a state of rows in the registry."""
+        """``state``: the name of a row state in the registry."""
         self._registry = registry
         self._name = state
         self.footprint = Footprint()
         self.columns: list[Column | None] = [None] * len(registry.schema.states[state].columns)
         self.large: set[int] = set()
-        """The columns some of whose maps or lists lie outside of their rows."""
+        """Columns with some maps or lists stored outside their rows."""
         self._compile()
 
     @property
@@ -166,10 +166,10 @@ class RowCodec:
         return len(self.columns)
 
     def register(self, column: Column) -> int:
-        """The column's position; the same name gives the same position.
+        """Return the column's position; a known name keeps its position.
 
         Raises:
-            IncompatibleState: the name is known with another kind or type.
+            IncompatibleState: the name exists with another kind or type.
         """
         again = any(known is not None and known.name == column.name for known in self.columns)
         position = self._registry.column(self._name, column.schema, again=again)
@@ -183,7 +183,7 @@ class RowCodec:
         return position
 
     def enlarge(self, position: int) -> None:
-        """Let the slots of a column hold large maps or lists, of which rows store a marker."""
+        """Allow large maps or lists in a column; the row then stores a marker in place of the content."""
         column = self.columns[position]
         if position not in self.large and column is not None:
             self.columns[position] = _with_large(column)
@@ -194,7 +194,7 @@ class RowCodec:
         schema = self._registry.schema
         self._state = schema.states[self._name]
         self.schema_id = self._state.version(schema.version)
-        """The schema of rows that are written now."""
+        """The schema of newly written rows."""
         self._readers: dict[int, _Reader] = {}
         self._one, self._all, self._many = self._reader(self.schema_id)[1:]
         declared = [(i + 1, column) for i, column in enumerate(self.columns) if column is not None]
@@ -222,7 +222,7 @@ class RowCodec:
         return reader
 
     def encode(self, row: Row) -> bytes:
-        """One row's stored form."""
+        """Encode one row."""
         row = [self.schema_id, *row[1:]]
         for position, encode in self._encoders:
             if row[position] is not None:
@@ -230,9 +230,9 @@ class RowCodec:
         return _pack(row)
 
     def committed_encoder(self) -> Callable[[Row], bytes]:
-        """Encodes rows as the last completed checkpoint has them, by a schema that this checkpoint has, too.
+        """An encoder for the last completed checkpoint's rows, by that checkpoint's schema.
 
-        The local store outlives an epoch that fails, which forgets the states that were declared in it.
+        The local store outlives a failed epoch, but states first declared in that epoch are forgotten.
         """
         committed = self._state.version(self._registry.committed)
         return self.encode if committed == self.schema_id else partial(self._encode_by, committed)
@@ -246,7 +246,7 @@ class RowCodec:
         return _pack(kept)
 
     def decode(self, data: bytes, flags: int) -> Row:
-        """The row that `encode` stored."""
+        """Decode a row written by `encode`."""
         row: Row | None
         try:
             row = list(self._one(data))
@@ -262,7 +262,7 @@ class RowCodec:
         return row
 
     def decode_all(self, stored: Sequence[bytes]) -> list[Row]:
-        """The rows that `encode` stored, decoded together, without flags."""
+        """Decode rows written by `encode`, all at once, without flags."""
         try:
             rows = list(map(list, self._all(_ARRAY.pack(_ARRAY_32, len(stored)) + b"".join(stored))))
         except msgspec.ValidationError:
@@ -276,9 +276,9 @@ class RowCodec:
         return rows
 
     def encode_many(self, keys: Sequence[Any], rows: Sequence[Row], where: str) -> bytes:
-        """The stored form of many rows by the schema `schema_id`, checked against the declared types.
+        """Encode many rows with the schema `schema_id`, checked against the declared types.
 
-        What had to be converted is, in the rows.
+        Converted values replace the originals in the rows.
 
         Raises:
             UserCodeError: a value does not fit its declared type; names the state and the key.
@@ -301,7 +301,7 @@ class RowCodec:
         return data
 
     def check(self, key: Any, row: Row, where: str) -> None:
-        """Make sure that a row can be stored; it stays as it is.
+        """Check that a row can be stored, without changing it.
 
         Raises:
             UserCodeError: a value does not fit its declared type; names the state and the key.
@@ -313,7 +313,7 @@ class RowCodec:
         self.footprint.count(len(rows), len(data))
 
     def _conform_each(self, keys: Sequence[Any], rows: Sequence[Row], where: str) -> None:
-        """Convert what is not of its declared type, numbers of NumPy for instance."""
+        """Convert values of other types than declared, such as NumPy numbers."""
         try:
             _conform(rows, self._conformers)
         except Exception:
@@ -329,7 +329,7 @@ class RowCodec:
         return _pack(list(zip(*columns[1:], strict=True)))
 
     def decode_many(self, data: bytes, schema_id: int, flags: int) -> list[Row]:
-        """The rows that `encode_many` stored by this schema."""
+        """Decode rows written by `encode_many` with this schema."""
         reader = self._reader(schema_id)
         padding = [None] * (self.width - reader.width)
         rows = [[flags, *slots, *padding] for slots in reader.many(data)]
@@ -341,7 +341,7 @@ class RowCodec:
         return rows
 
     def _blame(self, keys: Sequence[Any], rows: Sequence[Row], where: str) -> None:
-        """Find the value that cannot be stored, and say so."""
+        """Find the value that cannot be stored and raise an error that names it."""
         for key, row in zip(keys, rows, strict=True):
             for column, slot in zip(self.columns, row[1:], strict=True):
                 if slot is None or column is None:
@@ -367,10 +367,10 @@ def _conform(rows: Sequence[Row], conformers: Sequence[tuple[int, Callable[[Any]
 
 
 def _with_large(column: Column) -> Column:
-    """The column of a map or list that may be large."""
+    """The column variant for maps or lists that may be large."""
 
     def outside(apply: Callable[[Any], Any] | None) -> Callable[[Any], Any]:
-        """``apply`` for what lies in the row; a large map or list is its marker, which is an integer."""
+        """``apply`` for content in the row; the marker of a large map or list (an integer) passes through."""
 
         def to_slot(slot: Any) -> Any:
             if type(slot) is int or apply is None:
@@ -390,7 +390,7 @@ def _with_large(column: Column) -> Column:
 
 
 class PartCodec:
-    """The stored form of parts of a column's slots: entries of its maps, chunks of its lists."""
+    """Encodes and decodes parts of a column's slots: map entries and list chunks."""
 
     def __init__(self, column: Column, schema_id: int, where: str) -> None:
         self._column = column
@@ -399,10 +399,10 @@ class PartCodec:
         self._decode = msgspec.msgpack.Decoder(GenericAlias(tuple, (int, column.annotation))).decode
 
     def encode(self, key: Any, part: Any) -> bytes:
-        """The stored form of a part of the slot of ``key``.
+        """Encode a part of the slot of ``key``.
 
         Raises:
-            UserCodeError: it does not fit its declared type; names the state and the key.
+            UserCodeError: the part does not fit its declared type; names the state and the key.
         """
         column = self._column
         try:
@@ -419,7 +419,7 @@ class PartCodec:
             ) from error
 
     def decode(self, data: bytes) -> Any:
-        """The part that `encode` stored."""
+        """Decode a part written by `encode`."""
         stored = self._decode(data)[1]
         return stored if self._column.decode is None else self._column.decode(stored)
 
@@ -430,7 +430,7 @@ def expires(descriptor: Any) -> bool:
 
 
 class Stamped:
-    """The stored form of a part of a state that expires: the time of its last write, and the part."""
+    """Stored form for a state with time-to-live: the last write's time and the value."""
 
     is_pickled = False
 

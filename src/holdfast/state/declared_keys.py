@@ -1,4 +1,4 @@
-"""Keys that come from storage, as the declared type has them: storage gives the canonical one of all that are equal."""
+"""Restores the declared type of keys read from storage, which holds one canonical key for all equal ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _BASIC: dict[str, _Restore] = {"BOOLEAN": bool, "FLOAT": float, "DOUBLE": float,
 
 
 def key_restorer(declared: TypeInformation | None) -> _Restore | None:
-    """What makes of a canonical key the equal one of the declared type; None: they are the same.
+    """Return a function that turns a canonical key into the equal key of the declared type; None if they are the same.
 
     >>> from holdfast.common.typeinfo import Types
     >>> key_restorer(Types.TUPLE([Types.LONG(), Types.DOUBLE(), Types.BOOLEAN()]))((1, 2, 1))

@@ -2,17 +2,18 @@
 
 Form 2 of a file, integers of the trailer little-endian:
 
-    pieces    of the first section, then of the second, ...; sections in order of state and slice, pieces of key group
+    pieces    section by section, in order of state and slice; within a section, in order of key group
     index     msgpack: [[state, slice, dropped, [[first group, last group, length, size, checksum], ...]], ...]
-    trailer   u32 length of the index as stored
-              u32 size of the index before compression; 0: not compressed
+    trailer   u32 stored length of the index
+              u32 size of the uncompressed index; 0: stored uncompressed
               u8  form: 2
               3 zero bytes
               4 bytes magic "HFSD"
 
-A piece of ``length`` bytes is one zstd frame of ``size`` bytes, or as it is where ``size`` is 0. Its checksum is the
-XXH3-64 of the stored bytes. The file's handle holds the XXH3-128 of index and trailer: it vouches for the index, and the
-index for the pieces. A reader that owns some of the key groups reads the index and its own pieces only.
+A piece is one zstd frame of ``length`` bytes that unpacks to ``size`` bytes; if ``size`` is 0 it is stored
+uncompressed. Its checksum is the XXH3-64 of the stored bytes. The file's handle holds the XXH3-128 of index and trailer,
+so the handle protects the index, and the index protects the pieces. A reader of some key groups fetches only the index
+and the pieces that overlap these groups.
 """
 
 from __future__ import annotations
@@ -39,23 +40,23 @@ _MAGIC = b"HFSD"
 _FORM = 2
 _LEAST_TAIL = 1 << 10
 _MOST_TAIL = 1 << 16
-"""Bytes from the end of a file that are read in search of its index."""
+"""Bounds of the first read at the end of a file, in bytes; it fetches the trailer and usually the whole index."""
 _READ_AT_ONCE = 8 << 20
 
 _pack = msgspec.msgpack.Encoder().encode
 
 
 class Piece(NamedTuple):
-    """Rows or entries of neighbouring key groups that are stored together."""
+    """Encoded rows or entries of adjacent key groups, stored together."""
 
     first: int
-    """The first key group in it."""
+    """The first key group of the piece."""
     last: int
     data: bytes
 
 
 class Change(NamedTuple):
-    """What happened to a section: it may have been dropped, then these pieces were written."""
+    """The changes of one section: an optional drop of everything, then the written pieces."""
 
     section: Section
     dropped: bool
@@ -63,7 +64,7 @@ class Change(NamedTuple):
 
 
 class _Entry(msgspec.Struct, frozen=True, array_like=True):
-    """A piece in the index."""
+    """An index entry for a piece."""
 
     first: int
     last: int
@@ -73,7 +74,7 @@ class _Entry(msgspec.Struct, frozen=True, array_like=True):
 
 
 class _SectionEntry(msgspec.Struct, frozen=True, array_like=True):
-    """A section in the index."""
+    """An index entry for a section."""
 
     state: int
     slice: int | None
@@ -85,7 +86,7 @@ _unpack_index = msgspec.msgpack.Decoder(list[_SectionEntry]).decode
 
 
 def pack_delta(changes: Iterable[Change]) -> tuple[bytes, bytes]:
-    """The bytes of a file, and the checksum for its handle."""
+    """Build a file's content; returns its bytes and the checksum for its handle."""
     stored: list[Data] = []
     index: list[_SectionEntry] = []
     for (state, slice, _), dropped, pieces in sorted(changes, key=lambda change: change.section.prefix):
@@ -102,10 +103,10 @@ def pack_delta(changes: Iterable[Change]) -> tuple[bytes, bytes]:
 
 
 def write_delta(storage: Storage, path: str, changes: Iterable[Change]) -> IndexedFile:
-    """Store a delta or a dump under a path that is never used again.
+    """Store a delta or dump under a unique path.
 
     Raises:
-        StorageError: not done within the retry budget, or refused.
+        StorageError: the storage refused the write, or the retry budget ran out.
     """
     data, checksum = pack_delta(changes)
     storage.put(path, data)
@@ -113,18 +114,18 @@ def write_delta(storage: Storage, path: str, changes: Iterable[Change]) -> Index
 
 
 def read_delta(storage: Storage, handle: IndexedFile, groups: KeyGroupRange | None = None) -> Iterator[Change]:
-    """The changes in a file, of the pieces only those that hold some of ``groups`` (None: all).
+    """Read a file's changes; with ``groups``, only the pieces that overlap them.
 
     Raises:
-        CorruptFile: missing, truncated, altered or another file than the one the handle was made for.
-        IncompatibleState: written in another form.
-        StorageError: no answer within the retry budget, or refused.
+        CorruptFile: the file is missing, truncated, altered, or not the one that the handle describes.
+        IncompatibleState: the file has another form.
+        StorageError: the storage refused the read, or the retry budget ran out.
     """
     return _Reader(storage, handle).changes(groups)
 
 
 class _Reader:
-    """One file being read: whole, or by ranges."""
+    """Reads one file, whole or by ranges."""
 
     def __init__(self, storage: Storage, handle: IndexedFile) -> None:
         self._storage = storage
@@ -143,7 +144,7 @@ class _Reader:
         index = self._index(tail[len(tail) - end :], unpacked)
         ends = list(accumulate((piece.length for each in index for piece in each.pieces), initial=0))
         if ends[-1] != size - end:
-            raise self._corrupt(f"its index tells of {ends[-1]} bytes, there are {size - end}")
+            raise self._corrupt(f"its index lists {ends[-1]} bytes of pieces, the file has {size - end}")
         starts = iter(ends)
         wanted = [[(start, piece) for piece, start in zip(each.pieces, starts) if _overlap(piece, groups)] for each in index]
         bodies = self._bodies([placed for each in wanted for placed in each], tail)
@@ -153,13 +154,13 @@ class _Reader:
                 yield Change(section(each.state, each.slice), each.dropped, pieces)
 
     def _sizes(self, tail: bytes) -> tuple[int, int]:
-        """Length and unpacked size of the index, as the trailer tells; its checksum comes later."""
+        """Read the index's stored and unpacked sizes from the trailer, whose checksum is verified later."""
         if len(tail) < _TRAILER.size:
-            raise self._corrupt("it is shorter than a trailer")
+            raise self._corrupt("the file is shorter than its trailer")
         length, unpacked, _, magic = _TRAILER.unpack(tail[-_TRAILER.size :])
         if magic != _MAGIC:
             self._refuse_form_1()
-            raise self._corrupt("it does not end in HFSD")
+            raise self._corrupt("the file does not end with HFSD")
         if length + _TRAILER.size > self._handle.size:
             raise self._corrupt("its index would be longer than the file")
         return length, unpacked
@@ -188,7 +189,7 @@ class _Reader:
             raise self._corrupt(f"its index cannot be read: {error}") from error
 
     def _bodies(self, placed: list[tuple[int, _Entry]], tail: bytes) -> Iterator[memoryview]:
-        """The stored bytes of these pieces, neighbours by one read; nothing is read that is in ``tail`` already."""
+        """Fetch the stored bytes of these pieces: adjacent ones in one read, and none that ``tail`` already holds."""
         at = 0
         have = self._handle.size - len(tail)
         while at < len(placed):

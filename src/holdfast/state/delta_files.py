@@ -1,4 +1,4 @@
-"""Deltas as files in the checkpoint storage, one for each epoch that changed something."""
+"""A delta log of files in the checkpoint storage, one file per changed epoch."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ __all__ = ["DeltaFiles", "verify_contents"]
 
 
 class DeltaFiles:
-    """A `holdfast.state.backend.DeltaLog` of files."""
+    """A file-based `holdfast.state.backend.DeltaLog`."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
 
     def append(self, changes: Sequence[Change], path: str) -> Handle:
-        """Store an epoch's changes."""
+        """Store an epoch's changes in a new file."""
         return write_delta(self._storage, path, changes)
 
     def replay(self, handle: Handle, groups: KeyGroupRange) -> Iterator[Change]:
-        """The changes in a delta or a dump, of these key groups."""
+        """Read the changes of these key groups from a delta or dump."""
         if not isinstance(handle, IndexedFile):
-            raise IncompatibleState(f"the state backend cannot read {handle}: another backend wrote it")
+            raise IncompatibleState(f"this state backend cannot read {handle}: another backend wrote it")
         return read_delta(self._storage, handle, groups)
 
 
 def verify_contents(storage: Storage, checkpoint: CheckpointMetadata) -> None:
-    """Read every file of a checkpoint.
+    """Read and verify every file of a checkpoint.
 
     Raises:
-        CorruptFile: one is missing or altered.
+        CorruptFile: a file is missing or altered.
     """
     for handle in {handle.path: handle for handle in checkpoint.files()}.values():
         if isinstance(handle, ContainedFile):

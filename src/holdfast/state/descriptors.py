@@ -32,12 +32,12 @@ def _type(type_info: Any, what: str) -> TypeInformation | None:
 class StateDescriptor(ABC):
     """The declaration of a state: its name, unique within the operator, and its type.
 
-    Without a type (None), values are stored by pickle: any value is taken, but what is stored can only be read by a
-    program that has the values' classes.
+    Without a type (None), values are pickled: the state takes any value, but only a program with the values' classes can
+    read it back.
 
     Raises:
         ConfigurationError: the name is empty.
-        TypeError: the name is no string, or the type no type.
+        TypeError: the name is not a string, or the type is not a TypeInformation.
     """
 
     kind: ClassVar[str]
@@ -57,10 +57,10 @@ class StateDescriptor(ABC):
         return self.name
 
     def enable_time_to_live(self, ttl_config: StateTtlConfig) -> None:
-        """Let what the state holds expire.
+        """Let the state's content expire (see `StateTtlConfig`).
 
         Raises:
-            TypeError: it is no StateTtlConfig.
+            TypeError: the argument is not a StateTtlConfig.
         """
         if not isinstance(ttl_config, StateTtlConfig):
             raise TypeError(f"enable_time_to_live takes StateTtlConfig.new_builder(...).build(), got {ttl_config!r}")
@@ -113,7 +113,7 @@ class MapStateDescriptor(StateDescriptor):
 
 
 class ReducingStateDescriptor(StateDescriptor):
-    """Declares a state of one value per key, into which all that is added is reduced.
+    """Declares a state of one value per key; each added value is reduced into it.
 
     Args:
         name: the state's name.
@@ -131,12 +131,12 @@ class ReducingStateDescriptor(StateDescriptor):
         self.reduce_function: Callable[[Any, Any], Any] = target
 
     def get_reduce_function(self) -> Callable[[Any, Any], Any]:
-        """The function that reduces two values to one."""
+        """The function that reduces two values into one."""
         return self.reduce_function
 
 
 class AggregatingStateDescriptor(StateDescriptor):
-    """Declares a state of one accumulator per key, into which all that is added is aggregated.
+    """Declares a state of one accumulator per key; each added value is aggregated into it.
 
     Args:
         name: the state's name.

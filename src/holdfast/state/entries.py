@@ -1,15 +1,15 @@
-"""Entries: maps and lists that have outgrown their key's row, in parts that are read and written one by one.
+"""Large maps and lists, stored outside their key's row as entries that are read and written one by one.
 
-A small map or list lies in its slot of the row. Past `MOST_IN_ROW` the slot holds a `LargeMap` or a `LargeList` instead,
-and each entry of the map, each chunk of the list, has a stored key of its own:
+A small map or list is stored in its slot of the row. Above `MOST_IN_ROW` elements, the slot holds a `LargeMap` or
+`LargeList` instead, and each map entry and each list chunk gets a stored key of its own:
 
     state id | slice | key group | key | entry
 
-where the entry of a map is the map key in canonical form, and that of a list the chunk's number (u32). The value is a
-part of the slot, a map of one entry or a list of a chunk's elements, in the slot's own stored form, behind the id of the
-schema that wrote it. What an epoch changes stays in the large map or list until the barrier.
+The entry part is the map key in canonical form, or the list chunk's number (u32). The value is the id of the schema that
+wrote it, followed by a part of the slot in the slot's own stored form: a map of one entry, or a list of a chunk's
+elements. Until the barrier, an epoch's changes stay in memory in the large map or list.
 
-A `LargeMap` is iterated in the order of the canonical forms of its keys.
+A `LargeMap` iterates in the order of its keys' canonical forms.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from holdfast.state.ordered import OrderedStore
 __all__ = ["LARGE", "MOST_IN_ROW", "EntryFamily", "LargeList", "LargeMap", "SlotCodec"]
 
 MOST_IN_ROW = 256
-"""Entries or elements that a row holds itself."""
+"""The most entries or elements stored in the row itself."""
 _CHUNK = 128
-"""Elements in a chunk of a list."""
+"""Elements per chunk of a list."""
 _MOST_CACHED = 4096
-"""Entries of one map that stay in memory after an epoch that used them."""
+"""Cached entries per map that survive the end of an epoch."""
 _READ_AHEAD = 64
-"""Chunks of a list that are read at once."""
+"""Chunks of a list fetched per read."""
 _PIECE = 4096
 _GONE: Any = object()
-"""Stands for an entry that is not there."""
+"""Marks a missing entry."""
 _END = b"\xff" * 9
-"""Sorts behind every canonical form: none begins with so many of these."""
+"""Sorts after every canonical form: no form begins with this many 0xFF bytes."""
 
 _NUMBER = struct.Struct(">I")
 _pack = msgspec.msgpack.Encoder().encode
@@ -49,17 +49,17 @@ _unpack = msgspec.msgpack.Decoder(tuple[list[bytes], list[bytes], list[bytes], l
 
 
 class SlotCodec(Protocol):
-    """The stored form of parts of one column's slots."""
+    """Encodes and decodes parts of one column's slots."""
 
     def encode(self, key: Any, part: Any) -> bytes:
-        """The stored form of a part of the slot of ``key``.
+        """Encode a part of the slot of ``key``.
 
         Raises:
-            UserCodeError: it does not fit its declared type; names the state and the key.
+            UserCodeError: the part does not fit its declared type; names the state and the key.
         """
 
     def decode(self, data: bytes) -> Any:
-        """The part that `encode` stored."""
+        """Decode a part written by `encode`."""
 
 
 class EntryFamily:
@@ -68,31 +68,31 @@ class EntryFamily:
     def __init__(self, state: int, sliced: bool, store: OrderedStore) -> None:
         self.store = store
         self.codec: SlotCodec | None = None
-        """Set when the column is declared. What nobody declares is never decoded."""
+        """Set when the program declares the column; an undeclared column is never decoded."""
         self._state = state
         self._sliced = sliced
         self._dirty: list[LargeMap | LargeList] = []
-        """Those that this epoch has changed."""
+        """Maps and lists changed in this epoch."""
         self._dropped_slices: set[int | None] = set()
         self._waiting: list[tuple[list[bytes], list[tuple[bytes, bytes]], list[bytes]]] = []
-        """What the store gets when the epoch is complete: prefixes to drop, puts and deletes, in this order."""
+        """Writes for the store when the epoch completes: prefixes to drop, puts and deletes, in this order."""
 
     def prefix(self, slice: int | None, group: int, key: Any) -> bytes:
-        """What the stored keys of one key's entries begin with."""
+        """The prefix of the stored keys of one key's entries."""
         return group_prefix(section(self._state, slice).prefix, group) + encode_key(key)
 
     def changed(self, part: LargeMap | LargeList) -> None:
-        """Note that this epoch has changed a map or list."""
+        """Register a map or list as changed in this epoch."""
         self._dirty.append(part)
 
     def drop_slice(self, slice: int) -> None:
-        """Forget the entries of a slice."""
+        """Drop the entries of a slice."""
         prefix = section(self._state, slice).prefix
         self._dirty = [part for part in self._dirty if not part.prefix.startswith(prefix)]
         self._dropped_slices.add(slice)
 
     def collect(self) -> Sequence[Change]:
-        """The barrier: what changed since the last one, in stored form."""
+        """At the barrier: drain the changes since the last one, in stored form."""
         dropped, self._dropped_slices = self._dropped_slices, set()
         changes: dict[int | None, list[_Entry]] = {slice: [] for slice in dropped}
         for part in self._dirty:
@@ -112,7 +112,7 @@ class EntryFamily:
         return collected
 
     def committed(self) -> None:
-        """The epoch that was last collected is complete: the store follows."""
+        """Write the last collected epoch, now complete, to the store."""
         waiting, self._waiting = self._waiting, []
         for drops, puts, deletes in waiting:
             self._write(drops, puts, deletes)
@@ -124,7 +124,7 @@ class EntryFamily:
             self.store.write(puts, deletes)
 
     def apply(self, change: Change, groups: KeyGroupRange | None) -> None:
-        """Take over a change of a completed epoch, of its entries only those in ``groups`` (None: all)."""
+        """Apply a change of a completed epoch; with ``groups``, only its entries in these key groups."""
         prefix = change.section.prefix
         if change.dropped:
             self.store.delete_range(*((prefix, after(prefix)) if groups is None else group_range(prefix, groups)))
@@ -135,10 +135,10 @@ class EntryFamily:
             self._write([prefix + key for key in drops if _within(key, groups)], puts, gone)
 
     def flush(self) -> None:
-        """Bring the store up to date: between epochs it always is."""
+        """Do nothing: between epochs the store is up to date."""
 
     def dump(self) -> Iterator[Change]:
-        """Every entry, in the form that `apply` takes."""
+        """All entries, in the form that `apply` takes."""
         whole = section(self._state).prefix
         rows = self.store.scan(whole, after(whole))
         width = len(section(self._state, 0 if self._sliced else None).prefix)
@@ -154,11 +154,11 @@ def _within(key: bytes, groups: KeyGroupRange | None) -> bool:
 
 _DROP, _PUT, _DELETE = range(3)
 _Entry = tuple[int, bytes, bytes]
-"""What happened to a stored key: all that begins with it was dropped, it was put, or it was deleted."""
+"""Kind, stored key and value of one write: drop all keys with a prefix, put, or delete."""
 
 
 def _piece(entries: Sequence[_Entry], width: int) -> Piece:
-    """A piece of the entries of one section, in order of key group; their keys without the section's prefix."""
+    """A piece of one section's entries, in order of key group; the keys lack the section's prefix."""
     data = (
         [key[width:] for kind, key, _ in entries if kind is _DROP],
         [key[width:] for kind, key, _ in entries if kind is _PUT],
@@ -169,17 +169,17 @@ def _piece(entries: Sequence[_Entry], width: int) -> Piece:
 
 
 class LargeMap:
-    """A map whose entries are stored one by one. Takes the place of a dict in its slot."""
+    """A map with individually stored entries; replaces a dict in its slot."""
 
     __slots__ = ("_cached", "_changed", "_cleared", "_dirty", "_family", "_key", "_least", "prefix")
 
     marker = 0
-    """What the row stores in place of the map."""
+    """The row's placeholder for the map."""
 
     def __init__(
         self, family: EntryFamily, slice: int | None, group: int, key: Any, entries: Mapping[Any, Any] | None = None
     ) -> None:
-        """The map of a key: one that becomes large, with its ``entries``, or one that the store has (None).
+        """A map that becomes large, with its ``entries``, or one that is already in the store (None).
 
         Raises:
             TypeError: an entry's key has no canonical form.
@@ -188,14 +188,14 @@ class LargeMap:
         self._key = key
         self.prefix = family.prefix(slice, group, key)
         self._changed: dict[Any, Any] = {}
-        """This epoch's changes."""
+        """This epoch's writes."""
         self._cached: dict[Any, Any] = {}
-        """Entries as the store has them."""
+        """Entries as read from the store."""
         self._cleared = entries is not None
-        """Whether what the store has counts no more."""
+        """Whether the stored entries are obsolete."""
         self._dirty = False
         self._least = 0
-        """No fewer entries than this are left."""
+        """Lower bound of the number of entries."""
         if entries is not None:
             for entry in entries:
                 encode_key(entry)
@@ -238,7 +238,7 @@ class LargeMap:
 
     def __setitem__(self, key: Any, value: Any) -> None:
         if key not in self._changed:
-            encode_key(key)  # what has no canonical form is refused where it is put, not at the barrier
+            encode_key(key)  # refuse a key without a canonical form here, not at the barrier
             self._touch()
         self._changed[key] = value
 
@@ -248,7 +248,7 @@ class LargeMap:
             self[key] = value
 
     def remove(self, key: Any) -> bool:
-        """Remove an entry that is there; returns whether any are left."""
+        """Remove an existing entry; returns whether any are left."""
         self._touch()
         self._changed[key] = _GONE
         self._least -= 1
@@ -260,14 +260,14 @@ class LargeMap:
         return (key for key, _ in self.items())
 
     def values(self) -> Iterator[Any]:
-        """The values, in the order of the keys' canonical forms."""
+        """The values, in order of the keys' canonical forms."""
         return (value for _, value in self.items())
 
     def items(self) -> Iterator[tuple[Any, Any]]:
-        """The entries as they are now, in the order of the keys' canonical forms."""
+        """The current entries, in order of the keys' canonical forms."""
         changed = sorted((encode_key(key), key, value) for key, value in self._changed.items()) if self._changed else []
         rows = iter(()) if self._cleared else self._family.store.scan(self.prefix, after(self.prefix))
-        first = list(islice(rows, 1))  # the store is read as it is now, not as it is when the iteration begins
+        first = list(islice(rows, 1))  # fetch the first entry now, so that the scan sees the store before later changes
         return self._merged(changed, chain(first, rows))
 
     def _merged(
@@ -290,12 +290,12 @@ class LargeMap:
             form, key, value = next(waiting)
 
     def drop(self) -> None:
-        """Forget all entries: something else takes the slot."""
+        """Remove all entries, because the slot gets other content."""
         self._touch()
         self._changed, self._cached, self._cleared = {}, {}, True
 
     def drain(self) -> Iterator[_Entry]:
-        """The barrier: what this epoch changed, in stored form."""
+        """At the barrier: drain this epoch's changes, in stored form."""
         assert self._family.codec is not None
         if self._cleared:
             yield _DROP, self.prefix, b""
@@ -313,7 +313,7 @@ class LargeMap:
 
 
 class LargeList:
-    """A list whose elements are stored in chunks. Takes the place of a list in its slot."""
+    """A list stored in chunks; replaces a list in its slot."""
 
     __slots__ = ("_cleared", "_dirty", "_end", "_family", "_first", "_held", "_key", "_touched", "prefix")
 
@@ -326,16 +326,16 @@ class LargeList:
         marker: int = 0,
         elements: Sequence[Any] | None = None,
     ) -> None:
-        """The list of a key: one that becomes large, with its ``elements``, or one that the store has (None)."""
+        """A list that becomes large, with its ``elements``, or one that is already in the store (None)."""
         self._family = family
         self._key = key
         self.prefix = family.prefix(slice, group, key)
         self._first, self._end = divmod(marker, 1 << 32)
-        """The chunks' numbers."""
+        """Number of the first chunk, and the number after the last."""
         self._held: dict[int, list[Any]] = {}
-        """Chunks in memory: what this epoch has changed, and the last."""
+        """Chunks in memory: those changed in this epoch, and the last one."""
         self._touched: set[int] = set()
-        """The numbers of the chunks that this epoch has changed."""
+        """Numbers of the chunks changed in this epoch."""
         self._cleared = elements is not None
         self._dirty = False
         if elements is not None:
@@ -345,7 +345,7 @@ class LargeList:
 
     @property
     def marker(self) -> int:
-        """What the row stores in place of the list."""
+        """The row's placeholder for the list: the range of its chunk numbers."""
         return self._first << 32 | self._end
 
     def __bool__(self) -> bool:
@@ -362,7 +362,7 @@ class LargeList:
         self._touched.add(number)
 
     def append(self, value: Any) -> None:
-        """Add an element at the end."""
+        """Append an element."""
         last = self._chunk(self._end - 1) if self._end > self._first else None
         if last is None or len(last) >= _CHUNK:
             self._put(self._end, [value])
@@ -372,7 +372,7 @@ class LargeList:
             self._put(self._end - 1, last)
 
     def extend(self, values: Iterable[Any]) -> None:
-        """Add elements at the end."""
+        """Append several elements."""
         for value in values:
             self.append(value)
 
@@ -383,14 +383,14 @@ class LargeList:
         return held
 
     def _read(self, numbers: list[int]) -> Iterator[list[Any]]:
-        """These chunks, as the store has them."""
+        """Read these chunks from the store."""
         codec = self._family.codec
         assert codec is not None
         for data in self._family.store.get_many([self.prefix + _NUMBER.pack(number) for number in numbers]):
             yield [] if data is None else codec.decode(data)
 
     def __iter__(self) -> Iterator[Any]:
-        """The elements as they are now, in order."""
+        """The current elements, in order."""
         if self._end == self._first:
             return iter(())
         last = len(self._chunk(self._end - 1))
@@ -409,7 +409,7 @@ class LargeList:
             yield from sorted(held.items())
 
     def keep(self, wanted: Callable[[Any], bool]) -> bool:
-        """Remove the elements that are not ``wanted``; returns whether any are left."""
+        """Keep only the ``wanted`` elements; returns whether any are left."""
         left = False
         for number, chunk in self._all(self._first, self._end):
             kept = [each for each in chunk if wanted(each)]
@@ -421,13 +421,13 @@ class LargeList:
         return left
 
     def drop(self) -> None:
-        """Forget all elements: something else takes the slot."""
+        """Remove all elements, because the slot gets other content."""
         self._touch()
         self._held, self._touched, self._cleared = {}, set(), True
         self._first = self._end = 0
 
     def drain(self) -> Iterator[_Entry]:
-        """The barrier: what this epoch changed, in stored form."""
+        """At the barrier: drain this epoch's changes, in stored form."""
         assert self._family.codec is not None
         if self._cleared:
             yield _DROP, self.prefix, b""
@@ -443,4 +443,4 @@ class LargeList:
 
 
 LARGE: frozenset[type] = frozenset((LargeMap, LargeList))
-"""What may take the place of a map or list in its slot."""
+"""The types that can replace a map or list in its slot."""

@@ -1,4 +1,4 @@
-"""About how much memory rows take: how much larger Python's objects are than their stored form, samples tell."""
+"""Estimates the memory of rows by sampling their size in memory against their stored size."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ __all__ = ["Footprint", "deep_size"]
 _SAMPLE = 24
 _MOST_OBJECTS = 2_000
 _ROW = 180
-"""Bytes of a row beyond its content: its key, its entries in the table's dictionary and in the set of touched keys."""
+"""Bytes of a row beyond its content: the key, and the entries in the table's dictionary and the set of touched keys."""
 _SAMPLE_EVERY = 2_048
-"""Rows from one sample to the next."""
+"""Rows between two samples."""
 _MEMORY = 500_000
-"""After so many rows older ones count half."""
+"""Rows after which older rows count half."""
 _LEAVES = frozenset({str, bytes, float, type(None), bool})
 _CONTAINERS = (list, tuple, set, frozenset, deque)
 
 
 def deep_size(value: Any) -> int:
-    """About how many bytes a value and all that it holds take in memory. Large ones are estimated from a part."""
+    """Estimate the memory of a value with all its content, in bytes. Large values are extrapolated from a part."""
     total = visited = 0
     waiting = [value]
     while waiting and visited < _MOST_OBJECTS:
@@ -32,7 +32,7 @@ def deep_size(value: Any) -> int:
         visited += 1
         kind = type(each)
         if kind is int and -6 < each < 257:
-            continue  # one object for all
+            continue  # small integers are shared
         total += getsizeof(each)
         if kind in _LEAVES or kind is int:
             continue
@@ -49,22 +49,22 @@ def deep_size(value: Any) -> int:
 
 
 class Footprint:
-    """The mean size in memory of a space's rows, learnt from the rows that are written and read."""
+    """The mean size of a space's rows in memory, learnt from the rows written and read."""
 
     def __init__(self) -> None:
         self._rows = 0.0
         self._stored = 0.0
         self._unsampled = 0
         self._expansion = 4.0
-        """Bytes in memory for a stored byte."""
+        """Bytes in memory per stored byte."""
 
     @property
     def row_bytes(self) -> float:
-        """The mean of a row, in bytes of memory."""
+        """The mean memory of a row, in bytes."""
         return _ROW + (self._stored / self._rows * self._expansion if self._rows else 100.0)
 
     def count(self, rows: int, stored: int) -> None:
-        """So many rows took so many bytes in stored form."""
+        """Record that this many rows took this many bytes in stored form."""
         if self._rows > _MEMORY:
             self._rows /= 2
             self._stored /= 2
@@ -72,7 +72,7 @@ class Footprint:
         self._stored += stored
 
     def sample(self, rows: Sequence[list[Any]], encode: Callable[[list[Any]], bytes]) -> None:
-        """Compare some of these rows with their stored forms."""
+        """Sample some of these rows: memory against stored form."""
         self._unsampled += len(rows)
         if self._rows and self._unsampled < _SAMPLE_EVERY:
             return

@@ -1,7 +1,7 @@
-"""The five state types as user functions hold them. Each reads and writes one slot of the current key's row.
+"""The five state types as user functions hold them; each reads and writes one slot of the current key's row.
 
-A value returned by a handle is the stored object itself. Changing it in place without `update` is visible until the row
-leaves memory and may or may not be kept: call `update`.
+A handle returns the stored object itself. A change to it in place is visible until the row leaves memory, and may or may
+not be kept: call `update`.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ NO_REDUCED = "the reduce function returned None; it must return the reduced valu
 
 
 class CurrentRow(Protocol):
-    """The row of the current key, and where its maps and lists go when they grow."""
+    """The row of the current key, with storage for its large maps and lists."""
 
     row: Row
 
     def enlarged(self, position: int, content: dict[Any, Any] | list[Any]) -> LargeMap | LargeList | None:
-        """What takes the place of a map or list in a slot of the current row; None: it must stay as it is."""
+        """Return the large map or list to replace a slot's content in the current row; None: the content stays there."""
 
 
 class Handle:
-    """One state, of whichever key is current."""
+    """One state, for the current key."""
 
     __slots__ = ("_i", "_space")
 
@@ -63,7 +63,7 @@ class Handle:
         row[0] |= DIRTY
 
     def _remove(self, row: Row, entries: dict[Any, Any] | LargeMap, key: Any) -> None:
-        """Remove an entry that is there from the map in the slot."""
+        """Remove an existing entry from the map in the slot."""
         if isinstance(entries, LargeMap):
             left = entries.remove(key)
         else:
@@ -75,13 +75,13 @@ class Handle:
             self._set(row, None)
 
     def _replace(self, row: Row, content: dict[Any, Any] | list[Any]) -> None:
-        """Replace the map or list in the slot, outside of the row if it is large."""
+        """Replace the map or list in the slot; large content is stored outside the row."""
         self._set(row, content or None)
         if len(content) > MOST_IN_ROW:
             self._enlarge(row)
 
     def _enlarge(self, row: Row) -> None:
-        """Let the content of the slot leave the row, if it can."""
+        """Move the slot's content out of the row, if possible."""
         large = self._space.enlarged(self._i, row[self._i])
         if large is not None:
             row[self._i] = large
@@ -97,7 +97,7 @@ class ValueHandle(Handle):
         return self._space.row[self._i]
 
     def update(self, value: Any) -> None:
-        """Replace the value; None empties it."""
+        """Replace the value; None clears the state."""
         row = self._space.row
         row[self._i] = value
         row[0] |= DIRTY
@@ -109,7 +109,7 @@ class ListHandle(Handle):
     __slots__ = ()
 
     def get(self) -> Iterator[Any]:
-        """The elements in order; nothing when empty. Those that are added meanwhile are not among them."""
+        """The elements in order; nothing when empty. Elements added during the iteration are not included."""
         elements = self._space.row[self._i]
         if type(elements) is list:
             return islice(elements, len(elements))
@@ -140,7 +140,7 @@ class ListHandle(Handle):
             self._replace(row, [*(elements or ()), *values])
 
     def update(self, values: Iterable[Any]) -> None:
-        """Replace the list; an empty one empties the state."""
+        """Replace the list; an empty list clears the state."""
         self._replace(self._space.row, list(values))
 
 
@@ -197,7 +197,7 @@ class MapHandle(Handle):
     __contains__ = contains
 
     def _entries(self) -> dict[Any, Any] | LargeMap:
-        """The entries as they are now: what is put meanwhile is not seen by who iterates."""
+        """A snapshot of the entries: an iteration does not see later puts."""
         entries = self._space.row[self._i]
         return entries if type(entries) is LargeMap else dict(entries or ())
 
@@ -221,7 +221,7 @@ class MapHandle(Handle):
 
 
 class ReducingHandle(Handle):
-    """One value per key, to which each added value is reduced."""
+    """One value per key; each added value is reduced into it."""
 
     __slots__ = ("_reduce",)
 
@@ -235,7 +235,7 @@ class ReducingHandle(Handle):
         return self._space.row[self._i]
 
     def add(self, value: Any) -> None:
-        """Reduce a value into the state; the first is stored as it is."""
+        """Reduce a value into the state; the first value is stored unchanged."""
         row = self._space.row
         current = row[self._i]
         if current is not None:
@@ -247,7 +247,7 @@ class ReducingHandle(Handle):
 
 
 class AggregatingHandle(Handle):
-    """An accumulator per key; reading gives the aggregate's result."""
+    """One accumulator per key; reading returns the aggregate's result."""
 
     __slots__ = ("_aggregate",)
 

@@ -1,4 +1,4 @@
-"""The heap backend: rows stay in memory, a materialisation is one dump of them."""
+"""The heap backend: rows stay in memory; a materialisation is a dump of all rows."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _BATCH = 10_000
 
 
 class HeapStore:
-    """The local store of the heap backend: the state's own memory."""
+    """The heap backend's local store: the state's own memory."""
 
     reused = False
 
@@ -33,7 +33,7 @@ class HeapStore:
         self._settings = settings
 
     def open(self, handles: Sequence[KeyedHandle], schema: OperatorSchema | None) -> KeyedState:
-        """The state, with what bases of RocksDB hold of it."""
+        """Open the state; content of RocksDB bases is read into memory."""
         memory = SortedMemory()
         for handle in handles:
             if any(isinstance(each, RawFile) for each in handle.base):
@@ -43,7 +43,7 @@ class HeapStore:
         return state
 
     def _read(self, handle: KeyedHandle, sliced: Sliced, memory: SortedMemory) -> None:
-        """Copy a base of RocksDB into memory, through a store of its files on the disk."""
+        """Copy a RocksDB base into memory, through a temporary store on disk."""
         os.makedirs(self._place.directory, exist_ok=True)
         path = tempfile.mkdtemp(prefix="base-", dir=self._place.directory)
         try:
@@ -64,17 +64,17 @@ class HeapStore:
             shutil.rmtree(path, ignore_errors=True)
 
     def follow(self, handles: Sequence[KeyedHandle]) -> None:
-        """Memory outlives nothing: there is nothing to note."""
+        """Do nothing: memory does not outlive the process."""
 
     def bound(self, state: KeyedState) -> None:
-        """All rows stay in memory."""
+        """Do nothing: all rows stay in memory."""
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: there is nothing to close."""
 
 
 class HeapDump:
-    """Materialisations of the heap backend."""
+    """The heap backend's materialisations."""
 
     kind = HEAP
 
@@ -82,12 +82,12 @@ class HeapDump:
         self._storage = storage
 
     def due(self, handles: Sequence[KeyedHandle]) -> bool:
-        """Whether the deltas are too many."""
+        """Whether there are too many deltas."""
         return base_due(handles)
 
     def begin(
         self, state: KeyedState, new_path: Callable[[str], str], ended: Callable[[], bool]
     ) -> Callable[[], list[Handle]]:
-        """Encode the state now, store it in the background."""
+        """Encode the state now; the returned function stores it in the background."""
         dump = list(state.dump())
         return lambda: [write_delta(self._storage, new_path("dump"), dump)]

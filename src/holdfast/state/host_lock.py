@@ -1,4 +1,4 @@
-"""Which process has a directory on this host."""
+"""Exclusive access to a directory on this host."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import IO
 __all__ = ["HostLock", "abandoned"]
 
 _PATIENCE = 3.0
-"""How long (seconds) to wait for a slot that is ending."""
+"""Seconds to wait for a task slot that is shutting down."""
 
 
 class HostLock:
-    """A lock of a directory, held until `release` or until the process ends."""
+    """An exclusive lock on a directory, held until `release` or the end of the process."""
 
     def __init__(self, directory: str) -> None:
         self._path = os.path.join(directory, "lock")
         self._file: IO[str] | None = None
 
     def acquire(self) -> bool:
-        """Take the lock; False if another process does not let go of it."""
+        """Take the lock; False if another process keeps it."""
         self._file = open(self._path, "w")  # noqa: SIM115  (held until release)
         until = time.monotonic() + _PATIENCE
         while True:
@@ -31,10 +31,10 @@ class HostLock:
             except BlockingIOError:
                 if time.monotonic() > until:
                     return False
-                time.sleep(0.05)  # a lock's release cannot be awaited with a time-out
+                time.sleep(0.05)  # flock has no timeout and no notification
 
     def release(self) -> None:
-        """Let go of the lock, if it is held."""
+        """Release the lock, if held."""
         if self._file is not None:
             self._file.close()
             self._file = None

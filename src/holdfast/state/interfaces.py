@@ -1,4 +1,4 @@
-"""The state types as user functions see them: Flink's five kinds of keyed state, and broadcast state."""
+"""The state types of user functions: Flink's five kinds of keyed state, and broadcast state."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ OUT = TypeVar("OUT")
 
 
 class State(ABC):
-    """A piece of state; what it holds belongs to the current key."""
+    """A state; its content belongs to the current key."""
 
     @abstractmethod
     def clear(self) -> None:
-        """Remove what the current key holds, freeing its storage."""
+        """Remove the current key's content and free its storage."""
 
 
 class ValueState(State, Generic[T]):
@@ -48,7 +48,7 @@ class ValueState(State, Generic[T]):
 
     @abstractmethod
     def value(self) -> T | None:
-        """The value; None when there is none."""
+        """The value; None if there is no value."""
 
     @abstractmethod
     def update(self, value: T | None) -> None:
@@ -56,11 +56,11 @@ class ValueState(State, Generic[T]):
 
 
 class AppendingState(State, Generic[IN, OUT]):
-    """State that values are added to."""
+    """A state to which values are added."""
 
     @abstractmethod
     def get(self) -> OUT | None:
-        """What the added values amount to."""
+        """The result of the added values; None if there are none."""
 
     @abstractmethod
     def add(self, value: IN) -> None:
@@ -72,11 +72,11 @@ class MergingState(AppendingState[IN, OUT]):
 
 
 class ReducingState(MergingState[T, T]):
-    """One value per key, into which all that is added is reduced; None when nothing was."""
+    """One value per key; each added value is reduced into it. It is None before the first value."""
 
 
 class AggregatingState(MergingState[IN, OUT]):
-    """One accumulator per key, into which all that is added is aggregated; its result is None when nothing was."""
+    """One accumulator per key; each added value is aggregated into it. The result is None before the first value."""
 
 
 class ListState(MergingState[T, Iterable[T]]):
@@ -84,7 +84,7 @@ class ListState(MergingState[T, Iterable[T]]):
 
     @abstractmethod
     def get(self) -> Iterable[T]:
-        """The elements; an empty iterable when there are none."""
+        """The elements; an empty iterable if there are none."""
 
     @abstractmethod
     def update(self, values: list[T]) -> None:
@@ -101,11 +101,11 @@ class ListState(MergingState[T, Iterable[T]]):
 class _MapReads(State, Generic[K, V]):
     @abstractmethod
     def get(self, key: K) -> V | None:
-        """The value of an entry; None when there is none."""
+        """The entry's value; None if there is no such entry."""
 
     @abstractmethod
     def contains(self, key: K) -> bool:
-        """Whether there is such an entry."""
+        """Whether the map has this entry."""
 
     @abstractmethod
     def items(self) -> Iterable[tuple[K, V]]:
@@ -121,7 +121,7 @@ class _MapReads(State, Generic[K, V]):
 
     @abstractmethod
     def is_empty(self) -> bool:
-        """Whether there are no entries."""
+        """Whether the map is empty."""
 
     def __getitem__(self, key: K) -> V | None:
         return self.get(key)
@@ -144,7 +144,7 @@ class _MapWrites(State, Generic[K, V]):
 
     @abstractmethod
     def remove(self, key: K) -> None:
-        """Remove an entry, if there is one."""
+        """Remove an entry, if it exists."""
 
     def __setitem__(self, key: K, value: V) -> None:
         self.put(key, value)
@@ -154,36 +154,36 @@ class _MapWrites(State, Generic[K, V]):
 
 
 class MapState(_MapReads[K, V], _MapWrites[K, V]):
-    """A map per key, whose entries are read and written one by one."""
+    """A map per key; entries are read and written one by one."""
 
 
 class ReadOnlyBroadcastState(_MapReads[K, V]):
-    """A map that every subtask holds, as the stream that is not broadcast sees it."""
+    """A map held by every subtask, as seen from the non-broadcast stream."""
 
 
 class BroadcastState(ReadOnlyBroadcastState[K, V], _MapWrites[K, V]):
-    """A map that every subtask holds, as the broadcast stream sees it."""
+    """A map held by every subtask, as seen from the broadcast stream."""
 
 
 class KeyedStateStore(ABC):
-    """Gives handles of keyed state. The same name gives the same state; it is read and written for the current key."""
+    """Provides the handles of keyed state. A name always refers to the same state; handles access the current key."""
 
     @abstractmethod
     def get_state(self, state_descriptor: ValueStateDescriptor) -> ValueState[Any]:
-        """The state of one value per key."""
+        """The handle of a ValueState."""
 
     @abstractmethod
     def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState[Any]:
-        """The state of a list per key."""
+        """The handle of a ListState."""
 
     @abstractmethod
     def get_map_state(self, state_descriptor: MapStateDescriptor) -> MapState[Any, Any]:
-        """The state of a map per key."""
+        """The handle of a MapState."""
 
     @abstractmethod
     def get_reducing_state(self, state_descriptor: ReducingStateDescriptor) -> ReducingState[Any]:
-        """The state of one value per key, into which all that is added is reduced."""
+        """The handle of a ReducingState."""
 
     @abstractmethod
     def get_aggregating_state(self, state_descriptor: AggregatingStateDescriptor) -> AggregatingState[Any, Any]:
-        """The state of one accumulator per key, into which all that is added is aggregated."""
+        """The handle of an AggregatingState."""

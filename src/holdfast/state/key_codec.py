@@ -1,7 +1,7 @@
-"""The stored form of keys: keys that are equal in Python (``1 == 1.0 == Decimal(1)``, as in a dict) have the same one.
+"""The stored form of keys. Keys that are equal in Python (``1 == 1.0 == Decimal(1)``, as in a dict) share one form.
 
-Every key is reduced to the canonical one of all that equal it, so what comes back from storage is that one: 1 for
-True, a tuple for a named tuple, a UTC time for an aware datetime. A class whose equality is not known is refused.
+Every key is reduced to the canonical one of its equals, so storage returns 1 for True, a tuple for a named tuple, and a
+UTC time for an aware datetime. A class with unknown equality is refused.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ from holdfast.errors import IncompatibleState
 __all__ = ["canonical_core", "decode_key", "decode_keys", "encode_core", "encode_key", "encode_keys"]
 
 _PICKLED = 1
-"""msgpack extension code of keys of built-in classes that msgpack has no exact form for."""
+"""msgpack extension code for keys of built-in classes without an exact msgpack form."""
 _FROZENSET = 2
-"""... of frozensets: their elements in the order of their stored forms."""
+"""... for frozensets: their elements in order of stored form."""
 _FRACTION = 3
-"""... of fractions that are no decimals: numerator, denominator."""
+"""... for fractions that are not decimals: numerator, denominator."""
 _INSTANT = 4
-"""... of aware datetimes: microseconds since 1970."""
+"""... for aware datetimes: microseconds since 1970."""
 _DATACLASS = 5
-"""... of dataclasses: module, name, and the fields by name."""
+"""... for dataclasses: module, name, and the fields by name."""
 _ENUM = 6
-"""... of enum members: module, name, and the member's name (a flag's value)."""
+"""... for enum members: module, name, and the member's name (for a flag, its value)."""
 _ROW = 7
-"""... of rows: kind, field names, values."""
+"""... for rows: kind, field names, values."""
 _PLAIN = {int, str, bytes}
 _CORE = {int, str, bytes, float, tuple, type(None), msgspec.msgpack.Ext}
 _MOST_PLACES = 10_000
-"""Zeros that a decimal key may stand for by its exponent; it is written out in full."""
+"""Limit on a decimal key's zeros or decimal places, because it is written out in full."""
 _encode = msgspec.msgpack.Encoder().encode
 _EPOCH = datetime(1970, 1, 1)
 _MICROSECOND = timedelta(microseconds=1)
@@ -57,7 +57,7 @@ Ext = msgspec.msgpack.Ext
 
 
 def _canonical(key: Any) -> Any:
-    """The representative of all keys equal to this one, as msgpack-able data; tuples stay tuples."""
+    """The canonical key of all keys equal to this one, as msgpack-able data; tuples stay tuples."""
     kind = type(key)
     if kind is str:
         return key if _has_utf8(key) else _pickled(key)
@@ -74,10 +74,10 @@ def _canonical(key: Any) -> Any:
 
 
 def canonical_core(key: Any) -> Any:
-    """The key as an int, str, bytes, float, tuple or None that equals it; its stored form if it equals none of these.
+    """Reduce a key to an equal int, str, bytes, float, tuple or None, or else to its stored form.
 
     Raises:
-        TypeError: the key does not equal itself, or which keys equal it is not known.
+        TypeError: the key does not equal itself, or its class has unknown equality.
     """
     core = key
     while type(core) not in _CORE:
@@ -86,7 +86,7 @@ def canonical_core(key: Any) -> Any:
 
 
 def _simplifier(kind: type) -> Callable[[Any], Any]:
-    """What reduces the keys of a class: to an equal key of a simpler class, or to the stored form."""
+    """The function that reduces keys of a class: to an equal key of a simpler class, or to the stored form."""
     found = _simplifiers.get(kind)
     if found is None:
         found = _simplifiers[kind] = _find_simplifier(kind)
@@ -111,14 +111,14 @@ def _find_simplifier(kind: type) -> Callable[[Any], Any]:
 
 
 def _equality(kind: type) -> tuple[Any, Any]:
-    """The functions that say which objects equal one of this class; a subclass may have its own."""
+    """The functions that define which objects equal one of this class; a subclass may override them."""
     return kind.__eq__, kind.__hash__
 
 
 def _refuse(key: Any) -> Any:
     raise TypeError(
-        f"a {type(key).__qualname__} cannot be a key, or be in one: which objects equal it is not known, so there is no "
-        "stored form that they share. Use a string, a tuple of its fields, a named tuple, or a dataclass with frozen=True "
+        f"a {type(key).__qualname__} cannot be a key, or be in one: its equality is unknown, so equal keys would have no "
+        "common stored form. Use a string, a tuple of its fields, a named tuple, or a dataclass with frozen=True "
         f"whose fields are all compared: {key!r:.200}"
     )
 
@@ -139,7 +139,7 @@ def _check_equal(key: Any) -> Any:
 
 
 def _has_utf8(text: str) -> bool:
-    """Whether the text can be written as UTF-8, which lone surrogates cannot."""
+    """Whether the text has a UTF-8 form; lone surrogates have none."""
     try:
         return text.isascii() or bool(text.encode())
     except UnicodeEncodeError:
@@ -147,17 +147,17 @@ def _has_utf8(text: str) -> bool:
 
 
 def _pickled(key: Any) -> Ext:
-    """A key of a built-in class by pickle, the same bytes for the same content in every process."""
+    """Pickle a key of a built-in class to the same bytes for equal content in every process."""
     data = io.BytesIO()
     pickler = pickle.Pickler(data, 5)
-    pickler.fast = True  # no memo: whether two parts of a key are one object must not show
+    pickler.fast = True  # no memo: the bytes must not depend on which parts are the same object
     pickler.dump(key)
     return Ext(_PICKLED, data.getvalue())
 
 
 def _of_numpy(key: Any) -> Any:
     plain = key.item() if key.dtype.kind in "biufcSU" else key
-    # A long double's item is another long double; times are numbers without their unit, or not, as it happens.
+    # The item of a long double is another long double; that of a time may be a number without its unit.
     return _refuse(key) if type(plain).__module__ == "numpy" else plain
 
 
@@ -186,7 +186,7 @@ def _check_places(key: Any, places: int) -> None:
 
 
 def _rational(numerator: int, denominator: int) -> Any:
-    """The number as an int, a float, a Decimal or a fraction: the first of these that has it exactly."""
+    """Convert the number to the first of int, float, Decimal and fraction that is exact."""
     if denominator == 1:
         return numerator
     try:
@@ -208,7 +208,7 @@ def _rational(numerator: int, denominator: int) -> Any:
 
 
 def _of_datetime(key: datetime) -> Any:
-    first = key.replace(fold=0)  # a time that the clocks show twice is its first one, as in Python's ==
+    first = key.replace(fold=0)  # fold=0: Python's == ignores fold for repeated local times
     offset = first.utcoffset()
     local = datetime(key.year, key.month, key.day, key.hour, key.minute, key.second, key.microsecond)
     if offset is None:
@@ -238,7 +238,7 @@ def _of_row(key: Row) -> Any:
 
 
 def _compared_fields(kind: type) -> list[str] | None:
-    """The names of a dataclass's fields, if its equality is the generated one and compares all of them."""
+    """The names of a dataclass's fields, if its equality is generated and compares all of them."""
     owner = next((c for c in kind.__mro__ if "__eq__" in c.__dict__), object)
     code = getattr(owner.__dict__["__eq__"], "__code__", None)
     if "__dataclass_fields__" not in owner.__dict__ or code is None or code.co_filename != "<string>":
@@ -248,7 +248,7 @@ def _compared_fields(kind: type) -> list[str] | None:
 
 
 _SIMPLER: dict[type, Callable[[Any], Any]] = {
-    int: lambda key: int.__add__(key, 0),  # whatever conversions a subclass overrides
+    int: lambda key: int.__add__(key, 0),  # bypass conversions that a subclass overrides
     float: lambda key: float.__add__(key, 0.0),
     complex: _of_complex,
     str: str.__str__,
@@ -318,29 +318,29 @@ _decode = msgspec.msgpack.Decoder(ext_hook=_ext).decode
 
 
 def encode_key(key: Any) -> bytes:
-    """The key's stored form.
+    """Encode a key.
 
     >>> encode_key(1) == encode_key(True) == encode_key(1.0) == encode_key(Decimal(1))
     True
 
     Raises:
-        TypeError: the key does not equal itself, or which keys equal it is not known.
+        TypeError: the key does not equal itself, or its class has unknown equality.
     """
     return _encode(_canonical(key))
 
 
 def encode_core(core: Any) -> bytes:
-    """The stored form of what `canonical_core` returned."""
+    """Encode a result of `canonical_core`."""
     return _encode(core if type(core) is Ext else _canonical(core))
 
 
 def encode_keys(keys: list[Any]) -> bytes:
-    """The stored form of a list of keys, as one msgpack array."""
+    """Encode a list of keys as one msgpack array."""
     if set(map(type, keys)) <= _PLAIN:
         try:
             return _encode(keys)
         except (OverflowError, UnicodeEncodeError):
-            pass  # an integer beyond 64 bits or a lone surrogate among them: the canonical form has a place for it
+            pass  # an integer beyond 64 bits or a lone surrogate: encode each key in canonical form
     return _encode([_canonical(key) for key in keys])
 
 
@@ -349,11 +349,11 @@ def _tuples(key: Any) -> Any:
 
 
 def decode_key(data: bytes) -> Any:
-    """The canonical key whose stored form this is."""
+    """Decode a key; returns the canonical key."""
     return _tuples(_decode(data))
 
 
 def decode_keys(data: bytes) -> list[Any]:
-    """The canonical keys of a list in stored form."""
+    """Decode a list of keys; returns the canonical keys."""
     keys: list[Any] = _decode(data)
     return [_tuples(key) for key in keys] if list in set(map(type, keys)) else keys

@@ -1,6 +1,6 @@
-"""Key groups: the unit in which keyed state is spread over subtasks.
+"""Key groups: the unit in which keyed state is distributed over subtasks (Flink's key groups).
 
-Keys are equal when Python says so (``1 == 1.0 == True``, as in a dict). A key's group comes from a hash of its canonical
+Keys are equal as in Python (``1 == 1.0 == True``, as in a dict). A key's group is computed from a hash of its canonical
 form (`holdfast.state.key_codec`), so it is the same in every process, on every host and in every Python version.
 """
 
@@ -32,7 +32,7 @@ class KeyGroupRange:
 
 
 def key_group_range(max_parallelism: int, parallelism: int, subtask: int) -> KeyGroupRange:
-    """The key groups of a subtask: those that ``group * parallelism // max_parallelism`` maps to it.
+    """The key groups of a subtask: those which ``group * parallelism // max_parallelism`` maps to it.
 
     >>> key_group_range(128, 3, 0), key_group_range(128, 3, 2)
     (KeyGroupRange(first=0, last=42), KeyGroupRange(first=86, last=127))
@@ -49,7 +49,7 @@ def key_group(key: Any, max_parallelism: int) -> int:
     True
 
     Raises:
-        TypeError: the key is not hashable, does not equal itself (NaN), or which keys equal it is not known.
+        TypeError: the key is not hashable, does not equal itself (NaN), or has a class with unknown equality.
     """
     kind = type(key)
     if kind is str:
@@ -60,7 +60,7 @@ def key_group(key: Any, max_parallelism: int) -> int:
         hash(key)
     except TypeError:
         raise TypeError(
-            f"a key must be hashable, this one is a {kind.__name__}: {key!r:.200}; make it a tuple or a string"
+            f"a key must be hashable, but this one is a {kind.__name__}: {key!r:.200}; make it a tuple or a string"
         ) from None
     core = canonical_core(key)
     if type(core) is int or type(core) is str:
@@ -69,7 +69,7 @@ def key_group(key: Any, max_parallelism: int) -> int:
 
 
 def group_assigner(max_parallelism: int, parallelism: int, memo_size: int = 200_000) -> Callable[[list[Any]], list[int]]:
-    """A function from a list of keys to the list of subtasks that own them; it remembers recent keys."""
+    """Create a function that maps a list of keys to the subtasks that own them; it caches recent keys."""
     memo: dict[Any, int] = {}
     digest = xxhash.xxh3_64_intdigest
 
@@ -82,14 +82,14 @@ def group_assigner(max_parallelism: int, parallelism: int, memo_size: int = 200_
         try:
             return [memo[key] for key in keys]
         except (KeyError, TypeError):
-            pass  # some are new: compute those
+            pass  # some keys are not in the cache
         result = []
         known = memo.get
         for key in keys:
             try:
                 subtask = known(key)
             except TypeError:
-                subtask = None  # not hashable: `key_group` says what to do
+                subtask = None  # not hashable: `key_group` raises the error
             if subtask is None:
                 try:
                     group = digest(key.encode()) % max_parallelism if type(key) is str else key_group(key, max_parallelism)
@@ -103,7 +103,7 @@ def group_assigner(max_parallelism: int, parallelism: int, memo_size: int = 200_
 
 
 def key_grouper(max_parallelism: int) -> Callable[[list[Any]], list[int]]:
-    """A function from a list of keys to the list of their key groups.
+    """Create a function that maps a list of keys to their key groups.
 
     >>> key_grouper(128)([7, 7.0, "a"]) == [key_group(key, 128) for key in (7, 7, "a")]
     True
@@ -117,7 +117,7 @@ def key_grouper(max_parallelism: int) -> Callable[[list[Any]], list[int]]:
             try:
                 return [hashed % max_parallelism for hashed in map(digest, map(str.encode, keys))]
             except UnicodeEncodeError:
-                pass  # a lone surrogate: `key_group` has a way
+                pass  # a lone surrogate: the general path handles it
         if kinds == {int}:
             return [(((key * _GOLDEN) & _MASK) >> 32) % max_parallelism for key in keys]
         return assign(keys)

@@ -1,7 +1,7 @@
-"""KeyedStateBackend: how the keyed state of one operator's subtask is restored, written, and kept within bounds.
+"""KeyedStateBackend: restores, writes and bounds the keyed state of one subtask of an operator.
 
-Every epoch appends its changes to the log of deltas. From time to time a materialisation starts a new base, so that a
-restore reads bases and a bounded number of deltas.
+Every epoch appends its changes to the delta log. From time to time a materialisation writes a new base, so a restore
+reads the bases and a bounded number of deltas.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ __all__ = ["KeyedStateBackend", "NewPath"]
 log = logging.getLogger(__name__)
 
 _TOO_MANY_DELTAS = 256
-"""When so many have gathered because no base could be stored, the job fails rather than let recovery take ever longer."""
+"""The job fails at this many deltas without a new base, because each further delta would lengthen recovery."""
 _UPLOAD_PATIENCE = 10.0
-"""How long (seconds) to let an upload end before its result is given up."""
+"""Seconds to wait for a running upload on close."""
 
 NewPath = Callable[[str], str]
-"""From a kind of file to a path in the storage that is never used again."""
+"""Returns a unique storage path for a kind of file."""
 _Parts = tuple[LocalStore, DeltaLog, Materialisation]
 
 
@@ -58,7 +58,7 @@ _BACKENDS: dict[str, Callable[[Place, StateBackendSettings], _Parts]] = {HEAP: _
 
 
 class KeyedStateBackend:
-    """The keyed state of one operator's subtask with its local store, its deltas and its bases."""
+    """The keyed state of one subtask of an operator: local store, deltas and bases."""
 
     def __init__(self, place: Place, settings: StateBackendSettings, uploads: ThreadPoolExecutor) -> None:
         self._place = place
@@ -67,28 +67,28 @@ class KeyedStateBackend:
         self._stored: list[KeyedHandle] = []
         self._pending: Future[list[Handle]] | None = None
         self._begun = (0, 0)
-        """The epoch in which the pending base began, and how many of the own deltas it covers."""
+        """The epoch in which the pending base began, and the number of this subtask's deltas that it covers."""
         self._ended = False
         self.written = 0
-        """Bytes of the last delta."""
+        """Size of the last delta, in bytes."""
 
     @property
     def reused(self) -> bool:
-        """Whether the last restore found this host's store usable."""
+        """Whether the last restore could reuse the store left on this host."""
         return self._local.reused
 
     @property
     def uploading(self) -> int | None:
-        """The epoch whose number the files of the upload under way have."""
+        """The epoch in the file names of the running upload; None: no upload is running."""
         return None if self._pending is None else self._begun[0]
 
     # restoring
 
     def open(self, handles: Sequence[KeyedHandle], schema: OperatorSchema | None) -> KeyedState:
-        """The state as far as it is in the local store; the rest comes with `replay`.
+        """Restore the part of the state held by the local store and bases of RocksDB; `replay` restores the rest.
 
         Args:
-            handles: What the checkpoint has of the subtask's key groups, several after a change of parallelism.
+            handles: The checkpoint's handles for the subtask's key groups; several after a change of parallelism.
             schema: The schema of all of them.
 
         Raises:
@@ -102,7 +102,7 @@ class KeyedStateBackend:
         return self.state
 
     def replay(self) -> None:
-        """Bring the opened state to the checkpoint. The operator has declared its states by now.
+        """Apply the checkpoint's dumps and deltas to the opened state. The operator has declared its states by now.
 
         Raises:
             CorruptFile: a file of the checkpoint is missing or altered.
@@ -118,7 +118,7 @@ class KeyedStateBackend:
     # writing
 
     def snapshot(self, new_path: NewPath) -> list[KeyedHandle]:
-        """Append the epoch's changes to the log; returns the handles by which the checkpoint refers to the state."""
+        """Append the epoch's changes to the delta log; returns the state's handles for the checkpoint."""
         self._adopt_base()
         *others, own = self._stored
         changes = self.state.collect()
@@ -131,7 +131,7 @@ class KeyedStateBackend:
         return [*others, msgspec.structs.replace(own, deltas=deltas, schema=self.state.schema.fingerprint)]
 
     def committed(self, handles: list[KeyedHandle], epoch: int, new_path: NewPath) -> None:
-        """The epoch whose snapshot gave ``handles`` is complete: the store may follow, a new base may begin."""
+        """Complete the epoch of these ``handles``: committed rows may enter the store, and a new base may begin."""
         self._stored = handles
         self._local.follow(handles)
         self.state.committed()
@@ -142,7 +142,7 @@ class KeyedStateBackend:
             self._pending = self._uploads.submit(job)
 
     def _adopt_base(self) -> None:
-        """If a base has been stored meanwhile, let the state refer to it instead of the deltas it covers."""
+        """Replace the deltas covered by a finished base with that base."""
         if self._pending is None or not self._pending.done():
             return
         pending, self._pending = self._pending, None
@@ -152,7 +152,7 @@ class KeyedStateBackend:
         except Exception as error:
             if len(own.deltas) >= _TOO_MANY_DELTAS:
                 raise
-            log.warning("no new base of the state of %s could be stored, will try again: %s", self._place.where, error)
+            log.warning("storing a new base of the state of %s failed, will retry: %s", self._place.where, error)
             return
         epoch, covered = self._begun
         self._stored = [
@@ -160,11 +160,11 @@ class KeyedStateBackend:
         ]
 
     def bound(self) -> None:
-        """Keep the rows in memory within the bound."""
+        """Evict rows until memory is within the budget."""
         self._local.bound(self.state)
 
     def close(self) -> None:
-        """Close the local store; its files stay for the next process on this host."""
+        """Close the local store; its files stay for this host's next process."""
         self._ended = True
         if self._pending is not None:
             self._pending.cancel()

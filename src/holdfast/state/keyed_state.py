@@ -1,4 +1,4 @@
-"""All keyed state of one operator in one subtask: spaces, timers and the store behind them."""
+"""All keyed state of one operator in one subtask: state spaces, timers and their store."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TIMERS = "-timers"
 
 
 class KeyedState:
-    """The state that one keyed operator sees: its families of rows and timers by name, each with an id in its schema."""
+    """The state of one keyed operator: families of rows and timers by name, each with an id in the operator's schema."""
 
     def __init__(
         self,
@@ -30,14 +30,14 @@ class KeyedState:
         max_parallelism: int = 128,
         most_timers: int = 1 << 62,
     ) -> None:
-        """Begin with what the store holds.
+        """Open the content of the store.
 
         Args:
-            where: The operator, for messages.
-            schema: That of the checkpoint, if there is one.
-            store: Holds committed rows and entries; None: a new one in memory.
+            where: The operator, for error messages.
+            schema: The checkpoint's schema, if any.
+            store: The store of committed rows and entries; None: a new one in memory.
             max_parallelism: The number of key groups.
-            most_timers: About how many timers of a service stay in memory.
+            most_timers: Approximate limit of timers in memory per service.
         """
         self.store = SortedMemory() if store is None else store
         self.registry = SchemaRegistry(where, schema)
@@ -58,7 +58,7 @@ class KeyedState:
                 self.space(space).entry_family(position)
 
     def space(self, name: str) -> StateSpace:
-        """The space of this name: ``keyed``, ``window`` or ``global``."""
+        """The state space of this name: ``keyed``, ``window`` or ``global``."""
         known = self.spaces.get(name)
         if known is None:
             known = StateSpace(
@@ -80,11 +80,11 @@ class KeyedState:
 
     @property
     def schema(self) -> OperatorSchema:
-        """What is stored and how, for the checkpoint's metadata."""
+        """The stored states and their forms, for the checkpoint's metadata."""
         return self.registry.schema
 
     def check(self, key: Any) -> None:
-        """Make sure that what this epoch has changed of a key can be stored; the barrier would tell it without the record.
+        """Check that this epoch's changes of a key can be stored. At the barrier, the error could not name the record.
 
         Raises:
             UserCodeError: a value does not fit its declared type; names the state and the key.
@@ -93,47 +93,47 @@ class KeyedState:
             space.check(key)
 
     def collect(self) -> list[Change]:
-        """The barrier: the epoch's changes; empty if nothing changed."""
+        """At the barrier: drain the epoch's changes; empty if nothing changed."""
         rows = [change for space in self.spaces.values() for change in space.collect()]
         others = [family for family in self._families.values() if family not in self.spaces.values()]
         return rows + [change for family in others for change in family.collect()]
 
     def committed(self) -> None:
-        """The epoch that was last collected is complete."""
+        """Complete the last collected epoch."""
         self.registry.commit()
         for family in self._families.values():
             family.committed()
 
     def apply(self, change: Change, groups: KeyGroupRange | None = None) -> None:
-        """Take over a change of a completed epoch, of its rows only those in ``groups`` (None: all)."""
+        """Apply a change of a completed epoch; with ``groups``, only its rows in these key groups."""
         self._families[change.section.state].apply(change, groups)
 
     def dump(self) -> Iterator[Change]:
-        """Everything, in the form that `apply` takes (for state that is all in memory)."""
+        """The complete state, in the form that `apply` takes (for the heap backend)."""
         for family in self._families.values():
             yield from family.dump()
 
     def flush(self) -> None:
-        """Bring the store up to date."""
+        """Write all committed changes to the store."""
         for family in self._families.values():
             family.flush()
 
     def hold_all(self) -> None:
-        """Take all rows out of the store into memory (for state that is all in memory)."""
+        """Move all rows from the store into memory (for the heap backend)."""
         for space in self.spaces.values():
             for table in space.tables.values():
                 table.hold_all()
 
     def rows(self) -> int:
-        """How many rows are in memory."""
+        """The number of rows in memory."""
         return sum(space.rows() for space in self.spaces.values())
 
     def memory(self) -> float:
-        """About how many bytes these rows take."""
+        """Estimated memory of these rows, in bytes."""
         return sum(space.memory() for space in self.spaces.values())
 
     def evict(self, most: int) -> int:
-        """Move up to ``most`` rows that this epoch has not touched out to the store; returns how many left."""
+        """Move up to ``most`` rows not touched in this epoch to the store; returns the number moved."""
         left = most
         for space in self.spaces.values():
             if left > 0:

@@ -1,15 +1,15 @@
-"""The ordered key space of keyed state: the same in the local store, in deltas and in dumps.
+"""The ordered key space of keyed state, shared by the local store, deltas and dumps.
 
-A stored row or entry has the key
+The key of a stored row or entry is
 
     state id (u16) | slice (8 bytes) | key group (u16) | key | entry
 
-with all integers big-endian, so that bytes sort as their values do. A *state* is a family of rows of one operator; its
-id comes from the operator's schema. A *slice* (a window's start, a bucket of timers) is a signed 64-bit integer with its
-sign bit flipped; states without slices have none. The *key* is the user's key in its canonical form
-(`holdfast.state.key_groups`), which delimits itself, so that an *entry* (of a map, a chunk of a list) may follow it.
+with big-endian integers, so that bytes sort like their values. A *state* is a family of rows of one operator; its id comes
+from the operator's schema. A *slice* (a window's start, or a bucket of timers) is a signed 64-bit integer with its sign
+bit flipped; a state without slices has no slice bytes. The *key* is the user's key in canonical form
+(`holdfast.state.key_codec`). It is self-delimiting, so an *entry* (a map key, or a list chunk's number) can follow it.
 
-One range delete removes a slice, and the rows of a range of key groups in a slice are one contiguous range.
+One range delete removes a slice. Within a slice, a range of key groups is one contiguous range.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ __all__ = [
 ]
 
 META: Final = b"\x00\x00meta"
-"""Key of the local store's note about itself. No state has the id 0."""
+"""Key of the local store's metadata. No state has the id 0."""
 FIRST: Final = b"\x00\x01"
 END: Final = b"\xff" * 12
-"""Every stored row or entry lies from `FIRST` on, before `END`."""
+"""All stored rows and entries lie in ``[FIRST, END)``."""
 
 _STATE = struct.Struct(">H")
 _SLICE = struct.Struct(">HQ")
@@ -47,7 +47,7 @@ _SIGN = 1 << 63
 
 
 class Section(NamedTuple):
-    """The part of the key space that one slice of a state takes: everything that begins with `prefix`."""
+    """The part of the key space that belongs to one slice of a state: all keys with this prefix."""
 
     state: int
     slice: int | None
@@ -64,7 +64,7 @@ def section(state: int, slice: int | None = None) -> Section:
 
 
 def section_of(key: bytes, sliced: Callable[[int], bool]) -> Section:
-    """The section of a stored key; ``sliced`` tells whether a state has slices."""
+    """The section of a stored key; ``sliced`` returns whether a state id has slices."""
     state: int = _STATE.unpack_from(key)[0]
     return section(state, slice_of(key) if sliced(state) else None)
 
@@ -80,7 +80,7 @@ def slice_of(key: bytes) -> int:
 
 
 def group_prefix(prefix: bytes, group: int) -> bytes:
-    """What the keys of one key group begin with in a section.
+    """The prefix of one key group's keys in a section.
 
     >>> group_prefix(section(1).prefix, 127).hex()
     '0001007f'
@@ -89,7 +89,7 @@ def group_prefix(prefix: bytes, group: int) -> bytes:
 
 
 def split_key(key: bytes, start: int) -> tuple[int, bytes]:
-    """Key group, and key with entry, of a stored key whose section's prefix has ``start`` bytes."""
+    """Split a stored key after the section's prefix of ``start`` bytes: the key group, and the key with its entry."""
     return _GROUP.unpack_from(key, start)[0], key[start + _GROUP.size :]
 
 
@@ -103,7 +103,7 @@ def group_range(prefix: bytes, groups: KeyGroupRange) -> tuple[bytes, bytes]:
 
 
 def after(prefix: bytes) -> bytes:
-    """The smallest key behind all keys that begin with ``prefix``.
+    """The smallest key after all keys that begin with ``prefix``.
 
     >>> after(bytes.fromhex("0001ffff")).hex()
     '0002'

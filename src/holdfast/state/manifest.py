@@ -1,10 +1,10 @@
-"""RocksDB's manifest: how a copy of a store is opened without some of its files.
+"""RocksDB's manifest: edits it so that a copy of a store opens without some of its files.
 
-A manifest is a log of version edits in blocks of 32 KB. Each record in it is
+A manifest is a log of version edits in blocks of 32 KB. A record is
 
     u32 masked CRC-32C of type and payload | u16 length | u8 type (1 full, 2 first, 3 middle, 4 last) | payload
 
-in little-endian. A copy that lacks files gets one more edit, which deletes them from the version: for each the varints
+in little-endian. For a copy without some files, one more edit deletes them from the version: for each file the varints
 6 (deleted file), level, number. RocksDB's own ``ldb unsafe_remove_sst_file`` does the same.
 """
 
@@ -21,11 +21,11 @@ _HEADER = struct.Struct("<IHB")
 _FULL, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
 _DELETED_FILE: Final = 6
 _POLYNOMIAL: Final = 0x82F63B78
-"""Castagnoli's, reflected."""
+"""Castagnoli's polynomial, reflected."""
 
 
 def without_files(manifest: bytes, files: Iterable[tuple[int, int]]) -> bytes:
-    """The manifest of the same store without these files, given as level and number."""
+    """The manifest of the same store without these files, each given as (level, number)."""
     edit = b"".join(_varint(_DELETED_FILE) + _varint(level) + _varint(number) for level, number in files)
     return manifest + b"".join(_records(len(manifest), edit)) if edit else manifest
 
@@ -81,5 +81,5 @@ def _crc32c(data: bytes) -> int:
 
 
 def _masked(crc: int) -> int:
-    """As RocksDB stores a CRC, so that a CRC of data that holds CRCs stays a good one."""
+    """RocksDB's masking of a CRC, which keeps the CRC of data that contains CRCs meaningful."""
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF

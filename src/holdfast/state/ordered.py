@@ -1,7 +1,8 @@
-"""The ordered store: committed rows and entries by key, sorted. RocksDB is one (`holdfast.state.store`), memory another.
+"""Ordered stores of committed rows and entries, sorted by key: the interface, and its implementation in memory.
 
-Only what a completed checkpoint holds may enter it (ADR 3). A family of rows that lives in the store therefore keeps an
-epoch's changes to itself until the epoch is complete, and takes part in the life of the operator's state as a `Family`.
+Only the content of completed checkpoints enters a store (ADR 3), be it RocksDB (`holdfast.state.store`) or memory. A
+family of rows that lives in the store therefore keeps an epoch's changes in memory until the epoch completes, and joins
+the life cycle of the operator's state as a `Family`.
 """
 
 from __future__ import annotations
@@ -19,27 +20,27 @@ _BLOCK = 512
 
 
 class OrderedStore(Protocol):
-    """Committed rows and entries of one subtask, by key (`holdfast.state.layout`), in the order of their bytes."""
+    """Committed rows and entries of one subtask, sorted by the bytes of their keys (`holdfast.state.layout`)."""
 
     def get_many(self, keys: list[bytes]) -> list[bytes | None]:
-        """The values of these keys, None where there is none. Sorted keys are read faster.
+        """The values of these keys; None for a missing key. Sorted keys are read faster.
 
         Raises:
             OSError: the store cannot be read.
         """
 
     def write(self, puts: Iterable[tuple[bytes, bytes]], deletes: Iterable[bytes] = ()) -> None:
-        """Put values and delete keys, all or nothing.
+        """Put values and delete keys, atomically.
 
         Raises:
             OSError: the store cannot be written.
         """
 
     def delete_range(self, start: bytes, end: bytes) -> None:
-        """Delete all keys from ``start`` on, before ``end``."""
+        """Delete all keys in ``[start, end)``."""
 
     def scan(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Keys from ``start`` on, before ``end``, with their values, in order.
+        """The keys in ``[start, end)`` with their values, in order.
 
         Raises:
             OSError: the store cannot be read.
@@ -47,35 +48,35 @@ class OrderedStore(Protocol):
 
 
 class Family(Protocol):
-    """The rows or entries of one state (one state id), as the operator's state drives them.
+    """The rows or entries of one state (one state id), driven by the operator's state.
 
-    An epoch: changes are kept in memory; `collect` gives them for the delta; then either `committed` lets them into the
-    ordered store, or the whole state is thrown away. A restore: `apply` takes the changes of completed epochs in order.
+    In an epoch, changes stay in memory and `collect` returns them for the delta; then either `committed` moves them into the
+    ordered store, or the whole state is discarded. In a restore, `apply` takes the changes of completed epochs in order.
     """
 
     def collect(self) -> Sequence[Change]:
-        """The barrier: what changed since the last one, in stored form; each section at most once."""
+        """At the barrier: drain the changes since the last one, in stored form; each section at most once."""
 
     def committed(self) -> None:
-        """The epoch that was last collected is complete: the store may follow."""
+        """Complete the last collected epoch: its changes may enter the store."""
 
     def apply(self, change: Change, groups: KeyGroupRange | None) -> None:
-        """Take over a change of a completed epoch, as far as it concerns ``groups`` (None: all).
+        """Apply a change of a completed epoch, restricted to ``groups`` (None: all).
 
-        A dropped section loses the rows of these groups only: others may have been restored from elsewhere.
+        A dropped section loses only the rows of these groups: other groups may come from another predecessor.
         """
 
     def flush(self) -> None:
-        """Bring the store up to date: a materialisation begins. Nothing is uncommitted at that time."""
+        """Write all changes to the store for a materialisation. All changes are committed at that time."""
 
     def dump(self) -> Iterator[Change]:
-        """Everything, in the form that `apply` takes, from memory and store: the materialisation of a heap."""
+        """The complete family, from memory and store, in the form that `apply` takes: the heap backend's materialisation."""
 
 
 class SortedMemory:
     """An ordered store in memory, for the heap backend.
 
-    Keys lie sorted in blocks, so that one more key moves a block's part and not all.
+    Sorted keys lie in blocks, so that an insertion moves part of a block only.
     """
 
     def __init__(self) -> None:
@@ -108,7 +109,7 @@ class SortedMemory:
                 self._remove(key)
 
     def delete_range(self, start: bytes, end: bytes) -> None:
-        """Delete all keys from ``start`` on, before ``end``."""
+        """Delete all keys in ``[start, end)``."""
         first, last = self._block_of(start), self._block_of(end)
         kept: list[list[bytes]] = []
         for block in self._blocks[first : last + 1]:
@@ -122,7 +123,7 @@ class SortedMemory:
         self._firsts[first : last + 1] = [block[0] for block in kept]
 
     def scan(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Keys from ``start`` on, before ``end``, with their values, in order."""
+        """The keys in ``[start, end)`` with their values, in order."""
         first, last = self._block_of(start), self._block_of(end)
         keys: list[bytes] = []
         for block in self._blocks[first : last + 1]:

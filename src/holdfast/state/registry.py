@@ -1,4 +1,4 @@
-"""The schema of one operator as it grows in one subtask, while states are declared."""
+"""The schema of one operator in one subtask; it grows as the program declares states."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ __all__ = ["SchemaRegistry"]
 
 
 class SchemaRegistry:
-    """The states of one operator in one subtask. Every new declaration gives the schema a new version."""
+    """The schema registry of one operator in one subtask. Every new declaration creates a new schema version."""
 
     def __init__(self, where: str, schema: OperatorSchema | None = None) -> None:
-        """Begin with a checkpoint's schema, or an empty one.
+        """Start with a checkpoint's schema, or an empty one.
 
         Args:
-            where: The operator, for messages.
-            schema: The schema in the checkpoint.
+            where: The operator, for error messages.
+            schema: The checkpoint's schema, if any.
         """
         self.where = where
         self.schema = schema or OperatorSchema()
         self.committed = self.schema.version
-        """The last version that a completed checkpoint holds. Later ones are forgotten if the epoch fails."""
+        """The last version in a completed checkpoint. Later versions are lost if the epoch fails."""
 
     def commit(self) -> None:
-        """The checkpoint that holds the schema is complete."""
+        """Mark the schema as part of a completed checkpoint."""
         self.committed = self.schema.version
 
     def state(self, name: str, kind: str, slices: str = "") -> StateSchema:
-        """The state of this name, new or known."""
+        """The state of this name, added if new."""
         try:
             self.schema = self.schema.with_state(name, kind, slices)
         except IncompatibleState as error:
@@ -48,10 +48,10 @@ class SchemaRegistry:
         return self.schema.states[name]
 
     def key(self, declared: Mapping[str, Any] | None) -> None:
-        """Declare the type of the key by its serializer snapshot.
+        """Declare the key type by its serializer snapshot.
 
         Raises:
-            IncompatibleState: the stored keys are of another type.
+            IncompatibleState: the stored keys have another type.
         """
         verdict = judge_key(self.schema.key, declared)
         if isinstance(verdict, Incompatible):
@@ -62,15 +62,15 @@ class SchemaRegistry:
         self.schema = self.schema.with_key(declared)
 
     def column(self, state: str, column: ColumnSchema, *, again: bool = False) -> int:
-        """The position of a column, new or known.
+        """The position of a column, added if new.
 
         Args:
-            state: The state whose rows it is in.
-            column: What is declared.
-            again: Whether the program has declared it before (so that the message says so).
+            state: The row state that contains the column.
+            column: The declared column.
+            again: Whether the program declared this name before; selects the error message.
 
         Raises:
-            IncompatibleState: the name is known with another kind or type.
+            IncompatibleState: the name exists with another kind or type.
         """
         position = self.schema.column(state, column.name)
         if position is None:

@@ -1,7 +1,7 @@
-"""The RocksDB backend: the life of a store on this host's disk, and materialisations of its files.
+"""The RocksDB backend: the life cycle of a store on this host's disk, and materialisations from its files.
 
-The store is a cache of the checkpoint: it is used again if it continues the checkpoint's base and has seen no delta
-that the checkpoint lacks; otherwise it is made anew from the base.
+The store is a cache of the checkpoint. It is reused if it continues the checkpoint's bases and has seen no delta that the
+checkpoint lacks; otherwise it is rebuilt from the bases.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ _COPY = "materialisation-"
 _BASE = "base-"
 _BATCH = 10_000
 _UNSORTED_SHARE = 1 / 24
-"""The part of a store that may lie in files of level 0, each of which reaches over all key groups."""
+"""The largest part of a store that may lie in level 0, whose files each span all key groups."""
 _SMALL = 4 << 20
-"""Bytes of a store that is too small to care."""
+"""Bytes; smaller stores are not compacted before a materialisation."""
 _FILES = 96
-"""About as many files as a materialisation should have, so that a reader of some key groups reads little else."""
+"""Target number of files per materialisation: enough that a reader of some key groups reads little else."""
 _LEAST_FILE = 128 << 10
 _SORTING_PATIENCE = 120.0
-"""How long (seconds) to wait for RocksDB to sort its level 0, before a base is taken with it as it is."""
+"""Seconds to wait for RocksDB's compaction of level 0; after that the base is taken uncompacted."""
 _POLL = 0.02
 
 
 class RocksDBLocalStore:
-    """The life of one subtask's RocksDB on this host."""
+    """The life cycle of one subtask's RocksDB on this host."""
 
     def __init__(self, place: Place, settings: StateBackendSettings) -> None:
         self._place = place
@@ -58,12 +58,12 @@ class RocksDBLocalStore:
         self._lock = HostLock(place.directory)
         self._store: RocksDBStore | None = None
         self._private = False
-        """Whether the store is this object's own, because another process has this host's."""
+        """Whether this object has a store of its own because another process holds the host's store."""
         self._all_touched = False
-        """Whether no more rows can leave memory in this epoch."""
+        """Whether all remaining rows in memory were touched in this epoch, so that none can be evicted."""
         self.reused = False
         self.files: list[RawFile] = []
-        """The files in the store that the storage has, too, as far as they were fetched or fit."""
+        """SST files in the store that are also in the storage, as fetched or reused."""
 
     @property
     def store(self) -> RocksDBStore:
@@ -72,7 +72,7 @@ class RocksDBLocalStore:
         return self._store
 
     def open(self, handles: Sequence[KeyedHandle], schema: OperatorSchema | None) -> KeyedState:
-        """The state as this host's store has it, or one made from the bases."""
+        """Open this host's store, or build one from the bases."""
         try:
             self._store = self._open(handles, slicing(schema))
             self.follow(handles)
@@ -89,15 +89,15 @@ class RocksDBLocalStore:
         if self._lock.acquire():
             self._clean()
         else:
-            # A slot of an older driver still has it open, and would write into whatever has its name.
+            # A task slot of an older driver still has the store open and would write to any store of the same path.
             self._private = True
             path = f"{path}-{new_attempt()}"
-            log.warning("another process has the local store in %s; this one uses %s", directory, path)
+            log.warning("another process holds the local store in %s; using %s instead", directory, path)
         if os.path.exists(os.path.join(path, "CURRENT")):
             try:
                 store = RocksDBStore(path, self._settings.rocksdb)
             except Exception as error:  # rocksdict raises plain exceptions for any damage
-                log.warning("the local store %s cannot be opened and is made anew: %s", path, error)
+                log.warning("cannot open the local store %s, rebuilding it from the checkpoint: %s", path, error)
             else:
                 if self._reusable(store, handles):
                     self.reused = True
@@ -107,14 +107,14 @@ class RocksDBLocalStore:
         return self._build(path, handles, sliced)
 
     def _clean(self) -> None:
-        """Remove what processes that died left in the directory."""
+        """Remove leftovers of dead processes from the directory."""
         for name in os.listdir(self._place.directory):
             path = os.path.join(self._place.directory, name)
             if name.startswith((_COPY, _BASE)) or (name.startswith("db-") and abandoned(path)):
                 shutil.rmtree(path, ignore_errors=True)
 
     def _build(self, path: str, handles: Sequence[KeyedHandle], sliced: Sliced) -> RocksDBStore:
-        """A store of the bases: the files of the first, the rows of the others."""
+        """Build a store from the bases: the files of the first base, the rows of the others."""
         RocksDBStore.remove(path)
         os.makedirs(path)
         place = self._place
@@ -154,7 +154,7 @@ class RocksDBLocalStore:
             shutil.rmtree(path, ignore_errors=True)
 
     def follow(self, handles: Sequence[KeyedHandle]) -> None:
-        """Note in the store which bases it continues, and up to which delta it may hold rows."""
+        """Record in the store which bases it continues, and the last delta whose rows it may hold."""
         self._all_touched = False
         deltas = _deltas(handles)
         self.store.set_meta(msgspec.msgpack.encode((self._lineage(handles), deltas[-1] if deltas else "")))
@@ -165,11 +165,11 @@ class RocksDBLocalStore:
         return xxhash.xxh3_128_digest("\n".join([f"{groups.first} {groups.last}", *bases]).encode())
 
     def _reusable(self, store: RocksDBStore, handles: Sequence[KeyedHandle]) -> bool:
-        """Whether the store continues the checkpoint's bases, and holds nothing that the checkpoint does not.
+        """Whether the store continues the checkpoint's bases and holds only data of the checkpoint.
 
-        Rows enter the store when they are committed, so what it has beyond the base is in deltas, which are applied
-        again. A delta's path is unique and stays in the list until a base covers it: if the checkpoint has the last
-        one that the store has seen, it has all of them.
+        Rows enter the store when committed, so everything beyond the base is in deltas, which are applied again. A delta's
+        path is unique and stays in the list until a base covers it: if the checkpoint has the store's last delta, it has all
+        of them.
         """
         meta = store.meta
         if meta is None:
@@ -178,7 +178,7 @@ class RocksDBLocalStore:
         return bool(lineage == self._lineage(handles) and (not last or last in _deltas(handles)))
 
     def bound(self, state: KeyedState) -> None:
-        """Move rows out to the store if there are more than the bound allows."""
+        """Evict rows to the store if memory exceeds the budget."""
         if self._all_touched:
             return
         used, bound = state.memory(), self._settings.cache_bytes
@@ -187,19 +187,19 @@ class RocksDBLocalStore:
             self._all_touched = state.evict(wanted) < wanted
 
     def close(self) -> None:
-        """Close the store; its files stay for the next process on this host."""
+        """Close the store; its files stay for this host's next process."""
         store, self._store = self._store, None
         try:
             if store is not None:
                 store.close()
-        finally:  # a store that failed may be one that cannot be closed
+        finally:  # closing a store that failed may fail, too
             if store is not None and (self._private or store.damaged):
                 RocksDBStore.remove(store.path)
             self._lock.release()
 
 
 class RocksDBFiles:
-    """Materialisations of RocksDB: a copy by hard links, of which the files are stored that the storage lacks."""
+    """Materialisations of RocksDB: a copy by hard links, from which only files new to the storage are uploaded."""
 
     kind = ROCKSDB
 
@@ -209,18 +209,18 @@ class RocksDBFiles:
         self._place = place
         self._settings = settings
         self._known: dict[str, RawFile] | None = None
-        """The store's SST files that the storage has, by their name here."""
+        """The store's SST files that the storage also has, by local name."""
 
     def due(self, handles: Sequence[KeyedHandle]) -> bool:
-        """Whether the deltas are too many."""
+        """Whether there are too many deltas."""
         return base_due(handles)
 
     def begin(
         self, state: KeyedState, new_path: Callable[[str], str], ended: Callable[[], bool]
     ) -> Callable[[], list[Handle]]:
-        """Bring the store up to date and copy it; the copy waits for RocksDB if too much lies in level 0.
+        """Write committed rows to the store and copy it; with too much data in level 0, first wait for a compaction.
 
-        A later copy may hold newer rows. They are committed by then, and in deltas that are applied to this base again.
+        A later copy may hold newer rows. They are committed by then, and their deltas are applied to this base again.
         """
         state.flush()
         store = self._local.store
@@ -235,7 +235,7 @@ class RocksDBFiles:
         def sort_and_upload() -> list[Handle]:
             until = time.monotonic() + _SORTING_PATIENCE
             while store.file_bytes()[1] and time.monotonic() < until and not ended():
-                time.sleep(_POLL)  # RocksDB compacts in threads of its own and tells nobody when it is done
+                time.sleep(_POLL)  # RocksDB compacts in its own threads and does not report completion
             _refuse_if(ended)
             store.sort_when_needed()
             store.checkpoint(copy)
@@ -258,7 +258,7 @@ class RocksDBFiles:
                         stored = write_raw(self._storage, new_path("sst" if name.endswith(".sst") else "db"), source.read())
                 level, first, last = ranges.get(name, (0, b"", b""))
                 files.append(msgspec.structs.replace(stored, name=name, level=level, first_key=first, last_key=last))
-        finally:  # its links would keep the space of files that the store has replaced
+        finally:  # the links would keep files that the store has replaced on disk
             shutil.rmtree(copy, ignore_errors=True)
         self._known = {file.name: file for file in files if file.name.endswith(".sst")}
         return list(files)
@@ -266,7 +266,7 @@ class RocksDBFiles:
 
 def _refuse_if(ended: Callable[[], bool]) -> None:
     if ended():
-        raise CancelledError("the subtask has ended")  # and nobody takes the result
+        raise CancelledError("the subtask has ended")  # its result is not needed
 
 
 def _bases(handles: Sequence[KeyedHandle]) -> list[KeyedHandle]:

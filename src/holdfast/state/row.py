@@ -1,7 +1,7 @@
-"""A row in memory: a list of its flags and the slots of its states. An empty slot is None.
+"""A row in memory: a list of its flags and its states' slots. An empty slot is None.
 
-The first element holds the flags in its low bits and the key group above them, computed once when the row first comes
-into memory.
+The first element holds the flags in its low bits and the key group above them. The key group is computed once, when the
+row first enters memory.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ __all__ = ["DIRTY", "GROUP_SHIFT", "PERSISTED", "UNFLUSHED", "Row", "filled"]
 Row = list[Any]
 
 PERSISTED = 1
-"""Some completed checkpoint holds the row."""
+"""A completed checkpoint holds the row."""
 DIRTY = 2
 """Changed in this epoch."""
 UNFLUSHED = 4
-"""Newer than what the local store holds."""
+"""Newer than the local store's row."""
 GROUP_SHIFT = 8
 """``row[0] >> GROUP_SHIFT`` is the key group."""
 
 
 def filled(row: Row) -> bool:
-    """Whether any state of the row holds something."""
-    # By identity, not by list.count: values may have an equality of their own (NumPy's arrays).
+    """Whether any slot of the row has content."""
+    # Compare by identity, not with list.count: values may define their own equality (NumPy arrays do).
     return any(slot is not None for slot in row[1:])

@@ -1,10 +1,10 @@
-"""Pieces of rows: how the rows of neighbouring key groups lie together in a delta or a dump.
+"""Pieces of rows: the stored form of rows of adjacent key groups in a delta or a dump.
 
 A piece of rows is a msgpack array:
 
     id of the schema that wrote the rows
-    runs of the rows: [key group, rows in it, next key group, rows in it, ...]
-    keys and rows, each as one msgpack array in the order of the runs, as binary
+    runs of the rows: [key group, number of rows, next key group, number of rows, ...]
+    keys, and rows, each one msgpack array in the order of the runs, stored as binary
     runs of the deleted keys, and these keys
 """
 
@@ -28,11 +28,11 @@ Buckets = Mapping[int, list[Any]]
 """By key group: key, row, key, row, ... (or just keys)."""
 
 _PARTS = 48
-"""Rows that are collected together become this many pieces, unless the pieces would be too small or too large: a reader
-of one eighth of the key groups then reads hardly more than one eighth of the bytes."""
+"""Rows collected together become this many pieces, within the size limits below. A reader of one eighth of the key groups
+then reads little more than one eighth of the bytes."""
 _LEAST = 32
 _ENOUGH = 256
-"""Rows, about, in a piece of several key groups: few enough to stay in the processor's cache from step to step."""
+"""Approximate rows in a piece of several key groups: few enough to stay in the processor's cache between the steps."""
 _MOST = 4096
 
 _pack = msgspec.msgpack.Encoder().encode
@@ -41,7 +41,7 @@ _NO_KEYS = encode_keys([])
 
 
 def row_pieces(buckets: Buckets, codec: RowCodec, where: str) -> Iterator[Piece]:
-    """The stored form of rows.
+    """Encode rows as pieces.
 
     Raises:
         UserCodeError: a value does not fit its declared type; names the state and the key.
@@ -53,14 +53,14 @@ def row_pieces(buckets: Buckets, codec: RowCodec, where: str) -> Iterator[Piece]
 
 
 def deleted_pieces(buckets: Buckets, codec: RowCodec, where: str) -> Iterator[Piece]:
-    """The stored form of the deletion of keys."""
+    """Encode the deletion of keys as pieces."""
     nothing = codec.encode_many([], [], where)
     for runs, keys in _cut(buckets, 1):
         yield Piece(runs[0], runs[-2], _pack((codec.schema_id, (), _NO_KEYS, nothing, runs, encode_keys(keys))))
 
 
 def _cut(buckets: Buckets, width: int) -> Iterator[tuple[list[int], list[Any]]]:
-    """Runs and items for each piece. An item takes ``width`` places."""
+    """Cut the buckets into runs and items, one pair per piece. An item takes ``width`` places."""
     total = sum(map(len, buckets.values())) // width
     enough = min(max(total // _PARTS, _LEAST), _ENOUGH) * width
     most = _MOST * width
@@ -82,7 +82,7 @@ def _cut(buckets: Buckets, width: int) -> Iterator[tuple[list[int], list[Any]]]:
 def read_piece(
     piece: Piece, codec: RowCodec, groups: KeyGroupRange | None
 ) -> tuple[Iterable[tuple[Any, Row]], Iterable[tuple[Any, int]]]:
-    """The rows of a piece by key, and its deleted keys with their key groups; of ``groups`` only (None: all)."""
+    """Decode a piece: its rows by key, and its deleted keys with their key groups; ``groups`` restricts both."""
     schema, runs, keys, data, deleted_runs, deleted = _unpack(piece.data)
     flags = PERSISTED | UNFLUSHED
     rows = codec.decode_many(data, schema, flags)

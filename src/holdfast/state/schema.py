@@ -1,14 +1,14 @@
-"""The schema of an operator's stored state: its states and columns with stable ids. Pure.
+"""The schema of an operator's stored state: states and columns with stable ids. Pure.
 
-A schema only grows: a new declaration gives a new version, ids are never used again, and whatever was written names
-the version that it was written by. So a reader that has the newest schema can read everything.
+A schema only grows: a new declaration creates a new version, ids are never reused, and all stored data names the version
+that wrote it. A reader with the newest schema can therefore read everything.
 
     operator schema, version 3
         key        declared type, version of the hash
-        states     name -> id (in every stored key), kind, what its slices are
-            columns    the states that share the rows: position in the row, kind, declared types, version that added it
+        states     name -> id (part of every stored key), kind, kind of slices
+                columns    the states that share a row: position in the row, kind, declared types, version that added it
 
-Whether a new declaration fits what is stored is a verdict: `AsIs`, `AfterMigration` or `Incompatible`.
+Whether a new declaration fits the stored state is a verdict: `AsIs`, `AfterMigration` or `Incompatible`.
 """
 
 from __future__ import annotations
@@ -41,23 +41,23 @@ __all__ = [
 ]
 
 HASH_VERSION = 1
-"""The version of the hash by which `holdfast.state.key_groups` assigns keys to key groups."""
+"""Version of the hash in `holdfast.state.key_groups`, which assigns keys to key groups."""
 
 ROWS = "rows"
-"""The kind of a state that holds a row for each key."""
+"""Kind of a state with one row per key."""
 TIMERS = "timers"
-"""The kind of a state that holds the timers of one service."""
+"""Kind of a state with the timers of one service."""
 ENTRIES = "entries"
-"""The kind of a state that holds the entries of a column that has outgrown its row."""
+"""Kind of a state with the entries of a column's large maps or lists."""
 
 _MOST_STATES = (1 << 16) - 1
 _WHOLE_NUMBERS = ("BYTE", "SHORT", "INT", "LONG", "BIG_INT")
-"""Whole numbers, each wider than the one before."""
+"""Integer types, in order of width."""
 
 
 @dataclass(frozen=True)
 class AsIs:
-    """The stored form is that of the declaration."""
+    """The stored form already is that of the declaration."""
 
 
 @dataclass(frozen=True)
@@ -65,12 +65,12 @@ class AfterMigration:
     """Every stored value can be converted to the declaration."""
 
     change: str
-    """What the conversion does."""
+    """The effect of the conversion."""
 
 
 @dataclass(frozen=True)
 class Incompatible:
-    """What is stored cannot become what is declared."""
+    """The stored values cannot be converted to the declaration."""
 
     reason: str
 
@@ -79,15 +79,15 @@ Verdict = Union[AsIs, AfterMigration, Incompatible]
 
 
 class ColumnSchema(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One state of the user (or of an operator) in the rows of a `StateSchema`. Its id is its position there."""
+    """One state of the user or of an operator: a column in the rows of a `StateSchema`. Its position there is its id."""
 
     name: str
     kind: str
     """Flink's kinds: value, list, map, reducing, aggregating."""
     types: tuple[dict[str, Any], ...] = ()
-    """Serializer snapshots of the declared types (a map has two); empty: values are pickled."""
+    """Serializer snapshots of the declared types (two for a map); empty: values are pickled."""
     ttl: bool = False
-    """Whether every part carries the time of its last write."""
+    """Whether each value, element or entry carries the time of its last write."""
     since: int = 0
     """The schema version that added the column."""
 
@@ -97,23 +97,23 @@ class ColumnSchema(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class StateSchema(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Everything that is stored under one state id."""
+    """Everything stored under one state id."""
 
     id: int
-    """From 1, in every stored key."""
+    """From 1; part of every stored key."""
     kind: str
     slices: str = ""
-    """What divides the state: ``window`` (a window's start), ``time`` (a bucket of timers); empty: nothing."""
+    """The kind of slices: ``window`` (a window's start), ``time`` (a bucket of timers), or empty: no slices."""
     columns: tuple[ColumnSchema, ...] = ()
     since: int = 0
     """The schema version that added the state."""
 
     def width(self, version: int) -> int:
-        """How many columns the rows of a schema version have."""
+        """The number of columns in rows of a schema version."""
         return sum(column.since <= version for column in self.columns)
 
     def version(self, newest: int) -> int:
-        """The last schema version up to ``newest`` that changed this state: the id of the schema of its rows."""
+        """The schema id of this state's rows in version ``newest``: the last version up to it that changed the state."""
         return max((column.since for column in self.columns if column.since <= newest), default=self.since)
 
 
@@ -121,7 +121,7 @@ class KeySchema(msgspec.Struct, frozen=True, omit_defaults=True):
     """The keys of an operator's state."""
 
     type: dict[str, Any] | None = None
-    """Serializer snapshot of the declared type, if one was declared."""
+    """Serializer snapshot of the declared type; None: not declared."""
     hash_version: int = HASH_VERSION
 
 
@@ -139,15 +139,15 @@ class OperatorSchema(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @staticmethod
     def of_plain(data: Any) -> OperatorSchema:
-        """The schema in checkpoint metadata: what `plain` gave.
+        """Parse a schema from checkpoint metadata, as written by `plain`.
 
         Raises:
-            IncompatibleState: a later release wrote it in a form that this one does not know.
+            IncompatibleState: a later release wrote it in an unknown form.
         """
         try:
             return msgspec.convert(data, OperatorSchema)
         except msgspec.ValidationError as error:
-            raise IncompatibleState(f"a schema of stored state that this release does not read: {error}") from error
+            raise IncompatibleState(f"this release cannot read the schema of the stored state: {error}") from error
 
     def plain(self) -> dict[str, Any]:
         """The schema as plain data, for checkpoint metadata."""
@@ -156,14 +156,14 @@ class OperatorSchema(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def fingerprint(self) -> str:
-        """Tells schemas apart, as those of subtasks that declare states in another order."""
+        """A hash that distinguishes schemas, e.g. those of subtasks that declared their states in another order."""
         return xxhash.xxh3_64_hexdigest(msgspec.msgpack.encode(self))
 
     def with_state(self, name: str, kind: str, slices: str = "") -> OperatorSchema:
-        """The schema with this state, which is added in a new version if it is not there.
+        """The schema with this state; a new state is added in a new version.
 
         Raises:
-            IncompatibleState: it is there with another kind or other slices.
+            IncompatibleState: the state exists with another kind or other slices.
         """
         known = self.states.get(name)
         if known is not None:
@@ -180,7 +180,7 @@ class OperatorSchema(msgspec.Struct, frozen=True, omit_defaults=True):
         return msgspec.structs.replace(self, version=version, states={**self.states, name: new})
 
     def with_column(self, state: str, column: ColumnSchema) -> OperatorSchema:
-        """The schema with one more column, added in a new version. Its name must be new in the state."""
+        """The schema with one more column, added in a new version. The column's name must be new in the state."""
         version = self.version + 1
         known = self.states[state]
         columns = (*known.columns, msgspec.structs.replace(column, since=version))
@@ -188,14 +188,14 @@ class OperatorSchema(msgspec.Struct, frozen=True, omit_defaults=True):
         return msgspec.structs.replace(self, version=version, states={**self.states, state: changed})
 
     def with_key(self, declared: Mapping[str, Any] | None) -> OperatorSchema:
-        """The schema with this type of the key (a serializer snapshot), which `judge_key` has found to fit."""
+        """The schema with this key type (a serializer snapshot), already approved by `judge_key`."""
         if declared is None or declared == self.key.type:
             return self
         key = KeySchema(dict(declared), self.key.hash_version)
         return msgspec.structs.replace(self, version=self.version + 1, key=key)
 
     def continues(self, earlier: OperatorSchema) -> bool:
-        """Whether this schema has grown out of an earlier one, so that it reads what that one wrote."""
+        """Whether this schema evolved from an earlier one and can therefore read its data."""
 
         def grown(name: str, old: StateSchema) -> bool:
             new = self.states.get(name)
@@ -214,29 +214,29 @@ class OperatorSchema(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def judge_column(stored: ColumnSchema, declared: ColumnSchema) -> Verdict:
-    """Whether a column's stored values fit a new declaration of the same name."""
+    """Judge whether a column's stored values fit a new declaration of the same name."""
     if stored.kind != declared.kind:
-        return Incompatible("a state keeps its kind")
+        return Incompatible("a state cannot change its kind")
     if stored.types == declared.types and stored.ttl == declared.ttl:
         return AsIs()
     changes = []
     if stored.ttl != declared.ttl:
-        changes.append("every value gains the time of its last write" if declared.ttl else "times of last writes go")
+        changes.append("every value gains the time of its last write" if declared.ttl else "last write times are dropped")
     if not stored.types and declared.types:
         changes.append("pickled values are checked against the declared type and stored in its form")
     elif stored.types and not declared.types:
         changes.append("values in their type's form are pickled")
     elif not all(map(_widens, stored.types, declared.types)):
-        return Incompatible("values of the old type are none of the new one")
+        return Incompatible("values of the old type are not valid for the new type")
     elif stored.types != declared.types:
-        changes.append("whole numbers become wider")
+        changes.append("integers become wider")
     return AfterMigration("; ".join(changes))
 
 
 def judge_key(stored: KeySchema, declared: Mapping[str, Any] | None, hash_version: int = HASH_VERSION) -> Verdict:
-    """Whether the state of stored keys is found under keys of the declared type.
+    """Judge whether stored keys can be found as keys of the declared type.
 
-    Keys have one stored form, whatever their declared type, so only their values matter.
+    The stored form of a key does not depend on its declared type, so only the values matter.
     """
     if stored.hash_version != hash_version:
         return Incompatible(
@@ -254,12 +254,12 @@ def judge_key(stored: KeySchema, declared: Mapping[str, Any] | None, hash_versio
 
 
 def merged(schemas: Sequence[OperatorSchema]) -> OperatorSchema:
-    """One schema with all states and columns of several, e.g. of the subtasks whose state is redistributed.
+    """Merge several schemas into one with all their states and columns, e.g. those of redistributed subtasks.
 
-    The ids of the first schema stay; what it lacks is added. Names join the schemas: of the same name are the same state.
+    The first schema's ids stay; missing states are added. Equal names mean the same state.
 
     Raises:
-        IncompatibleState: two of them have different states of the same name.
+        IncompatibleState: two schemas have different states of the same name.
     """
     result = schemas[0]
     for other in schemas[1:]:
@@ -280,7 +280,7 @@ def merged(schemas: Sequence[OperatorSchema]) -> OperatorSchema:
 
 
 def _widens(stored: Mapping[str, Any], declared: Mapping[str, Any]) -> bool:
-    """Whether every value of the stored type is one of the declared type, in the same stored form."""
+    """Whether every value of the stored type is valid for the declared type, with the same stored form."""
     if stored == declared:
         return True
     old, new = stored.get("type"), declared.get("type")

@@ -1,4 +1,4 @@
-"""A state space: the states that share rows and a namespace (per key, or per key and window)."""
+"""A state space: the states that share rows, per key or per key and namespace (a window's start)."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ __all__ = ["StateSpace"]
 
 
 class _NoKey(list[Any]):
-    """Stands for the row where no key is current."""
+    """Stands in for the row while no key is current."""
 
     def __getitem__(self, position: Any, value: Any = None) -> NoReturn:
         raise RuntimeError(
-            "keyed state can be read and written only while an element or a timer of a key is processed (not in open())"
+            "keyed state is accessible only while an element or a timer of a key is processed (not in open())"
         )
 
     __setitem__ = __getitem__
@@ -40,12 +40,12 @@ NO_KEY: list[Any] = _NoKey()
 
 
 def entries_name(space: str, column: str) -> str:
-    """The name of the state that holds the entries of a column's large maps or lists."""
+    """The name of the state with the entries of a column's large maps or lists."""
     return f"{space}/{column}"
 
 
 class StateSpace(KeyedStateStore):
-    """States that are read through one current row."""
+    """States accessed through the current row."""
 
     def __init__(
         self,
@@ -56,15 +56,15 @@ class StateSpace(KeyedStateStore):
         groups_of: Callable[[list[Any]], list[int]],
         add_family: Callable[[int, Family], None],
     ) -> None:
-        """Begin with no table.
+        """Start without tables.
 
         Args:
             name: The state's name in the registry.
-            slices: What namespaces are (see `holdfast.state.schema.StateSchema`).
+            slices: The kind of namespaces, as in `holdfast.state.schema.StateSchema`.
             registry: The operator's schema.
-            store: Holds committed rows.
-            groups_of: Gives the key groups of keys.
-            add_family: Takes the family of the entries of a column, by its state id.
+            store: The store of committed rows.
+            groups_of: Returns the key groups of keys.
+            add_family: Registers the entry family of a column under its state id.
         """
         self.name = name
         self.where = registry.where
@@ -81,35 +81,35 @@ class StateSpace(KeyedStateStore):
         self._slices = slices
         self._add_family = add_family
         self._entries: dict[int, EntryFamily] = {}
-        """The entries of large maps and lists, by the column's position."""
+        """The entries of large maps and lists, by column position."""
         self._never_large: set[int] = set()
-        """Columns of maps whose keys have no canonical form."""
+        """Map columns with keys that have no canonical form."""
         self.row: Row = NO_KEY
         self.key: Any = None
-        """The current key, and the namespace of its row: set with `row` by operators."""
+        """The current key; operators set it together with the namespace and `row`."""
         self.namespace: int | None = None
         self.expiry: Expiry | None = None
 
     # what user functions call
 
     def get_state(self, state_descriptor: Any) -> Any:
-        """The handle of a ValueState."""
+        """Return the handle of a ValueState."""
         return self._handle(state_descriptor, "value")
 
     def get_list_state(self, state_descriptor: Any) -> Any:
-        """The handle of a ListState."""
+        """Return the handle of a ListState."""
         return self._handle(state_descriptor, "list")
 
     def get_map_state(self, state_descriptor: Any) -> Any:
-        """The handle of a MapState."""
+        """Return the handle of a MapState."""
         return self._handle(state_descriptor, "map")
 
     def get_reducing_state(self, state_descriptor: Any) -> Any:
-        """The handle of a ReducingState."""
+        """Return the handle of a ReducingState."""
         return self._handle(state_descriptor, "reducing")
 
     def get_aggregating_state(self, state_descriptor: Any) -> Any:
-        """The handle of an AggregatingState."""
+        """Return the handle of an AggregatingState."""
         return self._handle(state_descriptor, "aggregating")
 
     def _handle(self, descriptor: Any, kind: str) -> Any:
@@ -126,14 +126,14 @@ class StateSpace(KeyedStateStore):
         return known
 
     def register(self, column: Column) -> int:
-        """The position of a column, new or known."""
+        """Return the position of a column, added if new."""
         known = {i for i, declared in enumerate(self.codec.columns) if declared is not None}
         width = self.codec.width
         position = self.codec.register(column)
         if self.codec.width != width:
             for table in self.tables.values():
                 table.resize()
-        elif position not in known:  # rows restored before the state was declared still have its stored form
+        elif position not in known:  # rows restored before the declaration hold the stored form
             if position in self._entries:
                 self._entries[position].codec = PartCodec(column, self.codec.schema_id, self.where)
             for namespace, table in self.tables.items():
@@ -148,7 +148,7 @@ class StateSpace(KeyedStateStore):
     # large maps and lists
 
     def enlarged(self, position: int, content: dict[Any, Any] | list[Any]) -> LargeMap | LargeList | None:
-        """What takes the place of a map or list in a slot of the current row; None: it must stay as it is."""
+        """Return the large map or list to replace a slot's content in the current row; None: the content stays there."""
         column = position - 1
         table = self.tables.get(self.namespace)
         if column in self._never_large or table is None or table.rows.get(self.key) is not self.row:
@@ -163,7 +163,7 @@ class StateSpace(KeyedStateStore):
             return None
 
     def entry_family(self, column: int) -> EntryFamily:
-        """The entries of a column's large maps or lists; made with the first of them."""
+        """The entries of a column's large maps or lists; created on first use."""
         known = self._entries.get(column)
         if known is None:
             name = self._registry.schema.states[self.name].columns[column].name
@@ -190,16 +190,16 @@ class StateSpace(KeyedStateStore):
     # what operators call
 
     def expire_by(self, clock: HasProcessingTime, due: TimerQueue | None) -> None:
-        """States with a time-to-live expire by this clock; ``due`` keeps when to look for keys that nobody reads."""
+        """Let states with a time-to-live expire by this clock. ``due`` keeps the clean-up times of keys without reads."""
         self.expiry = Expiry(clock, due)
 
     def sweep(self) -> None:
-        """Remove what has expired of keys that nobody reads."""
+        """Remove expired state of keys that are no longer read."""
         if self.expiry is not None:
             self.expiry.sweep(self.table())
 
     def table(self, namespace: int | None = None) -> RowTable:
-        """The table of a namespace (a window's start), made when first asked for."""
+        """The table of a namespace (a window's start), created on first use."""
         table = self.tables.get(namespace)
         if table is None:
             table = self._new_table(namespace, in_store=False)
@@ -213,14 +213,14 @@ class StateSpace(KeyedStateStore):
         return table
 
     def drop(self, namespace: int) -> None:
-        """Forget a namespace with all its rows."""
+        """Drop a namespace with all its rows."""
         in_store = self.tables.pop(namespace).in_store
         self._dropped[namespace] = in_store or self._dropped.get(namespace, False)
         for family in self._entries.values():
             family.drop_slice(namespace)
 
     def collect(self) -> Sequence[Change]:
-        """The barrier: what changed, in stored form."""
+        """At the barrier: drain the changes, in stored form."""
         self.row = NO_KEY
         if self.expiry is not None and None in self.tables:
             self.expiry.note(self.tables[None])
@@ -237,7 +237,7 @@ class StateSpace(KeyedStateStore):
         return section(self.state_id, namespace)
 
     def check(self, key: Any) -> None:
-        """Make sure that what this epoch has changed of a key can be stored.
+        """Check that this epoch's changes of a key can be stored.
 
         Raises:
             UserCodeError: a value does not fit its declared type; names the state and the key.
@@ -248,7 +248,7 @@ class StateSpace(KeyedStateStore):
                 self.codec.check(key, row, self.where)
 
     def committed(self) -> None:
-        """The epoch is complete: the store may follow."""
+        """Complete the epoch: dropped namespaces leave the store."""
         for namespace, in_store in self._dropped.items():
             if in_store:
                 self._delete(self._section(namespace))
@@ -258,7 +258,7 @@ class StateSpace(KeyedStateStore):
         self.store.delete_range(dropped.prefix, after(dropped.prefix))
 
     def apply(self, change: Change, groups: KeyGroupRange | None) -> None:
-        """Take over a change of a completed epoch (a restore), of its rows only those in ``groups``."""
+        """Apply a change of a completed epoch (in a restore); with ``groups``, only its rows in these key groups."""
         namespace = change.section.slice
         table = self.tables.get(namespace)
         if change.dropped and table is not None:
@@ -269,17 +269,17 @@ class StateSpace(KeyedStateStore):
             self.table(namespace).apply(piece, groups)
 
     def dump(self) -> Iterator[Change]:
-        """Everything in memory, in the form that `apply` takes."""
+        """All rows in memory, in the form that `apply` takes."""
         for namespace, table in self.tables.items():
             yield Change(self._section(namespace), False, table.dump(self.where))
 
     def flush(self) -> None:
-        """Bring the store up to date."""
+        """Write all committed rows to the store."""
         for table in self.tables.values():
             table.flush()
 
     def opened(self) -> None:
-        """Find out which namespaces the store holds rows of, by one step into each."""
+        """Find the namespaces with rows in the store, with one seek each."""
         whole = section(self.state_id).prefix
         at, end = whole, after(whole)
         while (found := next(self.store.scan(at, end), None)) is not None:
@@ -288,15 +288,15 @@ class StateSpace(KeyedStateStore):
             at = after(self._section(namespace).prefix)
 
     def rows(self) -> int:
-        """How many rows are in memory."""
+        """The number of rows in memory."""
         return sum(len(table.rows) for table in self.tables.values())
 
     def memory(self) -> float:
-        """About how many bytes these rows take."""
+        """Estimated memory of these rows, in bytes."""
         return self.rows() * self.codec.footprint.row_bytes
 
     def evict(self, most: int) -> int:
-        """Move up to ``most`` rows that this epoch has not touched out to the store."""
+        """Move up to ``most`` rows not touched in this epoch to the store; returns the number moved."""
         left = most
         for table in self.tables.values():
             if left > 0:

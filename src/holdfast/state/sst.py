@@ -1,7 +1,7 @@
-"""Bases of RocksDB's files: which of them hold some key groups, and how a store is opened with those alone, and clipped.
+"""Bases of RocksDB files: selects the files with certain key groups, opens a store from them, and clips it.
 
-A file is fetched if its range of keys may hold rows of the wanted key groups. The store is then opened without the other
-files, as if they had never been, and what the fetched files hold of other key groups is deleted by ranges.
+A file is fetched if its key range may contain the wanted key groups. The store opens without the other files, and range
+deletes remove the other key groups' content of the fetched files.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from holdfast.state.schema import OperatorSchema
 __all__ = ["clip_store", "fetch", "needed", "rows_of", "slicing"]
 
 Sliced = Callable[[int], bool]
-"""Whether the state of an id has slices."""
+"""Whether the state of this id has slices."""
 
 
 def slicing(schema: OperatorSchema | None) -> Sliced:
-    """Which states of a schema have slices."""
+    """Return a predicate for the state ids with slices."""
     ids = {state.id for state in schema.states.values() if state.slices} if schema is not None else set()
     return ids.__contains__
 
 
 def needed(file: RawFile, groups: KeyGroupRange, sliced: Sliced) -> bool:
-    """Whether a file may hold rows of these key groups. One that reaches over several sections may."""
+    """Whether a file may hold rows of these key groups. A file that spans several sections may."""
     first, last = file.first_key, file.last_key
     if first < FIRST and last >= FIRST and not sliced(1):
-        first = FIRST  # before it lies only the store's note about itself
+        first = FIRST  # only the store's metadata precedes FIRST
     if first < FIRST:
         return True
     at = section_of(first, sliced)
@@ -46,7 +46,7 @@ def needed(file: RawFile, groups: KeyGroupRange, sliced: Sliced) -> bool:
 
 
 def fetch(storage: Storage, handle: KeyedHandle, path: str, groups: KeyGroupRange, sliced: Sliced) -> list[RawFile]:
-    """Bring the files of a base that hold these key groups to a directory, where a store can be opened; returns them.
+    """Fetch a base's files with these key groups into a directory, in which a store can then be opened; returns the files.
 
     Raises:
         CorruptFile: a file is missing or altered.
@@ -79,7 +79,7 @@ def rows_of(store: OrderedStore, groups: KeyGroupRange, sliced: Sliced) -> Itera
 
 
 def _sections(store: OrderedStore, sliced: Sliced) -> Iterator[Section]:
-    """The sections that a store holds something of: one step into each."""
+    """The sections with content in a store, found with one seek each."""
     at = FIRST
     while (found := next(store.scan(at, END), None)) is not None:
         here = section_of(found[0], sliced)

@@ -1,7 +1,7 @@
-"""The local store: RocksDB beside the function, for state larger than memory.
+"""The local store: a RocksDB on the worker's disk, for state larger than memory.
 
-It is a cache of the checkpoint on this host's disk, never the truth: only committed rows enter it, it has no write-ahead
-log of its own (the checkpoint's deltas are that), and one that does not fit the checkpoint is thrown away.
+It is a cache of the checkpoint, never the source of truth. Only committed rows enter it, it has no write-ahead log (the
+checkpoint's deltas replace it), and a store that does not match the checkpoint is discarded.
 """
 
 from __future__ import annotations
@@ -53,19 +53,19 @@ _DEFAULTS: dict[ConfigOption[Any], str] = {
     _O.LOG_MAX_FILE_SIZE: "25mb",
     _O.LOG_FILE_NUM: "4",
 }
-"""Flink's defaults, but for the bloom filter, which first sights of a key need."""
+"""Flink's defaults, except the bloom filter, which speeds up the first lookup of new keys."""
 
 _LEVEL_0_FILES = 4
-"""Files in level 0 that start a compaction: RocksDB's default."""
+"""Level-0 files that start a compaction (RocksDB's default)."""
 _COMPRESSIONS = {"NO": "none", "SNAPPY": "snappy", "ZLIB": "zlib", "LZ4": "lz4", "LZ4HC": "lz4hc", "ZSTD": "zstd"}
 _STYLES = {"LEVEL": "level", "UNIVERSAL": "universal"}
 
 
 def rocksdb_settings(config: Mapping[str, str]) -> dict[str, str]:
-    """All ``state.backend.rocksdb.*`` options that reach RocksDB: the defaults, under the preset, under the given ones.
+    """All ``state.backend.rocksdb.*`` settings for RocksDB: the defaults, overridden by the preset, then by ``config``.
 
     Raises:
-        ValueError: an option does not exist here or has a value that RocksDB does not take.
+        ValueError: an option is unknown or has an invalid value.
     """
     settings = {option.key: text for option, text in _DEFAULTS.items()}
     settings.update(predefined_settings(config))
@@ -78,9 +78,9 @@ def rocksdb_settings(config: Mapping[str, str]) -> dict[str, str]:
     for key, value in config.items():
         if key.startswith(_PREFIX) and key not in elsewhere:
             if key not in settings:
-                raise ValueError(f"{key} is not an option of this backend; there are {', '.join(sorted(settings))}")
+                raise ValueError(f"{key} is not an option of this backend; its options are {', '.join(sorted(settings))}")
             settings[key] = value
-    _options(settings)  # so that a bad value is refused before the job starts
+    _options(settings)  # reject invalid values before the job starts
     return settings
 
 
@@ -99,7 +99,7 @@ def _options(settings: Mapping[str, str]) -> Options:
         text = settings[option.key]
         name = choices.get(text.strip().upper().removesuffix(suffix))
         if name is None:
-            raise ValueError(f"{option.key}: {text!r}; there are " + ", ".join(each + suffix for each in choices))
+            raise ValueError(f"{option.key}: {text!r} is not one of " + ", ".join(each + suffix for each in choices))
         return name
 
     options = Options(raw_mode=True)
@@ -126,20 +126,20 @@ def _options(settings: Mapping[str, str]) -> Options:
 
 
 class RocksDBStore:
-    """One subtask's RocksDB."""
+    """The RocksDB of one subtask."""
 
     def __init__(self, path: str, settings: Mapping[str, str]) -> None:
         self.path = path
         os.makedirs(path, exist_ok=True)
         self._db = Rdict(path, _options(settings))
-        # What a crash loses is replayed from the checkpoint's deltas: a log of our own would be written for nothing.
+        # Rows lost in a crash are replayed from the checkpoint's deltas, so a write-ahead log has no use.
         without_log = WriteOptions()
         without_log.disable_wal = True
         self._db.set_write_options(without_log)
         self._unlogged = without_log
         self._file_size = parse_memory_size(settings[_O.TARGET_FILE_SIZE_BASE.key])
         self.damaged = False
-        """Whether an access failed: its files cannot be trusted any more, or its disk is full."""
+        """Whether an access failed: the files may be corrupt, or the disk full."""
 
     @contextmanager
     def _watched(self) -> Iterator[None]:
@@ -150,19 +150,19 @@ class RocksDBStore:
             raise OSError(f"the local store {self.path} failed: {error}") from error
 
     def get_many(self, keys: list[bytes]) -> list[bytes | None]:
-        """The rows of these keys (sorted: neighbours share blocks); None where there is none.
+        """The rows of these keys (sorted keys share blocks); None for a missing key.
 
         Raises:
-            OSError: the store cannot be read; `damaged` is set then.
+            OSError: the store cannot be read; `damaged` becomes True.
         """
         with self._watched():
             return self._db[keys]  # type: ignore[no-any-return]
 
     def write(self, puts: Iterable[tuple[bytes, bytes]], deletes: Iterable[bytes] = ()) -> None:
-        """Put and delete rows, all or nothing.
+        """Put and delete rows, atomically.
 
         Raises:
-            OSError: the store cannot be written; `damaged` is set then.
+            OSError: the store cannot be written; `damaged` becomes True.
         """
         batch = WriteBatch(raw_mode=True)
         for key, value in puts:
@@ -173,12 +173,12 @@ class RocksDBStore:
             self._db.write(batch, write_opt=self._unlogged)
 
     def delete_range(self, start: bytes, end: bytes) -> None:
-        """Delete every row from ``start`` on, before ``end``."""
+        """Delete all rows in ``[start, end)``."""
         with self._watched():
             self._db.delete_range(start, end, self._unlogged)
 
     def scan(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """The rows from ``start`` on, before ``end``, in order, as they are at the first step."""
+        """The rows in ``[start, end)`` in order, as of the first step."""
         read = ReadOptions()
         read.set_iterate_upper_bound(end)
         rows = self._db.iter(read)
@@ -187,50 +187,50 @@ class RocksDBStore:
             yield rows.key(), rows.value()
             rows.next()
         with self._watched():
-            rows.status()  # an iterator that meets damage just ends
+            rows.status()  # an iterator ends silently at corrupt data
 
     @property
     def meta(self) -> bytes | None:
-        """What `set_meta` kept: which checkpoint the store belongs to."""
+        """The metadata of `set_meta`: the checkpoint that the store belongs to."""
         return self._db.get(META)  # type: ignore[no-any-return]
 
     def set_meta(self, value: bytes) -> None:
-        """Keep a note beside the rows; it becomes durable no earlier than what was written before it."""
+        """Store metadata beside the rows; it becomes durable no earlier than preceding writes."""
         self.write([(META, value)])
 
     def checkpoint(self, directory: str) -> None:
-        """A consistent copy of the store by hard links, complete in itself."""
+        """Make a consistent, self-contained copy of the store by hard links."""
         with self._watched():
             Checkpoint(self._db).create_checkpoint(directory)
 
     def flush(self) -> None:
-        """Move the write buffers to files."""
+        """Flush the write buffers to files."""
         with self._watched():
             self._db.flush()
 
     def file_bytes(self) -> tuple[int, int]:
-        """Bytes of all files, and of those in level 0, whose ranges of keys overlap."""
+        """Total bytes of all files, and of the level-0 files, whose key ranges overlap."""
         with self._watched():
             files = self._db.live_files()
         return sum(file["size"] for file in files), sum(file["size"] for file in files if file["level"] == 0)
 
     def sort_by_itself(self, file_size: int) -> None:
-        """Let RocksDB compact level 0 in its own threads, into files of at most this size."""
+        """Let RocksDB compact level 0 in its own threads, into files of at most ``file_size`` bytes."""
         size = min(file_size, self._file_size)
-        # Files that overlap nothing would be moved as they are. So they get company that reaches over all keys.
+        # RocksDB moves files without overlap unchanged; this additional file spans all keys, so that it rewrites them.
         self.write([(META, self.meta or b"")], [END])
         self.flush()
         with self._watched():
             self._db.set_options({"level0_file_num_compaction_trigger": "1", "target_file_size_base": str(size)})
 
     def sort_when_needed(self) -> None:
-        """Take back `sort_by_itself`; the size of files stays."""
+        """Undo `sort_by_itself`, except for the file size."""
         with self._watched():
             self._db.set_options({"level0_file_num_compaction_trigger": str(_LEVEL_0_FILES)})
 
     @staticmethod
     def files_in(path: str, settings: Mapping[str, str]) -> dict[str, tuple[int, bytes, bytes]]:
-        """Level, first and last key of each SST file of a closed store."""
+        """Level, first key and last key of each SST file of a closed store, by file name."""
         db = Rdict(path, _options(settings), access_type=AccessType.read_only())
         try:
             return {
@@ -246,5 +246,5 @@ class RocksDBStore:
 
     @staticmethod
     def remove(path: str) -> None:
-        """Remove a closed store's files."""
+        """Delete a closed store's files."""
         shutil.rmtree(path, ignore_errors=True)

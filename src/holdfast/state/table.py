@@ -1,8 +1,8 @@
-"""A table: rows by key, hot in memory, with the local store behind them when there is one.
+"""A table: rows by key, hot rows in memory, and the local store, if any, behind them.
 
-The dictionary is the write-back cache: user functions touch nothing else. The misses of a whole frame are fetched with
-one sorted bulk read; what changed is collected once, at the barrier; the store only ever receives committed rows, when
-they are evicted or when a materialisation is due.
+The dictionary is a write-back cache, and user functions access only it. The misses of a whole frame are fetched with one
+sorted bulk read. Changes are collected once, at the barrier. The store receives only committed rows: when they are
+evicted, or for a materialisation.
 """
 
 from __future__ import annotations
@@ -26,33 +26,33 @@ from holdfast.state.row_pieces import deleted_pieces, read_piece, row_pieces
 __all__ = ["RowTable", "store_key"]
 
 _BATCH = 8 << 20
-"""Bytes of rows written to the store at once."""
+"""Bytes of rows per write to the store."""
 _MOST_DELETES = 100_000
 _BLOCK = 8192
-"""Rows that are sorted into key groups at once: few enough that the processor's cache has them when they are encoded."""
+"""Rows sorted into key groups at a time: few enough to stay in the processor's cache until they are encoded."""
 
 _PLAIN = {int, str}
 _plain_key = msgspec.msgpack.Encoder().encode
 
 
 def store_key(prefix: bytes, key: Any) -> bytes:
-    """A row's key in the local store."""
+    """The key of a row in the local store."""
     kind = type(key)
     if kind is int or kind is str:
         try:
             return prefix + _plain_key(key)
         except (OverflowError, UnicodeEncodeError):
-            pass  # beyond 64 bits, or a lone surrogate: `encode_key` has a form for it
+            pass  # beyond 64 bits, or a lone surrogate: `encode_key` handles it
     return prefix + encode_key(key)
 
 
 def store_keys(prefixes: Mapping[int, bytes], groups: Mapping[Any, int]) -> list[bytes]:
-    """The stored keys of some keys, given with their key groups."""
+    """The stored keys of these keys, given with their key groups."""
     if set(map(type, groups)) <= _PLAIN:
         try:
             return [prefixes[group] + _plain_key(key) for key, group in groups.items()]
         except (OverflowError, UnicodeEncodeError):
-            pass  # one of them is beyond 64 bits, or has a lone surrogate
+            pass  # a key beyond 64 bits or with a lone surrogate: encode each separately
     return [store_key(prefixes[group], key) for key, group in groups.items()]
 
 
@@ -68,7 +68,7 @@ class _Templates(dict[int, Row]):
 
 
 class _Prefixes(dict[int, bytes]):
-    """What the stored keys of each key group begin with."""
+    """The prefix of each key group's stored keys."""
 
     def __init__(self, prefix: bytes) -> None:
         self._prefix = prefix
@@ -104,15 +104,15 @@ class RowTable:
         in_store: bool,
         bind: Callable[[Any, Row], None],
     ) -> None:
-        """Begin without rows in memory.
+        """Start without rows in memory.
 
         Args:
-            codec: The rows' stored form.
-            store: Where committed rows go when they leave memory.
+            codec: Encodes and decodes the rows.
+            store: Receives committed rows that leave memory.
             prefix: The section's prefix.
-            groups_of: Gives the key groups of keys.
-            in_store: Whether the store may hold rows of this table already (False saves the reads).
-            bind: Puts the large maps and lists of a key into its row, in place of their markers.
+            groups_of: Returns the key groups of keys.
+            in_store: Whether the store may already hold rows of this table (False saves reads).
+            bind: Replaces the markers in a key's row with its large maps and lists.
         """
         self.codec = codec
         self.store = store
@@ -124,31 +124,31 @@ class RowTable:
         self._prefixes = _Prefixes(prefix)
         self._touched: dict[Any, Row] = {}
         self._batches: list[tuple[Sequence[Any], list[Row]]] = []
-        """Batches of rows that this epoch has asked for beside those in `_touched`; a row may be in several."""
+        """Batches of rows loaded in this epoch in addition to `_touched`; a row may be in several."""
         self.resize()
 
     @property
     def touched(self) -> dict[Any, Row]:
-        """The rows that this epoch has asked for."""
+        """The rows loaded in this epoch."""
         for keys, rows in self._batches:
             self._touched.update(zip(keys, rows))
         self._batches.clear()
         return self._touched
 
     def resize(self) -> None:
-        """The codec has got columns: give every row its slots."""
+        """Give every row the slots of newly declared columns."""
         width = self.codec.width + 1
         self._templates = _Templates(self.codec.width)
         for row in self.rows.values():
             row.extend([None] * (width - len(row)))
 
     def load(self, keys: Sequence[Any]) -> list[Row]:
-        """The rows of these keys, brought into memory; a key without state gets an empty row."""
+        """Load the rows of these keys into memory; a key without state gets an empty row."""
         try:
             loaded = list(map(self.rows.__getitem__, keys))
         except KeyError:
             loaded = self._load_fresh(keys)
-            # Keys that come and go are many: to look each up once more costs as much as to find its row.
+            # New keys may be many, and one more dictionary update per key would cost as much as loading its row.
             self._batches.append((keys, loaded))
         else:
             self._touched.update(zip(keys, loaded))
@@ -168,7 +168,7 @@ class RowTable:
         return loaded
 
     def _fetch(self, fresh: dict[Any, int]) -> None:
-        """Bring the rows that the store has of these keys, given with their key groups, into memory."""
+        """Read the store's rows of these keys, given with their key groups, into memory."""
         prefixes, rows = self._prefixes, self.rows
         owners = dict(zip(store_keys(prefixes, fresh), fresh))
         wanted = sorted(owners)
@@ -184,20 +184,20 @@ class RowTable:
         self.codec.footprint.count(len(found), sum(map(len, stored)))
 
     def collect(self, where: str) -> list[Piece]:
-        """The barrier: what changed in this epoch, in stored form, in pieces; empty if nothing did."""
+        """At the barrier: drain this epoch's changes as pieces, in stored form; empty if nothing changed."""
         rows = self.rows
         pieces: list[Piece] = []
         deleted: defaultdict[int, list[Any]] = defaultdict(list)
         idle: list[Any] = []
         more = self.codec.width > 2
-        # A row that comes a second time is clean by then, or has been noted as idle.
+        # A row's second occurrence is already clean, or noted as idle.
         asked = chain(self._touched.items(), *(zip(*batch) for batch in self._batches))
         total = len(self._touched) + sum(len(keys) for keys, _ in self._batches)
         for _ in range(0, total, _BLOCK):
             changed: defaultdict[int, list[Any]] = defaultdict(list)
             for key, row in islice(asked, _BLOCK):
                 flags = row[0]
-                # The first and the last slot tell most; the first is the flags where there is no slot.
+                # The first and last slot usually suffice; a row without slots has only its flags.
                 if len(row) > 1 and (row[1] is not None or row[-1] is not None or (more and filled(row))):
                     if flags & DIRTY:
                         bucket = changed[flags >> GROUP_SHIFT]
@@ -215,7 +215,7 @@ class RowTable:
         self._touched, self._batches = {}, []
         for key in idle:
             rows.pop(key, None)
-        if not self.in_store:  # there is nothing to delete there
+        if not self.in_store:  # no store rows to delete
             for key in chain.from_iterable(deleted.values()):
                 del rows[key]
         pieces += deleted_pieces(deleted, self.codec, where)
@@ -223,7 +223,7 @@ class RowTable:
         return pieces
 
     def apply(self, piece: Piece, groups: KeyGroupRange | None) -> None:
-        """Take over changes of a completed epoch that this table has not seen (a restore), of ``groups`` only."""
+        """Apply changes of a completed epoch (in a restore), restricted to ``groups``."""
         held, gone = read_piece(piece, self.codec, groups)
         rows = self.rows
         if self.codec.large:
@@ -239,7 +239,7 @@ class RowTable:
                 rows.pop(key, None)
 
     def drop(self, groups: KeyGroupRange | None) -> None:
-        """Forget the rows of ``groups`` (None: all), in memory and in the store."""
+        """Drop the rows of ``groups`` (None: all) from memory and store."""
         if groups is None:
             gone, start, end = list(self.rows), self.prefix, after(self.prefix)
         else:
@@ -252,9 +252,9 @@ class RowTable:
             self.in_store = next(self.store.scan(self.prefix, after(self.prefix)), None) is not None
 
     def evict(self, most: int) -> int:
-        """Move up to ``most`` of the rows that this epoch has not touched out to the store, oldest first.
+        """Move up to ``most`` rows not touched in this epoch to the store, oldest first; returns the number moved.
 
-        Only committed rows leave: the epoch's own rows are in `touched`. Returns how many left.
+        Rows of the epoch are not committed; they are in `touched` and stay.
         """
         touched = self.touched
         victims: list[Any] = []
@@ -269,7 +269,7 @@ class RowTable:
         return len(victims)
 
     def flush(self) -> None:
-        """Bring the store up to date with the committed rows (between epochs), and forget rows that are gone."""
+        """Write the committed rows to the store (between epochs), and remove deleted rows from memory."""
         self._flush(self.rows)
         for key in [key for key, row in self.rows.items() if not filled(row)]:
             del self.rows[key]
@@ -300,7 +300,7 @@ class RowTable:
             store.write(puts, deletes)
 
     def stored_rows(self) -> Iterator[tuple[Any, Row]]:
-        """The rows of this table that the store holds (they may have newer versions in memory)."""
+        """The store's rows of this table; memory may hold newer versions."""
         start = len(self.prefix)
         for at, data in self.store.scan(self.prefix, after(self.prefix)):
             group, key = split_key(at, start)
@@ -310,23 +310,23 @@ class RowTable:
             yield owner, row
 
     def hold_all(self) -> None:
-        """Take all rows out of the store into memory."""
+        """Move all rows from the store into memory."""
         self.rows.update(self.stored_rows())
         self.store.delete_range(self.prefix, after(self.prefix))
         self.in_store = False
 
     def take_in(self, read: Sequence[tuple[Any, Row]]) -> None:
-        """Hold rows that `stored_rows` gave, so that they may be changed, until `let_go`."""
+        """Hold rows read by `stored_rows` in memory, where they may be changed, until `let_go`."""
         self.rows.update(read)
 
     def let_go(self, read: Sequence[tuple[Any, Row]]) -> None:
-        """Forget these rows, but for those that have been changed."""
+        """Release these rows, except changed ones."""
         for key, row in read:
             if not row[0] & DIRTY:
                 del self.rows[key]
 
     def claim(self, rows: Sequence[tuple[Any, Row]]) -> None:
-        """What has changed of these rows, which nobody asked for by `load`, changed in this epoch."""
+        """Mark rows changed outside `load` as touched in this epoch."""
         self._touched.update([(key, row) for key, row in rows if row[0] & DIRTY])
 
     def dump(self, where: str) -> list[Piece]:

@@ -1,11 +1,11 @@
-"""The timers of one service as a family of the key space: their stored form, in the local store and in deltas.
+"""The timers of one service as a family of the key space: their stored form in the local store and in deltas.
 
-A timer's key in the store is
+The store's key of a timer is
 
     state id | bucket, as the slice | key group | key | time within the bucket (u16) [| namespace | its length (u16)]
 
-and has no value. In deltas and dumps, timers of all buckets lie side by side, in pieces by key group: the times, the
-keys and the namespaces of what was added, and of what was removed.
+without a value. In deltas and dumps, timers of all buckets are stored together, in pieces by key group: the times, keys
+and namespaces of added timers, then those of removed ones.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from holdfast.state.timers import BUCKET_BITS, Timer, TimerQueue
 __all__ = ["TimerFamily"]
 
 _PIECE = 4096
-"""Timers that are stored together, at most."""
+"""The most timers per piece."""
 _DUMPED = 1 << 17
-"""Timers that are held at once while all are dumped."""
+"""Timers held in memory at a time during a dump."""
 _SHORT = struct.Struct(">H")
 _SHORTS = [_SHORT.pack(number) for number in range(1 << 16)]
 _GROUP = _SHORT.size
@@ -43,29 +43,29 @@ _unpack = msgspec.msgpack.Decoder(tuple[list[int], bytes, bytes | None, list[int
 _plain_key = msgspec.msgpack.Encoder().encode
 
 GroupsOf = Callable[[list[Any]], list[int]]
-"""The key groups of these keys."""
+"""Returns the key groups of keys."""
 
 
 class TimerFamily(TimerQueue):
-    """The timers of one service, and how they are stored."""
+    """The timers of one service, with their stored form."""
 
     def __init__(
         self, state: int, store: OrderedStore, groups_of: GroupsOf, *, namespaced: bool = False, bound: int = 1 << 62
     ) -> None:
-        """``namespaced``: the owners of timers are pairs of key and namespace."""
+        """``namespaced``: the timers' owners are pairs of key and namespace."""
         super().__init__(_TimerRows(state, store, groups_of, namespaced), bound)
         self._section = section(state)
         self._groups_of = groups_of
         self._namespaced = namespaced
 
     def collect(self) -> Sequence[Change]:
-        """The barrier: what changed since the last one, in stored form."""
+        """At the barrier: drain the changes since the last one, in stored form."""
         added, removed = self.drain()
         pieces = [*self._pieces(removed, False), *self._pieces(added, True)]
         return [Change(self._section, False, pieces)] if pieces else []
 
     def apply(self, change: Change, groups: KeyGroupRange | None) -> None:
-        """Take over a change of a completed epoch, of its timers only those of keys in ``groups``."""
+        """Apply a change of a completed epoch; with ``groups``, only timers of keys in these key groups."""
         for piece in change.pieces:
             whole = groups is None or (piece.first in groups and piece.last in groups)
             added_times, added, added_namespaces, removed_times, removed, removed_namespaces = _unpack(piece.data)
@@ -75,7 +75,7 @@ class TimerFamily(TimerQueue):
             )
 
     def dump(self) -> Iterator[Change]:
-        """Every timer, in the form that `apply` takes."""
+        """All timers, in the form that `apply` takes."""
         timers = self.all()
         while part := list(islice(timers, _DUMPED)):
             yield Change(self._section, False, list(self._pieces(part, True)))
@@ -112,7 +112,7 @@ class TimerFamily(TimerQueue):
 
 
 class _TimerRows:
-    """The rows of one service's timers in the local store."""
+    """One service's timers in the local store."""
 
     def __init__(self, state: int, store: OrderedStore, groups_of: GroupsOf, namespaced: bool) -> None:
         self._state = state
@@ -122,7 +122,7 @@ class _TimerRows:
         self._whole = section(state).prefix
 
     def buckets(self) -> Iterator[int]:
-        """The buckets that hold timers: one step into each."""
+        """The buckets with timers, found with one seek each."""
         end = after(self._whole)
         at = self._whole
         while (found := next(self._store.scan(at, end), None)) is not None:
@@ -131,7 +131,7 @@ class _TimerRows:
             at = after(section(self._state, number).prefix)
 
     def load(self, bucket: int) -> list[Timer]:
-        """All timers of a bucket."""
+        """Load all timers of a bucket."""
         prefix = section(self._state, bucket).prefix
         start = len(prefix) + _GROUP
         rows = [key[start:] for key, _ in self._store.scan(prefix, after(prefix))]
@@ -155,7 +155,7 @@ class _TimerRows:
             self._store.write(puts, deletes)
 
     def drop(self, bucket: int) -> None:
-        """Remove a whole bucket."""
+        """Remove a bucket."""
         prefix = section(self._state, bucket).prefix
         self._store.delete_range(prefix, after(prefix))
 
@@ -180,10 +180,10 @@ def _encoded(keys: list[Any]) -> Iterable[bytes]:
         try:
             return list(map(_plain_key, keys))
         except (OverflowError, UnicodeEncodeError):
-            pass  # beyond 64 bits, or a lone surrogate: `encode_key` has a form for it
+            pass  # beyond 64 bits, or a lone surrogate: `encode_key` handles it
     return map(encode_key, keys)
 
 
 def _keys(rows: list[bytes]) -> list[Any]:
-    """The keys in these rows, decoded as one array."""
+    """Decode the keys in these rows as one array."""
     return decode_keys(_ARRAY.pack(_ARRAY_32, len(rows)) + b"".join(rows))

@@ -1,8 +1,8 @@
-"""Timers: at most one per key, namespace and time, kept until time reaches it.
+"""Timers: at most one per key, namespace and time, pending until time reaches it.
 
-Pending timers lie unsorted in coarse buckets of time; only the bucket that time is in gets sorted, so registering a timer
-costs a set insertion however many there are. When memory runs short, far buckets move to the local store, and come back
-when time reaches them, each by one scan. What an epoch registers and removes goes into its delta.
+Pending timers lie unsorted in coarse buckets of time. Only the bucket of the current time is sorted, so registering a timer
+costs one set insertion, however many timers exist. Under memory pressure, far buckets move to the local store; each
+returns by one scan when time reaches it. An epoch's registrations and removals go into its delta.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Timer = tuple[int, Any]
 BUCKET_BITS = 16
 """A bucket holds 2**16 ms, about a minute."""
 TIMER_BYTES = 250
-"""About what a timer takes in memory."""
+"""Estimated memory of a timer, in bytes."""
 _END = 1 << (63 - BUCKET_BITS)
 """The bucket after the last."""
 
@@ -34,20 +34,20 @@ class TimerStore(Protocol):
     """The timers of one queue in the local store, by bucket. Only committed timers enter it."""
 
     def buckets(self) -> Iterable[int]:
-        """The buckets that hold timers."""
+        """The buckets with timers."""
 
     def load(self, bucket: int) -> list[Timer]:
-        """All timers of a bucket."""
+        """Load all timers of a bucket."""
 
     def write(self, added: Iterable[Timer], removed: Iterable[Timer]) -> None:
-        """Add and remove timers; adding one twice, or removing one that is not there, changes nothing."""
+        """Add and remove timers. Adding an existing timer or removing a missing one has no effect."""
 
     def drop(self, bucket: int) -> None:
-        """Remove a whole bucket."""
+        """Remove a bucket."""
 
 
 class _Bucket:
-    """The pending timers of one bucket, as far as they are in memory."""
+    """The pending timers of one bucket, completely or partly in memory."""
 
     __slots__ = ("fresh", "gone", "resident", "stored", "timers")
 
@@ -56,11 +56,11 @@ class _Bucket:
         self.stored = stored
         """Whether the store holds timers of this bucket."""
         self.resident = not stored
-        """Whether all of its timers are in memory."""
+        """Whether all of the bucket's timers are in memory."""
         self.fresh: set[Timer] = set()
-        """If stored: the timers in memory that the store lacks."""
+        """If stored: timers in memory that are not in the store."""
         self.gone: set[Timer] = set()
-        """If stored: removed timers that the store may still hold."""
+        """If stored: removed timers that may still be in the store."""
 
 
 class TimerQueue:
@@ -75,42 +75,42 @@ class TimerQueue:
     """
 
     def __init__(self, store: TimerStore, bound: int = 1 << 62) -> None:
-        """``bound``: about how many timers stay in memory between epochs."""
+        """``bound``: approximate limit of timers in memory between epochs."""
         self._store = store
         self._bound = bound
         self._buckets: dict[int, _Bucket] = {}
         self._order: list[int] = []
-        """The numbers of these buckets as a heap; some may be gone."""
+        """Heap of bucket numbers; may contain numbers of former buckets."""
         self._active = -(1 << 62)
-        """Buckets up to this one are in the run and the heap."""
+        """Buckets up to this number are active: their timers are in the run and the heap."""
         self._run: list[Timer] = []
-        """Timers of these buckets, sorted once by time, the earliest last."""
+        """Timers of the active buckets, sorted once by time, earliest last."""
         self._heap: list[tuple[int, int, Any]] = []
-        """Timers registered in these buckets later."""
+        """Timers registered in active buckets since."""
         self._live: set[Timer] = set()
-        """The timers of both that still count; a deleted one stays in run or heap until time passes it."""
+        """The pending timers of run and heap; deleted timers stay in run or heap until time passes them."""
         self._active_stored: set[int] = set()
-        """The active buckets that the store holds timers of."""
+        """Active buckets with timers in the store."""
         self._active_fresh: set[Timer] = set()
-        """Live timers that the store lacks."""
+        """Live timers that are not in the store."""
         self._active_gone: set[Timer] = set()
-        """Timers of stored active buckets that were removed, or have fired."""
+        """Removed or fired timers of active buckets in the store."""
         self._sequence = 0
         self._added: set[Timer] = set()
         self._removed: set[Timer] = set()
         self.in_memory = 0
-        """About how many timers are in memory."""
+        """Approximate number of timers in memory."""
 
     def __bool__(self) -> bool:
-        """Whether there is a timer. A bucket in the store counts as one, although all its timers may be deleted."""
+        """Whether there are timers. A stored bucket counts even if all its timers may have been deleted."""
         return bool(self._live) or any(b.timers or not b.resident for b in self._buckets.values())
 
     def register(self, time: int, owner: Any) -> None:
-        """Set a timer; setting it again changes nothing.
+        """Set a timer; setting it again has no effect.
 
         Raises:
-            TypeError: the time is not a whole number.
-            ValueError: it does not fit into 64 bits.
+            TypeError: the time is not an integer.
+            ValueError: the time does not fit into 64 bits.
         """
         if type(time) is not int:
             time = _whole(time)
@@ -138,7 +138,7 @@ class TimerQueue:
             if bucket.stored:
                 bucket.fresh.add(timer)
                 bucket.gone.discard(timer)
-                if not bucket.resident:  # the removal may have been of a timer that was not there
+                if not bucket.resident:  # the removal may have concerned a timer that did not exist
                     self._added.add(timer)
         self.in_memory += 1
         if timer in self._removed:
@@ -152,7 +152,7 @@ class TimerQueue:
         return bucket
 
     def delete(self, time: int, owner: Any) -> None:
-        """Remove a timer; no error if there is none."""
+        """Remove a timer; no error if it is missing."""
         timer = (time, owner)
         number = time >> BUCKET_BITS
         if number <= self._active:
@@ -173,7 +173,7 @@ class TimerQueue:
         self._forget(timer, bucket.resident)
 
     def _take(self, timer: Timer) -> None:
-        """A live timer fires or is deleted."""
+        """Remove a live timer, which fires or is deleted."""
         self._live.discard(timer)
         self.in_memory -= 1
         self._active_fresh.discard(timer)
@@ -182,7 +182,7 @@ class TimerQueue:
         self._forget(timer, True)
 
     def _forget(self, timer: Timer, known: bool) -> None:
-        """Note a removal for the delta. ``known``: what this epoch has added was new, not in the store already."""
+        """Record a removal for the delta. ``known``: this epoch's additions are new to the store."""
         if timer in self._added:
             self._added.discard(timer)
             if known:
@@ -190,9 +190,9 @@ class TimerQueue:
         self._removed.add(timer)
 
     def due(self, time: int, prefetch: Callable[[list[Any]], object] = lambda owners: None) -> Iterator[Timer]:
-        """Take the timers up to and including ``time``, in order of time; also those registered meanwhile.
+        """Take the timers up to and including ``time`` in order of time, including those registered during the iteration.
 
-        ``prefetch`` is called with the owners of many timers before these are given, so that their rows come in one read.
+        ``prefetch`` receives the owners of many timers before they are yielded, so that one read can load their rows.
         """
         last = time >> BUCKET_BITS
         while True:
@@ -204,7 +204,7 @@ class TimerQueue:
             self._activate(number)
 
     def _due_now(self, time: int, prefetch: Callable[[list[Any]], object]) -> Iterator[Timer]:
-        """The due timers of the active buckets."""
+        """Take the due timers of the active buckets."""
         run, heap, live = self._run, self._heap, self._live
         known = [entry[2] for entry in heap if entry[0] <= time]
         first = bisect_left(run, -time, key=_earliest_last)
@@ -225,14 +225,14 @@ class TimerQueue:
                 yield timer
 
     def _earliest(self) -> int | None:
-        """The number of the earliest bucket that is not active."""
+        """The number of the earliest inactive bucket."""
         order = self._order
         while order and order[0] not in self._buckets:
             heappop(order)
         return order[0] if order else None
 
     def _activate(self, number: int) -> None:
-        """Bring the earliest bucket into the run."""
+        """Move the earliest bucket into the run."""
         self._active = number
         bucket = self._buckets.pop(number)
         self._fill(number, bucket)
@@ -250,18 +250,18 @@ class TimerQueue:
             self._live = bucket.timers
 
     def _fill(self, number: int, bucket: _Bucket) -> None:
-        """Bring all timers of a bucket into memory."""
+        """Load all timers of a bucket into memory."""
         if bucket.resident:
             return
         before = len(bucket.timers)
         stored = set(self._store.load(number))
-        self._added.difference_update(stored)  # what is set again is not new
+        self._added.difference_update(stored)  # setting a stored timer again does not add it
         bucket.timers |= stored - bucket.gone
         bucket.resident = True
         self.in_memory += len(bucket.timers) - before
 
     def next_time(self) -> int | None:
-        """The time of the earliest timer, None without timers; the beginning of its bucket while that is in the store."""
+        """The time of the earliest timer, or its bucket's start while the bucket is in the store; None without timers."""
         live = self._first_live()
         if live is not None:
             return live
@@ -272,7 +272,7 @@ class TimerQueue:
             if bucket.timers:
                 earliest: int = min(map(_time_of, bucket.timers))
                 return earliest
-            if bucket.stored:  # all deleted, which the store has yet to learn
+            if bucket.stored:  # all its timers are deleted; the store still has them
                 break
             del self._buckets[number]
         held = [number for number, bucket in self._buckets.items() if bucket.timers or not bucket.resident]
@@ -289,7 +289,7 @@ class TimerQueue:
         return min(times, default=None)
 
     def last_time(self) -> int:
-        """A time that no timer is later than; the least possible without timers."""
+        """An upper bound of all timers' times; MIN_TIMESTAMP without timers."""
         latest = MIN_TIMESTAMP
         for number, bucket in self._buckets.items():
             if not bucket.resident:
@@ -301,13 +301,13 @@ class TimerQueue:
     # from epoch to epoch
 
     def drain(self) -> tuple[list[Timer], list[Timer]]:
-        """The barrier: the timers that this epoch added, and those that it removed."""
+        """At the barrier: drain the timers added and the timers removed in this epoch."""
         added, removed = list(self._added), list(self._removed)
         self._added, self._removed = set(), set()
         return added, removed
 
     def replay(self, added: Iterable[Timer], removed: Iterable[Timer]) -> None:
-        """Take over the changes of a completed epoch (a restore)."""
+        """Apply the changes of a completed epoch (in a restore)."""
         for time, owner in removed:
             self.delete(time, owner)
         for time, owner in added:
@@ -315,7 +315,7 @@ class TimerQueue:
         self._added, self._removed = set(), set()
 
     def all(self) -> Iterator[Timer]:
-        """Every timer, those in the store included."""
+        """All timers, including those in the store."""
         yield from self._live
         for number, bucket in self._buckets.items():
             yield from bucket.timers
@@ -325,15 +325,15 @@ class TimerQueue:
     # the local store
 
     def opened(self) -> None:
-        """The store holds timers of a checkpoint: its buckets stay there until time reaches them."""
+        """Open the store with a checkpoint's timers; its buckets stay there until time reaches them."""
         for number in self._store.buckets():
             if number not in self._buckets:
                 self._open(number, stored=True)
 
     def committed(self) -> None:
-        """The epoch that was last collected is complete: let far buckets leave memory, and fired ones the store.
+        """Complete the last collected epoch: far buckets may leave memory, and fired buckets leave the store.
 
-        Called between epochs, before anything of the next one is registered.
+        Must be called between epochs, before the next one registers timers.
         """
         self._drop_fired()
         if self.in_memory <= self._bound:
@@ -352,7 +352,7 @@ class TimerQueue:
             bucket.resident = False
 
     def flush(self) -> None:
-        """Bring the store up to date with the committed timers (between epochs)."""
+        """Write the committed timers to the store (between epochs)."""
         self._drop_fired()
         self._write(self._buckets.values())
         self._store.write(self._active_fresh, self._active_gone)
@@ -360,7 +360,7 @@ class TimerQueue:
         self._active_fresh, self._active_gone = set(), set()
 
     def _write(self, buckets: Iterable[_Bucket]) -> None:
-        """Bring the store up to date with these buckets."""
+        """Write these buckets to the store."""
         added: list[Timer] = []
         removed: list[Timer] = []
         for bucket in buckets:
@@ -373,7 +373,7 @@ class TimerQueue:
         self._store.write(added, removed)
 
     def _drop_fired(self) -> None:
-        """Remove the stored buckets whose timers have all fired."""
+        """Remove stored buckets whose timers have all fired."""
         if not self._active_stored:
             return
         earliest = self._first_live()
@@ -394,8 +394,8 @@ def _whole(time: Any) -> int:
     try:
         return operator.index(time)
     except TypeError:
-        raise TypeError(f"a timer's time must be a whole number, in ms since the epoch; got {time!r:.80}") from None
+        raise TypeError(f"a timer's time must be an integer, in ms since the epoch; got {time!r:.80}") from None
 
 
 def _beyond(time: int) -> ValueError:
-    return ValueError(f"a timer's time is in ms since the epoch, in 64 bits; got {time}")
+    return ValueError(f"a timer's time, in ms since the epoch, must fit into 64 bits; got {time}")

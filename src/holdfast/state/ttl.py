@@ -1,8 +1,8 @@
-"""Time-to-live: state that expires, each value, list element and map entry by itself (Flink's StateTtlConfig).
+"""Time-to-live: values, list elements and map entries expire individually (Flink's StateTtlConfig).
 
-What expires is kept with the time of its last write, in ms of processing time. Reading never gives what has expired
-(unless the configuration allows it) and removes it; keys that nobody reads any more are cleaned up in the background,
-at most a quarter of the time-to-live later.
+Content with a time-to-live is stored with the time of its last write, in ms of processing time. A read removes expired
+content and, unless configured otherwise, does not return it. For keys without further reads, a background clean-up
+removes it at most a quarter of the time-to-live later.
 """
 
 from __future__ import annotations
@@ -20,34 +20,34 @@ from holdfast.state.timers import TimerQueue
 __all__ = ["TTL_HANDLES", "Expiry", "HasProcessingTime"]
 
 _SWEEP = 20_000
-"""How many keys are cleaned up in an epoch at most."""
+"""The most keys cleaned up per epoch."""
 _GRID = 4
-"""Clean-ups are due at multiples of this part of the time-to-live, so that a hot key has few of them."""
+"""Clean-up times are multiples of this fraction of the time-to-live, so a hot key has few of them."""
 
 
 class HasProcessingTime(Protocol):
-    """Tells the time by which state expires."""
+    """The clock for expiry, in ms."""
 
     processing_time: int
 
 
 class Expiry:
-    """The clock of a space's expiring states, and the clean-up of keys that are not read any more."""
+    """The clock of a space's expiring states, and the clean-up of keys without reads."""
 
     def __init__(self, clock: HasProcessingTime, due: TimerQueue | None) -> None:
-        """``due``: when which key may have expired; None if the space's rows go by themselves, as those of windows do."""
+        """``due``: the clean-up times by key; None for spaces that drop their rows themselves, such as windows."""
         self.clock = clock
         self._due = due
         self._longest = 0
         self._handles: list[_Expiring] = []
 
     def watch(self, handle: _Expiring) -> None:
-        """Clean up this state, too."""
+        """Include this state in the clean-up."""
         self._handles.append(handle)
         self._longest = max(self._longest, handle.ttl)
 
     def note(self, table: RowTable) -> None:
-        """The epoch ends: what it wrote will expire."""
+        """Schedule the clean-up of the keys written in the ending epoch."""
         if self._due is None or not self._handles:
             return
         grid = max(self._longest // _GRID, 1)
@@ -58,7 +58,7 @@ class Expiry:
                 register(due, key)
 
     def sweep(self, table: RowTable) -> None:
-        """Remove what has expired of the keys that are due."""
+        """Remove the expired content of keys whose clean-up is due."""
         now = self.clock.processing_time
         if not self._due or not self._handles:
             return
@@ -73,7 +73,7 @@ class _ExpiringRow(CurrentRow, Protocol):
 
 
 class _Expiring(Handle):
-    """A state whose content expires."""
+    """A state with expiring content."""
 
     __slots__ = ("_clock", "_on_read", "_show_expired", "ttl")
 
@@ -91,7 +91,7 @@ class _Expiring(Handle):
         return stamp + self.ttl <= self._clock.processing_time
 
     def expire(self, row: list[Any]) -> None:
-        """Remove what has expired from a row."""
+        """Remove expired content from a row."""
         raise NotImplementedError
 
 
@@ -138,12 +138,12 @@ class ExpiringValue(_ExpiringOne):
         return self._read()
 
     def update(self, value: Any) -> None:
-        """Replace the value; None empties it."""
+        """Replace the value; None clears the state."""
         self._write(value)
 
 
 class ExpiringReducing(_ExpiringOne):
-    """One value per key, to which each added value is reduced."""
+    """One value per key; each added value is reduced into it."""
 
     __slots__ = ("_reduce",)
 
@@ -156,7 +156,7 @@ class ExpiringReducing(_ExpiringOne):
         return self._read()
 
     def add(self, value: Any) -> None:
-        """Reduce a value into the state, which begins anew when it has expired."""
+        """Reduce a value into the state; expired state starts over."""
         current = self._unexpired()
         if current is not None:
             value = self._reduce(current, value)
@@ -166,7 +166,7 @@ class ExpiringReducing(_ExpiringOne):
 
 
 class ExpiringAggregating(_ExpiringOne):
-    """An accumulator per key; reading gives the aggregate's result."""
+    """One accumulator per key; reading returns the aggregate's result."""
 
     __slots__ = ("_aggregate",)
 
@@ -180,7 +180,7 @@ class ExpiringAggregating(_ExpiringOne):
         return None if accumulator is None else self._aggregate.get_result(accumulator)
 
     def add(self, value: Any) -> None:
-        """Add a value to the accumulator, which begins anew when it has expired."""
+        """Add a value to the accumulator; an expired accumulator starts over."""
         current = self._unexpired()
         accumulator = self._aggregate.add(value, self._aggregate.create_accumulator() if current is None else current)
         if accumulator is None:
@@ -189,7 +189,7 @@ class ExpiringAggregating(_ExpiringOne):
 
 
 class ExpiringList(_Expiring):
-    """A list per key, whose elements expire one by one."""
+    """A list per key; its elements expire individually."""
 
     __slots__ = ()
 
@@ -241,7 +241,7 @@ class ExpiringList(_Expiring):
             self._replace(row, [*(elements or ()), *stamped])
 
     def update(self, values: Iterable[Any]) -> None:
-        """Replace the list; an empty one empties the state."""
+        """Replace the list; an empty list clears the state."""
         self._replace(self._space.row, self._stamped(values))
 
     def _stamped(self, values: Iterable[Any]) -> list[Any]:
@@ -250,7 +250,7 @@ class ExpiringList(_Expiring):
 
 
 class ExpiringMap(_Expiring):
-    """A map per key, whose entries expire one by one."""
+    """A map per key; its entries expire individually."""
 
     __slots__ = ()
 
@@ -262,7 +262,7 @@ class ExpiringMap(_Expiring):
                 self._remove(row, entries, key)
 
     def _read(self, key: Any) -> Any:
-        """The entry as it may be seen, with its stamp; None if there is none."""
+        """The readable entry with its stamp; None if it is missing or hidden."""
         entries = self._space.row[self._i]
         entry = None if entries is None else entries.get(key)
         if entry is None:

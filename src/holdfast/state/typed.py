@@ -1,8 +1,8 @@
-"""Handles of states whose declared type changes what is written: it is changed at the write.
+"""Handles of states whose declared type changes values: they convert at the write.
 
-A tuple becomes the Row that it stands for, a FLOAT is rounded to 32 bits. Were that left to the barrier, what a function
-reads would depend on where epochs end. Types that keep plain values as they are (numbers, strings, tuples of them) are
-checked at the barrier only, which costs less.
+A tuple becomes the Row that it stands for; a FLOAT is rounded to 32 bits. Converting at the barrier instead would make a
+function's reads depend on the epochs' ends. Types that keep plain values unchanged (numbers, strings, tuples of them)
+are checked at the barrier only, which costs less.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _Fit = Callable[[Any], Any]
 
 
 def typed(handle: type[Any], descriptor: Any) -> type[Any]:
-    """The handle's class, or one derived from it that makes what is written fit the descriptor's types."""
+    """The handle's class, or a subclass that converts written values to the descriptor's types."""
     kind, name = descriptor.kind, descriptor.name
     if kind == "map":
         to_key, to_value = fitter(descriptor.key_type_info, name), fitter(descriptor.value_type_info, name)
@@ -31,14 +31,14 @@ def typed(handle: type[Any], descriptor: Any) -> type[Any]:
 
 
 def fitter(declared: TypeInformation | None, name: str) -> _Fit | None:
-    """What makes the values of a state of this type and name fit at the write; None: they are left as they are."""
+    """A function that converts values for a state of this type and name at the write; None: values stay unchanged."""
     if declared is None or declared.is_pickled:
         return None
     conform, container = declared.conform, None
     if declared.is_plain:
         if declared.annotation is not float and not isinstance(declared, SequenceTypeInfo):
             return None
-        # Elements stay as they are: a long list is not walked through with each write.
+        # Elements stay unchanged, so that a write does not traverse a long list.
         container = getattr(declared.annotation, "__origin__", declared.annotation)
 
     def fit(value: Any) -> Any:
@@ -134,7 +134,7 @@ def _reducing(base: type[Any], fit: _Fit) -> type[Any]:
 
 
 class _FittingAggregate:
-    """An aggregate function whose accumulators fit."""
+    """An aggregate function that converts its accumulators to their declared type."""
 
     def __init__(self, function: Any, fit: _Fit) -> None:
         self._add, self._fit = function.add, fit
@@ -161,4 +161,4 @@ _TYPED: dict[str, Callable[[type[Any], _Fit], type[Any]]] = {
     "reducing": _reducing,
     "aggregating": _aggregating,
 }
-"""What derives the typed class of a handle, by the descriptor's kind; maps have two types."""
+"""Creates the typed subclass of a handle, by the descriptor's kind; maps have two types and are handled apart."""
