@@ -148,7 +148,7 @@ def test_a_clean_up_that_fails_is_made_up_for(faulty, paths, caplog):
     faulty.on_call(1, "delete", Fault.REFUSED)
     with caplog.at_level(logging.WARNING):
         assert job.retention.collect() == 0
-    assert "the next clean-up will try again" in caplog.text
+    assert "the next clean-up will retry" in caplog.text
     assert len(job.stored()) == 3
     job.retention.sweep()
     assert job.stored() == paths_of(newest)

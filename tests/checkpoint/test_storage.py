@@ -242,7 +242,7 @@ def test_an_endpoint_that_is_not_there_is_named(s3_config):
         ("file://tmp/x", {}, "did you mean file:///tmp/x"),
         ("s3:///x", {}, "names no bucket"),
         ("s3://b/x", {"s3.access-key": "a"}, "belong together"),
-        ("s3://b/x", {"s3.path.style.access": "maybe"}, "either true or false"),
+        ("s3://b/x", {"s3.path.style.access": "maybe"}, "must be true or false"),
         ("s3://b/x", {"s3.endpoint": "ftp://x"}, "s3.endpoint"),
     ],
 )

@@ -91,5 +91,5 @@ def an_upload_that_fails_leaves_no_copy_of_the_store_on_the_disk(lab, monkeypatc
 
     monkeypatch.setattr(rocksdb, "write_raw", failing)
     lab.run()
-    assert "(uid 'sessions') could be stored, will try again: no storage" in caplog.text
+    assert "(uid 'sessions') failed, will retry: no storage" in caplog.text
     assert not list(lab.disk.rglob("materialisation-*"))

@@ -184,7 +184,7 @@ def a_schema_reads_what_it_has_grown_out_of_and_nothing_else():
 
 
 def a_schema_of_another_form_is_refused():
-    with pytest.raises(IncompatibleState, match="this release does not read"):
+    with pytest.raises(IncompatibleState, match="this release cannot read"):
         OperatorSchema.of_plain({"version": "one"})
 
 

@@ -1,12 +1,15 @@
-"""How a checkpoint lasts: storage, the files of state, the log of checkpoints, retention.
+"""Durable checkpoints: storage, state files, the checkpoint log, and retention.
 
 | module | owns |
 |---|---|
-| `paths` | the name of every stored object |
-| `storage` | retries, lost answers, the early check; `local_store` and `s3_store` do the I/O |
-| `files` | the container of a stored file: version, compression, checksum |
-| `metadata` | what a completed checkpoint consists of |
-| `tail` | where the log ends, found without trusting a listing; which old entries may go |
-| `log` | one conditional put per position: completions and takeovers in one total order |
-| `retention` | which files may be deleted |
+| `paths` | the names of all stored objects |
+| `object_store` | the interface of plain I/O; `local_store` and `s3_store` implement it |
+| `storage` | retries, lost answers, and the check before a job starts |
+| `handles`, `files` | references to stored files; the container of a file: version, compression, checksum |
+| `ids` | the types of epochs, checkpoint ids and log positions |
+| `metadata`, `layers`, `manifests` | the content of a checkpoint, and its storage in layers |
+| `entries` | the stored form of log entries |
+| `tail` | finds the log's end without trusting a listing, and decides which old entries may be deleted |
+| `log`, `takeover` | one conditional put per position: completions and take-overs in one total order |
+| `retention`, `references` | which files may be deleted |
 """

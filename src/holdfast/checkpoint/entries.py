@@ -1,7 +1,7 @@
-"""The entries of the checkpoint log, as stored: msgpack maps inside the container of `holdfast.checkpoint.files`.
+"""The stored entries of the checkpoint log: msgpack maps in the container of `holdfast.checkpoint.files`.
 
-Form 2. Fields may be added with a default; readers skip what they do not know. A change that an older reader would
-misunderstand raises `FORMAT_VERSION`.
+Form 2. Fields may be added with a default; readers skip unknown fields. A change that an older reader would misunderstand
+raises `FORMAT_VERSION`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FORMAT_VERSION = 2
 
 
 class CheckpointRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A completed checkpoint as it is stored: its state is the sum of the manifests and the layer."""
+    """A stored checkpoint: its state is the sum of its manifests and its layer."""
 
     checkpoint_id: CheckpointId
     generation: int
@@ -44,7 +44,7 @@ class CheckpointRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     full_size: int = 0
     delta_size: int = 0
     manifests: list[ContainedFile] = []
-    """The oldest first."""
+    """Oldest first."""
     layer: Layer = Layer()
 
 
@@ -54,15 +54,15 @@ class Takeover(msgspec.Struct, frozen=True, omit_defaults=True, tag="takeover"):
     format_version: int
     generation: int
     driver: str
-    """Unique to this take-over: tells whose entry it is when the answer of its put was lost."""
+    """Unique to this take-over. It identifies the driver's own entry after a put without an answer."""
     restored: CheckpointId = NO_CHECKPOINT
-    """The checkpoint that the new driver goes on from; 0 for none. Those between are skipped for good."""
+    """The checkpoint from which the new driver continues; 0: none. Later ones are abandoned for good."""
     oldest: CheckpointId = NO_CHECKPOINT
-    """The oldest retained checkpoint; 0 for none. Entries before it may be gone."""
+    """The oldest retained checkpoint; 0: none. Older entries may be deleted."""
     takeovers: list[LogPosition] = []
-    """The positions of all take-overs before this one. Their entries stay: they fence the drivers they replaced."""
+    """The positions of all earlier take-overs. Their entries stay, because they fence the replaced drivers."""
     requested: CheckpointId = NO_CHECKPOINT
-    """The checkpoint that the user last asked to go back to; 0 for never."""
+    """The checkpoint of the user's last request to go back; 0: never requested."""
     created_at: int = 0
     """In ms since 1970."""
 
@@ -74,9 +74,9 @@ class Completed(msgspec.Struct, frozen=True, omit_defaults=True, tag="completed"
     generation: int
     checkpoint: CheckpointRecord
     oldest: CheckpointId
-    """The oldest retained checkpoint, this one included. Entries before it may be gone."""
+    """The oldest retained checkpoint, up to and including this one. Older entries may be deleted."""
     takeover: LogPosition
-    """The position of the take-over by which the driver came to own the job."""
+    """The position of the take-over by which this driver acquired the job."""
 
 
 LogEntry = Takeover | Completed
@@ -86,7 +86,7 @@ _decoder = msgspec.msgpack.Decoder(LogEntry)
 
 
 class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A file that checkpoints share: a layer of their state."""
+    """A file shared by several checkpoints: one layer of their state."""
 
     format_version: int
     layer: Layer
@@ -103,19 +103,19 @@ _version_decoder = msgspec.msgpack.Decoder(_Version)
 
 
 def encode_entry(entry: LogEntry) -> bytes:
-    """The stored bytes of a log entry.
+    """Encode a log entry.
 
     Raises:
-        CheckpointError: the metadata holds something that is not plain data.
+        CheckpointError: the metadata contains something other than plain data.
     """
     return pack(_encode(entry))
 
 
 def encode_manifest(layer: Layer) -> bytes:
-    """The payload of a manifest.
+    """Encode a layer as a manifest's payload.
 
     Raises:
-        CheckpointError: the metadata holds something that is not plain data.
+        CheckpointError: the metadata contains something other than plain data.
     """
     return _encode(Manifest(FORMAT_VERSION, layer))
 
@@ -131,15 +131,15 @@ def _encode(value: LogEntry | Manifest) -> bytes:
 
 
 def decode_entry(data: bytes, where: str) -> LogEntry:
-    """The log entry in stored bytes.
+    """Decode a log entry.
 
     Args:
         data: The object's content.
-        where: The object's name, for errors.
+        where: The object's name, for error messages.
 
     Raises:
-        CorruptFile: truncated or altered.
-        IncompatibleState: of another form than this release reads.
+        CorruptFile: the entry is truncated or altered.
+        IncompatibleState: this release does not read the entry's form.
     """
     payload = unpack(data, where)
     try:
@@ -147,7 +147,7 @@ def decode_entry(data: bytes, where: str) -> LogEntry:
         entry: LogEntry = _decoder.decode(payload)
         return entry
     except msgspec.MsgspecError as error:
-        # The checksum holds, so nobody altered it by accident: it was not written by Holdfast.
+        # The checksum matches, so the data was not altered: it was not written by Holdfast.
         raise CorruptFile(where, f"not an entry of a checkpoint log: {error}") from error
 
 
@@ -160,17 +160,17 @@ def _check_version(payload: bytes, where: str) -> None:
         )
     if version < FORMAT_VERSION:
         raise IncompatibleState(
-            f"{where} has metadata of version {version}, from before Holdfast's stored form was settled, which this release "
+            f"{where} has metadata of version {version}, a form older than Holdfast's first stable one, which this release "
             "does not read: start the job under another name, or in another execution.checkpointing.dir"
         )
 
 
 def decode_manifest(payload: bytes, where: str) -> Layer:
-    """The layer in a manifest's payload.
+    """Decode the layer in a manifest's payload.
 
     Raises:
-        CorruptFile: it is no manifest.
-        IncompatibleState: of another form than this release reads.
+        CorruptFile: the payload is not a manifest.
+        IncompatibleState: this release does not read the manifest's form.
     """
     try:
         _check_version(payload, where)

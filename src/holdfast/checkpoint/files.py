@@ -1,19 +1,19 @@
-"""State files: immutable, named once, checksummed. What is read is what was written, or `CorruptFile`.
+"""State files: immutable, uniquely named, checksummed. A read returns exactly the written bytes or raises `CorruptFile`.
 
 A contained file (`write_file`), version 1, all integers little-endian:
 
     offset  0   4 bytes   magic "HFST"
-            4   u8        version of the container: 1
-            5   u8        flags: bit 0 = the body is compressed (one zstd frame)
+            4   u8        container version: 1
+            5   u8        flags: bit 0 = the body is one zstd frame
             6   u16       0
             8   u64       length of the body
            16   u64       length of the payload
            24   16 bytes  XXH3-128 (canonical) of bytes 0 to 23 and the body
            40   body
 
-The first 40 bytes and the checksum keep their meaning in every later version, so that damage is never mistaken for
-another version. A raw file (`write_raw`: RocksDB's SST files, which are compressed already) has no header; its
-checksum is in its handle only.
+The first 40 bytes and the checksum keep their meaning in every later version, so that corruption is never mistaken for
+another version. A raw file (`write_raw`, used for RocksDB's already compressed SST files) has no header; only its handle
+holds its checksum.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _WORTH_COMPRESSING = 128
 
 
 class _Codecs(threading.local):
-    """zstd contexts; they are costly to make and must not be shared between threads."""
+    """zstd contexts, one pair per thread: they are expensive to create and not thread-safe."""
 
     def __init__(self) -> None:
         self.compressor = zstandard.ZstdCompressor(level=1, write_checksum=False)
@@ -51,7 +51,7 @@ _codecs = _Codecs()
 
 
 def compress(data: Data) -> tuple[Data, int]:
-    """The stored form of some bytes: one zstd frame and the size of ``data``; or ``data`` and 0 where zstd saves nothing."""
+    """Compress bytes to one zstd frame; returns it with the size of ``data``, or ``data`` and 0 if zstd saves nothing."""
     if len(data) >= _WORTH_COMPRESSING:
         compressed = _codecs.compressor.compress(data)
         if len(compressed) < len(data):
@@ -60,12 +60,12 @@ def compress(data: Data) -> tuple[Data, int]:
 
 
 def decompress(stored: Data, size: int) -> bytes:
-    """The bytes that `compress` stored; their checksum must have been verified."""
+    """Undo `compress`. The caller must have verified the checksum."""
     return _codecs.decompressor.decompress(stored, max_output_size=size) if size else bytes(stored)
 
 
 def pack(payload: Data) -> bytes:
-    """The bytes of a contained file."""
+    """Build a contained file."""
     size = len(payload)
     body, compressed = compress(payload)
     flags = _ZSTD if compressed else 0
@@ -74,18 +74,18 @@ def pack(payload: Data) -> bytes:
 
 
 def unpack(data: bytes, where: str) -> bytes:
-    """The payload of a contained file.
+    """Verify a contained file and return its payload.
 
     Args:
         data: The file's content.
-        where: The file's name, for errors.
+        where: The file's name, for error messages.
 
     Raises:
-        CorruptFile: truncated, extended or altered in any bit.
-        IncompatibleState: intact, but of a version that this release does not know.
+        CorruptFile: the file is truncated, extended or altered.
+        IncompatibleState: the file is intact, but of a version that this release does not know.
     """
     if len(data) < _HEADER:
-        raise CorruptFile(where, f"truncated: {len(data)} bytes are fewer than a header")
+        raise CorruptFile(where, f"truncated: {len(data)} bytes are less than a header")
     magic, version, flags, _, body_size, size = _FIELDS.unpack_from(data)
     if magic != _MAGIC:
         raise CorruptFile(where, "altered, or not a state file: it does not begin with HFST")
@@ -106,10 +106,10 @@ def unpack(data: bytes, where: str) -> bytes:
 
 
 def write_file(storage: Storage, path: str, payload: Data) -> ContainedFile:
-    """Store a payload, compressed where that helps, under a path that is never used again.
+    """Store a payload under a unique path, compressed if that saves space.
 
     Raises:
-        StorageError: not done within the retry budget, or refused.
+        StorageError: the storage refused the write, or the retry budget ran out.
     """
     data = pack(payload)
     storage.put(path, data)
@@ -117,36 +117,36 @@ def write_file(storage: Storage, path: str, payload: Data) -> ContainedFile:
 
 
 def read_file(storage: Storage, handle: ContainedFile) -> bytes:
-    """The payload that `write_file` stored.
+    """Read a payload written by `write_file`.
 
     Raises:
-        CorruptFile: missing, truncated, altered or another file than the one the handle was made for.
-        StorageError: no answer within the retry budget, or refused.
+        CorruptFile: the file is missing, truncated, altered, or not the one that the handle describes.
+        StorageError: the storage refused the read, or the retry budget ran out.
     """
     data = _get(storage, handle)
     where = storage.locate(handle.path)
     payload = unpack(data, where)
     if data[_CHECKSUM] != handle.checksum:
-        raise CorruptFile(where, "another file than the one the checkpoint refers to: the checksums differ")
+        raise CorruptFile(where, "not the file that the checkpoint refers to: the checksums differ")
     return payload
 
 
 def write_raw(storage: Storage, path: str, data: Data) -> RawFile:
-    """Store bytes as they are, under a path that is never used again.
+    """Store bytes unchanged under a unique path.
 
     Raises:
-        StorageError: not done within the retry budget, or refused.
+        StorageError: the storage refused the write, or the retry budget ran out.
     """
     storage.put(path, data)
     return RawFile(path, len(data), xxhash.xxh3_128_digest(data))
 
 
 def read_raw(storage: Storage, handle: RawFile) -> bytes:
-    """The bytes that `write_raw` stored.
+    """Read bytes written by `write_raw`.
 
     Raises:
-        CorruptFile: missing, truncated, altered or another file than the one the handle was made for.
-        StorageError: no answer within the retry budget, or refused.
+        CorruptFile: the file is missing, truncated, altered, or not the one that the handle describes.
+        StorageError: the storage refused the read, or the retry budget ran out.
     """
     data = _get(storage, handle)
     if xxhash.xxh3_128_digest(data) != handle.checksum:

@@ -1,6 +1,6 @@
-"""Handles: where a checkpoint's state is stored, how much it is, and what it must contain.
+"""Handles: references to stored state, with location, size and checksum.
 
-Stored as msgpack arrays that begin with the kind's number. Fields may be added at the end, with a default.
+Stored as msgpack arrays that begin with the kind's number. New fields go to the end and have a default.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ class ContainedFile(msgspec.Struct, frozen=True, array_like=True, omit_defaults=
     size: int
     """In bytes, as stored."""
     checksum: bytes
-    """XXH3-128: the one in the file's header."""
+    """XXH3-128, as in the file's header."""
 
 
 class RawFile(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, tag=1):
-    """A file without a header, e.g. one of RocksDB's."""
+    """A file without a header, e.g. a file of RocksDB."""
 
     path: str
     """Relative to the storage's URI."""
@@ -33,33 +33,33 @@ class RawFile(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, 
     checksum: bytes
     """XXH3-128 of the content."""
     name: str = ""
-    """What the file is called on the host that it is restored to."""
+    """The file's name on the host that restores it."""
     first_key: bytes = b""
     last_key: bytes = b""
-    """The smallest and the largest key in it, if it is sorted by keys; else empty."""
+    """The smallest and the largest key in a file sorted by keys; otherwise empty."""
     level: int = 0
-    """The level of the LSM tree that an SST file is in."""
+    """The LSM level of an SST file."""
 
 
 class IndexedFile(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, tag=2):
-    """A file of pieces with an index (see `holdfast.state.delta`), which can be read in part."""
+    """A file of pieces with an index, which can be read in part (see `holdfast.state.delta`)."""
 
     path: str
     """Relative to the storage's URI."""
     size: int
     """In bytes."""
     checksum: bytes
-    """XXH3-128 of the index, which vouches for the pieces."""
+    """XXH3-128 of the index, which holds the checksums of the pieces."""
 
 
 class LogRange(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, tag=3):
-    """Entries of a log that is kept elsewhere, e.g. a partition of a changelog topic."""
+    """Entries of an external log, e.g. a partition of a changelog topic."""
 
     log: str
-    """The log's name, as the state backend resolves it."""
+    """The log's name, resolved by the state backend."""
     first: int
     end: int
-    """The first position, and the one after the last."""
+    """The first position, and the position after the last."""
 
 
 FileHandle = Union[ContainedFile, RawFile, IndexedFile]

@@ -1,7 +1,7 @@
-"""Epoch, CheckpointId and LogPosition: three meanings of one integer, each a type of its own.
+"""Epoch, CheckpointId and LogPosition: three meanings of one integer, each with its own type.
 
-Epoch *n* ends in checkpoint *n*, which is the entry at position *n* of the checkpoint log. The reverse does not hold: at
-other positions are the records of take-overs. The functions here are the only places where one becomes the other.
+Epoch *n* ends with checkpoint *n*, which is the entry at position *n* of the checkpoint log. Not every position holds a
+checkpoint: the others hold take-overs. Only the functions here convert between the types.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ NO_POSITION = LogPosition(0)
 
 
 def checkpoint_of(epoch: Epoch) -> CheckpointId:
-    """The checkpoint that an epoch ends in."""
+    """The checkpoint at the end of an epoch."""
     return CheckpointId(epoch)
 
 
 def epoch_of(checkpoint_id: CheckpointId) -> Epoch:
-    """The epoch that ended in a checkpoint."""
+    """The epoch that ended with a checkpoint."""
     return Epoch(checkpoint_id)
 
 
 def position_of(checkpoint_id: CheckpointId) -> LogPosition:
-    """Where a checkpoint is in the log."""
+    """The position of a checkpoint in the log."""
     return LogPosition(checkpoint_id)
 
 
 def checkpoint_at(position: LogPosition) -> CheckpointId:
-    """The checkpoint at a position, if there is one."""
+    """The id of a checkpoint at this position."""
     return CheckpointId(position)

@@ -1,12 +1,12 @@
-"""Layers: what changed from one checkpoint to the next. A checkpoint is stored as the sum of its layers. Pure.
+"""Layers: the changes from one checkpoint to the next. A checkpoint is stored as the sum of its layers. Pure.
 
     manifest 1                manifest 2        the checkpoint's entry in the log
     all of checkpoint 90      91 to 130         131 to 140
     ────────────────────────► ────────────────► ──────────────►  checkpoint 140
 
-So an epoch writes what it changed, and from time to time a roll-up (`kept_manifests`) writes the sum of the newest
-layers as a manifest, a file that no later checkpoint changes. Every entry names all of its checkpoint's manifests and
-holds the rest: no entry depends on another one.
+An epoch writes only its changes. From time to time a roll-up (`kept_manifests`) writes the sum of the newest layers as
+a manifest, an immutable file shared by later checkpoints. Every log entry names all manifests of its checkpoint and
+holds the rest, so entries do not depend on each other.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = ["Content", "Layer", "added", "difference", "kept_manifests", "merged"
 
 
 class OperatorHead(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What an operator's state has but once (see `OperatorCheckpoint`)."""
+    """The parts of an operator's state that do not depend on a subtask (see `OperatorCheckpoint`)."""
 
     name: str
     uid_given: bool = False
@@ -41,17 +41,17 @@ class OperatorHead(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class OperatorTime(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The event time of an operator, by subtask."""
+    """The event time of an operator, per subtask."""
 
     watermarks: list[int] = []
     generators: list[Any] = []
 
 
 class SubtaskChange(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What became of one subtask's state."""
+    """The change of one subtask's state."""
 
     state: SubtaskState | None = None
-    """The new state; None: the old one stays."""
+    """The new state; None: the old state stays."""
     deltas: list[Handle] = []
     """Appended to the last keyed handle."""
 
@@ -60,24 +60,24 @@ class Layer(msgspec.Struct, frozen=True, omit_defaults=True):
     """What changed between two checkpoints."""
 
     reset: list[str] = []
-    """Uids of operators of which nothing that earlier layers say counts any more."""
+    """Uids of operators whose content in earlier layers is obsolete."""
     operators: dict[str, OperatorHead] = {}
     subtasks: dict[str, dict[int, SubtaskChange]] = {}
     times: dict[str, OperatorTime] = {}
     ended: list[str] = []
-    """Uids of sources that are no more."""
+    """Uids of sources that no longer exist."""
     sources: dict[str, SourceState] = {}
 
 
 class Content(msgspec.Struct, frozen=True):
-    """The part of a checkpoint that layers hold."""
+    """The part of a checkpoint that is stored in layers."""
 
     operators: dict[str, OperatorCheckpoint] = {}
     sources: dict[str, SourceState] = {}
 
 
 def difference(before: Content | CheckpointMetadata, after: Content | CheckpointMetadata) -> Layer:
-    """The layer that makes ``after`` of ``before``."""
+    """The layer that turns ``before`` into ``after``."""
     layer = Layer(
         reset=[uid for uid in before.operators if uid not in after.operators],
         operators={},
@@ -131,7 +131,7 @@ def _change(old: SubtaskState | None, new: SubtaskState) -> SubtaskChange | None
 
 
 def _grown(state: SubtaskState, deltas: list[Handle]) -> SubtaskState:
-    """The state with more deltas."""
+    """The state with additional deltas."""
     if not deltas:
         return state
     *older, newest = state.keyed
@@ -140,7 +140,7 @@ def _grown(state: SubtaskState, deltas: list[Handle]) -> SubtaskState:
 
 
 def added(content: Content | CheckpointMetadata, layers: Iterable[Layer]) -> Content:
-    """The content after these layers. What they do not change stays the same object."""
+    """Apply layers to a content. Unchanged parts stay the same objects."""
     operators = dict(content.operators)
     sources = dict(content.sources)
     for layer in layers:
@@ -163,7 +163,7 @@ def added(content: Content | CheckpointMetadata, layers: Iterable[Layer]) -> Con
 
 
 def merged(layers: Sequence[Layer]) -> Layer:
-    """One layer that does what these do one after the other."""
+    """Merge layers into one with the same effect as applying them in order."""
     result = Layer(reset=[], operators={}, subtasks={}, times={}, ended=[], sources={})
     for layer in layers:
         for uid in layer.reset:
@@ -193,14 +193,14 @@ def _both(first: SubtaskChange | None, second: SubtaskChange) -> SubtaskChange:
 
 
 def kept_manifests(sizes: Sequence[int], layer: int) -> int:
-    """How many of the manifests a roll-up keeps; it writes the sum of the others and of the newest layer as one.
+    """Return how many manifests a roll-up keeps. It merges the others and the newest layer into one manifest.
 
-    Every manifest is more than twice as large as the next, so their number and what is written again and again grow
-    with the logarithm of the metadata only.
+    Every manifest is more than twice as large as the next one, so their number and the amount of rewritten data grow only
+    logarithmically with the metadata.
 
     Args:
-        sizes: Of the manifests, in bytes, the oldest first.
-        layer: The size of the newest layer.
+        sizes: The manifests' sizes in bytes, oldest first.
+        layer: The newest layer's size in bytes.
 
     >>> kept_manifests([1000, 100, 10], 4), kept_manifests([1000, 100, 10], 8), kept_manifests([1000, 100], 600)
     (3, 2, 0)

@@ -23,7 +23,7 @@ _REMEDIES = REMEDIES | {
 
 
 class LocalStore:
-    """A directory. Files appear under their names complete and flushed to the disk, or not at all."""
+    """A directory. A file appears under its name complete and flushed to disk, or not at all."""
 
     def __init__(self, directory: str) -> None:
         self._root = Path(os.path.abspath(os.path.expanduser(directory)))
@@ -34,14 +34,14 @@ class LocalStore:
         return self._root.as_uri()
 
     def put(self, path: str, data: Data) -> None:
-        """Put an object, replacing one that is there."""
+        """Put an object; an existing one is replaced."""
         with self._errors("put", path):
             target, part = self._write_part(path, data)
             os.replace(part, target)
             _flush_directory(target.parent)
 
     def put_new(self, path: str, data: Data) -> None:
-        """Put an object if none is there: a hard link is made or it is not, on NFS too."""
+        """Put an object if the path is free. The hard link makes this atomic, on NFS too."""
         with self._errors("put", path):
             target, part = self._write_part(path, data)
             try:
@@ -51,12 +51,12 @@ class LocalStore:
             _flush_directory(target.parent)
 
     def get(self, path: str) -> bytes:
-        """The content of an object."""
+        """Read an object."""
         with self._errors("get", path):
             return (self._root / path).read_bytes()
 
     def get_range(self, path: str, start: int, length: int) -> bytes:
-        """A part of an object's content."""
+        """Read a part of an object."""
         with self._errors("get", path), open(self._root / path, "rb") as file:
             file.seek(start)
             return file.read(length)
@@ -67,12 +67,12 @@ class LocalStore:
             return (self._root / path).stat().st_size
 
     def list(self, prefix: str) -> list[str]:
-        """All paths under ``prefix``, unfinished part files included."""
+        """The paths under ``prefix``, including unfinished part files."""
         with self._errors("list", prefix):
             return list(self._walk(prefix.rstrip("/")))
 
     def delete(self, paths: Iterable[str]) -> None:
-        """Delete objects; those that do not exist are no error."""
+        """Delete objects; missing ones are no error."""
         for path in paths:
             with self._errors("delete", path):
                 try:
@@ -106,7 +106,7 @@ class LocalStore:
                 written = 0
                 while written < len(view):
                     written += os.write(descriptor, view[written:])
-            # What a checkpoint refers to must outlive a power failure, not only the process.
+            # fsync: files of a checkpoint must survive a power failure, not only the end of the process.
             os.fsync(descriptor)
         except BaseException:
             os.unlink(part)
@@ -121,9 +121,9 @@ class LocalStore:
         try:
             yield
         except FileNotFoundError as error:
-            if what == "put":  # a directory that cannot be made, as in /proc
+            if what == "put":  # a directory that cannot be created, as in /proc
                 raise StorageError(
-                    f"cannot make {error.filename}: {os.strerror(errno.ENOENT)}; choose another directory"
+                    f"cannot create {error.filename}: {os.strerror(errno.ENOENT)}; choose another directory"
                 ) from error
             raise NotFound(f"{where}: no such file") from error
         except FileExistsError as error:

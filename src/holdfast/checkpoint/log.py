@@ -1,20 +1,19 @@
-"""The checkpoint log: what is complete and who owns the job, in one total order.
+"""The checkpoint log: completed checkpoints and the ownership of the job, in one total order.
 
-Each position of the log (1, 2, 3, ...) is one object, put if absent: a completed checkpoint, or the record of a
-driver that takes the job over. A driver completes a checkpoint by putting the position after its last one. A driver
-that starts puts its take-over at the end of the log; the older one finds that position taken when it wants to
-complete its next checkpoint, and is fenced. So of a completion and a take-over exactly one comes first, and the new
-driver restores exactly what the older one completed.
+Each position of the log (1, 2, 3, ...) is one object, put if absent: a completed checkpoint, or the take-over of a
+driver. A driver completes a checkpoint by putting the position after its last one. A starting driver puts its take-over
+at the end of the log; the older driver then finds its next position taken and is fenced. Of a completion and a
+take-over, exactly one comes first, so the new driver restores exactly the checkpoints that the older one completed.
 
     position   1           2           3           4           5           6
                takeover    completed   completed   takeover    completed   ...
                by A        by A        by A        by B        by B
                                                    A's next completion fails: fenced
 
-Take-overs stay for good and completions for a while (see `holdfast.checkpoint.milestones` and `retention`). Therefore a
-driver that slept through any number of its successor's checkpoints still finds its own next position taken.
+Take-overs stay forever, completions for a while (see `holdfast.checkpoint.milestones` and `retention`). A driver that slept
+through any number of its successor's checkpoints therefore still finds its own next position taken.
 
-The decisions are functions of what was read (`holdfast.checkpoint.takeover`); `CheckpointLog` reads and puts.
+The decisions are pure functions of the entries read (`holdfast.checkpoint.takeover`); `CheckpointLog` does the I/O.
 """
 
 from __future__ import annotations
@@ -48,44 +47,44 @@ __all__ = ["CheckpointLog", "Ownership", "TakenOver"]
 
 T = TypeVar("T")
 Verify = Callable[[CheckpointMetadata], None]
-"""Raises CorruptFile if the checkpoint cannot be restored."""
+"""Raises CorruptFile if a checkpoint cannot be restored."""
 _Loaded = dict[CheckpointId, StoredCheckpoint | CorruptFile]
 
 
 @dataclass(frozen=True)
 class Ownership:
-    """What a driver that owns the job knows of the log. Replaced as a whole, so other threads see it consistent."""
+    """The owning driver's view of the log. Replaced as a whole, so that other threads always see a consistent one."""
 
     generation: int
     retained: tuple[CheckpointMetadata, ...]
-    """The retained checkpoints, the newest first."""
+    """The retained checkpoints, newest first."""
     next_id: CheckpointId
     """The id of the next checkpoint to complete."""
     takeovers: tuple[LogPosition, ...]
     """The positions of all take-overs, this driver's last; their entries must stay."""
     requested: CheckpointId
-    """The checkpoint that the user last asked to go back to; 0 for never."""
+    """The checkpoint of the user's last request to go back; 0: never requested."""
 
 
 @dataclass(frozen=True)
 class TakenOver:
-    """The job belongs to this driver."""
+    """The result of a take-over."""
 
     generation: int
     restored: CheckpointMetadata | None
-    """The checkpoint to go on from; None to start afresh."""
+    """The checkpoint to continue from; None: start with empty state."""
     next_id: CheckpointId
     """The id of the first checkpoint to complete."""
 
 
 class CheckpointLog:
-    """The log of one job, as one driver sees it. Safe to use from several threads.
+    """The log of one job, as seen by one driver. Thread-safe.
 
     Args:
-        storage: Where the job's checkpoints are.
+        storage: The storage of the job's checkpoints.
         paths: The job's paths.
-        num_retained: How many completed checkpoints stay usable (``execution.checkpointing.num-retained``).
-        now_ms: The wall clock; it is only recorded.
+        num_retained: The number of completed checkpoints to retain (``execution.checkpointing.num-retained``).
+        now_ms: The wall clock, in ms; only recorded.
     """
 
     def __init__(
@@ -108,43 +107,43 @@ class CheckpointLog:
         self._owned: Ownership | None = None
         self._displaced: deque[CheckpointMetadata] = deque()
         self._stored: StoredCheckpoint | None = None
-        """The newest retained checkpoint with its layers."""
+        """The newest retained checkpoint, with its layers."""
         self._settled = False
-        """False while the outcome of a put is unknown, and once this driver is fenced."""
+        """False while the outcome of a put is unknown, and after this driver was fenced."""
 
     @property
     def owned(self) -> Ownership:
-        """What this driver knows of the log since it took over.
+        """This driver's view of the log since its take-over.
 
         Raises:
-            CheckpointError: it has not taken over yet.
+            CheckpointError: the driver has not taken over yet.
         """
         if self._owned is None:
-            raise CheckpointError("this driver does not own the job: take_over comes first")
+            raise CheckpointError("this driver does not own the job: call take_over first")
         return self._owned
 
     def displaced(self) -> Iterator[CheckpointMetadata]:
-        """The checkpoints that are retained no longer, each given out once (to the retention, which cleans up)."""
+        """The checkpoints that are no longer retained, each yielded once (for the retention's clean-up)."""
         while self._displaced:
             yield self._displaced.popleft()
 
     def take_over(self, verify: Verify | None = None, restore_from: CheckpointId | None = None) -> TakenOver:
-        """Become the job's driver; whoever was it before is fenced from now on.
+        """Become the job's driver; the previous driver is fenced from now on.
 
-        To be called again by the same driver after `complete` raised StorageError, and whenever it wants to go back
-        to what the log says. A driver that has lost the job meanwhile does not get it back.
+        The same driver calls it again after `complete` raised StorageError, and whenever it must return to the log's
+        state. A driver that lost the job meanwhile does not regain it.
 
         Args:
             verify: Raises CorruptFile if a checkpoint cannot be restored (`holdfast.checkpoint.retention.verify_files`
-                looks whether all files are there). An older one is used where that cannot harm the sinks.
-            restore_from: Go back to this checkpoint, at the user's request, whatever came after. Done once: as long
-                as the same request is repeated, later drivers go on from the newest checkpoint.
+                checks that all files exist). An older checkpoint is used if that cannot harm the sinks.
+            restore_from: Go back to this checkpoint at the user's request, whatever came after. A request takes effect once:
+                later drivers with the same request continue from the newest checkpoint.
 
         Raises:
-            CorruptFile: no checkpoint can be used; the message tells what to do.
-            ConfigurationError: there is no checkpoint ``restore_from``.
-            Fenced: another driver took over at the same time, or since this one did.
-            StorageError: the storage does not answer; nobody is harmed, try again.
+            CorruptFile: no checkpoint is usable; the message says what to do.
+            ConfigurationError: checkpoint ``restore_from`` does not exist.
+            Fenced: another driver took over at the same time or later.
+            StorageError: the storage does not answer; retrying is safe.
         """
         with self._lock:
             facts = self._fence(restore_from)
@@ -164,7 +163,7 @@ class CheckpointLog:
                 except CorruptFile:
                     if self.still_mine():
                         raise
-                    # Not damaged: deleted by the clean-up of the driver that has taken over meanwhile.
+                    # The file is not damaged: another driver has taken over and cleaned it up.
                     raise self._fenced("another driver took over") from None
                 if index > 0:
                     self._fall_back(facts.completed[index:], loaded)
@@ -172,19 +171,19 @@ class CheckpointLog:
             return TakenOver(owned.generation, owned.retained[0] if owned.retained else None, owned.next_id)
 
     def complete(self, checkpoint: CheckpointMetadata) -> None:
-        """Complete a checkpoint: the commit point. Its id and generation must be this driver's next.
+        """Complete a checkpoint: the commit point. The id and generation must be this driver's next.
 
         Raises:
-            Fenced: another driver has taken over; the checkpoint does not exist and its output must not be committed.
-            CheckpointError: the metadata cannot be stored; the checkpoint does not exist.
-            StorageError: the storage did not answer. Whether the checkpoint exists is *unknown*: `take_over` again.
+            Fenced: another driver has taken over; the checkpoint is not completed, and its output must not be committed.
+            CheckpointError: the metadata cannot be stored; the checkpoint is not completed.
+            StorageError: the storage did not answer. Whether the checkpoint exists is *unknown*: call `take_over`.
         """
         with self._lock:
             owned = self.owned
             if (checkpoint.checkpoint_id, checkpoint.generation) != (owned.next_id, owned.generation):
                 raise CheckpointError(
                     f"checkpoint {checkpoint.checkpoint_id} of generation {checkpoint.generation} cannot be "
-                    f"completed: next is {owned.next_id} of generation {owned.generation}"
+                    f"completed: the next is {owned.next_id} of generation {owned.generation}"
                 )
             stored = rolled_up(self._storage, self._paths, successor(self._stored, checkpoint))
             retained = (stored.checkpoint, *owned.retained)[: self._num_retained]
@@ -201,16 +200,16 @@ class CheckpointLog:
             self._set(replace(owned, retained=retained, next_id=CheckpointId(owned.next_id + 1)))
 
     def still_mine(self) -> bool:
-        """Whether nobody has taken over. Asked before a sink's commit, to fail early.
+        """Whether this driver still owns the job. Checked before a sink's commit, to fail early.
 
-        It cannot make the commit safe (the driver may be paused right after); what does is that the driver which
-        takes over commits the same committables, and that a commit may be repeated.
+        The check does not make the commit safe, because the driver may be paused right after it. Commits are safe because
+        the next driver commits the same committables, and because commits are idempotent.
         """
         with self._lock:
             return self._settled and not self._exists(position_of(self.owned.next_id))
 
     def check_ownership(self) -> None:
-        """Tell a driver that has failed whether the reason is another one, which deletes what this one goes on from.
+        """Check, after a failure, whether another driver owns the job: it would delete the files that this driver needs.
 
         Raises:
             Fenced: another driver has taken over.
@@ -221,10 +220,10 @@ class CheckpointLog:
                 raise self._fenced("another driver took over")
 
     def _append(self, entry: LogEntry) -> None:
-        """Put this driver's next entry."""
+        """Put this driver's next entry at the log's end."""
         owned = self.owned
         if not self._settled:
-            raise CheckpointError("it is not known whether this driver still owns the job: take_over comes first")
+            raise CheckpointError("whether this driver still owns the job is unknown: call take_over first")
         path, data = self._paths.log_entry(position_of(owned.next_id)), encode_entry(entry)
         self._settled = False
         try:
@@ -237,7 +236,7 @@ class CheckpointLog:
         self._settled = True
 
     def _fence(self, restore_from: CheckpointId | None) -> LogFacts:
-        """Put a take-over at the log's end; returns what the log says from then on."""
+        """Put a take-over at the log's end; returns the log's state after it."""
         hint = self._listed_tail()
         while True:
             facts = self._at_the_end(hint, lambda tail: self._read(tail, restore_from))
@@ -249,13 +248,13 @@ class CheckpointLog:
             try:
                 self._storage.put_new(self._paths.log_entry(position), encode_entry(record))
             except AlreadyExists:
-                continue  # the log went on meanwhile
+                continue  # the log grew meanwhile
             if not has_successor(self._exists, position):
                 return after_takeover(facts, record)
             self._give_way(position, record)
 
     def _load(self, records: Sequence[CheckpointRecord]) -> _Loaded:
-        """The whole checkpoints by their ids, or what is wrong with their metadata."""
+        """Load the checkpoints by id; for corrupt metadata, the error instead."""
         layers = dict(() if self._stored is None else ((h.path, layer) for h, layer in self._stored.manifests))
         loaded: _Loaded = {}
         for record in records:
@@ -290,7 +289,7 @@ class CheckpointLog:
             self._displaced.extend(c for c in before.retained if c.checkpoint_id not in retained)
 
     def _fall_back(self, intact: tuple[CheckpointRecord, ...], loaded: _Loaded) -> None:
-        """Record that an older checkpoint than the newest is used, so that every later driver knows."""
+        """Record that an older checkpoint than the newest is used, for all later drivers."""
         owned = self.owned
         facts = LogFacts(
             LogPosition(position_of(owned.next_id) - 1),
@@ -305,18 +304,18 @@ class CheckpointLog:
         self._settle(after_takeover(facts, record), loaded)
 
     def _give_way(self, position: LogPosition, record: Takeover) -> None:
-        """The log goes on after this driver's take-over: find out how that can be.
+        """Handle a log that continues after this driver's take-over.
 
-        Either another driver took over right after. Or this one was paused between finding the end of the log and
-        putting its record, the log went on meanwhile, and the entry that had taken the position was deleted as an
-        old one: then the record stands where nobody looks, and must go.
+        Either another driver took over right after. Or this driver was paused between finding the log's end and putting its
+        record; meanwhile the log grew and the old entry at that position was deleted. Then the record is misplaced and
+        must be deleted.
         """
         if self._at_the_end(position, lambda tail: self._get(tail).generation) > record.generation:
             raise self._fenced("another driver took over at the same time")
         self._storage.delete([self._paths.log_entry(position)])
 
     def _at_the_end(self, hint: LogPosition, read: Callable[[LogPosition], T]) -> T:
-        """What ``read`` makes of the log's last position, which is searched from ``hint`` on."""
+        """Read the log's last position, searching from ``hint`` on, and return the result of ``read``."""
         while True:
             tail = find_tail(self._exists, hint)
             try:
@@ -324,10 +323,10 @@ class CheckpointLog:
             except CorruptFile:
                 if not has_successor(self._exists, tail):
                     raise
-                hint = tail  # not damaged: the log went on meanwhile, and what was old was deleted
+                hint = tail  # not damaged: the log grew meanwhile, and old entries were deleted
 
     def _read(self, tail: LogPosition, restore_from: CheckpointId | None) -> LogFacts:
-        """Read the log's end: from ``tail`` down to the oldest retained checkpoint."""
+        """Read the log's end: from ``tail`` back to the oldest retained checkpoint."""
         if tail == 0:
             if restore_from:
                 raise ConfigurationError(
@@ -338,7 +337,7 @@ class CheckpointLog:
         since = tail if isinstance(last, Takeover) else last.takeover
         takeover = last if since == tail else self._get(since)
         if not isinstance(takeover, Takeover):
-            raise CorruptFile(self._where(tail), f"it names {self._where(since)} as a take-over, which it is not")
+            raise CorruptFile(self._where(tail), f"it refers to {self._where(since)} as a take-over, which it is not")
         requested = takeover.requested
         if restore_from and restore_from != requested:
             requested = restore_from
@@ -349,7 +348,7 @@ class CheckpointLog:
         return LogFacts(tail, last.generation, takeover.driver, tuple(completed), takeovers, requested)
 
     def _walk(self, entry: LogEntry, position: LogPosition) -> list[CheckpointRecord]:
-        """The retained checkpoints from an entry on, the newest first."""
+        """The retained checkpoints before and at an entry, newest first."""
         oldest = max(1, entry.oldest)
         completed: list[CheckpointRecord] = []
         while True:
@@ -363,7 +362,7 @@ class CheckpointLog:
             entry = self._get(position)
 
     def _requested(self, checkpoint_id: CheckpointId) -> CheckpointRecord:
-        """The checkpoint that the user wants to go back to."""
+        """The checkpoint of the user's request."""
         path = self._paths.log_entry(position_of(checkpoint_id))
         try:
             entry = decode_entry(self._storage.get(path), self.locate(checkpoint_id))
@@ -388,7 +387,7 @@ class CheckpointLog:
         return self._storage.exists(self._paths.log_entry(position))
 
     def locate(self, checkpoint_id: CheckpointId) -> str:
-        """The full name of a checkpoint's entry, as `execution.state-recovery.path` takes it."""
+        """The full name of a checkpoint's entry, in the form for `execution.state-recovery.path`."""
         return self._where(position_of(checkpoint_id))
 
     def _where(self, position: LogPosition) -> str:
@@ -401,11 +400,11 @@ class CheckpointLog:
         )
 
     def _listed_tail(self) -> LogPosition:
-        """The highest position that a listing shows; it may be too low, never too high."""
+        """The highest listed position; it may be too low, never too high."""
         try:
             listing = self._storage.list(self._paths.log_prefix)
         except StorageError:
-            return LogPosition(0)  # slower without
+            return LogPosition(0)  # the search from 0 is only slower
         found = (self._paths.parse_log_entry(path) for path in listing if not self._paths.is_part(path))
         return max((position for position in found if position is not None), default=LogPosition(0))
 

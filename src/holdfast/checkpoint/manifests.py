@@ -1,4 +1,4 @@
-"""Stored checkpoints: from a record in the log to the whole checkpoint, and back."""
+"""Stored checkpoints: conversion between a log record with its manifests and the whole checkpoint."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ from holdfast.errors import CheckpointError, CorruptFile
 __all__ = ["StoredCheckpoint", "load", "read_checkpoint", "rolled_up", "successor"]
 
 LARGEST_LAYER = 40 << 10
-"""Bytes of a layer, before compression, up to which it stays in the entries of the log: about what a quiet epoch writes
-at most. Handles of files compress to a third."""
+"""The largest layer, in bytes before compression, that stays in the log's entries: about what a quiet epoch writes at most.
+File handles compress to a third."""
 
 
 @dataclass(frozen=True)
 class StoredCheckpoint:
-    """A whole checkpoint, and the layers that it is the sum of."""
+    """A whole checkpoint with the layers that add up to it."""
 
     checkpoint: CheckpointMetadata
     manifests: tuple[tuple[ContainedFile, Layer], ...] = ()
-    """The oldest first."""
+    """Oldest first."""
     layer: Layer = field(default_factory=Layer)
-    """What no manifest holds."""
+    """The changes since the last manifest."""
 
     @property
     def record(self) -> CheckpointRecord:
-        """The checkpoint as its log entry holds it."""
+        """The checkpoint's stored record."""
         whole = self.checkpoint
         return CheckpointRecord(
             checkpoint_id=whole.checkpoint_id,
@@ -60,7 +60,7 @@ class StoredCheckpoint:
 
 
 def successor(before: StoredCheckpoint | None, checkpoint: CheckpointMetadata) -> StoredCheckpoint:
-    """The checkpoint on the layers of the one before. What did not change is the same object as there."""
+    """Build the next checkpoint on the layers of the one before. Unchanged parts stay the same objects."""
     old = StoredCheckpoint(_NOTHING) if before is None else before
     change = difference(old.checkpoint, checkpoint)
     content = added(old.checkpoint, [change])
@@ -71,11 +71,11 @@ def successor(before: StoredCheckpoint | None, checkpoint: CheckpointMetadata) -
 
 
 def rolled_up(storage: Storage, paths: JobPaths, stored: StoredCheckpoint) -> StoredCheckpoint:
-    """The checkpoint with a layer that is small enough for its log entry: what has become too large, in a manifest.
+    """Return the checkpoint with a layer small enough for its log entry; a layer that is too large moves to a manifest.
 
     Raises:
-        CheckpointError: the metadata holds something that is not plain data.
-        StorageError: not stored within the retry budget, or refused.
+        CheckpointError: the metadata contains something other than plain data.
+        StorageError: the storage refused the write, or the retry budget ran out.
     """
     encoded = encode_manifest(stored.layer)
     if len(encoded) <= LARGEST_LAYER:
@@ -83,7 +83,7 @@ def rolled_up(storage: Storage, paths: JobPaths, stored: StoredCheckpoint) -> St
     kept = kept_manifests([handle.size for handle, _ in stored.manifests], len(pack(encoded)))
     layer = merged([*(layer for _, layer in stored.manifests[kept:]), stored.layer])
     whole = stored.checkpoint
-    # A crash before the log's entry is put leaves a file that no checkpoint refers to: the sweep finds it by its name.
+    # A crash before the put of the log's entry leaves an unreferenced file; the orphan sweep recognises it by its name.
     handle = write_file(storage, paths.manifest(whole.generation, epoch_of(whole.checkpoint_id)), encode_manifest(layer))
     manifests = (*stored.manifests[:kept], (handle, layer))
     whole = msgspec.structs.replace(whole, manifests=[handle for handle, _ in manifests])
@@ -91,16 +91,16 @@ def rolled_up(storage: Storage, paths: JobPaths, stored: StoredCheckpoint) -> St
 
 
 def load(storage: Storage, record: CheckpointRecord, known: Mapping[str, Layer] | None = None) -> StoredCheckpoint:
-    """The whole checkpoint.
+    """Load the whole checkpoint of a record.
 
     Args:
-        storage: Where it is.
-        record: What its log entry holds.
-        known: Layers of manifests that need not be read, by path.
+        storage: The checkpoint's storage.
+        record: The record in its log entry.
+        known: Layers already read, by the manifest's path.
 
     Raises:
         CorruptFile: a manifest is missing or altered.
-        StorageError: no answer within the retry budget, or refused.
+        StorageError: the storage refused the read, or the retry budget ran out.
     """
     manifests = []
     for handle in record.manifests:
@@ -125,12 +125,12 @@ def load(storage: Storage, record: CheckpointRecord, known: Mapping[str, Layer] 
 
 
 def read_checkpoint(storage: Storage, paths: JobPaths, checkpoint_id: CheckpointId) -> CheckpointMetadata:
-    """A completed checkpoint, read from the storage.
+    """Read a completed checkpoint from the storage.
 
     Raises:
         CorruptFile: its log entry or one of its manifests is missing or altered.
-        CheckpointError: there is no completed checkpoint at this position of the log.
-        StorageError: no answer within the retry budget, or refused.
+        CheckpointError: the log's position holds no completed checkpoint.
+        StorageError: the storage refused the read, or the retry budget ran out.
     """
     path = paths.log_entry(position_of(checkpoint_id))
     where = storage.locate(path)

@@ -1,11 +1,11 @@
-"""What a completed checkpoint consists of: all that is needed to go on from it, and nothing else.
+"""The content of a completed checkpoint: everything needed to continue from it, and nothing else.
 
-`CheckpointMetadata` is a whole checkpoint in memory. It is stored as *layers*: a layer holds what changed between two
-checkpoints. `holdfast.checkpoint.layers` takes the difference and adds layers up; `holdfast.checkpoint.log` has the
-entries in which they are stored. Fields may be added with a default; readers skip what they do not know.
+`CheckpointMetadata` is a whole checkpoint in memory. It is stored as *layers*: a layer holds the changes between two
+checkpoints. `holdfast.checkpoint.layers` computes and adds layers; `holdfast.checkpoint.entries` defines their stored
+form. Fields may be added with a default; readers skip unknown fields.
 
-*Plain data* means what msgpack holds: None, bool, int (64 bits), float, str, bytes, lists and dicts of these. Tuples
-come back as lists.
+*Plain data* means values of msgpack: None, bool, int (64 bits), float, str, bytes, and lists and dicts of these. Tuples
+become lists.
 """
 
 from __future__ import annotations
@@ -35,57 +35,57 @@ __all__ = [
 NO_WATERMARK = -(2**63)
 
 SPLIT = "split"
-"""Redistribution of listed state: the elements of all subtasks are dealt out in turn."""
+"""Redistribution of listed state: all subtasks' elements are dealt out round-robin (Flink's ListState)."""
 UNION = "union"
-"""Redistribution of listed state: every subtask gets the elements of all."""
+"""Redistribution of listed state: every subtask gets all subtasks' elements (Flink's union list state)."""
 BROADCAST = "broadcast"
-"""Redistribution of listed state: the subtasks have the same elements, and every new one gets them."""
+"""Redistribution of listed state: all subtasks hold the same elements, and so does every new one."""
 
 
 class SourceState(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where a source stands."""
+    """The state of a source."""
 
     enumerator: Any = None
-    """What the source's enumerator returned as its snapshot: plain data."""
+    """The snapshot of the source's enumerator: plain data."""
     watermarks: dict[str, dict[str, Any]] = {}
-    """Per split the state of its watermark generator: plain data."""
+    """The state of each split's watermark generator: plain data."""
 
 
 class KeyedHandle(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The keyed state of a range of key groups: a materialisation and the deltas since.
+    """The keyed state of a range of key groups: a materialisation and the deltas after it.
 
-    After a change of parallelism the files hold more key groups than the handle: the others belong to other subtasks.
+    After a change of parallelism, the files may contain other subtasks' key groups in addition to the handle's.
     """
 
     first: int
     last: int
-    """The key groups, both inclusive."""
+    """The key groups, inclusive."""
     schema: str = ""
-    """The fingerprint of the schema that its rows were written by (or by an earlier version of it)."""
+    """The fingerprint of the schema that wrote the rows, or of a later version of it."""
     kind: str = ""
-    """What the base's files are; the state backend knows."""
+    """The kind of the base's files, defined by the state backend."""
     base_epoch: Epoch = Epoch(0)
-    """The epoch at whose end the base was taken."""
+    """The epoch at whose end the base began."""
     base: list[Handle] = []
-    """The files of the latest materialisation; none before the first."""
+    """The files of the latest materialisation; empty before the first."""
     deltas: list[Handle] = []
-    """What changed after the base, in order."""
+    """The changes after the base, in order."""
 
     def handles(self) -> Iterator[Handle]:
-        """Everything that the state consists of."""
+        """The handles of base and deltas."""
         yield from self.base
         yield from self.deltas
 
 
 class ListPart(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Some elements of a listed state, here or in a file."""
+    """Some elements of a listed state, inline or in a file."""
 
     elements: list[bytes] = []
-    """The elements in stored form; none if they are in the file."""
+    """Inline elements in stored form; empty if they are in the file."""
     file: FileHandle | None = None
     first: int = 0
     count: int = 0
-    """Which elements of the file."""
+    """The range of the file's elements."""
 
     def __len__(self) -> int:
         return self.count if self.file is not None else len(self.elements)
@@ -95,19 +95,19 @@ class SubtaskState(msgspec.Struct, frozen=True, omit_defaults=True):
     """The state of one operator in one subtask."""
 
     keyed: list[KeyedHandle] = []
-    """One handle; several after a change of parallelism, until the next materialisation. Later ones are newer."""
+    """One handle, or several between a change of parallelism and the next materialisation. Later handles are newer."""
     lists: dict[str, list[ListPart]] = {}
     """Listed state by name."""
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing to restore."""
+        """Whether there is no state to restore."""
         return not any(next(each.handles(), None) for each in self.keyed) and not any(
             len(part) for parts in self.lists.values() for part in parts
         )
 
     def files(self) -> Iterator[FileHandle]:
-        """All files that the state consists of."""
+        """All files of the state."""
         for keyed in self.keyed:
             for handle in keyed.handles():
                 if not isinstance(handle, LogRange):
@@ -119,63 +119,63 @@ class SubtaskState(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ListedState(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A listed state of an operator: how it is redistributed, and what its elements are."""
+    """A listed state of an operator: its redistribution and the type of its elements."""
 
     mode: str
     """`SPLIT`, `UNION` or `BROADCAST`."""
     type: dict[str, Any] | None = None
-    """Serializer snapshot of the elements' type; None: they are pickled."""
+    """Serializer snapshot of the element type; None: elements are pickled."""
 
 
 class OperatorCheckpoint(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The state of one operator, at any position of a chain. All lists are by subtask."""
+    """The state of one operator, at any position of a chain. All lists are indexed by subtask."""
 
     name: str
     uid_given: bool = False
-    """Whether the user chose the uid."""
+    """Whether the user set the uid."""
     max_parallelism: int = 128
     parallelism: int = 1
     schemas: dict[str, Any] = {}
-    """By fingerprint: the schemas of the keyed state, plain data (see `holdfast.state.schema`)."""
+    """The schemas of the keyed state by fingerprint: plain data (see `holdfast.state.schema`)."""
     listed: dict[str, ListedState] = {}
     """The listed states by name."""
     subtasks: list[SubtaskState] = []
-    """Empty if the operator has neither keyed nor listed state."""
+    """Empty for an operator without keyed and listed state."""
     watermarks: list[int] = []
-    """In ms; for the head of a chain, else empty."""
+    """The watermarks in ms, for the head of a chain; otherwise empty."""
     generators: list[Any] = []
-    """The states of watermark generators: plain data; empty if the operator makes no watermarks."""
+    """The states of watermark generators: plain data; empty for an operator without watermark generation."""
     attempts: list[str] = []
-    """Of the head of a chain: the attempts that made the checkpoint. Known to the driver that saw them, not stored."""
+    """For the head of a chain: the attempts that made the checkpoint. Known only to the driver that ran them, not stored."""
 
 
 class CheckpointMetadata(msgspec.Struct, frozen=True, omit_defaults=True):
     """A completed checkpoint."""
 
     checkpoint_id: CheckpointId
-    """Its position in the log: 1, 2, 3, ..., with gaps where drivers took over."""
+    """The position in the log: 1, 2, 3, ..., with gaps at take-overs."""
     generation: int
-    """Of the driver that completed it."""
+    """The generation of the driver that completed the checkpoint."""
     job_id: str
     job_name: str
     created_at: int
-    """When its epoch was planned, in ms since 1970."""
+    """The planning time of its epoch, in ms since 1970."""
     duration_ms: int = 0
     sources: dict[str, SourceState] = {}
-    """By the source's uid."""
+    """By source uid."""
     operators: dict[str, OperatorCheckpoint] = {}
-    """By the operator's uid."""
+    """By operator uid."""
     committables: list[tuple[str, int, Any]] = []
-    """Prepared output of the epoch: uid of the sink, subtask, plain data."""
+    """The epoch's prepared output: uid of the sink, subtask, plain data."""
     full_size: int = 0
-    """Bytes of all files it refers to."""
+    """Total bytes of all its files."""
     delta_size: int = 0
-    """Bytes written for this checkpoint alone."""
+    """Bytes written for this checkpoint."""
     manifests: list[ContainedFile] = []
-    """The files that hold the part of the metadata that older checkpoints have, too. Known once it is stored."""
+    """Manifest files, with metadata shared with older checkpoints. Set when the checkpoint is stored."""
 
     def files(self) -> Iterator[FileHandle]:
-        """All files that it refers to; files shared by subtasks come up more than once."""
+        """All files of the checkpoint; a file shared by subtasks occurs more than once."""
         yield from self.manifests
         for operator in self.operators.values():
             for subtask in operator.subtasks:

@@ -1,4 +1,4 @@
-"""The plain I/O that a checkpoint storage is built on: `ObjectStore` and the errors it raises."""
+"""The interface of plain object I/O under a checkpoint storage: `ObjectStore` and its errors."""
 
 from __future__ import annotations
 
@@ -21,39 +21,39 @@ class AlreadyExists(StorageError):
 
 
 class Unavailable(StorageError):
-    """The store did not answer, or asked to be called again later (503): the call may be repeated.
+    """The store did not answer, or answered "slow down" (503): the call may be repeated.
 
-    Whether a call that changes something took effect is not known.
+    The effect of a modifying call is unknown.
     """
 
 
 class ObjectStore(Protocol):
-    """A store's plain I/O. Paths are relative, with ``/``.
+    """A store's plain I/O. Paths are relative and use ``/``.
 
-    All methods raise `Unavailable` when a repetition may help and another `StorageError` when it will not.
+    All methods raise `Unavailable` if a retry may help, and another `StorageError` if it will not.
     """
 
     @property
     def uri(self) -> str:
-        """What the paths are relative to, for messages."""
+        """The base URI of all paths, for error messages."""
 
     def put(self, path: str, data: Data) -> None:
-        """Put an object, all of it or nothing, replacing one that is there."""
+        """Put an object atomically; an existing one is replaced."""
 
     def put_new(self, path: str, data: Data) -> None:
-        """Put an object, all of it or nothing, if none is there; else raise `AlreadyExists`."""
+        """Put an object atomically if the path is free; otherwise raise `AlreadyExists`."""
 
     def get(self, path: str) -> bytes:
-        """The object's content, or `NotFound`."""
+        """The object's content; raises `NotFound`."""
 
     def get_range(self, path: str, start: int, length: int) -> bytes:
-        """``length`` bytes of the object from ``start`` on, fewer where it ends before; or `NotFound`."""
+        """Up to ``length`` bytes of the object from ``start`` on, fewer at its end; raises `NotFound`."""
 
     def size(self, path: str) -> int:
-        """The object's size in bytes, or `NotFound`."""
+        """The object's size in bytes; raises `NotFound`."""
 
     def list(self, prefix: str) -> list[str]:
-        """The paths that begin with ``prefix`` (which ends in ``/``), in any order; may lag behind."""
+        """The paths that begin with ``prefix`` (ending in ``/``), in any order; may be outdated."""
 
     def delete(self, paths: Iterable[str]) -> None:
-        """Delete objects; those that do not exist are no error."""
+        """Delete objects; missing ones are no error."""

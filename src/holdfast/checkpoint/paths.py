@@ -1,12 +1,12 @@
-"""The names of all stored objects. No other module builds or takes apart a path.
+"""The names of all stored objects. Only this module builds and parses paths.
 
     <storage uri>/<job directory>/
         log/00000000000000000017                       one position of the checkpoint log
         state/0000000003-00000000000000000018-<operator>-<subtask>-<attempt>.<kind>
-        check/<time>-<attempt>                         by which a storage is tried out; gone at once
+        check/<time>-<attempt>                         a probe object that tests the storage; deleted at once
 
-A state file's name carries the generation of the driver and the epoch in which it was begun, so that what a dead
-driver or attempt left behind is recognised by its name alone. Names are never used twice: the attempt is unique.
+A state file's name contains the generation of the driver and the epoch in which the write began, so the leftovers of dead
+drivers and attempts are recognisable by name. Names are never reused: the attempt is unique.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _STATE_FILE = re.compile(r"(\d{10})-(\d{20})-(.+)-(\d{5})-([0-9a-z]+)\.([a-z]+)"
 _PROBE = re.compile(r"(\d{15})-[0-9a-f]{32}")
 _LOG_ENTRY = re.compile(r"\d{20}")
 PART_SUFFIX = ".part"
-"""Ends the names of files that a local store has not finished (`<name>.<random>.part`)."""
+"""Suffix of a local store's unfinished files (`<name>.<random>.part`)."""
 _PART = re.compile(r"(.+)\.[0-9a-z]+\.part")
 
 
 def safe_name(name: str) -> str:
-    """A name for files that is valid everywhere and differs for different names.
+    """A file name that is valid everywhere and distinct for distinct names.
 
     >>> safe_name("fraud-alerts")
     'fraud-alerts'
@@ -45,22 +45,22 @@ def safe_name(name: str) -> str:
     safe = _UNSAFE.sub("-", name).strip("-.")[:_LONGEST]
     if safe == name and safe:
         return safe
-    # Something was lost on the way, so that two names may have become one: the hash tells them apart.
+    # Characters were replaced or cut, so two names may have become equal: the hash distinguishes them.
     return f"{safe or 'job'}-{xxhash.xxh3_64_hexdigest(name.encode())[:8]}"
 
 
 def restored_position(path: str, log: str) -> CheckpointId:
-    """The checkpoint that `execution.state-recovery.path` names.
+    """Parse the checkpoint id in `execution.state-recovery.path`.
 
     >>> restored_position("file:///data/job/log/00000000000000000017", "/data/job/log")
     17
 
     Args:
         path: The full name of a log entry, or its number alone.
-        log: The full name of the directory of the job's log.
+        log: The full name of the job's log directory.
 
     Raises:
-        ConfigurationError: it names no checkpoint, or one of another job or storage.
+        ConfigurationError: the path is not a checkpoint of this job and storage.
     """
     match = re.fullmatch(r"(?:(.*)/)?0*(\d{1,20})/*", path.strip())
     example = f"{log.rstrip('/')}/{17:020d}"
@@ -77,7 +77,7 @@ def restored_position(path: str, log: str) -> CheckpointId:
 
 
 def _place(uri: str) -> str:
-    """A directory's name, the same however it is written."""
+    """A canonical name of a directory."""
     parts = urlsplit(uri)
     if parts.scheme in ("", "file"):
         return os.path.realpath(unquote(parts.path) if parts.scheme else uri)
@@ -85,13 +85,13 @@ def _place(uri: str) -> str:
 
 
 def new_attempt() -> str:
-    """A name for one attempt to do something, unlike every other ever made."""
+    """A globally unique name for one attempt."""
     return uuid.uuid4().hex
 
 
 @dataclass(frozen=True)
 class StateFileName:
-    """What a state file's name says."""
+    """The parts of a state file's name."""
 
     generation: int
     epoch: Epoch
@@ -114,39 +114,39 @@ class JobPaths:
 
     @property
     def log_prefix(self) -> str:
-        """Under which the log's entries are."""
+        """Prefix of the log's entries."""
         return f"{self.directory}/log/"
 
     @property
     def state_prefix(self) -> str:
-        """Under which the state files are."""
+        """Prefix of the state files."""
         return f"{self.directory}/state/"
 
     @property
     def probe_prefix(self) -> str:
-        """Under which the objects are by which a storage is tried out."""
+        """Prefix of probe objects, written to test the storage."""
         return f"{self.directory}/check/"
 
     def probe(self, now_ms: int) -> str:
-        """A new object to try a storage out."""
+        """The path of a new probe object."""
         return f"{self.probe_prefix}{now_ms:015d}-{new_attempt()}"
 
     def parse_probe(self, path: str) -> int | None:
-        """When a probe was made (ms since 1970); None if the path is none."""
+        """The time of a probe, in ms since 1970; None if the path is not a probe."""
         name = self._name_in(self.probe_prefix, path)
         match = _PROBE.fullmatch(name) if name else None
         return int(match.group(1)) if match else None
 
     def log_entry(self, position: LogPosition) -> str:
-        """The log's entry at a position (1, 2, 3, ...)."""
+        """The path of the log's entry at a position (1, 2, 3, ...)."""
         return f"{self.log_prefix}{position:020d}"
 
     def state_file(self, generation: int, epoch: int, uid: str, subtask: int, attempt: str, kind: str) -> str:
-        """A new state file.
+        """The path of a new state file.
 
         Args:
             generation: The generation of the driver that planned the work.
-            epoch: The epoch in which the work began. A file of a background upload keeps the epoch of its beginning.
+            epoch: The epoch in which the work began; for a background upload, the epoch of its start.
             uid: The operator's uid.
             subtask: The subtask's number.
             attempt: Unique to this attempt (see `new_attempt`); a task that writes several files of one kind makes
@@ -156,16 +156,16 @@ class JobPaths:
         return f"{self.state_prefix}{generation:010d}-{epoch:020d}-{safe_name(uid)}-{subtask:05d}-{attempt}.{kind}"
 
     def manifest(self, generation: int, epoch: Epoch) -> str:
-        """A new manifest of checkpoint metadata, among the state files: it is kept and swept like them."""
+        """The path of a new manifest of checkpoint metadata: a state file, retained and swept like the others."""
         return self.state_file(generation, epoch, "metadata", 0, new_attempt(), "manifest")
 
     def parse_log_entry(self, path: str) -> LogPosition | None:
-        """The position that a path (or its unfinished part file) belongs to; None if it is no log entry."""
+        """The position of a log entry's path or its unfinished part file; None if it is not a log entry."""
         name = self._name_in(self.log_prefix, path)
         return LogPosition(int(name)) if name and _LOG_ENTRY.fullmatch(name) else None
 
     def parse_state_file(self, path: str) -> StateFileName | None:
-        """What the path of a state file (or of its unfinished part file) says; None if it is no state file."""
+        """Parse the path of a state file or its unfinished part file; None if it is not a state file."""
         name = self._name_in(self.state_prefix, path)
         match = _STATE_FILE.fullmatch(name) if name else None
         if match is None:
@@ -175,12 +175,12 @@ class JobPaths:
 
     @staticmethod
     def part_file(path: str) -> str:
-        """Where a local store gathers the bytes of ``path`` before it gives them that name."""
+        """The temporary path in which a local store writes ``path``."""
         return f"{path}.{uuid.uuid4().hex[:12]}{PART_SUFFIX}"
 
     @staticmethod
     def is_part(path: str) -> bool:
-        """Whether the path is one of `part_file`."""
+        """Whether the path is a `part_file`."""
         return path.endswith(PART_SUFFIX)
 
     @staticmethod

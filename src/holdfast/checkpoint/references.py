@@ -1,4 +1,4 @@
-"""Counts which files the known checkpoints refer to: one that comes or goes costs what it changed. Pure."""
+"""Reference counts of files over the known checkpoints; adding or removing one costs only its changes. Pure."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ __all__ = ["References"]
 
 
 class References:
-    """Counts the references of checkpoints to files.
+    """Counts the checkpoints' references to files.
 
-    Checkpoints that follow each other share the states that did not change as objects: those are counted as one.
+    Consecutive checkpoints share unchanged states as the same objects; a shared object counts once.
     """
 
     def __init__(self) -> None:
         self._files: dict[str, int] = {}
         self._states: dict[int, tuple[SubtaskState, int]] = {}
-        """By the object's id: the state of a subtask, and how many checkpoints have it."""
+        """By object id: the state of a subtask, and the number of checkpoints with it."""
 
     def __contains__(self, path: object) -> bool:
         return path in self._files
@@ -28,7 +28,7 @@ class References:
         return len(self._files)
 
     def add(self, checkpoint: CheckpointMetadata) -> None:
-        """A checkpoint is known from now on."""
+        """Add a checkpoint."""
         for state in _states(checkpoint):
             _, count = self._states.get(id(state), (state, 0))
             self._states[id(state)] = state, count + 1
@@ -39,7 +39,7 @@ class References:
             self._refer(file)
 
     def remove(self, checkpoint: CheckpointMetadata) -> list[str]:
-        """A checkpoint is known no longer; returns the files that no other one refers to."""
+        """Remove a checkpoint; returns the files without any other reference."""
         gone: list[str] = []
         for state in _states(checkpoint):
             _, count = self._states[id(state)]

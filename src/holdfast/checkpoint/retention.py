@@ -1,26 +1,25 @@
-"""Retention: which stored objects may be deleted. Nothing that can still be needed, and all else in the end.
+"""Retention: decides which stored objects may be deleted. Everything needed stays; everything else is deleted eventually.
 
-Kept are the files of the retained checkpoints and of those that are *held* (a savepoint or a restore reads them).
-Two clean-ups follow from that:
+The files of retained checkpoints stay, and those of *held* checkpoints (in use by a savepoint or a restore). There are
+two clean-ups:
 
-- `Retention.collect`, after each checkpoint, deletes what the checkpoints that it displaced had for themselves. It
-  knows them and lists nothing.
-- `Retention.sweep`, at the start and now and then, lists the job's objects and deletes what nobody refers to: files
-  of failed attempts, of dead drivers, of clean-ups and uploads that a crash cut short. A file's name tells how old it
-  is (generation of the driver, epoch).
+- `Retention.collect`, after each checkpoint, deletes the objects that only displaced checkpoints used. It lists nothing.
+- `Retention.sweep`, at the start and from time to time, lists the job's objects and deletes the unreferenced ones: files
+  of failed attempts and dead drivers, and of clean-ups and uploads cut short by a crash. A file's name tells its age
+  (generation of the driver, and epoch).
 
-Why no file is deleted that somebody reads or will refer to:
+Why no clean-up deletes a file that is in use or will be referenced:
 
-- A file becomes part of a checkpoint only if it is in the checkpoint before, or was begun in an epoch that is not
-  over: the sweep leaves the files of this driver alone whose epoch is not before ``oldest_open_epoch``.
-- A *later* driver (another one, which took over) restores the newest checkpoint in the log, or falls back to an older
-  retained one. This driver knows all checkpoints that were completed before it was fenced, because it completed them
-  or read them when it took over; so what a later driver reads is kept by this one, even if it does not know yet that
-  it is fenced. Only a checkpoint whose completion this driver is still waiting for may be unknown to it, and its files
-  belong to an epoch that is not over. Files of later generations are never touched.
-- *Earlier* drivers are fenced: no file of theirs that is not in a checkpoint already can get into one.
-- Everything else that reads (a savepoint, a slow restore) is in this driver's hands and holds its checkpoint. It is
-  given up when the driver takes over again: another one may have been there in between and known nothing of it.
+- A file becomes part of a checkpoint only if it is in the checkpoint before, or was begun in an open epoch. The sweep
+  spares this driver's files from ``oldest_open_epoch`` on.
+- A *later* driver (after a take-over) restores the newest checkpoint in the log, or falls back to an older retained one.
+  This driver knows all checkpoints completed before it was fenced, because it completed them or read them at its
+  take-over. It therefore keeps every file that a later driver reads, even before it notices that it is fenced. Only a
+  checkpoint whose completion is pending may be unknown, and its files belong to an open epoch. Files of later
+  generations are never touched.
+- *Earlier* drivers are fenced: their files outside checkpoints can no longer get into one.
+- All other readers (a savepoint, a slow restore) belong to this driver and hold their checkpoint. A new take-over ends
+  the hold, because another driver may have owned the job in between and does not know it.
 """
 
 from __future__ import annotations
@@ -48,22 +47,22 @@ _HOUR_MS = 3_600_000
 
 
 def referenced(checkpoints: Iterable[CheckpointMetadata]) -> set[str]:
-    """The paths of all files that the checkpoints consist of."""
+    """The paths of all files of the checkpoints."""
     return {file.path for checkpoint in checkpoints for file in checkpoint.files()}
 
 
 def orphans(
     paths: JobPaths, listing: Iterable[str], needed: Container[str], generation: int, oldest_open_epoch: Epoch
 ) -> list[str]:
-    """The state files of a listing that nobody needs.
+    """The unreferenced state files of a listing.
 
     Args:
         paths: The job's paths.
-        listing: Paths of state files; what is no state file of the job is left alone.
-        needed: The paths that kept checkpoints refer to.
-        generation: This driver's.
-        oldest_open_epoch: The oldest epoch of this driver in which something may have been begun that is not yet in
-            a completed checkpoint: the next checkpoint's id, or less while a background upload is under way.
+        listing: Paths of state files; other paths are ignored.
+        needed: The paths referenced by the checkpoints to keep.
+        generation: This driver's generation.
+        oldest_open_epoch: The oldest epoch of this driver with work that may not be in a completed checkpoint yet: the next
+            checkpoint's id, or an earlier epoch during a background upload.
     """
     found = []
     for path in listing:
@@ -78,23 +77,23 @@ def orphans(
 def surplus_entries(
     positions: Iterable[LogPosition], tail: LogPosition, oldest: LogPosition, takeovers: Collection[LogPosition]
 ) -> list[LogPosition]:
-    """The positions of the log whose entries may go.
+    """The positions of log entries that may be deleted.
 
     Args:
-        positions: Those that are there.
-        tail: The last one.
+        positions: The existing positions.
+        tail: The last position.
         oldest: The oldest retained checkpoint.
-        takeovers: Those of take-overs.
+        takeovers: The positions of take-overs.
     """
     kept = set(takeovers)
     return [p for p in positions if p < oldest and p not in kept and not is_milestone(p, tail)]
 
 
 def verify_files(storage: Storage, checkpoint: CheckpointMetadata) -> None:
-    """Check that all files of a checkpoint are there, in their full length. Their content is checked when read.
+    """Check that all files of a checkpoint exist with their full length. Reads verify their content later.
 
     Raises:
-        CorruptFile: one is missing or truncated.
+        CorruptFile: a file is missing or truncated.
         StorageError: the storage does not answer.
     """
     for file in {file.path: file for file in checkpoint.files()}.values():
@@ -108,11 +107,11 @@ def verify_files(storage: Storage, checkpoint: CheckpointMetadata) -> None:
 
 
 class Retention:
-    """Deletes what a driver's job no longer needs. Safe to use from several threads.
+    """Deletes objects that a driver's job no longer needs. Thread-safe.
 
-    One serves a driver for all its life, through every `CheckpointLog.take_over`. After a take-over, uploads that
-    were begun before it must be dropped: their files are an earlier generation's. A deletion that fails is logged
-    and made up for by a later sweep; it is no reason for a job to fail.
+    One instance serves a driver for its whole life, through every `CheckpointLog.take_over`. After a take-over, older
+    uploads must be dropped, because their files carry an earlier generation. A failed deletion is logged and made up for
+    by a later sweep; it does not fail the job.
     """
 
     def __init__(self, storage: Storage, paths: JobPaths, log: CheckpointLog) -> None:
@@ -127,7 +126,7 @@ class Retention:
 
     @contextmanager
     def hold(self, checkpoint_id: CheckpointId) -> Iterator[CheckpointMetadata]:
-        """Keep a retained checkpoint's files while they are read.
+        """Protect a retained checkpoint's files while they are read.
 
         Raises:
             KeyError: the checkpoint is not retained.
@@ -143,26 +142,26 @@ class Retention:
                 self._holds[checkpoint_id] -= 1
 
     def collect(self) -> int:
-        """Delete what displaced checkpoints had for themselves; after each completed checkpoint.
+        """Delete the objects that only displaced checkpoints used; called after each completed checkpoint.
 
         Returns:
-            How many objects were deleted.
+            The number of deleted objects.
         """
         with self._lock:
             owned = self._learn()
             return self._delete([*self._surplus(owned), *self._forget(owned)])
 
     def sweep(self, oldest_open_epoch: Epoch | None = None) -> int:
-        """Delete everything of the job that nobody needs; at the start, after failures, and now and then.
+        """Delete all unneeded objects of the job; called at the start, after failures, and from time to time.
 
         Args:
-            oldest_open_epoch: See `orphans`; by default the next checkpoint's id (no upload outlasts its epoch).
+            oldest_open_epoch: See `orphans`; the default is the next checkpoint's id (no uploads across epochs).
 
         Returns:
-            How many objects were deleted.
+            The number of deleted objects.
 
         Raises:
-            StorageError: the storage did not list its objects.
+            StorageError: listing the objects failed.
         """
         with self._lock:
             before = self._log.owned
@@ -170,8 +169,8 @@ class Retention:
             state = self._storage.list(self._paths.state_prefix)
             log = self._storage.list(self._paths.log_prefix)
             probes = self._storage.list(self._paths.probe_prefix)
-            # Who owns the listed files is asked after the listing, which files may be old before it: a checkpoint
-            # that is completed in between has its files in both answers.
+            # The ownership must be read after the listing, and the epoch bound before it: a checkpoint completed in between
+            # then has its files in both answers.
             owned = self._learn()
             gone = self._forget(owned)
             log_parts = self._learn_entries(log, position_of(before.next_id))
@@ -180,9 +179,9 @@ class Retention:
             return self._delete(doomed)
 
     def _learn(self) -> Ownership:
-        """The state of the log; notes all checkpoints that are or were retained."""
-        # In this order: what is displaced was so before the state that is read afterwards. The other way round, a
-        # checkpoint completed in between would be unknown while one that it shares files with seems displaced.
+        """Read the log's state, and record all checkpoints that are or were retained."""
+        # The order matters: displaced checkpoints are read before the state. In the opposite order, a checkpoint completed
+        # in between would be unknown, while a displaced one that shares its files would not.
         displaced = list(self._log.displaced())
         owned = self._log.owned
         for checkpoint in (*displaced, *owned.retained):
@@ -193,7 +192,7 @@ class Retention:
         return owned
 
     def _forget(self, owned: Ownership) -> list[str]:
-        """Forget the checkpoints that are neither retained nor held; returns the files that only they referred to."""
+        """Forget checkpoints that are neither retained nor held; returns the files that only they referenced."""
         retained = {c.checkpoint_id for c in owned.retained}
         gone = [c for i, c in self._known.items() if i not in retained and not self._holds[i]]
         files: list[str] = []
@@ -203,7 +202,7 @@ class Retention:
         return files
 
     def _learn_entries(self, listing: Iterable[str], end: LogPosition) -> list[str]:
-        """Note which log entries there are; returns the part files of puts that are over."""
+        """Record the existing log entries; returns the part files of finished puts."""
         parts = []
         for path in listing:
             position = self._paths.parse_log_entry(path)
@@ -216,7 +215,7 @@ class Retention:
         return parts
 
     def _surplus(self, owned: Ownership) -> list[str]:
-        """The log entries that may go."""
+        """The log entries that may be deleted."""
         if not owned.retained:
             return []
         oldest = position_of(owned.retained[-1].checkpoint_id)
@@ -225,7 +224,7 @@ class Retention:
         return [self._paths.log_entry(position) for position in sorted(surplus)]
 
     def _old_probes(self, listing: Iterable[str]) -> list[str]:
-        """Probes of storage checks that were cut short; those of a driver that starts right now are left alone."""
+        """Old probes of interrupted storage checks; recent ones may belong to a driver that is just starting."""
         limit = time.time_ns() // 1_000_000 - _HOUR_MS
         return [path for path in listing if (self._paths.parse_probe(path) or limit) < limit]
 
@@ -233,6 +232,6 @@ class Retention:
         try:
             self._storage.delete(paths)
         except StorageError as error:
-            _logger.warning("Old checkpoint files were not deleted; the next clean-up will try again: %s", error)
+            _logger.warning("Deleting old checkpoint files failed; the next clean-up will retry: %s", error)
             return 0
         return len(paths)

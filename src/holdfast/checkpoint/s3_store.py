@@ -1,12 +1,12 @@
 """Objects in an S3 bucket, by obstore.
 
-Configuration keys, named as Flink names them; what is absent comes from the usual places (the environment's
-``AWS_*``, the profile in ``~/.aws``, the role of the container or machine):
+Configuration keys, named as in Flink; missing ones come from the usual places (the ``AWS_*`` environment variables, the
+profile in ``~/.aws``, the role of the container or machine):
 
 - ``s3.access-key``, ``s3.secret-key``: credentials
-- ``s3.endpoint``: another server than AWS's, e.g. ``http://minio:9000``
+- ``s3.endpoint``: a server other than AWS, e.g. ``http://minio:9000``
 - ``s3.region`` (also ``s3.endpoint.region``): the bucket's region
-- ``s3.path.style.access``: ``true`` to name the bucket in the path; the default where ``s3.endpoint`` is set
+- ``s3.path.style.access``: ``true`` for path-style requests; the default if ``s3.endpoint`` is set
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _ROLE_VARIABLES = (
 
 
 class S3Store:
-    """A bucket, or what is under a prefix of it."""
+    """A bucket, or a prefix in it."""
 
     def __init__(self, bucket: str, prefix: str, config: Mapping[str, str], timeout_s: float = 60.0) -> None:
         import obstore
@@ -56,7 +56,7 @@ class S3Store:
                     "connect_timeout": "5s",
                     "allow_http": allow_http,
                 },
-                # Storage repeats: it alone knows which budget is left and what a lost answer means.
+                # No retries here: only Storage knows the remaining budget and the meaning of a lost answer.
                 retry_config={"max_retries": 0},
                 **settings,
             )
@@ -69,28 +69,28 @@ class S3Store:
         return f"s3://{self._bucket_name}/{self._prefix}".rstrip("/")
 
     def put(self, path: str, data: Data) -> None:
-        """Put an object, replacing one that is there."""
+        """Put an object; an existing one is replaced."""
         with self._errors("put", path):
-            # One request even for large objects: a multipart upload that is cut off stays in the bucket, unlisted.
+            # A single request even for large objects: an interrupted multipart upload would stay in the bucket, unlisted.
             self._obstore.put(self._bucket, path, data, use_multipart=False)
 
     def put_new(self, path: str, data: Data) -> None:
-        """Put an object if none is there (``If-None-Match: *``)."""
+        """Put an object if the path is free (``If-None-Match: *``)."""
         with self._errors("put", path):
             self._obstore.put(self._bucket, path, data, mode="create", use_multipart=False)
 
     def get(self, path: str) -> bytes:
-        """The content of an object."""
+        """Read an object."""
         with self._errors("get", path):
             return bytes(self._obstore.get(self._bucket, path).bytes())
 
     def get_range(self, path: str, start: int, length: int) -> bytes:
-        """A part of an object's content."""
+        """Read a part of an object."""
         with self._errors("get", path):
             try:
                 return bytes(self._obstore.get_range(self._bucket, path, start=start, length=length))
             except self._obstore.exceptions.BaseError as error:
-                if _status(error) == 416:  # the object ends before
+                if _status(error) == 416:  # the object ends before the range
                     return b""
                 raise
 
@@ -100,12 +100,12 @@ class S3Store:
             return int(self._obstore.head(self._bucket, path)["size"])
 
     def list(self, prefix: str) -> list[str]:
-        """All paths under ``prefix``."""
+        """The paths under ``prefix``."""
         with self._errors("list", prefix):
             return [entry["path"] for chunk in self._obstore.list(self._bucket, prefix) for entry in chunk]
 
     def delete(self, paths: Iterable[str]) -> None:
-        """Delete objects; those that do not exist are no error."""
+        """Delete objects; missing ones are no error."""
         every = list(paths)
         with self._errors("delete", every[0] if every else ""):
             self._obstore.delete(self._bucket, every)
@@ -118,7 +118,7 @@ class S3Store:
             yield
         except FileNotFoundError as error:
             if "NoSuchBucket" in str(error):
-                # Must not pass for a missing object: a job would take its storage for empty and start afresh.
+                # Must not count as a missing object: the job would take its storage for empty and start with empty state.
                 raise StorageError(f"{self.uri}: the bucket {self._bucket_name} does not exist; create it") from error
             raise NotFound(f"{where}: no such object") from error
         except (errors.AlreadyExistsError, errors.PreconditionError) as error:
@@ -143,7 +143,7 @@ class S3Store:
 
 
 def _settings(bucket: str, config: Mapping[str, str]) -> tuple[dict[str, Any], bool]:
-    """What obstore is told about the bucket, and whether plain HTTP is meant."""
+    """The bucket's settings for obstore, and whether to allow plain HTTP."""
     settings: dict[str, Any] = {}
     access, secret = config.get("s3.access-key"), config.get("s3.secret-key")
     if bool(access) != bool(secret):
@@ -161,7 +161,7 @@ def _settings(bucket: str, config: Mapping[str, str]) -> tuple[dict[str, Any], b
     endpoint = config.get("s3.endpoint") or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
     style = config.get("s3.path.style.access", "").strip().lower()
     if style not in ("", "true", "false"):
-        raise ConfigurationError(f"s3.path.style.access is {style!r}; it is either true or false")
+        raise ConfigurationError(f"s3.path.style.access is {style!r}; it must be true or false")
     path_style = style == "true" or (style == "" and (bool(endpoint) or "." in bucket))
     settings["virtual_hosted_style_request"] = not path_style
     if not endpoint:
@@ -177,7 +177,7 @@ def _settings(bucket: str, config: Mapping[str, str]) -> tuple[dict[str, Any], b
 
 
 def _profile() -> dict[str, str]:
-    """Credentials and region of the profile ``AWS_PROFILE`` (or ``default``) in ``~/.aws``."""
+    """Read credentials and region of the profile ``AWS_PROFILE`` (or ``default``) from ``~/.aws``."""
     home = Path.home() / ".aws"
     profile = os.environ.get("AWS_PROFILE", "default")
     found: dict[str, str] = {}
@@ -200,11 +200,11 @@ def _profile() -> dict[str, str]:
 
 
 def _status(error: BaseException) -> int:
-    """The HTTP status that an error tells of; 0 for none."""
+    """The HTTP status in an error; 0: none."""
     found = _STATUS.search(str(error))
     return int(found.group(1)) if found else 0
 
 
 def _first_line(error: BaseException) -> str:
-    """The message of obstore without its debug dump."""
+    """The error's message without obstore's debug dump."""
     return " ".join(str(error).split("Debug source")[0].split())

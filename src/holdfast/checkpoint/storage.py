@@ -1,10 +1,10 @@
-"""Storage: the objects under one URI, on a file system or in an object store, with retries.
+"""Storage: the objects under one URI, in a file system or an object store, with retries.
 
-Correctness rests on one primitive, `Storage.put_new`: of all callers that put the same path, exactly one succeeds. A
-store needs nothing else: no rename, no ordered or complete listing, no lock.
+Correctness rests on one primitive, `Storage.put_new`: of all callers that put the same path, exactly one succeeds. No
+other property of the store is needed: no rename, no ordered or complete listing, no lock.
 
-An `ObjectStore` does plain I/O and classifies its errors; `Storage` retries around it, and resolves the outcome of a
-put whose answer was lost. Tests inject faults between the two (`holdfast.testing`).
+An `ObjectStore` does plain I/O and classifies its errors. `Storage` retries, and resolves the outcome of a put whose
+answer was lost. Tests inject faults between the two (`holdfast.testing`).
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """How long to go on trying, in seconds."""
+    """The limits and delays of retries, in seconds."""
 
     budget: float = 60.0
-    """After this time since the first try, the last error is raised."""
+    """After this time since the first attempt, the last error is raised."""
     first_delay: float = 0.1
     longest_delay: float = 5.0
 
     def delay(self, tries: int) -> float:
-        """The pause after so many failed tries: doubling, with jitter so that tasks do not return in step."""
+        """The pause after ``tries`` failed attempts: exponential, with jitter so that tasks do not retry in step."""
         ceiling = min(self.longest_delay, self.first_delay * 2.0 ** min(tries - 1, 30))
         return ceiling * random.uniform(0.5, 1.0)
 
 
 class Storage:
-    """The objects under one URI. Safe to use from several threads; open one per process."""
+    """The objects under one URI. Thread-safe; open one per process."""
 
     def __init__(
         self,
@@ -59,16 +59,16 @@ class Storage:
 
     @classmethod
     def open(cls, uri: str, config: Mapping[str, str] | None = None) -> Storage:
-        """The storage at ``uri``: ``file:///dir``, a plain local path, or ``s3://bucket/prefix`` (also ``s3a``).
+        """Open the storage at ``uri``: ``file:///dir``, a plain local path, or ``s3://bucket/prefix`` (also ``s3a``).
 
         Opening does no I/O; call `check` once, in the driver, before the job starts.
 
         Args:
-            uri: Where.
+            uri: The storage's URI.
             config: The job's configuration; the keys ``s3.*`` (see `holdfast.checkpoint.s3_store`) are used.
 
         Raises:
-            ConfigurationError: the URI or a setting cannot be used.
+            ConfigurationError: the URI or a setting is invalid.
         """
         parts = urlsplit(uri)
         if not uri:
@@ -89,31 +89,31 @@ class Storage:
 
     @property
     def uri(self) -> str:
-        """What the paths are relative to."""
+        """The base URI of all paths."""
         return self._store.uri
 
     def locate(self, path: str) -> str:
-        """The full name of an object, for messages."""
+        """The full name of an object, for error messages."""
         return f"{self.uri}{path}" if self.uri.endswith("/") else f"{self.uri}/{path}"
 
     def put(self, path: str, data: Data) -> None:
-        """Put an object. The path must be unique to this attempt: a repetition of the call overwrites.
+        """Put an object. The path must be unique to this attempt, because a retry overwrites.
 
         Raises:
-            StorageError: not done within the retry budget, or refused. The object may exist nevertheless.
+            StorageError: the storage refused the write, or the retry budget ran out. The object may exist nevertheless.
         """
         self._repeat(f"put {path}", lambda: self._store.put(path, data))
 
     def put_new(self, path: str, data: Data) -> None:
-        """Put an object if there is none at the path: of several callers exactly one succeeds.
+        """Put an object if the path is free; of several callers, exactly one succeeds.
 
-        ``data`` must differ from what any other caller puts there (hold the writer's identity): when the answer of
-        a put is lost, the object's content decides whose put it was.
+        ``data`` must differ from all other callers' data (contain the writer's identity): if the answer of a put is lost,
+        the object's content tells whose put succeeded.
 
         Raises:
-            AlreadyExists: another caller's object is there.
-            StorageError: not done within the retry budget, or refused. The outcome is *unknown*: the object may
-                exist now or appear later. Calling again with the same data finds out.
+            AlreadyExists: another caller's object exists.
+            StorageError: the storage refused the write, or the retry budget ran out. The outcome is *unknown*: the object
+                may exist now or appear later. A repeated call with the same data finds out.
         """
 
         def attempt() -> None:
@@ -123,28 +123,28 @@ class Storage:
                 try:
                     found = self._store.get(path)
                 except NotFound as gone:
-                    # Some stores answer "conflict" while a competing put is under way that fails later.
-                    raise Unavailable(f"{self.locate(path)}: conflict, yet nothing is there") from gone
+                    # Some stores answer "conflict" during a competing put that later fails.
+                    raise Unavailable(f"{self.locate(path)}: conflict, but no object exists") from gone
                 if found != data:
                     raise
 
         self._repeat(f"put {path}", attempt)
 
     def get(self, path: str) -> bytes:
-        """The content of an object.
+        """Read an object.
 
         Raises:
-            NotFound: there is none.
-            StorageError: no answer within the retry budget, or refused.
+            NotFound: the object does not exist.
+            StorageError: the storage refused the read, or the retry budget ran out.
         """
         return self._repeat(f"get {path}", lambda: self._store.get(path))
 
     def get_range(self, path: str, start: int, length: int) -> bytes:
-        """``length`` bytes of an object from ``start`` on; fewer where the object ends before.
+        """Read up to ``length`` bytes of an object from ``start`` on; fewer at its end.
 
         Raises:
-            NotFound: there is no such object.
-            StorageError: no answer within the retry budget, or refused.
+            NotFound: the object does not exist.
+            StorageError: the storage refused the read, or the retry budget ran out.
         """
         return self._repeat(f"get {path}", lambda: self._store.get_range(path, start, length))
 
@@ -152,13 +152,13 @@ class Storage:
         """The size of an object in bytes.
 
         Raises:
-            NotFound: there is none.
-            StorageError: no answer within the retry budget, or refused.
+            NotFound: the object does not exist.
+            StorageError: the storage refused the request, or the retry budget ran out.
         """
         return self._repeat(f"look up {path}", lambda: self._store.size(path))
 
     def exists(self, path: str) -> bool:
-        """Whether there is an object at the path."""
+        """Whether the object exists."""
         try:
             self.size(path)
         except NotFound:
@@ -166,28 +166,28 @@ class Storage:
         return True
 
     def list(self, prefix: str) -> list[str]:
-        """The paths that begin with ``prefix`` (which ends in ``/``), in any order.
+        """The paths that begin with ``prefix`` (ending in ``/``), in any order.
 
-        A hint, not a fact: recent objects may be missing and deleted ones still be there. Unfinished part files of a
-        local store are included.
+        The listing may be outdated: recent objects may be missing, and deleted ones included. It includes a local store's
+        unfinished part files.
         """
         return self._repeat(f"list {prefix}", lambda: self._store.list(prefix))
 
     def delete(self, paths: Iterable[str]) -> None:
-        """Delete objects. Those that do not exist are no error.
+        """Delete objects; missing ones are no error.
 
         Raises:
-            StorageError: some were not deleted within the retry budget.
+            StorageError: the retry budget ran out before all objects were deleted.
         """
         every = list(paths)
         if every:
             self._repeat(f"delete {len(every)} objects", lambda: self._store.delete(every))
 
     def check(self, paths: JobPaths) -> None:
-        """Make sure, before a job starts, that everything it needs of the storage works.
+        """Check, before a job starts, that the storage supports every needed operation.
 
         Raises:
-            ConfigurationError: not writable, bucket missing, no conditional put, ...; the message has the remedy.
+            ConfigurationError: not writable, bucket missing, no conditional put, ...; the message names the remedy.
         """
         probe = paths.probe(time.time_ns() // 1_000_000)
         try:
@@ -198,11 +198,11 @@ class Storage:
                 pass
             else:
                 raise ConfigurationError(
-                    f"{self.uri}: the store overwrites objects although it was asked not to (put-if-absent, HTTP's "
-                    "If-None-Match). Two drivers could not be told apart; use a store that supports it"
+                    f"{self.uri}: the store overwrites an existing object despite put-if-absent (HTTP's If-None-Match), so "
+                    "two drivers could not be told apart; use a store that supports it"
                 )
             if self.get(probe) != b"first":
-                raise ConfigurationError(f"{self.uri}: the store does not return what was put")
+                raise ConfigurationError(f"{self.uri}: the store does not return the stored content")
             self.list(paths.probe_prefix)
             self.delete([probe])
         except StorageError as error:

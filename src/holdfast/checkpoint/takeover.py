@@ -1,4 +1,4 @@
-"""The decisions of a driver that takes a job over, as functions of what it has read of the checkpoint log. Pure."""
+"""The decisions of a take-over, as functions of the checkpoint log's content. Pure."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from holdfast.errors import CorruptFile
 __all__ = ["LogFacts", "after_takeover", "newest_intact", "next_takeover"]
 
 _REMEMBERED = 1000
-"""A driver that sleeps through more take-overs than this is no longer fenced by the record of its successor."""
+"""A driver that sleeps through more take-overs than this is no longer fenced by its successor's record."""
 
 
 @dataclass(frozen=True)
 class LogFacts:
-    """What the end of the log says."""
+    """The content of the log's end."""
 
     tail: LogPosition
     """The last position; 0 if the log is empty."""
     generation: int
-    """Of the driver that wrote the last entry; 0 if there is none."""
+    """The generation of the driver that wrote the last entry; 0: no entry."""
     owner: str
-    """The driver that took over last; empty if there is none."""
+    """The driver of the last take-over; empty: no take-over."""
     completed: tuple[CheckpointRecord, ...]
-    """The retained checkpoints that a driver may go on from, the newest first."""
+    """The retained checkpoints that a driver may continue from, newest first."""
     takeovers: tuple[LogPosition, ...]
     """The positions of all take-overs."""
     requested: CheckpointId
-    """The checkpoint that the user last asked to go back to; 0 for never."""
+    """The checkpoint of the user's last request to go back; 0: never requested."""
 
 
 def next_takeover(facts: LogFacts, driver: str, now_ms: int) -> Takeover:
-    """The record by which a driver takes over a log in this state."""
+    """The record with which a driver takes over a log in this state."""
     ids = [checkpoint.checkpoint_id for checkpoint in facts.completed]
     return Takeover(
         format_version=FORMAT_VERSION,
@@ -49,7 +49,7 @@ def next_takeover(facts: LogFacts, driver: str, now_ms: int) -> Takeover:
 
 
 def after_takeover(facts: LogFacts, record: Takeover) -> LogFacts:
-    """The log's state once the record stands at its end."""
+    """The log's state after the record was put at its end."""
     position = LogPosition(facts.tail + 1)
     return replace(
         facts, tail=position, generation=record.generation, owner=record.driver, takeovers=(*record.takeovers, position)
@@ -61,18 +61,18 @@ def newest_intact(
     verify: Callable[[CheckpointRecord], object],
     locate: Callable[[CheckpointId], str],
 ) -> int:
-    """The index of the newest checkpoint that can be restored without harm to the sinks.
+    """Return the index of the newest checkpoint that can be restored without harm to the sinks.
 
-    A damaged checkpoint may be passed over only if it had prepared no output: what it had prepared may be visible
-    already, and going on from an older checkpoint would write it a second time.
+    A damaged checkpoint may be skipped only if it has no committables. Its prepared output may already be visible, and
+    continuing from an older checkpoint would write it a second time.
 
     Args:
-        completed: The candidates, the newest first; at least one.
-        verify: Raises CorruptFile for a damaged one.
-        locate: The full name of a position's log entry, for the message.
+        completed: The candidates, newest first; at least one.
+        verify: Raises CorruptFile for a damaged checkpoint.
+        locate: Returns the full name of a checkpoint's log entry, for the message.
 
     Raises:
-        CorruptFile: none; with the file's name and what to do.
+        CorruptFile: no checkpoint is usable; the message names the file and the remedy.
     """
     first: CorruptFile | None = None
     for index, checkpoint in enumerate(completed):
