@@ -116,9 +116,7 @@ class TestPlanning:
         at = {KafkaTopicPartition(topic, 0): 99, KafkaTopicPartition(topic, 1): 1}
         with Job(source(kafka, topics=(topic,), starting_offsets=OFFSETS.offsets(at, L))) as job:
             assert job.epoch() == ["e"]
-        with pytest.raises(
-            InputLost, match=r"partition 0: reading was to start at offset 99, but Kafka holds the offsets 0 to 3"
-        ):
+        with pytest.raises(InputLost, match=r"partition 0: the starting offset is 99, but Kafka holds the offsets 0 to 3"):
             Job(source(kafka, topics=(topic,), starting_offsets=OFFSETS.offsets(at, NONE)))
 
     def test_committed_offsets_need_a_reset_strategy_where_there_are_none(self, kafka: Any, new_topic: Any) -> None:

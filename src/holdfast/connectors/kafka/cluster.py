@@ -1,4 +1,4 @@
-"""The source's queries to the brokers: partitions, first and last offsets, and the group's committed offsets."""
+"""The source's broker queries: partitions, first and last offsets, and the group's committed offsets."""
 
 from __future__ import annotations
 
@@ -50,33 +50,33 @@ class BrokerUnavailable(HoldfastError):
 
 @dataclass(frozen=True)
 class Topic:
-    """A topic as it is now."""
+    """The present state of a topic."""
 
     name: str
     id: str
-    """Differs between topics of the same name, one made after the other was deleted."""
+    """Kafka's topic id, which a topic re-created under the same name does not share."""
     partitions: int
 
 
 class PendingOffsets:
-    """Offsets that were asked for; `take` gives them once they are there."""
+    """Requested offsets; `take` returns them once they have arrived."""
 
     def __init__(self, futures: Mapping[TopicPartition, Future[Any]]) -> None:
         self._futures = futures
 
     @property
     def done(self) -> bool:
-        """Whether every partition's answer, or error, is there."""
+        """Whether every partition has an answer or an error."""
         return all(f.done() for f in self._futures.values())
 
     def wait(self, timeout: float) -> bool:
-        """Wait for the answers; whether they are there."""
+        """Wait for the answers; returns whether they have arrived."""
         for future in self._futures.values():
             try:
                 future.exception(timeout)
             except TimeoutError:
                 return False
-            except Exception as error:  # concurrent.futures.TimeoutError is a class of its own before Python 3.11
+            except Exception as error:  # before Python 3.11, concurrent.futures has its own TimeoutError
                 if type(error).__name__ != "TimeoutError":
                     raise
                 return False
@@ -90,7 +90,7 @@ class PendingOffsets:
             error = future.exception(0)
             if error is None and (offset := int(future.result().offset)) != OFFSET_INVALID:
                 offsets[partition] = offset
-            elif error is None:  # a broker that does not answer is no error for the client, and gives no offset
+            elif error is None:  # for a silent broker, the client reports neither an error nor an offset
                 errors[partition] = KafkaError(KafkaError.LEADER_NOT_AVAILABLE, "no answer from the partition's broker")
             elif isinstance(error, KafkaException):
                 errors[partition] = error.args[0]
@@ -99,7 +99,7 @@ class PendingOffsets:
         return offsets, errors
 
     def leader_epochs(self) -> dict[KafkaTopicPartition, int]:
-        """The leader epochs of the partitions whose brokers tell them."""
+        """The leader epochs of the partitions, where the brokers report them."""
         epochs = {}
         for asked, future in self._futures.items():
             if future.exception(0) is None and (epoch := future.result().leader_epoch) is not None:
@@ -108,11 +108,11 @@ class PendingOffsets:
 
 
 class ClusterView:
-    """The brokers as the source sees them.
+    """The source's connection to the brokers.
 
     Args:
         properties: The user's client properties.
-        read_committed: Whether a partition ends at its last stable offset (else at its high watermark).
+        read_committed: Whether a partition ends at its last stable offset; otherwise at its high watermark.
     """
 
     def __init__(self, properties: Mapping[str, Any], read_committed: bool) -> None:
@@ -121,15 +121,15 @@ class ClusterView:
         self._admin = AdminClient(self._connection)
         self._committing = ThreadPoolExecutor(1, thread_name_prefix="kafka-group-offsets")
         self._group: tuple[Consumer, list[KafkaError | None]] | None = None
-        """Commits the group's offsets; used by the thread that does so only."""
+        """Consumer for commits of the group's offsets; only the committing thread uses it."""
         self._isolation = IsolationLevel.READ_COMMITTED if read_committed else IsolationLevel.READ_UNCOMMITTED
 
     def topics(self, names: Iterable[str]) -> dict[str, Topic | None]:
-        """The topics of these names; None where there is none.
+        """Describe topics by name; None for a missing topic.
 
         Raises:
-            BrokerUnavailable: no answer.
-            ConfigurationError: the brokers refuse to tell.
+            BrokerUnavailable: the brokers do not answer.
+            ConfigurationError: the brokers refuse the request.
         """
         wanted = list(names)
         if not wanted:
@@ -151,16 +151,16 @@ class ClusterView:
         return found
 
     def matching(self, pattern: re.Pattern[str]) -> list[str]:
-        """The names of the topics that match as a whole; internal ones never do.
+        """The sorted names of topics whose whole name matches; internal topics are excluded.
 
         Raises:
-            BrokerUnavailable: no answer.
+            BrokerUnavailable: the brokers do not answer.
         """
         listed = self._ask(lambda: self._admin.list_topics(timeout=ANSWER_TIMEOUT_S), "the list of topics")
         return sorted(n for n in listed.topics if pattern.fullmatch(n) and not n.startswith("__"))
 
     def ask_ends(self, partitions: Iterable[KafkaTopicPartition], timeout: float = ANSWER_TIMEOUT_S) -> PendingOffsets:
-        """Ask where the partitions end; returns at once."""
+        """Request the ends of partitions; returns at once."""
         asked = {TopicPartition(p.topic, p.partition): OffsetSpec.latest() for p in partitions}
         if not asked:
             return PendingOffsets({})
@@ -171,29 +171,29 @@ class ClusterView:
         )
 
     def ends(self, partitions: Iterable[KafkaTopicPartition]) -> dict[KafkaTopicPartition, int]:
-        """Where the partitions end."""
+        """The ends of partitions."""
         return self._complete(self.ask_ends(partitions))
 
     def beginnings(self, partitions: Iterable[KafkaTopicPartition]) -> dict[KafkaTopicPartition, int]:
-        """The first offsets that are still there."""
+        """The first available offsets of partitions."""
         return self._offsets(partitions, OffsetSpec.earliest())
 
     def at_timestamp(self, partitions: Iterable[KafkaTopicPartition], timestamp: int) -> dict[KafkaTopicPartition, int]:
-        """The first offsets whose timestamp is not earlier; the ends where there is none."""
+        """The first offsets with this timestamp (ms) or a later one; otherwise the ends."""
         wanted = list(partitions)
         found = self._offsets(wanted, OffsetSpec.for_timestamp(timestamp))
         missing = [p for p in wanted if found[p] < 0]
         return found | (self.ends(missing) if missing else {})
 
     def committed(self, group: str, partitions: Iterable[KafkaTopicPartition]) -> dict[KafkaTopicPartition, int]:
-        """What the group has committed; partitions in which it has not are left out. Waits for the group's coordinator.
+        """The group's committed offsets; partitions without one are omitted. Waits for the group's coordinator.
 
         Raises:
-            BrokerUnavailable: no answer.
-            ConfigurationError: the brokers refuse to tell.
+            BrokerUnavailable: the brokers do not answer.
+            ConfigurationError: the brokers refuse the request.
         """
         asked = [TopicPartition(p.topic, p.partition) for p in partitions]
-        # A consumer, for librdkafka's admin client ends the process when the coordinator has moved (its issue 5040).
+        # A consumer, because librdkafka's admin client aborts the process after the coordinator has moved (its issue 5040).
         consumer = Consumer({**self._connection, "group.id": group, "enable.auto.commit": False})
         try:
             deadline = time.monotonic() + ANSWER_TIMEOUT_S
@@ -212,12 +212,12 @@ class ClusterView:
             consumer.close()
 
     def commit(self, group: str, offsets: Mapping[KafkaTopicPartition, int]) -> Future[None]:
-        """Commit the group's offsets; returns at once. The result is there, or an error, within ten seconds or so."""
+        """Commit the group's offsets; returns at once. The future completes, or fails, within about ten seconds."""
         return self._committing.submit(self._commit, group, dict(offsets))
 
     def _commit(self, group: str, offsets: Mapping[KafkaTopicPartition, int]) -> None:
         asked = [TopicPartition(p.topic, p.partition, o) for p, o in offsets.items()]
-        # A consumer, for the same reason as in `committed`. It is kept, unless something went wrong.
+        # A consumer, for the same reason as in `committed`; it is kept unless an error occurs.
         kept, self._group = self._group, None
         consumer, answers = kept or self._group_consumer(group)
         try:
@@ -241,7 +241,7 @@ class ClusterView:
         self._group = consumer, answers
 
     def _group_consumer(self, group: str) -> tuple[Consumer, list[KafkaError | None]]:
-        """A consumer that is no member of the group, and what it is told of its commits."""
+        """A consumer that is not a member of the group, and the list of its commit results."""
         answers: list[KafkaError | None] = []
 
         def on_commit(error: KafkaError | None, partitions: list[TopicPartition]) -> None:
@@ -274,5 +274,5 @@ class ClusterView:
 
     def _translate(self, error: KafkaException, what: str) -> HoldfastError:
         if error.args[0].code() in _REFUSED:
-            return ConfigurationError(f"Kafka at {self.servers} refuses to tell about {what}: {error.args[0].str()}")
+            return ConfigurationError(f"Kafka at {self.servers} refuses the request for {what}: {error.args[0].str()}")
         return BrokerUnavailable(f"Kafka at {self.servers} does not answer for {what}: {error.args[0].str()}")

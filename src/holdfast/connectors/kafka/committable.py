@@ -14,8 +14,8 @@ __all__ = ["SLOTS", "KafkaCommittable", "TransactionalId", "id_prefix"]
 
 _VERSION = 1
 SLOTS = 4
-"""A writer's epoch n uses slot n mod SLOTS: an open transaction whose slot is that of an epoch just committed, and
-which is not among the committed ones, is a dead attempt's."""
+"""A writer's epoch n uses slot n mod SLOTS. An open transaction in the slot of an epoch just committed belongs to a dead
+attempt, unless it is one of the committed transactions."""
 
 
 def id_prefix(prefix: str, uid: str) -> str:
@@ -32,7 +32,7 @@ class TransactionalId:
     subtask: int
     generation: int
     writer: str
-    """Unique to the writer: two attempts of one subtask never lock each other out."""
+    """Unique per writer, so that two attempts of a subtask never fence each other."""
     slot: int
     lane: int
 
@@ -62,7 +62,7 @@ class KafkaCommittable:
     epoch: int
     subtask: int
     token: str
-    """Names the output: it is written into the transaction, so that the log itself says whether it was committed."""
+    """Name of the output. It is part of the transaction, so the log itself shows whether the transaction was committed."""
     outbox: str | None
     """The location of a copy of the records; None without checkpoint storage."""
 
@@ -80,7 +80,7 @@ class KafkaCommittable:
 
     @classmethod
     def decode(cls, committable: Committable) -> KafkaCommittable:
-        """The inverse of `encode`."""
+        """Decode plain data; the inverse of `encode`."""
         data = committable.data
         if data.get("version") != _VERSION:
             raise IncompatibleState(

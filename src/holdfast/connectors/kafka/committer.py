@@ -1,15 +1,15 @@
-"""The sink in the driver: the second phase of the commit, and recovery after the first.
+"""The sink's committer in the driver: the second phase of the commit, and its recovery.
 
-Exactly once, whatever happens between the two phases:
+Exactly-once for every failure between the two phases:
 
-- A prepared transaction is committed by name (EndTxn). Its transactional id, producer id and producer epoch belong to no
-  other transaction, so the request may be repeated, and may arrive late.
-- If it is not there any more (it timed out, its producer was fenced, its id was forgotten or used again), the token that
-  was part of it tells whether it had been committed. If not, its records are written again from the outbox, with the
-  token, in a transaction whose id belongs to the subtask for good: taking that id aborts and locks out any earlier
-  attempt to do the same, before the tokens are read.
-- That happens only in `recover`, when no later output of the job exists, so the order of records is kept. In a
-  running job a lost transaction is an error: the job restarts from the checkpoint and comes by here.
+- A prepared transaction is committed by name (EndTxn). Its transactional id, producer id and producer epoch identify this
+  transaction only, so the request may be repeated and may arrive late.
+- If the transaction is gone (it timed out, its producer was fenced, its id was forgotten or reused), its token tells
+  whether it was committed. If not, its records are rewritten from the outbox, with the token, in a transaction whose id
+  is reserved for the subtask. Acquiring that id aborts and fences all earlier attempts to rewrite, before the tokens are
+  read.
+- Rewriting happens only in `recover`, when no later output of the job exists, so the order of records is kept. In a
+  running job, a lost transaction is an error: the job restarts from the checkpoint and recovers.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ _logger = logging.getLogger(__name__)
 _UNFINISHED = (TransactionState.ONGOING, TransactionState.PREPARE_ABORT, TransactionState.PREPARE_EPOCH_FENCE)
 _SWEEP_EPOCHS = 100
 _PATIENCE_S = 30.0
-"""How long recovery waits for brokers that do not answer before it leaves what they coordinate to the timeout."""
+"""Seconds that recovery waits for silent brokers; after that, transaction timeouts end what they coordinate."""
 
 
 class KafkaCommitter:
-    """Commits prepared transactions, aborts those of dead attempts, empties the outbox."""
+    """Commits prepared transactions, aborts those of dead attempts, and empties the outbox."""
 
     def __init__(self, sink: KafkaOutput, job: JobInfo, uid: str) -> None:
         self._sink = sink
@@ -57,7 +57,7 @@ class KafkaCommitter:
         self._busy = False
         self._calls = 0
         self._committed: list[tuple[int, list[KafkaCommittable]]] = []
-        """What is to be cleaned up after: the number of the call to `commit`, and what it committed."""
+        """Commits waiting for clean-up: the number of the call to `commit`, and its committables."""
         self._known: set[str] = set()
         self._swept = 0
 
@@ -71,7 +71,7 @@ class KafkaCommitter:
             create_token_topic(self._sink.properties, token_topic(self._prefix), self._sink.topic)
             for committable in sorted(lost, key=lambda c: (c.generation, c.epoch, c.subtask)):
                 self._restore(committable)
-        # Only those: a driver that was overtaken in here must not take its successor's copies.
+        # Older generations only: a driver fenced during recovery must not delete its successor's copies.
         self._empty_outbox(lambda generation, epoch: generation < self._job.generation)
         _logger.info(
             "%s: %d transactions committed again, %d written again or found committed",
@@ -81,7 +81,7 @@ class KafkaCommitter:
         )
 
     def commit(self, committables: Sequence[Committable]) -> None:
-        """Make them visible."""
+        """Commit the transactions."""
         ours = [KafkaCommittable.decode(c) for c in committables]
         with self._lock:
             self._calls += 1
@@ -104,7 +104,7 @@ class KafkaCommitter:
         self._client.close()
 
     def _fence_all(self) -> None:
-        """Abort every unfinished transaction of this sink; lock out the writers of the driver before this one."""
+        """Abort every unfinished transaction of this sink, and fence the previous driver's writers."""
         found = self._client.list(id_prefix(self._prefix, self._uid), _PATIENCE_S)
         ids = {name: parsed for name in found if (parsed := TransactionalId.parse(name, self._prefix, self._uid))}
         self._known = set(ids)
@@ -122,10 +122,10 @@ class KafkaCommitter:
         return f"{id_prefix(self._prefix, self._uid)}rewrite-"
 
     def _restore(self, committable: KafkaCommittable) -> None:
-        """Write the records of a lost transaction again unless it was committed. A kill at any point is safe."""
+        """Rewrite the records of a lost transaction unless it was committed. A kill at any point is safe."""
         topic = token_topic(self._prefix)
         name = f"{self._rewriter_prefix}{committable.subtask}"
-        # Take the id first: from here on no other attempt at this can succeed.
+        # Acquire the id first: from here on, no other attempt to rewrite can succeed.
         producer = TransactionalProducer(
             self._sink.properties, self._where, name, self._sink.transaction_timeout_ms, self._client
         )
@@ -133,17 +133,16 @@ class KafkaCommitter:
             token = read_tokens(self._sink.properties, topic).get(Token.key(self._uid, committable.subtask))
             what = f"epoch {committable.epoch} of subtask {committable.subtask}"
             if token is not None and token.id == committable.token:
-                _logger.info("%s: %s had been committed", self._where, what)
+                _logger.info("%s: %s was already committed", self._where, what)
                 return
             if token is not None and (token.generation, token.epoch) > (committable.generation, committable.epoch):
-                # Before a look at the copy: its deletion may have been missed.
-                _logger.info("%s: %s had been committed; a later epoch was, too", self._where, what)
+                # Check before reading the copy, whose deletion may be pending.
+                _logger.info("%s: %s was already committed, as was a later epoch", self._where, what)
                 return
             if committable.outbox is None or self._files is None:
                 raise HoldfastError(
                     f"{self._where}: the transaction of {what} was lost before it was committed, and without "
-                    "checkpoint storage "
-                    "there is no copy of it"
+                    "checkpoint storage there is no copy of it"
                 )
             where = self._files.locate(committable.outbox)
             try:
@@ -171,25 +170,22 @@ class KafkaCommitter:
             producer.discard()
 
     def _explain(self, lost: KafkaCommittable) -> None:
-        """Raise for a transaction that was lost while the job runs."""
+        """Raise the error for a transaction lost in a running job."""
         for name in self._client.list(id_prefix(self._prefix, self._uid)):
             parsed = TransactionalId.parse(name, self._prefix, self._uid)
             if parsed and parsed.generation > self._job.generation and name not in self._known:
                 raise Fenced(
                     f"{self._where}: a later driver (generation {parsed.generation}, this one is "
-                    f"{self._job.generation}) owns "
-                    "the output"
+                    f"{self._job.generation}) owns the output"
                 )
         raise HoldfastError(
-            f"{self._where}: the transaction of epoch {lost.epoch}, subtask {lost.subtask} was lost before it "
-            "could be committed "
-            f"(transaction.timeout.ms={self._sink.transaction_timeout_ms} passed, or Kafka lost it). Its records "
-            "are safe: they "
-            "are written again when the job restarts from its checkpoint"
+            f"{self._where}: the transaction of epoch {lost.epoch}, subtask {lost.subtask} was lost before it could "
+            f"be committed (transaction.timeout.ms={self._sink.transaction_timeout_ms} passed, or Kafka lost it). Its "
+            "records are safe: they are written again when the job restarts from its checkpoint"
         )
 
     def _clean_up(self) -> None:
-        """Clean up after commits until none is left."""
+        """Clean up after all finished commits."""
         while True:
             with self._lock:
                 committed, self._committed = self._committed, []
@@ -199,7 +195,7 @@ class KafkaCommitter:
             self._clean(committed)
 
     def _clean(self, committed: list[tuple[int, list[KafkaCommittable]]]) -> None:
-        """Delete the copies, and abort transactions that dead attempts of the epochs left open."""
+        """Delete the outbox copies, and abort open transactions of dead attempts in these epochs."""
         try:
             if self._files is not None:
                 self._files.delete([c.outbox for _, ours in committed for c in ours if c.outbox is not None])
@@ -208,7 +204,7 @@ class KafkaCommitter:
             if epoch - self._swept >= _SWEEP_EPOCHS:
                 self._swept = epoch
                 self._empty_outbox(lambda g, e: g < self._job.generation or (g == self._job.generation and e <= epoch))
-        except (HoldfastError, StorageError) as error:  # made up for by a later clean-up, or by recovery
+        except (HoldfastError, StorageError) as error:  # a later clean-up or recovery will do it
             _logger.warning("%s: cleaning up after a commit failed: %s", self._where, error)
 
     def _abort_dead(self, committed: list[tuple[int, list[KafkaCommittable]]]) -> None:
@@ -219,8 +215,8 @@ class KafkaCommitter:
             if state in _UNFINISHED and (parsed := TransactionalId.parse(name, self._prefix, self._uid))
         }
         described = self._client.describe(ids)
-        # Epoch n+4 uses the slot of epoch n again. It begins when n+2 has been committed everywhere, at the earliest: as
-        # long as no second call has followed that of epoch n, what has been seen in the slot is of epoch n or earlier.
+        # Epoch n+4 reuses the slot of epoch n. It begins at the earliest after n+2 has been committed everywhere: until the
+        # second call after that of epoch n, every transaction seen in the slot is of epoch n or earlier.
         with self._lock:
             slots = {done[0].epoch % SLOTS for call, done in committed if self._calls - call <= 1}
         dead = []

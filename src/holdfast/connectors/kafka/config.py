@@ -1,6 +1,6 @@
-"""Client properties: Java's names and librdkafka's, for the data clients and for the transaction client.
+"""Client properties: Java's and librdkafka's names, for the data clients and the transaction client.
 
-Most names are the same. What differs is translated here; what no client knows is refused before the job starts.
+Most names are identical. Different names are translated here, and names unknown to all clients are refused at the start.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _WITHOUT_MEANING = {
     "partition.discovery.interval.ms", "commit.offsets.on.checkpoint", "register.consumer.metrics", "client.id.prefix",
     "auto.offset.reset",
 }  # fmt: skip
-"""Names that Java programs set and that no librdkafka client needs; some of them the source itself reads."""
+"""Names that Java programs set and librdkafka clients do not need; the source reads some of them itself."""
 
 _OURS = {
     "enable.auto.commit": "the position is part of the checkpoint; the group's offsets are committed after each one",
@@ -74,18 +74,18 @@ _CONSUMERS_ONLY = {
     "offset.store.sync.interval.ms", "partition.assignment.strategy", "queued.max.messages.kbytes",
     "queued.min.messages", "session.timeout.ms",
 }  # fmt: skip
-"""librdkafka warns on the screen of a property that the client at hand does not know what to do with."""
+"""librdkafka prints a warning for properties of the other client type."""
 
 _JAAS = re.compile(r"""\b(username|password)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)')""")
 
 _READING = {
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
-    "enable.partition.eof": True,  # the only sign that nothing but transaction markers is left before a range's end
+    "enable.partition.eof": True,  # the only sign that a range ends with transaction markers
     "auto.offset.reset": "error",
     "isolation.level": "read_committed",
     "fetch.wait.max.ms": 20,
-    "fetch.queue.backoff.ms": 5,  # librdkafka's second would idle a reader that keeps pace with its queue
+    "fetch.queue.backoff.ms": 5,  # librdkafka's default, one second, would idle a reader that keeps pace with its queue
     "queued.min.messages": 200_000,
     "max.poll.interval.ms": 86_400_000,
     "socket.keepalive.enable": True,
@@ -98,7 +98,7 @@ _WRITING = {
     "queue.buffering.max.messages": 500_000,
     "queue.buffering.max.kbytes": 131_072,
     "delivery.report.only.error": True,
-    "enable.metrics.push": False,  # a producer lives for an epoch: not worth the brokers' while
+    "enable.metrics.push": False,  # a producer lives for one epoch: not worth the brokers' effort
     "socket.keepalive.enable": True,
     "reconnect.backoff.max.ms": 2_000,
 }
@@ -121,8 +121,7 @@ def _translate(properties: Mapping[str, Any]) -> dict[str, Any]:
         elif key.startswith(("ssl.truststore.", "ssl.keystore.")) and not key.endswith((".pem", ".password")):
             raise ConfigurationError(
                 f"the Kafka property {key} names a Java key store, which Python cannot read; give PEM files: "
-                "ssl.ca.location, "
-                "ssl.certificate.location, ssl.key.location, ssl.key.password"
+                "ssl.ca.location, ssl.certificate.location, ssl.key.location, ssl.key.password"
             )
         elif key == "ssl.endpoint.identification.algorithm" and not value:
             result[key] = "none"
@@ -134,19 +133,19 @@ def _translate(properties: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def consumer_properties(properties: Mapping[str, Any]) -> dict[str, Any]:
-    """What a reader's consumer is made with; properties that only producers know are left out."""
+    """A reader's consumer settings; producer-only properties are left out."""
     given = {key: value for key, value in _translate(properties).items() if key not in _PRODUCERS_ONLY}
     return {"group.id": "holdfast", **_READING, **given}
 
 
 def producer_properties(properties: Mapping[str, Any], **more: Any) -> dict[str, Any]:
-    """What a writer's producer is made with; properties that only consumers know are left out."""
+    """A writer's producer settings; consumer-only properties are left out."""
     given = {key: value for key, value in _translate(properties).items() if key not in _CONSUMERS_ONLY}
     return {**_WRITING, **given, **more}
 
 
 def admin_properties(properties: Mapping[str, Any]) -> dict[str, Any]:
-    """The part that concerns the connection."""
+    """The connection settings."""
     return {
         key: value
         for key, value in _translate(properties).items()
@@ -155,10 +154,10 @@ def admin_properties(properties: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_properties(properties: Mapping[str, Any], kind: type[Consumer] | type[Producer]) -> None:
-    """Check names and values by making a client, which does not connect yet.
+    """Check names and values by creating a client, which does not connect yet.
 
     Raises:
-        ConfigurationError: names the property.
+        ConfigurationError: a property is invalid; the message names it.
     """
     consumer = kind is Consumer
     complete = {**({"group.id": "holdfast"} | _READING if consumer else _WRITING), **_translate(properties)}
@@ -172,18 +171,17 @@ def check_properties(properties: Mapping[str, Any], kind: type[Consumer] | type[
 
 
 def protocol_properties(properties: Mapping[str, Any]) -> dict[str, Any]:
-    """The connection's part for kafka-python, which ends transactions.
+    """The connection settings for kafka-python, which ends transactions.
 
     Raises:
-        ConfigurationError: it cannot log in that way.
+        ConfigurationError: kafka-python does not support the login.
     """
     known = admin_properties(properties)
     mechanism = str(known.get("sasl.mechanism", known.get("sasl.mechanisms", ""))).upper()
     if mechanism and mechanism not in ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI"):
         raise ConfigurationError(
             f"exactly-once to Kafka cannot log in by sasl.mechanism={mechanism} yet; use PLAIN, SCRAM-SHA-256, "
-            "SCRAM-SHA-512, "
-            "GSSAPI or TLS certificates, or DeliveryGuarantee.AT_LEAST_ONCE"
+            "SCRAM-SHA-512, GSSAPI or TLS certificates, or DeliveryGuarantee.AT_LEAST_ONCE"
         )
     names = {
         "security.protocol": "security_protocol",

@@ -21,15 +21,15 @@ __all__ = ["KafkaEnumerator"]
 _logger = logging.getLogger(__name__)
 
 _FRESH_S = 0.010
-"""How long `plan` waits for the newest ends of the partitions before it goes by those it knows."""
+"""Seconds that `plan` waits for fresh ends of the partitions before it uses the known ones."""
 _POLL_MIN_S, _POLL_MAX_S = 0.005, 0.050
 _MISSING_S = 15.0
-"""A topic counts as deleted when the brokers have denied it this long: one that restarts may not know it for a while."""
+"""Seconds without the topic on the brokers after which it counts as deleted; a restarting broker may not know it yet."""
 _COMPLAINT_S = 30.0
 
 
 class KafkaEnumerator:
-    """Plans ranges up to the last stable offset, evenly over the partitions; notices new partitions and lost input."""
+    """Plans ranges up to the last stable offset, evenly over the partitions; detects new partitions and lost input."""
 
     def __init__(self, source: KafkaSourceOptions, uid: str) -> None:
         self._source = source
@@ -38,9 +38,9 @@ class KafkaEnumerator:
         self._positions = Positions()
         self._ends: dict[KafkaTopicPartition, int] = {}
         self._epochs: dict[KafkaTopicPartition, int] = {}
-        """The leader epochs of those ends."""
+        """The leader epochs of `_ends`."""
         self._shrunk: dict[KafkaTopicPartition, tuple[float, int]] = {}
-        """Partitions that end before their position: since when, and the lowest end."""
+        """Partitions that end before their position: the time of detection, and the lowest end."""
         self._pending: PendingOffsets | None = None
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="kafka-discovery")
         self._discovery: Future[tuple[dict[str, Topic | None], dict[KafkaTopicPartition, int]]] | None = None
@@ -51,7 +51,7 @@ class KafkaEnumerator:
         self._group_commit: Future[Any] | None = None
 
     def start(self, state: Any | None) -> None:
-        """Begin where the state says, or where the starting offsets say."""
+        """Start at the checkpoint's positions, or at the starting offsets."""
         try:
             topics = self._describe()
             if state is None:
@@ -60,12 +60,11 @@ class KafkaEnumerator:
                 self._resume(Positions.decode(state), topics)
             self._ends = self._view.ends(self._positions.next)
         except BrokerUnavailable as error:
-            if state is not None:  # it was there once: a restart strategy may wait for it
+            if state is not None:  # the cluster existed before: a restart strategy may wait for it
                 raise
             raise ConfigurationError(
-                f"{self._name}: {error}. Check that the broker runs and that "
-                f"bootstrap.servers={self._view.servers!r} is its "
-                "address"
+                f"{self._name}: {error}. Check that the broker runs and that bootstrap.servers={self._view.servers!r} "
+                "is its address"
             ) from error
         self._discovered_at = time.monotonic()
 
@@ -89,7 +88,7 @@ class KafkaEnumerator:
                 positions.announced.add(partition)
         for partition, taken in shares.items():
             positions.next[partition] += taken
-            # An older epoch says nothing of what lies between.
+            # An older leader epoch is not valid for the range in between.
             positions.epochs.pop(partition, None)
             if partition in self._epochs:
                 positions.epochs[partition] = self._epochs[partition]
@@ -116,7 +115,7 @@ class KafkaEnumerator:
             self._group_commit = self._view.commit(group, offsets)
 
     def wait(self, timeout: float) -> None:
-        """Ask for the ends until there is something new: every few ms at first, then 20 times a second."""
+        """Poll the partitions' ends until there is new input: every few ms at first, then 20 times a second."""
         deadline = time.monotonic() + timeout
         pause = _POLL_MIN_S
         while True:
@@ -173,10 +172,9 @@ class KafkaEnumerator:
         )
         if policy is KafkaOffsetResetStrategy.NONE:
             raise InputLost(
-                f"{self._name}: Kafka no longer holds records that were not read yet ({told}). To go on without "
-                "them, set the "
-                "property auto.offset.reset to earliest or latest; else restore the records, or start the job "
-                "without its state"
+                f"{self._name}: Kafka no longer holds records that were not yet read ({told}). To go on without them, "
+                "set the property auto.offset.reset to earliest or latest; else restore the records, or start the "
+                "job without its state"
             )
         _logger.error(
             "%s: records are lost, reading on from %s as auto.offset.reset says: %s", self._name, policy.name, told
@@ -212,7 +210,7 @@ class KafkaEnumerator:
     def _add(self, topics: list[Topic], new: list[KafkaTopicPartition], beginnings: dict[KafkaTopicPartition, int]) -> None:
         """Add partitions that appeared after the job's start, and read them from the beginning."""
         if new and self._positions.next and self._source.stopping_offsets is not None:
-            return  # where to stop was fixed at the start, for the partitions of then
+            return  # the stopping offsets were fixed at the start, for the partitions at that time
         self._positions.topics.update({t.name: t.id for t in topics})
         for partition in new:
             self._positions.next[partition] = beginnings[partition]
@@ -233,7 +231,7 @@ class KafkaEnumerator:
         )
 
     def _refresh(self, patience: float) -> None:
-        """Bring the ends up to date, if the brokers answer within ``patience`` seconds."""
+        """Update the ends, if the brokers answer within ``patience`` seconds."""
         try:
             if self._pending is None:
                 self._pending = self._view.ask_ends(p for p in self._positions.next if p not in self._positions.closed)
@@ -253,12 +251,12 @@ class KafkaEnumerator:
             self._discovered_at = min(self._discovered_at, time.monotonic() - self._interval + 1.0)
             return self._note_silence(f"{partition}: {problem.str()}")
         if any(end < self._positions.next[p] for p, end in ends.items() if p in self._positions.next):
-            # A new topic of the same name has another id.
+            # A re-created topic has another id.
             self._discovered_at = min(self._discovered_at, time.monotonic() - self._interval + 0.5)
         self._note_answer()
 
     def _check_ends(self, ends: dict[KafkaTopicPartition, int]) -> None:
-        """Notice partitions that have lost their tail; a new leader may lag behind for a moment."""
+        """Detect partitions that have lost their tail; a new leader may lag behind for a moment."""
         now = time.monotonic()
         for partition, end in ends.items():
             if end >= self._positions.next.get(partition, end) or partition in self._positions.closed:
@@ -291,7 +289,7 @@ class KafkaEnumerator:
         return self._source.discovery_interval_s or 3600.0
 
     def _apply_discovery(self) -> None:
-        """Start a look at the topics when it is time, and take in what the last one found."""
+        """Start a discovery of topics when it is due, and apply the result of the last one."""
         if self._discovery is None:
             if time.monotonic() - self._discovered_at >= self._interval:
                 self._discovery = self._worker.submit(self._discover)
@@ -336,9 +334,8 @@ class KafkaEnumerator:
 
     def _deleted(self, name: str) -> str:
         return (
-            f"{self._name}: topic {name} was deleted at {self._view.servers}; what the job had not read yet is "
-            "gone. Start the "
-            "job without its state if that is all right"
+            f"{self._name}: topic {name} was deleted at {self._view.servers}; what the job had not read yet is gone. "
+            "Start the job without its state if that is all right"
         )
 
     def _note_silence(self, reason: str | None) -> None:

@@ -1,4 +1,4 @@
-"""How an epoch's records are shared among partitions. Pure functions."""
+"""Divides an epoch's records among partitions. Pure."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ K = TypeVar("K")
 
 
 def share(available: Mapping[K, int], limit: int) -> dict[K, int]:
-    """Spread ``limit`` over what is available, evenly: nobody gets more than another who still has some left.
+    """Divide ``limit`` evenly over the available amounts: no share exceeds another one that is not used up.
 
     >>> share({"a": 10, "b": 2, "c": 0}, 8)
     {'a': 6, 'b': 2}
 
     Args:
-        available: How much each has.
-        limit: How much to take in all; each that has any gets at least one, so that none ever waits for ever.
+        available: The available amount of each.
+        limit: The total to take. Every non-empty one gets at least 1, so that none starves.
     """
     wanting = sorted(((n, i, key) for i, (key, n) in enumerate(available.items()) if n > 0), key=lambda w: w[:2])
     result: dict[K, int] = {}

@@ -24,13 +24,13 @@ class KafkaTopicPartition:
 
 
 def require_partition(given: Any) -> None:
-    """Check that it is a KafkaTopicPartition.
+    """Check that a value is a KafkaTopicPartition.
 
     Raises:
         ConfigurationError: the value is of another class.
     """
     if not isinstance(given, KafkaTopicPartition):
-        raise ConfigurationError(f"a KafkaTopicPartition is wanted, not {given!r}")
+        raise ConfigurationError(f"expected a KafkaTopicPartition, got {given!r}")
 
 
 class KafkaOffsetResetStrategy(Enum):
@@ -53,7 +53,7 @@ class OffsetKind(Enum):
 
 @dataclass(frozen=True)
 class KafkaOffsetsInitializer:
-    """Chooses one offset per partition, to start or stop reading at. Create one with its static methods."""
+    """Chooses one offset per partition to start or stop reading at. Create one with the static methods."""
 
     _kind: OffsetKind
     _timestamp: int = 0
@@ -62,7 +62,7 @@ class KafkaOffsetsInitializer:
 
     @staticmethod
     def earliest() -> KafkaOffsetsInitializer:
-        """Start at the first available record."""
+        """The first available record."""
         return KafkaOffsetsInitializer(OffsetKind.EARLIEST)
 
     @staticmethod
@@ -74,20 +74,20 @@ class KafkaOffsetsInitializer:
     def committed_offsets(
         offset_reset_strategy: KafkaOffsetResetStrategy = KafkaOffsetResetStrategy.NONE,
     ) -> KafkaOffsetsInitializer:
-        """The offsets that the consumer group has committed.
+        """The consumer group's committed offsets.
 
         Args:
-            offset_reset_strategy: For partitions in which the group has committed none; NONE: that is an error.
+            offset_reset_strategy: The fallback for partitions without a committed offset; NONE: raise an error.
         """
         if not isinstance(offset_reset_strategy, KafkaOffsetResetStrategy):
             raise ConfigurationError(
-                f"what to do without an offset is a KafkaOffsetResetStrategy, not {offset_reset_strategy!r}"
+                f"offset_reset_strategy must be a KafkaOffsetResetStrategy, not {offset_reset_strategy!r}"
             )
         return KafkaOffsetsInitializer(OffsetKind.COMMITTED, _reset=offset_reset_strategy)
 
     @staticmethod
     def timestamp(timestamp: int) -> KafkaOffsetsInitializer:
-        """The first record whose timestamp (ms) is not before ``timestamp``; the end if there is none."""
+        """The first record with this timestamp (ms) or a later one; the end if there is none."""
         if not isinstance(timestamp, int) or timestamp < 0:
             raise ConfigurationError(f"a Kafka timestamp is in milliseconds since 1970, got {timestamp!r}")
         return KafkaOffsetsInitializer(OffsetKind.TIMESTAMP, _timestamp=timestamp)
@@ -97,27 +97,27 @@ class KafkaOffsetsInitializer:
         offsets: Mapping[KafkaTopicPartition, int],
         offset_reset_strategy: KafkaOffsetResetStrategy = KafkaOffsetResetStrategy.EARLIEST,
     ) -> KafkaOffsetsInitializer:
-        """Exactly these.
+        """Explicit offsets.
 
         Args:
             offsets: The offset of each partition.
-            offset_reset_strategy: For partitions that are not among them, and for offsets that do not exist.
+            offset_reset_strategy: The fallback for partitions without an entry, and for offsets that do not exist.
         """
         for partition, offset in offsets.items():
             require_partition(partition)
             if not isinstance(offset, int) or offset < 0:
-                raise ConfigurationError(f"the offset of {partition} is {offset!r}; offsets are whole numbers from 0")
+                raise ConfigurationError(f"the offset of {partition} is {offset!r}; offsets are integers from 0")
         return KafkaOffsetsInitializer(OffsetKind.OFFSETS, _offsets=dict(offsets), _reset=offset_reset_strategy)
 
     @staticmethod
     def of(what: KafkaOffsetsInitializer | str) -> KafkaOffsetsInitializer:
-        """The initializer, which may be given by name.
+        """Return the initializer; a str names it.
 
         >>> KafkaOffsetsInitializer.of("latest") == KafkaOffsetsInitializer.latest()
         True
 
         Raises:
-            ConfigurationError: there is none of that name.
+            ConfigurationError: the name is unknown.
         """
         if isinstance(what, KafkaOffsetsInitializer):
             return what

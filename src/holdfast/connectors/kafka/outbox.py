@@ -1,4 +1,4 @@
-"""Records to be sent to Kafka, and the outbox file that holds a copy until their commit."""
+"""Outgoing Kafka records, and the outbox file with their copy until the commit."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _NAME = re.compile(r"(\d{10})-(\d{20})-\d{5}-[0-9a-f]+\.outbox(?:\..+)?")
 
 
 def outbox_name(generation: int, epoch: int, subtask: int, token: str) -> str:
-    """The name of the file for what one writer prepares in one epoch."""
+    """The name of the outbox file of one writer and epoch."""
     return f"{generation:010d}-{epoch:020d}-{subtask:05d}-{token}.outbox"
 
 
 def outbox_epoch(name: str) -> tuple[int, int] | None:
-    """Generation and epoch of such a file, finished or not; None if it is none.
+    """Parse generation and epoch from an outbox file's name, finished or not; None if it is another file.
 
     >>> outbox_epoch(outbox_name(3, 17, 0, "c0ffee"))
     (3, 17)
@@ -36,10 +36,10 @@ def outbox_epoch(name: str) -> tuple[int, int] | None:
 
 
 class OutgoingBatch(msgspec.Struct, array_like=True):
-    """A batch of records, column by column."""
+    """A batch of records in columns."""
 
     topics: str | list[str]
-    """One topic for all of them, or one each."""
+    """One topic for all records, or one per record."""
     values: list[bytes | None]
     keys: list[bytes | None] | None = None
     timestamps: list[int] | None = None
@@ -47,9 +47,9 @@ class OutgoingBatch(msgspec.Struct, array_like=True):
 
 
 class OutboxFile:
-    """Gathers an epoch's batches, compressed.
+    """Builds an epoch's outbox file, compressed.
 
-    Layout: magic and version, one zstd frame of length-prefixed msgpack blocks (`OutgoingBatch`), XXH3 of all before it.
+    Layout: magic and version, one zstd frame of length-prefixed msgpack blocks (`OutgoingBatch`), XXH3 of all preceding bytes.
     """
 
     def __init__(self) -> None:
@@ -63,14 +63,14 @@ class OutboxFile:
         self._parts.append(self._compressor.compress(len(block).to_bytes(4, "big") + block))
 
     def finish(self) -> bytes:
-        """The file."""
+        """Return the file's content."""
         self._parts.append(self._compressor.flush())
         body = b"".join(self._parts)
         return body + xxhash.xxh3_64_digest(body)
 
 
 def read_outbox(data: bytes, path: str) -> Iterator[OutgoingBatch]:
-    """The batches in a file.
+    """Read the batches in a file.
 
     Raises:
         CorruptFile: the file is damaged.

@@ -17,7 +17,7 @@ _TRANSACTION_TIMEOUT_MS = 600_000
 
 @dataclass(frozen=True)
 class KafkaOutput:
-    """Where a sink writes, in which form, and with which guarantee."""
+    """The target, format and guarantee of a sink."""
 
     properties: Mapping[str, Any]
     """Client properties, ``bootstrap.servers`` among them."""
@@ -27,10 +27,10 @@ class KafkaOutput:
 
     @property
     def transaction_timeout_ms(self) -> int:
-        """When the brokers abort a transaction that no one ends (``transaction.timeout.ms``, 10 minutes if not set).
+        """Time in ms after which brokers abort an unfinished transaction (``transaction.timeout.ms``; 10 minutes by default).
 
-        It is no deadline for data: what it takes is written again on recovery. It bounds how long readers may have to
-        wait behind a transaction of a job that is down.
+        It is not a deadline for data: recovery rewrites the records of an aborted transaction. It bounds the time that
+        readers wait behind a transaction of a job that is down.
         """
         value = self.properties.get("transaction.timeout.ms", _TRANSACTION_TIMEOUT_MS)
         try:
@@ -40,5 +40,5 @@ class KafkaOutput:
 
     @property
     def topic(self) -> str | None:
-        """The topic, None if it is chosen for each record."""
+        """The topic; None if it is chosen per record."""
         return self.serializer.topic if isinstance(self.serializer.topic, str) else None

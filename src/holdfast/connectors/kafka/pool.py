@@ -20,22 +20,22 @@ class _Lane:
 
     number: int
     prepared: int | None = None
-    """The last epoch that was prepared under this id."""
+    """The last epoch prepared under this id."""
     next: Future[TransactionalProducer] | None = None
     """The producer for the next epoch."""
 
 
 class ProducerPool:
-    """Gives each epoch a producer of its own. Not thread-safe.
+    """Provides each epoch with a producer of its own. Not thread-safe.
 
-    Epoch n uses the transactional ids of slot n mod `SLOTS`, so that the next epochs can be written while this one is
-    committed. The ids are used again, the producers are not: a new one takes the id over (InitProducerId), which raises
-    the producer epoch. So whatever arrives late from an earlier transaction of the id is refused by the brokers. To
-    take an id over costs several round trips; it is done in the background, an epoch or two ahead.
+    Epoch n uses the transactional ids of slot n mod `SLOTS`, so that the next epochs can be written during its commit. Ids
+    are reused, producers are not: a new producer acquires the id (InitProducerId), which raises the producer epoch, so the
+    brokers refuse late requests of earlier transactions. Acquiring an id costs several round trips; it happens in the
+    background, an epoch or two ahead.
 
     Args:
-        where: The writer, for messages.
-        make: Takes an id over, given its slot and lane.
+        where: The writer, for error messages.
+        make: Acquires the id of a slot and lane.
     """
 
     def __init__(self, where: str, make: Callable[[int, int], TransactionalProducer]) -> None:
@@ -48,11 +48,11 @@ class ProducerPool:
         self._makers = ThreadPoolExecutor(max_workers=2, thread_name_prefix="kafka-producers")
 
     def begin(self, epoch: int, completed: int) -> None:
-        """Get ready for the epochs behind this one, if this writer has had output before.
+        """Acquire ids for the next epochs in the background, if this writer has had output.
 
         Args:
-            epoch: The epoch that begins.
-            completed: The last one that is complete and committed.
+            epoch: The beginning epoch.
+            completed: The last epoch that is complete and committed.
         """
         self._completed = completed
         if self._lanes:
@@ -61,23 +61,23 @@ class ProducerPool:
                     self._renew(ahead, lane)
 
     def take(self, epoch: int) -> TransactionalProducer:
-        """A producer for the epoch, its transaction begun.
+        """A producer for the epoch, with an open transaction.
 
         Raises:
-            HoldfastError: an earlier epoch of the slot is not committed yet.
+            HoldfastError: an earlier epoch of the slot is not yet committed.
         """
         lane = self._free(epoch)
         if lane is None:
             waiting = [other.prepared for other in self._slots[epoch % SLOTS] if other.prepared is not None]
             if any(self._completed < prepared < epoch for prepared in waiting):
                 raise HoldfastError(
-                    f"{self._where}: epoch {epoch} begins although epoch {min(waiting)} is not committed yet"
+                    f"{self._where}: epoch {epoch} begins although epoch {min(waiting)} is not yet committed"
                 )
             self._lanes += 1
             lane = _Lane(self._lanes)
             self._slots[epoch % SLOTS].append(lane)
         ahead, lane.next = lane.next, None
-        if ahead is None or ahead.exception() is not None:  # what failed ahead may work now
+        if ahead is None or ahead.exception() is not None:  # retry a failed acquisition now
             producer = self._make(epoch % SLOTS, lane.number)
         else:
             producer = ahead.result()
@@ -86,10 +86,10 @@ class ProducerPool:
         return producer
 
     def prepare(self, epoch: int) -> Prepared:
-        """Prepare the open transaction: only the committer ends it from now on.
+        """Prepare the open transaction; from now on only the committer ends it.
 
         Raises:
-            HoldfastError: the brokers did not take a record.
+            HoldfastError: the brokers refused a record.
         """
         assert self._open is not None
         lane, producer = self._open
@@ -104,13 +104,13 @@ class ProducerPool:
         return prepared
 
     def drop(self) -> None:
-        """Abort the open transaction, if there is one."""
+        """Abort the open transaction, if any."""
         opened, self._open = self._open, None
         if opened is not None:
             opened[1].discard()
 
     def close(self) -> None:
-        """End the clients. What is prepared stays as it is."""
+        """Close the clients. Prepared transactions stay prepared."""
         self.drop()
         self._makers.shutdown(wait=True, cancel_futures=True)
         for ahead in [lane.next for slot in self._slots for lane in slot if lane.next is not None]:
@@ -119,7 +119,7 @@ class ProducerPool:
         self._slots = [[] for _ in range(SLOTS)]
 
     def _free(self, epoch: int) -> _Lane | None:
-        """An id of the epoch's slot under which nothing waits for its commit."""
+        """An id in the epoch's slot without a transaction waiting for its commit."""
         free = (lane for lane in self._slots[epoch % SLOTS] if lane.prepared is None or lane.prepared <= self._completed)
         return next(free, None)
 

@@ -1,4 +1,4 @@
-"""The enumerator's state, and how the first one is found."""
+"""The enumerator's state, and the initial positions of a new job."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ _VERSION = 1
 
 @dataclass
 class Positions:
-    """How far the source has planned."""
+    """The source's planned positions."""
 
     topics: dict[str, str] = field(default_factory=dict)
-    """Each topic's id: a topic that was deleted and made again has another."""
+    """Each topic's id, which a re-created topic does not share."""
     next: dict[KafkaTopicPartition, int] = field(default_factory=dict)
-    """The first offset that no epoch holds yet."""
+    """The first offset not yet planned."""
     stop: dict[KafkaTopicPartition, int] = field(default_factory=dict)
-    """Where to stop, if the source stops."""
+    """The stopping offsets, if any."""
     announced: set[KafkaTopicPartition] = field(default_factory=set)
-    """Those of which the runtime knows, by a range."""
+    """Partitions announced to the runtime by a range."""
     closed: set[KafkaTopicPartition] = field(default_factory=set)
-    """Those whose last range was planned."""
+    """Partitions whose last range was planned."""
     epochs: dict[KafkaTopicPartition, int] = field(default_factory=dict)
-    """A leader epoch in which all before ``next`` was there: the brokers tell whether it still is (KIP-320)."""
+    """A leader epoch that covers all records before ``next``; the brokers can tell whether it still does (KIP-320)."""
 
     def encode(self) -> dict[str, Any]:
-        """As plain data."""
+        """Encode as plain data."""
         return {
             "version": _VERSION,
             "topics": dict(self.topics),
@@ -61,7 +61,7 @@ class Positions:
 
     @classmethod
     def decode(cls, state: Mapping[str, Any]) -> Positions:
-        """The inverse of `encode`."""
+        """Decode plain data; the inverse of `encode`."""
         if state.get("version") != _VERSION:
             raise IncompatibleState(
                 f"Kafka positions of version {state.get('version')}; this program knows version {_VERSION}"
@@ -81,11 +81,11 @@ class Positions:
         return positions
 
     def at_stop(self, partition: KafkaTopicPartition, offset: int) -> bool:
-        """Whether the partition is to be read up to the offset and no further; it may even begin behind its stop."""
+        """Whether the offset is at or past the partition's stopping offset; a partition may even start past it."""
         return partition in self.stop and offset >= self.stop[partition]
 
     def move(self, offsets: Mapping[KafkaTopicPartition, int]) -> None:
-        """Go on elsewhere, past what is lost."""
+        """Move positions past lost records."""
         for partition, offset in offsets.items():
             self.next[partition] = offset
             self.epochs.pop(partition, None)
@@ -102,29 +102,29 @@ class Positions:
 
 
 def check_topic(source: str, positions: Positions, topic: Topic) -> None:
-    """Make sure that the topic is the one that was read so far.
+    """Check that the topic is still the one read so far.
 
     Raises:
-        InputLost: it was deleted and made again.
+        InputLost: the topic was deleted and re-created.
     """
     before = positions.topics[topic.name]
     if topic.id != before:
         offsets = {p.partition: o for p, o in positions.next.items() if p.topic == topic.name}
         raise InputLost(
-            f"{source}: topic {topic.name} was deleted and created again (its id was {before}, now it is "
-            f"{topic.id}), so the "
-            f"positions by partition {offsets} mean nothing any more. Start the job without its state to read the new topic"
+            f"{source}: topic {topic.name} was deleted and created again (its id was {before}, now it is {topic.id}), "
+            f"so the positions by partition {offsets} are meaningless. Start the job without its state to read the "
+            "new topic"
         )
 
 
 def first_positions(
     source: KafkaSourceOptions, view: ClusterView, partitions: Sequence[KafkaTopicPartition]
 ) -> dict[KafkaTopicPartition, int]:
-    """Where a fresh job begins.
+    """The initial positions of a new job.
 
     Raises:
-        ConfigurationError: committed offsets are asked for where there are none, and no reset strategy is given.
-        InputLost: an offset that was asked for is not there, and no reset strategy is given.
+        ConfigurationError: a partition has no committed offset, and no reset strategy is set.
+        InputLost: a starting offset does not exist, and no reset strategy is set.
     """
     found = offsets_of(source.starting_offsets, source, view, partitions, "starting")
     beginnings, ends = view.beginnings(partitions), view.ends(partitions)
@@ -135,14 +135,12 @@ def first_positions(
         if source.starting_offsets._kind in (OffsetKind.COMMITTED, OffsetKind.OFFSETS):
             if strategy is KafkaOffsetResetStrategy.NONE:
                 raise InputLost(
-                    f"topic {partition.topic}, partition {partition.partition}: reading was to start at offset "
-                    f"{offset}, but "
+                    f"topic {partition.topic}, partition {partition.partition}: the starting offset is {offset}, but "
                     f"Kafka holds the offsets {beginnings[partition]} to {ends[partition]}. Give an offset reset "
-                    "strategy, or "
-                    "other starting offsets"
+                    "strategy, or other starting offsets"
                 )
             found[partition] = (beginnings if strategy is KafkaOffsetResetStrategy.EARLIEST else ends)[partition]
-        else:  # retention was at work since the offset was asked for
+        else:  # retention has deleted records since the offset was requested
             found[partition] = max(beginnings[partition], min(offset, ends[partition]))
     return found
 
@@ -154,10 +152,10 @@ def offsets_of(
     partitions: Sequence[KafkaTopicPartition],
     role: str,
 ) -> dict[KafkaTopicPartition, int]:
-    """The offset that the initializer names in each partition.
+    """The initializer's offset for each partition.
 
     Raises:
-        ConfigurationError: it names none in some, and no reset strategy is given.
+        ConfigurationError: a partition has no offset, and no reset strategy is set.
     """
     kind = initializer._kind
     if kind is OffsetKind.EARLIEST:

@@ -1,4 +1,4 @@
-"""Producers: plain ones, and transactional ones that can be prepared here and committed elsewhere."""
+"""Producers: plain ones, and transactional ones that prepare a transaction for another process to commit."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ _REFUSED = {
 
 
 def _earliest(timestamp: int) -> int:
-    """What to give the client library for a time that Kafka does not have.
+    """The timestamp for the client library in place of one that Kafka cannot hold (before 1970).
 
-    It takes 0 as the present: so that a record from before 1970 does not become one of today, it gets the first ms.
+    The library replaces 0 by the present time. A record from before 1970 must not become a present one, so it gets 1 ms.
     """
     return 0 if timestamp == MIN_TIMESTAMP else 1
 
 
 class RecordProducer:
-    """Sends batches; any record that cannot be delivered fails the next call. Not thread-safe."""
+    """Sends batches; a record that cannot be delivered fails the next call. Not thread-safe."""
 
     def __init__(self, properties: Mapping[str, Any], where: str, **more: Any) -> None:
         self._where = where
@@ -57,7 +57,7 @@ class RecordProducer:
             self._failed.append((error, f"topic {message.topic()}, partition {message.partition()}"))
 
     def send(self, batch: OutgoingBatch) -> None:
-        """Hand the records to the client, which sends them in the background."""
+        """Pass the records to the client, which sends them in the background."""
         produce = self._producer.produce
         n = len(batch.values)
         topics = [batch.topics] * n if isinstance(batch.topics, str) else batch.topics
@@ -77,7 +77,7 @@ class RecordProducer:
                     ):
                         produce(topic, value, key, timestamp=ts if ts > 0 else _earliest(ts), headers=head)
                         at += 1
-            except BufferError:  # the client holds all it may: let it send
+            except BufferError:  # the client's queue is full: let it send
                 self._serve(lambda: self._producer.poll(0.05))
                 self.check()
             except KafkaException as error:
@@ -86,7 +86,7 @@ class RecordProducer:
         self.check()
 
     def _serve(self, call: Callable[[], int]) -> int:
-        """Serve the client's callbacks; raise its fatal errors."""
+        """Serve the client's callbacks, and raise its fatal errors."""
         try:
             return call()
         except (KeyboardInterrupt, SystemExit):
@@ -104,7 +104,7 @@ class RecordProducer:
         """Wait until the brokers have all records.
 
         Raises:
-            HoldfastError: they did not take a record within the delivery timeout.
+            HoldfastError: the brokers did not accept a record within the delivery timeout.
         """
         began = complained = time.monotonic()
         while left := self._serve(lambda: self._producer.flush(1.0)):
@@ -112,11 +112,13 @@ class RecordProducer:
             now = time.monotonic()
             if now - complained > _SLOW_S:
                 complained = now
-                _logger.warning("%s: %d records wait for the brokers for %.0f s", self._where, left, now - began)
+                _logger.warning(
+                    "%s: %d records have been waiting for the brokers for %.0f s", self._where, left, now - began
+                )
         self.check()
 
     def close(self) -> None:
-        """End the client with its threads and connections; what it has not sent is lost."""
+        """Close the client with its threads and connections; unsent records are lost."""
         self._producer = None
 
     def check(self) -> None:
@@ -139,15 +141,15 @@ class _State(Enum):
 
 
 class TransactionalProducer(RecordProducer):
-    """Takes a transactional id over, for one transaction. What was open under the id is aborted, its holder locked out.
+    """Acquires a transactional id for one transaction, which aborts the id's open transaction and fences its producer.
 
     ::
 
         FREE --open--> OPEN --prepare--> PREPARED    (ended elsewhere, by its committer)
                         `-----commit---> ENDED
 
-    Each one has a producer epoch of its own, so that its `identity` names one transaction only, for ever: nothing that
-    arrives late can end another one by it.
+    Each instance has its own producer epoch, so its `identity` names this transaction only, forever: no late request can end
+    another transaction by mistake.
     """
 
     def __init__(
@@ -159,33 +161,33 @@ class TransactionalProducer(RecordProducer):
         self._retry(lambda: self._producer.init_transactions(_INIT_BUDGET_S), "init_transactions")
         described = client.describe([transactional_id])[transactional_id]
         if described is None:
-            raise HoldfastError(f"{where}: Kafka forgot the transactional id {transactional_id} at once")
+            raise HoldfastError(f"{where}: Kafka does not know the transactional id {transactional_id} it has just assigned")
         self.identity: Prepared = described[1]
 
     def open(self) -> None:
-        """Begin the transaction; nothing is sent yet."""
+        """Open the transaction; the brokers learn of it with the first record."""
         if self._state is not _State.FREE:
             raise HoldfastError(f"{self._where}: the transaction of {self.transactional_id} is {self._state.value}")
         self._producer.begin_transaction()
         self._state = _State.OPEN
 
     def prepare(self) -> Prepared:
-        """Flush all records to the brokers; from now on only the committer ends the transaction."""
+        """Flush all records to the brokers. From now on, only the committer ends the transaction."""
         self.flush()
         self._state = _State.PREPARED
         return self.identity
 
     def commit(self) -> None:
-        """Commit it from here (the committer's own producer does, when it writes an epoch again)."""
+        """Commit the transaction here; for the committer's own producer when it rewrites an epoch."""
         self._retry(lambda: self._producer.commit_transaction(_INIT_BUDGET_S), "commit_transaction")
         self._state = _State.ENDED
 
     def discard(self) -> None:
-        """Abort what is open and end the client; what is prepared is left as it is."""
+        """Abort an open transaction and close the client; a prepared transaction stays prepared."""
         if self._state is _State.OPEN:
             try:
                 self._producer.abort_transaction(10.0)
-            except KafkaException as error:  # the brokers will, when the id is fenced or the transaction times out
+            except KafkaException as error:  # the brokers abort it when the id is fenced or the transaction times out
                 _logger.info("%s: abort of %s: %s", self._where, self.transactional_id, error.args[0].str())
         self.close()
 

@@ -1,8 +1,8 @@
-"""The source's half in the task: one consumer that reads the ranges of all its partitions and keeps reading ahead.
+"""The source's reader in the task: one consumer that reads the ranges of all its partitions and reads ahead.
 
-librdkafka delivers the partitions' messages in long runs, in an order of its own; what belongs to another partition
-than the one that is wanted now waits in that partition's buffer. Ranges of successive epochs follow each other, so
-the consumer is put to another position only where that is not so (an epoch is run again, a partition moves here).
+librdkafka delivers messages in long runs per partition, in its own order. Messages of partitions that are not wanted yet
+wait in their partition's buffer. Ranges of successive epochs are contiguous, so the consumer seeks only if an epoch is
+run again or a partition moves here.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _logger = logging.getLogger(__name__)
 
 _CONSUME = 10_000
 _BUFFER_BYTES = 64 << 20
-"""What may wait in the buffers of partitions that are not wanted yet."""
+"""Limit of buffered bytes of partitions that are not wanted yet."""
 _COMPLAINT_S = 10.0
 
 _REFUSED = {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError._AUTHENTICATION}
@@ -49,23 +49,23 @@ class _Partition:
 
     __slots__ = ("assigned", "buffer", "buffered", "epoch", "fetched", "position", "wanted")
 
-    # Everything here is per run of messages; what is done per message is what reading a topic costs.
+    # All work here is per run of messages: work per message would determine the cost of reading a topic.
 
     def __init__(self) -> None:
         self.buffer: deque[list[Message]] = deque()
         self.buffered = 0
-        """Messages in the buffer."""
+        """Number of buffered messages."""
         self.position = -1
-        """The next offset to hand out."""
+        """The next offset to return."""
         self.fetched = -1
-        """The first offset of which nothing is known yet."""
+        """The first unknown offset."""
         self.epoch = -1
-        """The leader epoch of what is before `fetched`; -1: not known."""
+        """The leader epoch of the records before `fetched`; -1: unknown."""
         self.assigned = False
         self.wanted = False
 
     def restart(self, offset: int, epoch: int) -> None:
-        """Drop the records read ahead."""
+        """Drop the records read ahead, and continue at an offset."""
         self.buffer.clear()
         self.buffered = 0
         self.position = self.fetched = offset
@@ -81,15 +81,15 @@ class KafkaReader:
         self._consumer = Consumer(consumer_properties(source.properties), logger=_logger)
         self._partitions: dict[Key, _Partition] = {}
         self._buffered = 0
-        """Messages in all buffers."""
+        """Number of messages in all buffers."""
         self._width = 100
-        """About how many bytes a message has."""
+        """Approximate bytes per message."""
         self._deserialize = _batch_deserializer(source.deserializer)
         self._skips = source.deserializer is not None
         self._complained_at = 0.0
 
     def prefetch(self, parts: Sequence[SplitRange]) -> None:
-        """Point the consumer at all of them at once, so that their data arrive together."""
+        """Assign all ranges' partitions to the consumer at once, so that their data arrive together."""
         moved = []
         for part in parts:
             if part.start < part.end:
@@ -99,7 +99,7 @@ class KafkaReader:
         self._assign(moved)
 
     def read(self, part: SplitRange, max_batch: int) -> Iterator[Batch]:
-        """The records of the range, in order."""
+        """Read the records of the range, in order."""
         if part.start >= part.end:
             return
         key: Key = (part.payload[0], part.payload[1])
@@ -130,7 +130,7 @@ class KafkaReader:
         self._partitions.clear()
 
     def _want(self, key: Key, part: SplitRange) -> bool:
-        """Note that the range is to be read; whether the consumer must be pointed there."""
+        """Register a range to read; returns whether the consumer must be assigned to it."""
         partition = self._partitions.get(key)
         if partition is None:
             partition = self._partitions[key] = _Partition()
@@ -150,7 +150,7 @@ class KafkaReader:
                 self._partitions[key].assigned = True
 
     def _next_of(self, key: Key) -> TopicPartition:
-        """Where to read on. With a leader epoch, the consumer asks whether what was before is still there (KIP-320)."""
+        """The position to read on from. With a leader epoch, the consumer validates the records before it (KIP-320)."""
         partition = self._partitions[key]
         if partition.epoch < 0:
             return TopicPartition(*key, partition.fetched)
@@ -164,7 +164,7 @@ class KafkaReader:
                 self._partitions[key].assigned = False
 
     def _take(self, partition: _Partition, end: int, limit: int) -> tuple[list[Message], bool]:
-        """The next buffered messages before ``end``, and whether there are no more of them (a later one is there)."""
+        """The next buffered messages before ``end``, and whether they are the last ones (a later message is buffered)."""
         messages = partition.buffer[0]
         if messages[-1].offset() < end and len(messages) <= limit:
             partition.buffer.popleft()
@@ -201,7 +201,7 @@ class KafkaReader:
             )
 
     def _unparsable(self, key: Key, messages: list[Message]) -> UserCodeError:
-        """The error that names the first record that does not parse."""
+        """The error for the first record that does not parse."""
         for message in messages:
             try:
                 self._deserialize([message.value()])
@@ -218,20 +218,20 @@ class KafkaReader:
         first, last = messages[0].offset(), messages[-1].offset()
         place = f"topic {key[0]}, partition {key[1]}, offsets {first} to {last}"
         return UserCodeError(
-            f"{traceback.format_exc()}\nThe records {place} parse one by one, but not together: deserialize_batch must give "
-            f"one result for each (Kafka source, uid {self._uid})",
+            f"{traceback.format_exc()}\nThe records {place} parse individually, but not as a batch: deserialize_batch must "
+            f"give one result per record (Kafka source, uid {self._uid})",
             operator="Kafka source",
             uid=self._uid,
             record=place,
         )
 
     def _poll(self, key: Key, partition: _Partition, end: int, since: float) -> None:
-        """Let the consumer deliver into the buffers until there is something new for ``key``, or a while has passed."""
+        """Let the consumer fill the buffers until ``key`` has news, or for a while."""
         if not partition.assigned:
             self._assign([key])
         try:
-            # With a timeout, consume() would wait until it has all it may take: take what is there; only if there is
-            # nothing, wait for the first message, and take what came with it.
+            # With a timeout, consume() waits for a full batch. So take the available messages; if there are none, wait for
+            # the first one, and take those that arrived with it.
             messages = self._consumer.consume(_CONSUME, 0)
             if not messages and (first := self._consumer.poll(0.2)) is not None:
                 messages = [first, *self._consumer.consume(_CONSUME, 0)]
@@ -246,7 +246,7 @@ class KafkaReader:
         if now - since > _COMPLAINT_S and now - self._complained_at > 3 * _COMPLAINT_S:
             self._complained_at = now
             _logger.warning(
-                "Kafka source (uid %s): nothing from topic %s, partition %d for %.0f s (offsets %d to %d are to "
+                "Kafka source (uid %s): no records from topic %s, partition %d for %.0f s (offsets %d to %d are to "
                 "be read); waiting",
                 self._uid, *key, now - since, partition.position, end,
             )  # fmt: skip
@@ -261,7 +261,7 @@ class KafkaReader:
             partition = self._partitions.get(key)
             if partition is None or not partition.assigned:
                 continue
-            if run[0].offset() < partition.fetched:  # from before the consumer was pointed elsewhere
+            if run[0].offset() < partition.fetched:  # delivered before the last seek
                 run = [m for m in run if m.offset() >= partition.fetched]
                 if not run:
                     continue
@@ -272,7 +272,7 @@ class KafkaReader:
             partition.buffered += len(run)
             self._buffered += len(run)
             self._width += (len(run[0]) + len(run[-1]) + len(run[len(run) // 2]) - 3 * self._width) // 4
-        # Signs of a partition's end come after the messages before it.
+        # A partition's end event comes after the messages before it.
         for message in errors:
             self._handle(message)
 
@@ -284,9 +284,9 @@ class KafkaReader:
         if code == KafkaError._PARTITION_EOF:
             if partition is not None and partition.assigned and message.offset() > partition.fetched:
                 partition.fetched = message.offset()
-                partition.epoch = -1  # what ended here, a transaction's marker, may be of a later one
+                partition.epoch = -1  # a transaction marker at the end may have a later epoch
         elif code in _OUT_OF_RANGE and partition is not None:
-            # The client library says by its text alone why it cannot go on.
+            # Only the text of the client library's error tells the cause.
             self._out_of_range(key, partition, truncated="log truncation detected" in error.str())
         elif code in _REFUSED:
             raise ConfigurationError(f"Kafka source (uid {self._uid}), topic {key[0]}: {error.str()}")
@@ -300,27 +300,25 @@ class KafkaReader:
             _logger.warning("Kafka source (uid %s): %s", self._uid, error.str())
 
     def _out_of_range(self, key: Key, partition: _Partition, truncated: bool) -> None:
-        """The consumer cannot go on from an offset."""
+        """Handle an offset from which the consumer cannot continue."""
         topic, number = key
-        if not partition.wanted:  # read ahead; whether it is needed shows in the next epoch
+        if not partition.wanted:  # read ahead; the next epoch shows whether it is needed
             self._unassign([key])
             return
         low, high = self._consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=30)
         if low <= partition.fetched <= high:
             if truncated:
                 return self._truncated(key, partition)
-            self._unassign([key])  # it was said of where the consumer was before
+            self._unassign([key])  # the error concerns an earlier position
             return self._assign([key])
         told = (
-            f"topic {topic}, partition {number}: the next record to read is at offset {partition.fetched}, but "
-            "Kafka holds the "
-            f"offsets {low} to {high}"
+            f"topic {topic}, partition {number}: the next record to read is at offset {partition.fetched}, but Kafka "
+            f"holds the offsets {low} to {high}"
         )
         if self._source.reset_policy is KafkaOffsetResetStrategy.NONE or partition.fetched > high:
             raise InputLost(
-                f"Kafka source (uid {self._uid}): records are gone before they were read. {told}. To go on "
-                "without them, set "
-                "the property auto.offset.reset to earliest or latest"
+                f"Kafka source (uid {self._uid}): records are gone before they were read. {told}. To go on without "
+                "them, set the property auto.offset.reset to earliest or latest"
             )
         _logger.error("Kafka source (uid %s): records are lost, as auto.offset.reset allows. %s", self._uid, told)
         self._unassign([key])
@@ -328,7 +326,7 @@ class KafkaReader:
         self._assign([key])
 
     def _truncated(self, key: Key, partition: _Partition) -> None:
-        """The partition has other records now before the position than those that were read."""
+        """Handle a partition whose records before the position are no longer the ones read."""
         self._unassign([key])
         told = (
             f"topic {key[0]}, partition {key[1]}: the records before offset {partition.fetched} are no longer those of "
@@ -345,7 +343,7 @@ class KafkaReader:
         self._assign([key])
 
     def _relieve(self, wanted: Key) -> None:
-        """Stop reading ahead when the buffers are full; drop records of unwanted partitions."""
+        """Stop reading ahead when the buffers are full, and drop records of unwanted partitions."""
         for key, partition in list(self._partitions.items()):
             if key == wanted or not partition.buffered:
                 continue
@@ -356,7 +354,7 @@ class KafkaReader:
 
 
 def _runs(messages: list[Message]) -> Iterator[tuple[Key, list[Message]]]:
-    """The messages, cut where the partition changes."""
+    """Cut the messages into runs of one partition."""
     topics = set(map(Message.topic, messages))
     if len(topics) == 1:
         (topic,) = topics
@@ -368,7 +366,7 @@ def _runs(messages: list[Message]) -> Iterator[tuple[Key, list[Message]]]:
 
 
 def _first_at(messages: list[Message], offset: int) -> int:
-    """The position of the first message at ``offset`` or behind it."""
+    """The index of the first message at or after ``offset``."""
     low, high = 0, len(messages)
     while low < high:
         middle = (low + high) // 2

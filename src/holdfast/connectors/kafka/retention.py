@@ -1,4 +1,4 @@
-"""Tells when a sink writes records that their topic deletes again at once."""
+"""Detects that a sink writes records older than their topic's retention."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ _TIMEOUT_S = 10.0
 class RetentionCheck:
     """Warns once of records whose timestamps are older than the retention of their topic.
 
-    Kafka's retention goes by the records' timestamps: a replay of last month into a topic that keeps seven days is
-    deleted within minutes of its commit.
+    Kafka's retention uses the records' timestamps: if last month's records are replayed into a topic with a retention of
+    seven days, Kafka deletes them within minutes of their commit.
 
     Args:
         properties: The user's client properties.
-        where: The sink, for the message.
+        where: The sink, for the log message.
     """
 
     def __init__(self, properties: Mapping[str, Any], where: str) -> None:
         self._properties = properties
         self._where = where
         self._retention: dict[str, int | None] = {}
-        """Milliseconds by topic; None for a topic that does not delete by the records' timestamps."""
+        """Retention in ms by topic; None for a topic without deletion by record timestamps."""
         self._told = False
 
     def look_at(self, batch: OutgoingBatch) -> None:
@@ -52,7 +52,7 @@ class RetentionCheck:
             return
         named = [batch.topics] * len(times) if isinstance(batch.topics, str) else batch.topics
         for topic, timestamp in zip(named, times, strict=True):
-            if timestamp > 0 and topic in limits and timestamp < now - limits[topic]:  # 0 and less: the clock's time
+            if timestamp > 0 and topic in limits and timestamp < now - limits[topic]:  # 0 and negative: the producer's clock
                 return self._tell(topic, timestamp, limits[topic])
 
     def _tell(self, topic: str, timestamp: int, retention: int) -> None:
@@ -60,7 +60,7 @@ class RetentionCheck:
         _logger.warning(
             "%s writes records that Kafka is about to delete: one has the timestamp %s, and topic %s keeps records for %s "
             "(retention.ms=%d), counted from their timestamps. To keep them, raise the topic's retention.ms, or set its "
-            "message.timestamp.type=LogAppendTime. This is said once",
+            "message.timestamp.type=LogAppendTime. This warning appears once",
             self._where,
             datetime.fromtimestamp(timestamp / 1000, timezone.utc).isoformat(timespec="seconds"),
             topic,
@@ -75,7 +75,7 @@ class RetentionCheck:
         for resource, answer in admin.describe_configs(asked, request_timeout=_TIMEOUT_S).items():
             try:
                 config = {name: entry.value for name, entry in answer.result(_TIMEOUT_S).items()}
-            except KafkaException as error:  # it may not be allowed to ask; what it writes is taken all the same
+            except KafkaException as error:  # it may not be allowed to ask; the sink still works
                 _logger.info("%s: retention of topic %s unknown: %s", self._where, resource.name, error.args[0].str())
                 continue
             retention = int(config["retention.ms"])
@@ -86,7 +86,7 @@ class RetentionCheck:
 
 
 def _duration(milliseconds: int) -> str:
-    """A duration as one says it.
+    """Format a duration for humans.
 
     >>> _duration(604_800_000), _duration(90_000)
     ('7 days', '1.5 minutes')

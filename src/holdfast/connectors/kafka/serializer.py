@@ -14,7 +14,7 @@ __all__ = ["RecordSerializer"]
 
 
 def _plain(value: Any) -> bytes | None:
-    """Bytes and strings as they are; None is a tombstone."""
+    """Serialize str and bytes; None is a tombstone."""
     if isinstance(value, str):
         return value.encode()
     if value is None or isinstance(value, bytes):
@@ -28,7 +28,7 @@ def _plain(value: Any) -> bytes | None:
 
 
 def _column(schema: Any) -> Callable[[Sequence[Any]], list[Any]]:
-    """A function from records to their bytes, from a schema, a callable or None."""
+    """Return a function from records to bytes, given a schema, a callable or None."""
     if schema is None:
         return lambda values: [_plain(v) for v in values]
     batch = getattr(schema, "serialize_batch", None)
@@ -48,7 +48,7 @@ def _bytes_only(column: list[Any], what: str) -> list[bytes | None]:
 
 
 def _refuse(item: Any, what: str) -> bytes:
-    raise TypeError(f"the {what} serialization schema gave {type(item).__name__}, not bytes: {item!r}")
+    raise TypeError(f"the {what} serialization schema returned {type(item).__name__}, not bytes: {item!r}")
 
 
 @dataclass(frozen=True)
@@ -59,14 +59,14 @@ class RecordSerializer:
     value_schema: Any = None
     """A `SerializationSchema` or a callable; str and bytes need none."""
     key_schema: Any = None
-    """Likewise, for the key; None: records have no key and are spread over the partitions."""
+    """A schema for the key, likewise; None: records have no key and are spread over the partitions."""
     headers: Callable[[Any], Mapping[str, Any] | Sequence[tuple[str, Any]]] | None = None
 
     def serialize(self, values: Sequence[Any], timestamps: Sequence[int] | None, uid: str) -> OutgoingBatch:
-        """The records as Kafka takes them.
+        """Convert records to Kafka's form.
 
         Raises:
-            UserCodeError: one does not fit its schema; it is named.
+            UserCodeError: a record does not fit its schema; the message names it.
         """
         try:
             return self._serialize(values, timestamps)

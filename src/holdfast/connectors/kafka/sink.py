@@ -36,9 +36,8 @@ class KafkaSink(KafkaOutput):
         if self.guarantee is DeliveryGuarantee.EXACTLY_ONCE:
             if not self.transactional_id_prefix:
                 raise ConfigurationError(
-                    "an exactly-once Kafka sink needs set_transactional_id_prefix(...): a name that no other job "
-                    "or sink on the "
-                    "same Kafka cluster uses, and that stays the same from start to start"
+                    "an exactly-once Kafka sink needs set_transactional_id_prefix(...): a name that no other job or "
+                    "sink on the same Kafka cluster uses, and that stays the same from start to start"
                 )
             protocol_properties(self.properties)
             _ = self.transaction_timeout_ms
@@ -51,7 +50,7 @@ class KafkaSink(KafkaOutput):
         return f"the transactional id prefix {self.transactional_id_prefix!r}"
 
     def validate(self) -> None:
-        """Check that the brokers answer, that the topic is there, and that transactions are allowed."""
+        """Check that the brokers answer, that the topic exists, and that transactions are allowed."""
         servers = self.properties.get("bootstrap.servers")
         probe = Producer({**admin_properties(self.properties), "log_level": 0})
         topic = self.topic
@@ -59,7 +58,7 @@ class KafkaSink(KafkaOutput):
             listed = (
                 probe.list_topics(topic, timeout=ANSWER_TIMEOUT_S) if topic else probe.list_topics(timeout=ANSWER_TIMEOUT_S)
             )
-            if topic and listed.topics[topic].error is not None:  # the first question may have created it
+            if topic and listed.topics[topic].error is not None:  # the first request may have created it
                 listed = probe.list_topics(topic, timeout=ANSWER_TIMEOUT_S)
         except KafkaException as error:
             raise ConfigurationError(
@@ -85,11 +84,11 @@ class KafkaSink(KafkaOutput):
                 client.close()
 
     def create_writer(self, context: WriterContext) -> SinkWriter:
-        """A writer, in a task slot."""
+        """Create a writer, in a task slot."""
         if self.guarantee is DeliveryGuarantee.EXACTLY_ONCE:
             return TransactionalWriter(self, context)
         return PlainWriter(self, context, flush=self.guarantee is DeliveryGuarantee.AT_LEAST_ONCE)
 
     def create_committer(self, job: JobInfo, uid: str) -> Committer | None:
-        """The committer, in the driver; only exactly-once needs one."""
+        """Create the committer, in the driver; only exactly-once needs one."""
         return KafkaCommitter(self, job, uid) if self.guarantee is DeliveryGuarantee.EXACTLY_ONCE else None

@@ -14,7 +14,7 @@ __all__ = ["KafkaSource"]
 
 @dataclass(frozen=True)
 class KafkaSource(KafkaSourceOptions):
-    """The values of a set of topics, partition by partition.
+    """A source of the values in Kafka topics.
 
     A record without a value (a tombstone) emits nothing. Records carry Kafka's timestamps.
 
@@ -23,9 +23,9 @@ class KafkaSource(KafkaSourceOptions):
     """
 
     def create_enumerator(self, job: JobInfo, uid: str) -> Enumerator:
-        """The enumerator, in the driver."""
+        """Create the enumerator, in the driver."""
         return KafkaEnumerator(self, uid)
 
     def create_reader(self, context: ReaderContext) -> SourceReader:
-        """A reader, in a task slot."""
+        """Create a reader, in a task slot."""
         return KafkaReader(self, context.uid)

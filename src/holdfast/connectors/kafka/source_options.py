@@ -43,31 +43,31 @@ class KafkaSourceOptions:
     stopping_offsets: KafkaOffsetsInitializer | None = None
     is_bounded: bool = False
     deserializer: Any = None
-    """A `DeserializationSchema`, or a callable from bytes to the record; strings if None."""
+    """A `DeserializationSchema`, or a callable from bytes to the record; None: strings."""
 
     def __post_init__(self) -> None:
         check_properties(self.properties, Consumer)
         for derived in (self.discovery_interval_s, self.reset_policy, self.read_committed):
-            del derived  # each checks its property
+            del derived  # each property checks its setting
 
     @property
     def bounded(self) -> bool:
-        """Whether it ends, and the job may be planned for that."""
+        """Whether the source is bounded."""
         return self.is_bounded
 
     @property
     def group_id(self) -> str | None:
-        """The consumer group whose offsets are committed, for monitoring of the lag."""
+        """The consumer group whose offsets are committed for lag monitoring."""
         return self.properties.get("group.id") or None
 
     @property
     def commit_offsets(self) -> bool:
-        """Whether they are (``commit.offsets.on.checkpoint``)."""
+        """Whether to commit the group's offsets (``commit.offsets.on.checkpoint``)."""
         return str(self.properties.get("commit.offsets.on.checkpoint", "true")).lower() == "true"
 
     @property
     def read_committed(self) -> bool:
-        """Whether records of open and aborted transactions are left out (``isolation.level``)."""
+        """Whether to skip records of open and aborted transactions (``isolation.level``)."""
         level = self.properties.get("isolation.level", "read_committed")
         if level not in ("read_committed", "read_uncommitted"):
             raise ConfigurationError(f"isolation.level={level}: must be read_committed or read_uncommitted")
@@ -75,7 +75,7 @@ class KafkaSourceOptions:
 
     @property
     def reset_policy(self) -> KafkaOffsetResetStrategy:
-        """What to do when records are gone before they were read (``auto.offset.reset``; by default the job stops)."""
+        """The reaction to records lost before they were read (``auto.offset.reset``; by default the job stops)."""
         value = str(self.properties.get("auto.offset.reset", "none")).lower()
         if value not in _RESET:
             raise ConfigurationError(f"auto.offset.reset={value}: must be none, earliest or latest")
@@ -83,7 +83,7 @@ class KafkaSourceOptions:
 
     @property
     def discovery_interval_s(self) -> float | None:
-        """How often to look for new partitions (``partition.discovery.interval.ms``, 10 s if not set); None: never."""
+        """Seconds between discoveries of new partitions (``partition.discovery.interval.ms``; default 10 s); None: never."""
         value = self.properties.get("partition.discovery.interval.ms", _DISCOVERY_MS)
         try:
             milliseconds = int(value)

@@ -1,9 +1,9 @@
-"""Tokens: one record in each transaction that names the output, in a compacted topic of its own.
+"""Tokens: each transaction contains one record that names its output, in a compacted topic.
 
-Whether a transaction was committed can be asked of its coordinator only for so long: it forgets an id that is not
-used, and what it knows of a fenced one is that it was fenced. The token is part of the transaction itself: a
-read_committed reader sees it if and only if the transaction was committed, for as long as the topic exists. It is
-compacted by writer, so it stays as small as the job's parallelism.
+A transaction's coordinator can tell only for a while whether it was committed: it forgets unused ids, and of a fenced id it
+knows only that it was fenced. The token is part of the transaction itself: a read_committed reader sees it if and only
+if the transaction was committed, as long as the topic exists. The topic is compacted by writer, so it stays as small as
+the job's parallelism.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
 @dataclass(frozen=True)
 class Token:
-    """The last committed output of one writer."""
+    """The name of a writer's last committed output."""
 
     generation: int
     epoch: int
@@ -43,17 +43,17 @@ class Token:
 
     @staticmethod
     def key(uid: str, subtask: int) -> bytes:
-        """The writer's key in the topic."""
+        """The writer's record key."""
         return f"{uid}/{subtask}".encode()
 
     def record(self, topic: str, uid: str, subtask: int) -> OutgoingBatch:
-        """The record that is written with the output."""
+        """The token's record, written together with the output."""
         value = msgspec.json.encode({"version": 1, "generation": self.generation, "epoch": self.epoch, "id": self.id})
         return OutgoingBatch(topic, [value], [self.key(uid, subtask)])
 
 
 def token_topic(prefix: str) -> str:
-    """The topic for the tokens of a transactional id prefix.
+    """The token topic of a transactional id prefix.
 
     >>> token_topic("payments")
     'payments-holdfast-tokens'
@@ -63,16 +63,16 @@ def token_topic(prefix: str) -> str:
 
 
 def create_token_topic(properties: Mapping[str, Any], topic: str, output: str | None) -> None:
-    """Make sure that the topic is there, compacted, and as safe as the output.
+    """Ensure that the token topic exists, is compacted, and is replicated like the output.
 
     Args:
         properties: The user's client properties.
-        topic: The topic for the tokens.
-        output: The topic that is written to: the tokens' one gets its replication factor and ``min.insync.replicas``.
-            None if it differs from record to record: the brokers' defaults.
+        topic: The token topic.
+        output: The output topic, whose replication factor and ``min.insync.replicas`` the token topic gets; None if it is
+            chosen per record: the brokers' defaults.
 
     Raises:
-        ConfigurationError: it cannot be created, or is not compacted.
+        ConfigurationError: the topic cannot be created, or is not compacted.
     """
     admin = AdminClient({**admin_properties(properties), "log_level": 0})
     replicas, in_sync = _safety(admin, output)
@@ -93,8 +93,8 @@ def create_token_topic(properties: Mapping[str, Any], topic: str, output: str | 
     if have < replicas:
         _logger.warning(
             "the topic %s holds the tokens of the exactly-once Kafka sink, but has %d replicas, not %d as the output "
-            "needs (its replication, at least min.insync.replicas). If the tokens are lost, output may "
-            "be written twice. Raise it by kafka-reassign-partitions",
+            "needs (its replication, at least min.insync.replicas). If the tokens are lost, output may be written "
+            "twice. Raise the number of replicas with kafka-reassign-partitions",
             topic, have, replicas,
         )  # fmt: skip
     resource = ConfigResource(ResourceType.TOPIC, topic)
@@ -102,7 +102,7 @@ def create_token_topic(properties: Mapping[str, Any], topic: str, output: str | 
         described = admin.describe_configs([resource], request_timeout=_TIMEOUT_S)[resource].result(_TIMEOUT_S)
     except KafkaException as error:
         if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-            return  # we may write it, that is enough
+            return  # the permission to write suffices
         raise
     if "delete" in described["cleanup.policy"].value.split(","):
         raise ConfigurationError(
@@ -112,7 +112,7 @@ def create_token_topic(properties: Mapping[str, Any], topic: str, output: str | 
 
 
 def _safety(admin: AdminClient, output: str | None) -> tuple[int, int]:
-    """Replicas of the output, never fewer than must be in sync; and how many that are."""
+    """The output's replicas, at least as many as must be in sync, and its ``min.insync.replicas``."""
     brokers = admin.list_topics(timeout=_TIMEOUT_S).brokers
     resource = (
         ConfigResource(ResourceType.BROKER, str(min(brokers)))
@@ -122,7 +122,7 @@ def _safety(admin: AdminClient, output: str | None) -> tuple[int, int]:
     try:
         answer = admin.describe_configs([resource], request_timeout=_TIMEOUT_S)[resource].result(_TIMEOUT_S)
         config = {name: entry.value for name, entry in answer.items()}
-    except KafkaException:  # not allowed to ask: the replicas can be told without
+    except KafkaException:  # no permission to ask: the number of replicas is known anyway
         config = {}
     in_sync = int(config.get("min.insync.replicas") or 1)
     replicas = int(config.get("default.replication.factor") or 1) if output is None else _replicas(admin, output)
@@ -130,7 +130,7 @@ def _safety(admin: AdminClient, output: str | None) -> tuple[int, int]:
 
 
 def _replicas(admin: AdminClient, topic: str) -> int:
-    """How many replicas each partition of the topic has."""
+    """The number of replicas of the topic's partitions."""
     partitions = admin.list_topics(topic, timeout=_TIMEOUT_S).topics[topic].partitions
     return min((len(p.replicas) for p in partitions.values()), default=1)
 
@@ -145,10 +145,10 @@ def _wait_for_leader(admin: AdminClient, topic: str) -> None:
 
 
 def read_tokens(properties: Mapping[str, Any], topic: str) -> dict[bytes, Token]:
-    """The last committed token of each writer. Only exact once no transaction of the prefix is open any more.
+    """Read the last committed token of each writer. Exact only when no transaction of the prefix is open.
 
     Raises:
-        HoldfastError: some other transaction stays open in the topic.
+        HoldfastError: a foreign transaction stays open in the topic.
     """
     partition = KafkaTopicPartition(topic, 0)
     committed, all_ = ClusterView(properties, read_committed=True), ClusterView(properties, read_committed=False)
@@ -156,7 +156,7 @@ def read_tokens(properties: Mapping[str, Any], topic: str) -> dict[bytes, Token]
     while committed.ends([partition])[partition] < (end := all_.ends([partition])[partition]):
         if time.monotonic() > deadline:
             raise HoldfastError(
-                f"a transaction stays open in the topic {topic}, so that it cannot be told which output was committed. Does "
+                f"a transaction stays open in the topic {topic}, so the committed output cannot be determined. Does "
                 "another job use the same transactional id prefix? Each needs its own"
             )
         time.sleep(0.02)

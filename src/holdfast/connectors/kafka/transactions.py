@@ -1,8 +1,8 @@
-"""Ends, lists and fences Kafka transactions from outside the producer that wrote them.
+"""Ends, lists and fences Kafka transactions independently of their producers.
 
-A producer's client can only end its own transaction, and only while it lives. The brokers are less strict: whoever
-knows the transactional id, the producer id and the epoch may end it (EndTxn), and whoever takes the transactional id
-anew (InitProducerId) aborts what was open and locks the earlier holder out.
+A producer's client can end only its own transaction, and only while it runs. The brokers accept more: any client that knows
+transactional id, producer id and epoch can end the transaction (EndTxn), and any client that acquires the transactional
+id (InitProducerId) aborts the open transaction and fences its producer.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from holdfast.connectors.kafka.cluster import BrokerUnavailable
 from holdfast.connectors.kafka.config import protocol_properties
 from holdfast.errors import ConfigurationError
 
-with warnings.catch_warnings():  # it reads its message schemas by a call that Python 3.11 calls deprecated
+with warnings.catch_warnings():  # importing kafka-python's message schemas uses a call deprecated in Python 3.11
     warnings.simplefilter("ignore", DeprecationWarning)
     from kafka.net.compat import KafkaNetClient
     from kafka.net.inet import KafkaNetSocket
@@ -33,7 +33,7 @@ __all__ = ["Outcome", "Prepared", "TransactionClient", "TransactionState"]
 
 _logger = logging.getLogger(__name__)
 for _name in ("kafka.net.manager", "kafka.net.connection", "kafka.net.transport", "kafka.cluster"):
-    logging.getLogger(_name).setLevel(logging.CRITICAL)  # every failed attempt of many; the last one is told by us
+    logging.getLogger(_name).setLevel(logging.CRITICAL)  # it logs every failed attempt; the last one is reported here
 
 R = TypeVar("R")
 
@@ -45,19 +45,19 @@ _REFUSED = {29, 31, 53, 50}
 """Authorization of topic, cluster, transactional id; INVALID_TRANSACTION_TIMEOUT."""
 _ATTEMPT_S = 10.0
 _SILENCE_S = 60.0
-"""How often to tell of a broker that does not answer, at most."""
+"""Minimum seconds between log messages about a silent broker."""
 _OLD_ENDTXN = 4
-"""Later versions make the broker raise the producer epoch, of which librdkafka would not know; a new producer raises it."""
+"""Later versions let the broker raise the producer epoch, which librdkafka would not notice; a new producer raises it."""
 
 
 class _ClosedWhenRefused(KafkaNetSocket):  # type: ignore[misc]
-    """Closes the socket of a failed attempt to connect, which kafka-python leaves to the garbage collector.
+    """Closes the socket of a failed connection attempt, which kafka-python leaves to the garbage collector.
 
-    Through an outage of minutes, with an attempt or more a second, those would be many.
+    In an outage of minutes, with several attempts a second, the open sockets would accumulate.
     """
 
     SCHEMES = ("holdfast-direct",)
-    """By which ``proxy_url`` chooses this class; there is no proxy."""
+    """The scheme with which ``proxy_url`` selects this class; there is no proxy."""
 
     async def sock_connect(self, net: Any, sock: Any, sockaddr: Any, timeout_at: float | None = None) -> Any:
         try:
@@ -72,11 +72,11 @@ class Outcome(Enum):
 
     DONE = "done"
     LOST = "lost"
-    """The transaction is not there any more: it timed out, was fenced, or its id was forgotten."""
+    """The transaction is gone: it timed out, was fenced, or its id was forgotten."""
 
 
 class TransactionState(Enum):
-    """How far a transaction is, as its coordinator says."""
+    """The state of a transaction, as reported by its coordinator."""
 
     EMPTY = "Empty"
     ONGOING = "Ongoing"
@@ -98,12 +98,12 @@ class Prepared:
 
 
 class TransactionClient:
-    """Talks to the transaction coordinators; connects at the first call. Safe to use from several threads.
+    """A client of the transaction coordinators; connects on first use. Thread-safe.
 
     Args:
         properties: The user's client properties.
-        budget: How long to try, in seconds, while brokers or coordinators do not answer.
-        cancelled: Asked while waiting; true ends it.
+        budget: Seconds to retry while brokers or coordinators do not answer.
+        cancelled: Checked while waiting; True ends the wait.
     """
 
     def __init__(
@@ -118,13 +118,13 @@ class TransactionClient:
         self._told_silent = -_SILENCE_S
 
     def end(self, transactions: Sequence[Prepared], *, commit: bool) -> dict[Prepared, Outcome]:
-        """Commit or abort them, all at the same time.
+        """Commit or abort transactions, all in parallel.
 
-        Repeating it is safe, and so is a request that arrives late: no other transaction has the same identity.
+        Repeated and late requests are safe: no other transaction has the same identity.
 
         Raises:
-            BrokerUnavailable: not done within the budget. It may have happened nevertheless.
-            ConfigurationError: the brokers refuse.
+            BrokerUnavailable: not done within the budget; it may take effect nevertheless.
+            ConfigurationError: the brokers refuse the request.
         """
 
         def request(one: Prepared) -> EndTxnRequest:
@@ -142,24 +142,24 @@ class TransactionClient:
         return self._each({t: t.transactional_id for t in transactions}, request, judge, "end transactions")
 
     def fence(self, transactional_ids: Iterable[str], timeout_ms: int) -> None:
-        """Abort what is open under these ids and lock their producers out.
+        """Abort the open transactions of these ids, and fence their producers.
 
         Args:
             transactional_ids: The ids.
-            timeout_ms: The transaction timeout that the brokers note for them; it must not exceed their maximum.
+            timeout_ms: The ids' new transaction timeout in ms; at most the brokers' maximum.
 
         Raises:
             BrokerUnavailable: not done within the budget.
-            ConfigurationError: the brokers refuse (authorization, or ``timeout_ms`` above their maximum).
+            ConfigurationError: the brokers refuse the request (authorization, or ``timeout_ms`` above their maximum).
         """
         self._init_producers({i: Prepared(i, -1, -1) for i in transactional_ids}, timeout_ms)
 
     def fence_only(self, transactions: Iterable[Prepared], timeout_ms: int) -> None:
-        """Like `fence`, but leave ids alone that have been taken over since: they belong to another transaction.
+        """Like `fence`, but skip ids acquired by another producer since: they belong to another transaction.
 
         Raises:
             BrokerUnavailable: not done within the budget.
-            ConfigurationError: the brokers refuse.
+            ConfigurationError: the brokers refuse the request.
         """
         self._init_producers({t.transactional_id: t for t in transactions}, timeout_ms)
 
@@ -179,10 +179,10 @@ class TransactionClient:
         self._each({i: i for i in wanted}, request, judge, "fence producers")
 
     def describe(self, transactional_ids: Iterable[str]) -> dict[str, tuple[TransactionState, Prepared] | None]:
-        """The state of these ids; None for those their coordinator does not know.
+        """Return the state of each id; None for ids unknown to their coordinator.
 
         Raises:
-            BrokerUnavailable: no answer within the budget.
+            BrokerUnavailable: the brokers do not answer within the budget.
         """
 
         def request(transactional_id: str) -> DescribeTransactionsRequest:
@@ -199,12 +199,12 @@ class TransactionClient:
         }
 
     def list(self, prefix: str, patience: float = 0.0) -> dict[str, TransactionState]:
-        """The transactional ids that begin with ``prefix``, and their states, as far as the brokers answer.
+        """Return the states of the transactional ids that begin with ``prefix``, as far as the brokers answer.
 
         Args:
-            prefix: What the ids begin with.
-            patience: For how many seconds to ask again while some broker does not answer. What it coordinates is
-                missing from the result then, with a warning.
+            prefix: The prefix of the ids.
+            patience: Seconds to retry while a broker does not answer. After that, the result lacks the ids that it
+                coordinates, and a warning is logged.
 
         Raises:
             BrokerUnavailable: no broker answers within the budget.
@@ -262,7 +262,7 @@ class TransactionClient:
     def _each(
         self, wanted: Mapping[Any, str], request: Callable[[Any], Any], judge: Callable[[Any], R | None], what: str
     ) -> dict[Any, R]:
-        """Send one request for each, all at once, to the ids' coordinators; repeat those without a final answer."""
+        """Send one request per item to the ids' coordinators, all in parallel; repeat those without a final answer."""
         results: dict[Any, R] = {}
 
         def attempt() -> dict[Any, R]:
@@ -317,7 +317,7 @@ class TransactionClient:
 
     @staticmethod
     def _refusal(response: Any) -> str:
-        """What the broker said; raises if trying again is no use."""
+        """The broker's error name; raises if a retry is useless."""
         code = getattr(response, "error_code", None)
         if code is None:
             (state,) = response.transaction_states
@@ -359,11 +359,11 @@ class TransactionClient:
             )
         except BaseException:
             for one in made:
-                one.close()  # its thread and its sockets would stay: there is a new one with every attempt
+                one.close()  # close its thread and sockets: each attempt creates a new client
             raise
 
     def _persist(self, what: str, attempt: Callable[[], R]) -> R:
-        """Repeat until it works, within the budget."""
+        """Repeat an attempt until it succeeds or the budget is used up."""
         deadline = time.monotonic() + self._budget
         pause = 0.002
         began = complained = time.monotonic()
@@ -381,7 +381,7 @@ class TransactionClient:
                 if now - complained > 10:
                     complained = now
                     _logger.warning(
-                        "Kafka at %s: cannot %s for %.0f s, trying on: %s", self._servers, what, now - began, error
+                        "Kafka at %s: cannot %s for %.0f s, retrying: %s", self._servers, what, now - began, error
                     )
                 time.sleep(pause)
                 pause = min(pause * 2, 0.25)

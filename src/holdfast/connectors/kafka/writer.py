@@ -23,7 +23,7 @@ __all__ = ["PlainWriter", "TransactionalWriter"]
 
 
 class PlainWriter:
-    """Writes records that become visible at once: at-least-once if ``flush``, otherwise without a guarantee."""
+    """Writes records that become visible at once: at-least-once with ``flush``, otherwise without a guarantee."""
 
     def __init__(self, sink: KafkaOutput, context: WriterContext, *, flush: bool) -> None:
         self._serializer = sink.serializer
@@ -44,7 +44,7 @@ class PlainWriter:
             self._producer.send(batch)
 
     def prepare_commit(self) -> list[Any]:
-        """Wait until the brokers have all records, if at-least-once."""
+        """With at-least-once, wait until the brokers have all records."""
         if self._flush:
             self._producer.flush()
         return []
@@ -53,7 +53,7 @@ class PlainWriter:
         """Do nothing: sent records are visible already."""
 
     def close(self) -> None:
-        """Send what is left, and end the client."""
+        """Send the remaining records, and close the client."""
         try:
             self._producer.flush()
         finally:
@@ -61,7 +61,7 @@ class PlainWriter:
 
 
 class TransactionalWriter:
-    """Writes each epoch in a transaction that the committer ends, and keeps a copy of it in the outbox until then."""
+    """Writes each epoch in a transaction for the committer to end, and keeps a copy in the outbox until the commit."""
 
     def __init__(self, sink: KafkaOutput, context: WriterContext) -> None:
         self._sink = sink
@@ -79,7 +79,7 @@ class TransactionalWriter:
         self._outbox = OutboxFile()
 
     def begin_epoch(self, epoch: int, attempt: str, completed: int) -> None:
-        """Nothing is opened before the first record."""
+        """Start an epoch; its transaction opens with the first record."""
         self.abort_epoch()
         self._epoch = epoch
         self._pool.begin(epoch, completed)
@@ -98,7 +98,7 @@ class TransactionalWriter:
             self._outbox.add(batch)
 
     def prepare_commit(self) -> list[Any]:
-        """Write the token into the transaction, flush it to the brokers, and store the copy."""
+        """Write the token into the transaction, flush it to the brokers, and store the outbox copy."""
         producer = self._open
         if producer is None:
             return []
@@ -122,7 +122,7 @@ class TransactionalWriter:
         self._pool.drop()
 
     def close(self) -> None:
-        """End the clients. A prepared transaction stays as it is: only the committer ends it."""
+        """Close the clients. A prepared transaction stays prepared: only the committer ends it."""
         self.abort_epoch()
         self._copying.shutdown(wait=True)
         self._pool.close()
