@@ -27,7 +27,7 @@ class KafkaOutput:
 
     @property
     def transaction_timeout_ms(self) -> int:
-        """Time in ms after which brokers abort an unfinished transaction (``transaction.timeout.ms``; 10 minutes by default).
+        """Time in ms after which brokers abort an unfinished transaction (``transaction.timeout.ms``; default: 10 minutes).
 
         It is not a deadline for data: recovery rewrites the records of an aborted transaction. It bounds the time that
         readers wait behind a transaction of a job that is down.
