@@ -58,7 +58,7 @@ def test_a_job_of_form_1_is_refused_with_one_sentence():
     storage = Storage(MemoryStore())
     paths = JobPaths.of("old")
     storage.put(paths.log_entry(1), pack(msgspec.msgpack.encode({"type": "takeover", "format_version": 1})))
-    with pytest.raises(IncompatibleState, match=r"version 1, from before .*: start the job under another name") as caught:
+    with pytest.raises(IncompatibleState, match=r"version 1, a form older .*: start the job under another name") as caught:
         CheckpointLog(storage, paths).take_over()
     assert "\n" not in str(caught.value)
 
