@@ -49,7 +49,7 @@ class OutgoingBatch(msgspec.Struct, array_like=True):
 class OutboxFile:
     """Builds an epoch's outbox file, compressed.
 
-    Layout: magic and version, one zstd frame of length-prefixed msgpack blocks (`OutgoingBatch`), XXH3 of the bytes before it.
+    Layout: magic and version, one zstd frame of length-prefixed msgpack blocks (`OutgoingBatch`), XXH3 of all before.
     """
 
     def __init__(self) -> None:
