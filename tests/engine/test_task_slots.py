@@ -19,6 +19,7 @@ import pytest
 
 from holdfast.connectors.base import JobInfo
 from holdfast.runtime import slot
+from holdfast.runtime.local_directory import LocalDirectory
 from holdfast.runtime.slot import SlotClient, SlotServer, TaskHost, start_slots
 from holdfast.runtime.task_messages import EpochAssignment, JobSetup
 
@@ -92,7 +93,7 @@ def the_cycles_that_a_program_drops_late_are_freed(tmp_path: Path, as_in_a_slot,
     server._host, server._started = program, "s"  # type: ignore[assignment]
     serving = threading.Thread(target=server.serve)
     serving.start()
-    client = SlotClient(str(tmp_path), 0)
+    client = SlotClient(LocalDirectory(str(tmp_path), str(tmp_path)), 0)
     while (connection := client._try()) is None:
         time.sleep(0.001)
     connection.close()
@@ -105,7 +106,7 @@ def the_cycles_that_a_program_drops_late_are_freed(tmp_path: Path, as_in_a_slot,
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 def the_end_of_a_job_does_not_wait_for_a_slot_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    client = SlotClient(str(tmp_path), 0)
+    client = SlotClient(LocalDirectory(str(tmp_path), str(tmp_path)), 0)
     wire = client._connect()
     process = wire.peer()
     wire.close()
@@ -117,10 +118,10 @@ def the_end_of_a_job_does_not_wait_for_a_slot_that_hangs(tmp_path: Path, monkeyp
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 def a_slot_that_was_started_early_is_waited_for_and_not_started_twice(tmp_path: Path):
-    start_slots(str(tmp_path), 2, os.getpid(), os.environ)
+    start_slots(LocalDirectory(str(tmp_path), str(tmp_path)), 2, os.getpid(), os.environ)
     processes = []
     for number in range(2):
-        client = SlotClient(str(tmp_path), number)
+        client = SlotClient(LocalDirectory(str(tmp_path), str(tmp_path)), number)
         wire = client._connect()  # what a task does that comes before the slot listens
         processes.append(wire.peer())
         wire.close()

@@ -15,8 +15,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from holdfast.errors import ConfigurationError
 from holdfast.runtime.frame_header import REPORT, pack_frame, unpack_header
-from holdfast.runtime.slot import SlotCannotLoad, SlotClient, slot_directory
+from holdfast.runtime.local_directory import slot_directory
+from holdfast.runtime.slot import SlotClient
 
 __all__ = ["LevelTask", "quicken", "shuffle_key"]
 
@@ -65,7 +67,7 @@ class LevelTask:
         try:
             for target, payload in client.run(self.started, lambda: setup.value, call, mine()):
                 yield from self._sent(target, payload) if target >= 0 else self._sent(0, _report_frame(payload))
-        except SlotCannotLoad as error:
+        except ConfigurationError as error:
             import cloudpickle
 
             from holdfast.runtime.task_messages import TaskReport

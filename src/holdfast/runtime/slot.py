@@ -18,7 +18,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -26,13 +25,13 @@ from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import wait
 from typing import Any
 
-from holdfast.checkpoint.paths import safe_name
 from holdfast.errors import ConfigurationError
 from holdfast.runtime.background import leave_running
+from holdfast.runtime.local_directory import LocalDirectory, host_name, state_directory
 from holdfast.runtime.shipping import REMEDY, install_files
 from holdfast.runtime.wire import DONE, END, ERROR, FRAME, NEED_SETUP, RETIRE, RUN, SETUP, Wire, WireClosed, socket_address
 
-__all__ = ["SlotCannotLoad", "SlotClient", "SlotServer", "TaskHost", "slot_directory", "start_slots", "state_directory"]
+__all__ = ["SlotClient", "SlotServer", "TaskHost", "start_slots"]
 
 log = logging.getLogger("holdfast.slot")
 
@@ -49,37 +48,13 @@ _IDLE_LIMIT = 900.0
 """A slot that nobody has called for so long (seconds) ends; the next call starts it again."""
 
 
-def host_name() -> str:
-    """The host as Spark knows it: workers bound to several addresses of one machine count as several."""
-    return os.environ.get("SPARK_LOCAL_IP") or os.environ.get("SPARK_LOCAL_HOSTNAME") or socket.gethostname()
-
-
-def local_root(configured: str) -> str:
-    """The directory for everything local: ``io.tmp.dirs``, or one of this user's under the system's own."""
-    return configured or os.path.join(tempfile.gettempdir(), f"holdfast-{os.getuid()}")
-
-
-def slot_directory(root: str, job_id: str) -> str:
-    """Where the slots of a job on this host have their sockets, locks and logs."""
-    return os.path.join(local_root(root), job_id[:16], host_name())
-
-
-def state_directory(root: str, job_name: str) -> str:
-    """Where the local stores of a job on this host are: a later start of the job finds them again."""
-    return os.path.join(local_root(root), "state", safe_name(job_name), host_name())
-
-
-class SlotCannotLoad(ConfigurationError):
-    """A slot cannot load the job: something is missing on its host."""
-
-
 class SlotClient:
     """A Spark task's connection to its slot, which is started if need be."""
 
-    def __init__(self, directory: str, slot: int) -> None:
+    def __init__(self, directory: LocalDirectory, slot: int) -> None:
         self._directory = directory
         self._slot = slot
-        self._path = os.path.join(directory, f"slot-{slot}.sock")
+        self._path = os.path.join(directory.path, f"slot-{slot}.sock")
 
     def run(self, started: str, setup: Any, call: bytes, frames: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:
         """Run a task: yields the frames it sends with their partitions, last (-1, report).
@@ -110,7 +85,7 @@ class SlotClient:
                 wire.flush()
                 kind, _, payload = wire.receive()
             if kind == ERROR:
-                raise SlotCannotLoad(
+                raise ConfigurationError(
                     f"the job cannot be loaded on host {host_name()} by {sys.executable}: {payload.decode()}. {REMEDY}"
                 )
             for frame in frames:
@@ -171,9 +146,9 @@ class SlotClient:
             os.kill(process, signal.SIGKILL)
 
     def _connect(self) -> Wire:
+        self._directory.make()  # and refuse one in which another user may be listening
         connection = self._try()
         if connection is None:
-            os.makedirs(self._directory, mode=0o700, exist_ok=True)
             with open(f"{self._path}.lock", "w") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)  # two tasks may find the slot missing at the same time
                 connection = self._try() or self._start()
@@ -237,7 +212,7 @@ def _await_end(process: int) -> None:
     wait([watch])
 
 
-def start_slots(directory: str, slots: int, executor: int, environment: Mapping[str, str]) -> None:
+def start_slots(directory: LocalDirectory, slots: int, executor: int, environment: Mapping[str, str]) -> None:
     """Start a job's slots on this host before its first tasks ask for them; returns at once.
 
     Args:
@@ -246,9 +221,9 @@ def start_slots(directory: str, slots: int, executor: int, environment: Mapping[
         executor: The process whose end is the slots' end.
         environment: The environment variables of Spark's workers.
     """
-    os.makedirs(directory, mode=0o700, exist_ok=True)
+    made = directory.make()
     for number in range(slots):
-        path = os.path.join(directory, f"slot-{number}.sock")
+        path = os.path.join(made, f"slot-{number}.sock")
         with open(f"{path}.lock", "w") as lock, open(f"{path}.log", "ab") as output:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # a task that looks for the slot waits until it listens
             process = subprocess.Popen(
@@ -411,7 +386,7 @@ class TaskHost:
         from holdfast.runtime.task import Subtask
 
         first = cloudpickle.loads(self._setup)
-        self._directory = state_directory(first.plan.settings.temporary_directory, first.job.job_name)
+        self._directory = state_directory(first.plan.settings.temporary_directory, first.job.job_name).make()
         self._storage = Storage.open(first.job.storage_uri, first.job.storage_config)
         self._uploads = ThreadPoolExecutor(1, thread_name_prefix="materialisation")
         self._subtask_class = Subtask

@@ -21,10 +21,11 @@ from pyspark import SparkContext
 from holdfast.errors import SparkGone
 from holdfast.runtime.frame_header import HEADER_SIZE, REPORT, unpack_header
 from holdfast.runtime.level_task import LevelTask
+from holdfast.runtime.local_directory import slot_directory
 from holdfast.runtime.placement import Placement
 from holdfast.runtime.plan import JobPlan
 from holdfast.runtime.shipping import is_local, pack_files, portable, ship_package, spark_failure
-from holdfast.runtime.slot import SlotClient, slot_directory, start_slots
+from holdfast.runtime.slot import SlotClient, start_slots
 from holdfast.runtime.spark_context import advise, jvm_process
 from holdfast.runtime.stages import Stages
 from holdfast.runtime.task_messages import EpochAssignment, JobSetup, TaskReport

@@ -1,0 +1,102 @@
+"""Local directories have names that can be foretold: one that others have made, or can reach, is refused."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.errors import ConfigurationError
+from holdfast.runtime import local_directory
+from holdfast.runtime.local_directory import slot_directory, state_directory
+from holdfast.runtime.slot import SlotClient
+
+
+@pytest.fixture
+def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The system's directory for temporary files, which all users share."""
+    path = tmp_path / "tmp"
+    path.mkdir()
+    path.chmod(0o1777)
+    monkeypatch.setattr(local_directory.tempfile, "tempdir", str(path))
+    return path
+
+
+@pytest.fixture(autouse=True)
+def usual_umask() -> Iterator[None]:
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def of_this_user(shared: Path) -> Path:
+    return shared / f"holdfast-{os.getuid()}"
+
+
+def the_default_directory_is_made_for_this_user_alone(shared: Path) -> None:
+    made = state_directory("", "my job").make()
+    assert Path(made).is_relative_to(of_this_user(shared))
+    assert mode(of_this_user(shared)) == 0o700
+    assert state_directory("", "my job").make() == made
+
+
+def a_missing_configured_directory_is_made_for_this_user_alone(shared: Path) -> None:
+    state_directory(str(shared / "holdfast"), "my job").make()
+    assert mode(shared / "holdfast") == 0o700
+
+
+@pytest.mark.parametrize("wider", [0o755, 0o750, 0o701, 0o1777])
+def a_directory_that_others_can_reach_is_refused(shared: Path, wider: int) -> None:
+    of_this_user(shared).mkdir()
+    of_this_user(shared).chmod(wider)
+    with pytest.raises(ConfigurationError, match=rf"holdfast-{os.getuid()} on host \S+ has mode {wider:04o}.*mode 0700"):
+        state_directory("", "my job").make()
+
+
+def a_directory_of_another_user_is_refused(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    of_this_user(shared).mkdir(mode=0o700)
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    with pytest.raises(ConfigurationError, match=f"belongs to user {os.getuid()}, and the job runs as"):
+        state_directory("", "my job").make()
+
+
+@pytest.mark.parametrize("what", ["link", "file"])
+def a_link_or_a_file_in_its_place_is_refused(shared: Path, tmp_path: Path, what: str) -> None:
+    (tmp_path / "private").mkdir(mode=0o700)
+    if what == "link":
+        of_this_user(shared).symlink_to(tmp_path / "private")
+    else:
+        of_this_user(shared).touch(mode=0o700)
+    with pytest.raises(ConfigurationError, match="is a link or a file, not a directory"):
+        state_directory("", "my job").make()
+
+
+def a_configured_directory_may_be_shared_but_what_is_made_in_it_is_not(shared: Path) -> None:
+    made = Path(state_directory(str(shared), "my job").make())
+    assert mode(shared) == 0o1777
+    assert mode(shared / "state") == 0o700
+    (shared / "state").chmod(0o755)
+    with pytest.raises(ConfigurationError, match=r"state on host .* has mode 0755"):
+        state_directory(str(shared), "my job").make()
+    assert made.is_dir()
+
+
+def a_private_configured_directory_guards_what_is_in_it(tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    (tmp_path / "state").mkdir(mode=0o755)
+    assert Path(state_directory(str(tmp_path), "my job").make()).is_dir()
+
+
+def a_task_does_not_talk_to_a_slot_in_a_directory_that_others_can_reach(shared: Path) -> None:
+    directory = slot_directory("", "0123456789abcdef")
+    directory.make()
+    of_this_user(shared).chmod(0o777)
+    with pytest.raises(ConfigurationError, match="has mode 0777"):
+        next(SlotClient(directory, 0).run("s", None, b"", iter(())))
