@@ -33,6 +33,9 @@ class Usage:
     names: dict[int, str] = field(default_factory=dict)
     processes: dict[int, psutil.Process] = field(default_factory=dict)
     """Every process that was seen, also those that are gone."""
+    peak_pss: int = 0
+    """The most that all processes took, pages that several share counted once."""
+    at_peak: dict[int, int] = field(default_factory=dict)
 
     def sample(self, root: psutil.Process) -> None:
         """Look at every process once. One whose parent has gone is still counted, if it was seen before."""
@@ -53,6 +56,26 @@ class Usage:
             except psutil.Error:
                 continue
         self.peak_rss = max(self.peak_rss, rss)
+
+    def sample_pss(self) -> None:
+        """Add up the proportional set size of every process that `sample` has seen."""
+        pss = {}
+        for pid in self.processes:
+            try:
+                lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+            except OSError:
+                continue
+            pss[pid] = 1024 * sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+        if sum(pss.values()) > self.peak_pss:
+            self.peak_pss, self.at_peak = sum(pss.values()), pss
+
+    def pss_by_role(self) -> dict[str, int]:
+        """MiB by kind of process at the time of the peak."""
+        sums: dict[str, int] = {}
+        for pid, size in self.at_peak.items():
+            role = self.names.get(pid, "other")
+            sums[role] = sums.get(role, 0) + size
+        return {role: size >> 20 for role, size in sorted(sums.items())}
 
     def by_role(self) -> dict[str, float]:
         """CPU seconds by kind of process."""
@@ -129,22 +152,58 @@ def run(command: Sequence[str], cap_s: float, env: Mapping[str, str] | None = No
 
 
 class Sampler:
-    """Samples this process and all that it starts, in the background, until closed."""
+    """Samples a process, by default this one, and all that it starts, in the background, until closed."""
 
-    def __init__(self, usage: Usage) -> None:
+    def __init__(self, usage: Usage, root: psutil.Process | None = None, *, pss: bool = False) -> None:
         self._usage = usage
+        self._root = root or psutil.Process()
+        self._pss = pss
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
-        root = psutil.Process()
         while not self._stop.wait(_SAMPLE_S):
-            self._usage.sample(root)
+            self._usage.sample(self._root)
+            if self._pss:
+                self._usage.sample_pss()
 
     def close(self) -> None:
         self._stop.set()
         self._thread.join()
+
+
+class Killed:
+    """A module of this suite in a process of its own, killed with everything it started when the block ends."""
+
+    def __init__(self, module: str, arguments: Sequence[str], verbose: bool = False) -> None:
+        self._command = [sys.executable, "-m", module, *arguments]
+        self._verbose = verbose
+        self.usage = Usage()
+        self.started = 0.0
+
+    def __enter__(self) -> Killed:
+        self.started = time.time()
+        environment = {**os.environ, "PYTHONPATH": python_path()}
+        self._process = subprocess.Popen(self._command, stdout=subprocess.PIPE, text=True, env=environment, cwd=ROOT)
+        self._sampler = Sampler(self.usage, psutil.Process(self._process.pid), pss=True)
+        return self
+
+    def lines(self) -> Iterator[dict[str, Any]]:
+        """The lines of JSON that it prints."""
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.startswith("{"):
+                if self._verbose:
+                    print(line, end="", file=sys.stderr, flush=True)
+                yield json.loads(line)
+        raise RuntimeError(f"{' '.join(self._command)} ended early, with exit code {self._process.wait()}")
+
+    def __exit__(self, *exception: object) -> None:
+        self._sampler.close()
+        self.usage.sample(psutil.Process(self._process.pid))
+        self.usage.end()
+        self._process.wait()
 
 
 def holdfast(arguments: Sequence[str], cap_s: float = 600) -> dict[str, Any]:

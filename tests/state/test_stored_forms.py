@@ -41,7 +41,7 @@ def plain(content: dict[Any, Any]) -> list[tuple[Any, Any]]:
 
 @pytest.mark.parametrize("by", ["rocksdb", "hashmap"])
 @pytest.mark.parametrize("kind", ["rocksdb", "hashmap"])
-@pytest.mark.parametrize("form", [2])
+@pytest.mark.parametrize("form", ["2", "2_timer_chunks"])
 def a_stored_checkpoint_is_restored(tmp_path, form, kind, by):
     data = zstandard.decompress((GOLDEN / f"checkpoint_{kind}_{form}.zst").read_bytes())
     stored = msgspec.msgpack.decode(data, type=Stored)

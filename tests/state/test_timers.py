@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from holdfast.state import timer_chunks, timer_family
 from holdfast.state.delta import Change
 from holdfast.state.key_groups import KeyGroupRange, key_group
 from holdfast.state.ordered import OrderedStore, SortedMemory
@@ -35,8 +36,13 @@ class Timers(RuleBasedStateMachine):
     owners = keys
     namespaced = False
 
-    @initialize(bound=st.sampled_from([0, 1, 4, 1 << 62]))
-    def begin(self, bound: int) -> None:
+    @initialize(bound=st.sampled_from([0, 1, 4, 1 << 62]), few=st.booleans())
+    def begin(self, bound: int, few: bool) -> None:
+        self.limits = pytest.MonkeyPatch()
+        if few:  # what takes thousands of timers happens with some
+            self.limits.setattr(timer_chunks, "_MOST_REMOVED", 2)
+            self.limits.setattr(timer_family, "_DENSE", 2)
+            self.limits.setattr(timer_family, "_ENOUGH", 1)
         self.bound = bound
         self.store = self.made()
         self.queue = self.family()
@@ -141,6 +147,10 @@ class Timers(RuleBasedStateMachine):
         self.base, self.deltas = [], [dump]
         self.restore(reuse=False)
 
+    def teardown(self) -> None:
+        if hasattr(self, "limits"):
+            self.limits.undo()
+
     @invariant()
     def next_time_is_that_of_the_earliest_or_the_beginning_of_its_bucket(self) -> None:
         earliest = min((when for when, _ in self.model), default=None)
@@ -168,6 +178,7 @@ class RocksDBTimers(Timers):
         return RocksDBStore(self.path, rocksdb_settings({}))
 
     def teardown(self) -> None:
+        super().teardown()
         if hasattr(self, "path"):
             self.store.close()  # type: ignore[attr-defined]
             shutil.rmtree(self.path)
@@ -290,17 +301,91 @@ def a_restore_of_some_key_groups_takes_their_timers_only(timers: set[tuple[int, 
     assert set(part.all()) == {timer for timer in timers if key_group(timer[1], GROUPS) in owned}
 
 
-def the_stored_form_of_timers_never_changes():
-    for namespaced, owner, row in (
-        (False, "a", b"\x00\x10" + b"\x80" + bytes(7) + b"\x00\x02" + b"\xa1a" + b"\x00\x05"),
-        (True, ("a", (1, 2)), b"\x00\x10" + b"\x80" + bytes(7) + b"\x00\x02" + b"\xa1a" + b"\x00\x05\x92\x01\x02\x00\x03"),
-    ):
-        store = SortedMemory()
-        queue = TimerFamily(STATE, store, lambda keys: [2 for _ in keys], namespaced=namespaced)
-        queue.register(5, owner)
-        ((_, _, (piece,)),) = queue.collect()
-        namespaces = b"\x91\x92\x01\x02" if namespaced else None
-        nothing = ([], b"\x90", b"\x90" if namespaced else None)
-        assert piece.data == msgspec.msgpack.encode(([5], b"\x91\xa1a", namespaces, *nothing))
-        queue.flush()
-        assert [key for key, _ in store.scan(b"", b"\xff")] == [row]
+def a_timer_deleted_in_one_epoch_and_set_again_in_the_next_is_restored():
+    store = SortedMemory()
+    queue = TimerFamily(STATE, store, groups_of, bound=0)
+    queue.register(70_000, "a")
+    queue.collect()
+    queue.committed()
+    queue.flush()
+    base = list(store.scan(b"", b"\xff"))
+    queue.delete(70_000, "a")
+    deltas = [queue.collect()]
+    queue.register(70_000, "a")
+    assert not list(queue.due(69_999))  # time is in its bucket now
+    deltas.append(queue.collect())
+    copied = SortedMemory()
+    copied.write(base)
+    copy = TimerFamily(STATE, copied, groups_of, bound=0)
+    copy.opened()
+    for changes in deltas:
+        for change in changes:
+            copy.apply(change, None)
+    assert list(copy.due(80_000)) == [(70_000, "a")]
+
+
+def deleted_timers_of_far_buckets_neither_fill_memory_nor_the_store():
+    store = SortedMemory()
+    queue = TimerFamily(STATE, store, groups_of, bound=1000)
+    far, stored = 1 << 40, []
+    for epoch in range(30):
+        for key in range(2000):
+            queue.register(far + epoch, key)
+            queue.delete(far + epoch - 1, key)
+        queue.collect()
+        queue.committed()
+        assert queue.in_memory <= 1000
+        stored.append(sum(len(value) for _, value in store.scan(b"", b"\xff")))
+    assert max(stored) < 5 * stored[0]
+    assert set(queue.all()) == {(far + 29, key) for key in range(2000)}
+
+
+def a_restore_brings_timers_into_the_store_and_not_into_memory():
+    queue = TimerFamily(STATE, SortedMemory(), groups_of, bound=100)
+    copy = TimerFamily(STATE, SortedMemory(), groups_of, bound=100)
+    minute = 1 << 16
+    for bucket, count in ((100, 20_000), (200, 300), (300, 1)):
+        for n in range(count):
+            queue.register(minute * bucket + n, n)
+    for change in queue.collect():
+        copy.apply(change, None)
+        assert copy.in_memory == 0
+    assert set(copy.all()) == set(queue.all())
+    assert list(copy.due(minute * 400)) == list(queue.due(minute * 400))
+
+
+FIRST_FORM = (
+    (False, "a", b"\x00\x10" + b"\x80" + bytes(7) + b"\x00\x02" + b"\xa1a" + b"\x00\x05"),
+    (True, ("a", (1, 2)), b"\x00\x10" + b"\x80" + bytes(7) + b"\x00\x02" + b"\xa1a" + b"\x00\x05\x92\x01\x02\x00\x03"),
+)
+
+
+@pytest.mark.parametrize(("namespaced", "owner", "row"), FIRST_FORM)
+def the_stored_form_of_timers_never_changes(namespaced: bool, owner: Any, row: bytes):
+    store = SortedMemory()
+    queue = TimerFamily(STATE, store, lambda keys: [2 for _ in keys], namespaced=namespaced)
+    queue.register((1 << 16) + 5, owner)
+    ((_, _, (piece,)),) = queue.collect()
+    namespaces = b"\x91\x92\x01\x02" if namespaced else None
+    nothing = ([], b"\x90", b"\x90" if namespaced else None)
+    assert piece.data == msgspec.msgpack.encode(([(1 << 16) + 5], b"\x91\xa1a", namespaces, *nothing))
+    queue.flush()
+    ((key, value),) = store.scan(b"", b"\xff")
+    assert key == b"\x00\x10" + b"\x80" + bytes(6) + b"\x01" + b"\x00\x02" + b"\xc1" + bytes(8)
+    assert value == bytes([0, 0, 0, 1, 0, 0, 0, 0]) + msgspec.msgpack.encode(([5], b"\x91\xa1a", namespaces, *nothing))
+
+
+@pytest.mark.parametrize(("namespaced", "owner", "row"), FIRST_FORM)
+def timers_in_rows_of_their_own_are_read_and_deleted(namespaced: bool, owner: Any, row: bytes):
+    store = SortedMemory()
+    store.write([(row, b"")])
+    queue = TimerFamily(STATE, store, lambda keys: [2 for _ in keys], namespaced=namespaced, bound=0)
+    queue.opened()
+    assert list(queue.all()) == [(5, owner)]
+    queue.delete(5, owner)
+    queue.register(6, owner)
+    queue.collect()
+    queue.committed()
+    again = TimerFamily(STATE, store, lambda keys: [2 for _ in keys], namespaced=namespaced, bound=0)
+    again.opened()
+    assert list(again.due(9)) == [(6, owner)]

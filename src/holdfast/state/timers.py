@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import operator
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from heapq import heappop, heappush
 from typing import Any, Protocol
 
 from holdfast.common.time import MIN_TIMESTAMP
 
-__all__ = ["BUCKET_BITS", "TIMER_BYTES", "Timer", "TimerQueue", "TimerStore"]
+__all__ = ["BUCKET_BITS", "TIMER_BYTES", "UNBOUNDED", "Timer", "TimerQueue", "TimerStore"]
 
 Timer = tuple[int, Any]
 """Time in ms, and owner: the key, or ``(key, namespace)`` in a queue of namespaced timers."""
@@ -24,6 +24,8 @@ BUCKET_BITS = 16
 """A bucket holds 2**16 ms, about a minute."""
 TIMER_BYTES = 250
 """Estimated memory of a timer, in bytes."""
+UNBOUNDED = 1 << 62
+"""A bound for timers that all stay in memory."""
 _END = 1 << (63 - BUCKET_BITS)
 """The bucket after the last."""
 
@@ -36,11 +38,14 @@ class TimerStore(Protocol):
     def buckets(self) -> Iterable[int]:
         """The buckets with timers."""
 
-    def load(self, bucket: int) -> list[Timer]:
+    def load(self, bucket: int) -> set[Timer]:
         """Load all timers of a bucket."""
 
-    def write(self, added: Iterable[Timer], removed: Iterable[Timer]) -> None:
+    def write(self, bucket: int, added: Collection[Timer], removed: Collection[Timer]) -> None:
         """Add and remove timers. Adding an existing timer or removing a missing one has no effect."""
+
+    def replace(self, bucket: int, timers: Collection[Timer]) -> None:
+        """Let a bucket hold these timers and no others. All or nothing."""
 
     def drop(self, bucket: int) -> None:
         """Remove a bucket."""
@@ -49,18 +54,22 @@ class TimerStore(Protocol):
 class _Bucket:
     """The pending timers of one bucket, completely or partly in memory."""
 
-    __slots__ = ("fresh", "gone", "resident", "stored", "timers")
+    __slots__ = ("gone", "new", "removed", "stored", "timers")
 
-    def __init__(self, stored: bool = False) -> None:
-        self.timers: set[Timer] = set()
+    def __init__(self, stored: bool) -> None:
         self.stored = stored
-        """Whether the store holds timers of this bucket."""
-        self.resident = not stored
-        """Whether all of the bucket's timers are in memory."""
-        self.fresh: set[Timer] = set()
-        """If stored: timers in memory that are not in the store."""
+        """Whether the store holds timers of this bucket. Otherwise all of them are in memory."""
+        self.timers: set[Timer] = set()
+        """Timers of completed epochs; if stored, those that the store lacks."""
         self.gone: set[Timer] = set()
-        """If stored: removed timers that may still be in the store."""
+        """If stored: timers that completed epochs have removed and the store may still hold."""
+        self.new: set[Timer] = set()
+        """Set in this epoch; if stored, some of them may be in the store, too."""
+        self.removed: set[Timer] = set()
+        """Removed in this epoch; if stored, some of them may never have been set."""
+
+    def __len__(self) -> int:
+        return len(self.timers) + len(self.gone) + len(self.new) + len(self.removed)
 
 
 class TimerQueue:
@@ -74,7 +83,7 @@ class TimerQueue:
     ([(10, 'a')], [(20, 'b')])
     """
 
-    def __init__(self, store: TimerStore, bound: int = 1 << 62) -> None:
+    def __init__(self, store: TimerStore, bound: int = UNBOUNDED) -> None:
         """``bound``: approximate limit of timers in memory between epochs."""
         self._store = store
         self._bound = bound
@@ -90,20 +99,21 @@ class TimerQueue:
         self._live: set[Timer] = set()
         """The pending timers of run and heap; deleted timers stay in run or heap until time passes them."""
         self._active_stored: set[int] = set()
-        """Active buckets with timers in the store."""
-        self._active_fresh: set[Timer] = set()
-        """Live timers that are not in the store."""
-        self._active_gone: set[Timer] = set()
-        """Removed or fired timers of active buckets in the store."""
-        self._sequence = 0
+        """The active buckets that the store holds timers of, perhaps such as have fired."""
         self._added: set[Timer] = set()
+        """Timers of active buckets that this epoch has set, and has not removed."""
         self._removed: set[Timer] = set()
-        self.in_memory = 0
-        """Approximate number of timers in memory."""
+        """Timers of active buckets that the last epoch left, and this one has removed."""
+        self._sequence = 0
 
     def __bool__(self) -> bool:
         """Whether there are timers. A stored bucket counts even if all its timers may have been deleted."""
-        return bool(self._live) or any(b.timers or not b.resident for b in self._buckets.values())
+        return bool(self._live) or any(b.timers or b.new or b.stored for b in self._buckets.values())
+
+    @property
+    def in_memory(self) -> int:
+        """Approximate number of timers in memory."""
+        return len(self._live) + sum(map(len, self._buckets.values()))
 
     def register(self, time: int, owner: Any) -> None:
         """Set a timer; setting it again has no effect.
@@ -117,30 +127,29 @@ class TimerQueue:
         timer = (time, owner)
         number = time >> BUCKET_BITS
         if number <= self._active:
-            if timer in self._live:
+            self._register_active(timer)
+            return
+        bucket = self._buckets.get(number)
+        if bucket is None:
+            _check_within(time)
+            bucket = self._open(number)
+        elif timer in bucket.timers:
+            return
+        if bucket.removed and timer in bucket.removed:
+            bucket.removed.discard(timer)
+            if not bucket.stored:  # the removal was of a timer that was there
+                bucket.timers.add(timer)
                 return
-            if number < -_END:
-                raise _beyond(time)
-            self._live.add(timer)
-            self._sequence += 1
-            heappush(self._heap, (time, self._sequence, owner))
-            self._active_fresh.add(timer)
-            self._active_gone.discard(timer)
-        else:
-            bucket = self._buckets.get(number)
-            if bucket is None:
-                if not -_END <= number < _END:
-                    raise _beyond(time)
-                bucket = self._open(number)
-            elif timer in bucket.timers:
-                return
-            bucket.timers.add(timer)
-            if bucket.stored:
-                bucket.fresh.add(timer)
-                bucket.gone.discard(timer)
-                if not bucket.resident:  # the removal may have concerned a timer that did not exist
-                    self._added.add(timer)
-        self.in_memory += 1
+        bucket.new.add(timer)
+
+    def _register_active(self, timer: Timer) -> None:
+        if timer in self._live:
+            return
+        time, owner = timer
+        _check_within(time)
+        self._live.add(timer)
+        self._sequence += 1
+        heappush(self._heap, (time, self._sequence, owner))
         if timer in self._removed:
             self._removed.discard(timer)
         else:
@@ -162,32 +171,23 @@ class TimerQueue:
         bucket = self._buckets.get(number)
         if bucket is None:
             return
-        if timer in bucket.timers:
+        if timer in bucket.new:
+            bucket.new.discard(timer)
+            if not bucket.stored:
+                return
+        elif timer in bucket.timers:
             bucket.timers.discard(timer)
-            self.in_memory -= 1
-        elif bucket.resident:
+        elif not bucket.stored:
             return
-        if bucket.stored:
-            bucket.fresh.discard(timer)
-            bucket.gone.add(timer)
-        self._forget(timer, bucket.resident)
+        bucket.removed.add(timer)
 
     def _take(self, timer: Timer) -> None:
         """Remove a live timer, which fires or is deleted."""
         self._live.discard(timer)
-        self.in_memory -= 1
-        self._active_fresh.discard(timer)
-        if self._active_stored and timer[0] >> BUCKET_BITS in self._active_stored:
-            self._active_gone.add(timer)
-        self._forget(timer, True)
-
-    def _forget(self, timer: Timer, known: bool) -> None:
-        """Record a removal for the delta. ``known``: this epoch's additions are new to the store."""
         if timer in self._added:
             self._added.discard(timer)
-            if known:
-                return
-        self._removed.add(timer)
+        else:
+            self._removed.add(timer)
 
     def due(self, time: int, prefetch: Callable[[list[Any]], object] = lambda owners: None) -> Iterator[Timer]:
         """Take the timers up to and including ``time`` in order of time, including those registered during the iteration.
@@ -235,30 +235,29 @@ class TimerQueue:
         """Move the earliest bucket into the run."""
         self._active = number
         bucket = self._buckets.pop(number)
-        self._fill(number, bucket)
+        timers = self._known(number, bucket)
         if bucket.stored:
             self._active_stored.add(number)
-            self._active_gone |= bucket.gone
-            self._active_fresh |= bucket.fresh
-        else:
-            self._active_fresh |= bucket.timers
-        self._run.extend(bucket.timers)
+            bucket.new -= timers  # what is set again is not new
+            timers -= bucket.removed
+        timers |= bucket.new
+        self._added |= bucket.new
+        self._removed |= bucket.removed
+        self._run.extend(timers)
         self._run.sort(key=_time_of, reverse=True)
         if self._live:
-            self._live |= bucket.timers
+            self._live |= timers
         else:
-            self._live = bucket.timers
+            self._live = timers
 
-    def _fill(self, number: int, bucket: _Bucket) -> None:
-        """Load all timers of a bucket into memory."""
-        if bucket.resident:
-            return
-        before = len(bucket.timers)
-        stored = set(self._store.load(number))
-        self._added.difference_update(stored)  # setting a stored timer again does not add it
-        bucket.timers |= stored - bucket.gone
-        bucket.resident = True
-        self.in_memory += len(bucket.timers) - before
+    def _known(self, number: int, bucket: _Bucket) -> set[Timer]:
+        """A bucket's timers as the last epoch left them, but for some of those that this one has removed."""
+        if not bucket.stored:
+            return bucket.timers
+        timers = self._store.load(number)
+        timers -= bucket.gone
+        timers |= bucket.timers
+        return timers
 
     def next_time(self) -> int | None:
         """The time of the earliest timer, or its bucket's start while the bucket is in the store; None without timers."""
@@ -267,15 +266,15 @@ class TimerQueue:
             return live
         while (number := self._earliest()) is not None:
             bucket = self._buckets[number]
-            if not bucket.resident:
+            if bucket.stored:
                 return number << BUCKET_BITS
-            if bucket.timers:
-                earliest: int = min(map(_time_of, bucket.timers))
+            if bucket.timers or bucket.new:
+                earliest: int = min(map(_time_of, bucket.timers | bucket.new))
                 return earliest
-            if bucket.stored:  # all its timers are deleted; the store still has them
+            if bucket.removed:  # of which the delta has yet to tell
                 break
             del self._buckets[number]
-        held = [number for number, bucket in self._buckets.items() if bucket.timers or not bucket.resident]
+        held = [number for number, b in self._buckets.items() if b.timers or b.new or b.stored]
         return min(held) << BUCKET_BITS if held else None
 
     def _first_live(self) -> int | None:
@@ -290,45 +289,58 @@ class TimerQueue:
 
     def last_time(self) -> int:
         """An upper bound of all timers' times; MIN_TIMESTAMP without timers."""
-        latest = MIN_TIMESTAMP
+        latest = max(map(_time_of, self._live), default=MIN_TIMESTAMP)
         for number, bucket in self._buckets.items():
-            if not bucket.resident:
+            if bucket.stored:
                 latest = max(latest, ((number + 1) << BUCKET_BITS) - 1)
-            elif bucket.timers:
-                latest = max(latest, max(map(_time_of, bucket.timers)))
-        return max(latest, max(map(_time_of, self._live), default=MIN_TIMESTAMP))
+            else:
+                latest = max(latest, max(map(_time_of, bucket.timers | bucket.new), default=MIN_TIMESTAMP))
+        return latest
 
     # from epoch to epoch
 
-    def drain(self) -> tuple[list[Timer], list[Timer]]:
-        """At the barrier: drain the timers added and the timers removed in this epoch."""
-        added, removed = list(self._added), list(self._removed)
-        self._added, self._removed = set(), set()
-        return added, removed
+    def drain(self) -> list[tuple[Collection[Timer], Collection[Timer]]]:
+        """The barrier: the timers that this epoch has set, and those that it has removed, by bucket.
+
+        The queue keeps the collections: use them before the next call.
+        """
+        drained: list[tuple[Collection[Timer], Collection[Timer]]] = []
+        if self._added or self._removed:
+            drained.append((self._added, self._removed))
+            self._added, self._removed = set(), set()
+        for bucket in self._buckets.values():
+            if bucket.new or bucket.removed:
+                drained.append((bucket.new, bucket.removed))
+                if bucket.stored:
+                    bucket.gone |= bucket.removed
+                bucket.timers = bucket.timers | bucket.new if bucket.timers else bucket.new
+                bucket.new, bucket.removed = set(), set()
+        return drained
 
     def replay(self, added: Iterable[Timer], removed: Iterable[Timer]) -> None:
-        """Apply the changes of a completed epoch (in a restore)."""
+        """Take over changes of a completed epoch (a restore). `drain` must follow."""
         for time, owner in removed:
             self.delete(time, owner)
         for time, owner in added:
             self.register(time, owner)
-        self._added, self._removed = set(), set()
 
     def all(self) -> Iterator[Timer]:
         """All timers, including those in the store."""
         yield from self._live
         for number, bucket in self._buckets.items():
-            yield from bucket.timers
-            if not bucket.resident:
-                yield from set(self._store.load(number)) - bucket.gone - bucket.timers
+            yield from self._known(number, bucket) - bucket.removed | bucket.new
 
     # the local store
 
     def opened(self) -> None:
         """Open the store with a checkpoint's timers; its buckets stay there until time reaches them."""
         for number in self._store.buckets():
-            if number not in self._buckets:
-                self._open(number, stored=True)
+            self.mark_stored(number)
+
+    def mark_stored(self, number: int) -> None:
+        """The store holds timers of a bucket (a restore)."""
+        if number not in self._buckets:
+            self._open(number, stored=True)
 
     def committed(self) -> None:
         """Complete the last collected epoch: far buckets may leave memory, and fired buckets leave the store.
@@ -336,41 +348,34 @@ class TimerQueue:
         Must be called between epochs, before the next one registers timers.
         """
         self._drop_fired()
-        if self.in_memory <= self._bound:
+        held = self.in_memory
+        if held <= self._bound:
             return
-        leaving: list[_Bucket] = []
         for number in sorted(self._buckets, reverse=True):
             bucket = self._buckets[number]
-            if bucket.timers:
-                leaving.append(bucket)
-                self.in_memory -= len(bucket.timers)
-                if self.in_memory <= self._bound // 2:
-                    break
-        self._write(leaving)
-        for bucket in leaving:
-            bucket.timers = set()
-            bucket.resident = False
+            held -= len(bucket)
+            self._store_bucket(number, bucket)
+            if held <= self._bound // 2:
+                break
 
     def flush(self) -> None:
         """Write the committed timers to the store (between epochs)."""
         self._drop_fired()
-        self._write(self._buckets.values())
-        self._store.write(self._active_fresh, self._active_gone)
-        self._active_stored.update(time >> BUCKET_BITS for time, _ in self._active_fresh)
-        self._active_fresh, self._active_gone = set(), set()
+        for number, bucket in self._buckets.items():
+            self._store_bucket(number, bucket)
+        active: dict[int, list[Timer]] = {number: [] for number in self._active_stored}
+        for timer in self._live:
+            active.setdefault(timer[0] >> BUCKET_BITS, []).append(timer)
+        for number, timers in active.items():
+            self._store.replace(number, timers)
+        self._active_stored = {number for number, timers in active.items() if timers}
 
-    def _write(self, buckets: Iterable[_Bucket]) -> None:
-        """Write these buckets to the store."""
-        added: list[Timer] = []
-        removed: list[Timer] = []
-        for bucket in buckets:
-            fresh = bucket.fresh if bucket.stored else bucket.timers
-            if fresh or bucket.gone:
-                added += fresh
-                removed += bucket.gone
-                bucket.stored = True
-                bucket.fresh, bucket.gone = set(), set()
-        self._store.write(added, removed)
+    def _store_bucket(self, number: int, bucket: _Bucket) -> None:
+        """Move a bucket's timers out to the store."""
+        if bucket.timers or bucket.gone:
+            self._store.write(number, bucket.timers, bucket.gone - bucket.timers)
+            bucket.stored = True
+            bucket.timers, bucket.gone = set(), set()
 
     def _drop_fired(self) -> None:
         """Remove stored buckets whose timers have all fired."""
@@ -382,8 +387,6 @@ class TimerQueue:
         for number in fired:
             self._store.drop(number)
         self._active_stored -= fired
-        if fired:
-            self._active_gone = {timer for timer in self._active_gone if timer[0] >> BUCKET_BITS in self._active_stored}
 
 
 def _earliest_last(timer: Timer) -> int:
@@ -397,5 +400,6 @@ def _whole(time: Any) -> int:
         raise TypeError(f"a timer's time must be an integer, in ms since the epoch; got {time!r:.80}") from None
 
 
-def _beyond(time: int) -> ValueError:
-    return ValueError(f"a timer's time, in ms since the epoch, must fit into 64 bits; got {time}")
+def _check_within(time: int) -> None:
+    if not -_END <= time >> BUCKET_BITS < _END:
+        raise ValueError(f"a timer's time, in ms since the epoch, must fit into 64 bits; got {time}")

@@ -1,0 +1,239 @@
+"""Timers in chunks: the stored form of many timers at once, and the rows of one service's timers in the local store.
+
+A change of many timers is a msgpack array: times, keys and namespaces (or nil) of the timers that were set, then those of
+the timers that were removed. Keys and namespaces are arrays in canonical form, as binary.
+
+In the local store the timers of a bucket and key group lie in chunks, one for each time that timers left memory:
+
+    state id | bucket, as the slice | key group | 0xC1 | number of the chunk (u64)
+
+with the value ``u32 timers set | u32 timers removed | change``, whose times are counted from the beginning of the bucket. A
+later chunk counts for more than an earlier one. 0xC1 begins no key in canonical form. A key there instead, with the time
+(u16) behind it and no value, is one timer that was set before all chunks; earlier releases stored timers so:
+
+    state id | bucket, as the slice | key group | key | time within the bucket (u16) [| namespace | its length (u16)]
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import msgspec
+
+from holdfast.state.key_codec import decode_key, decode_keys, encode_keys
+from holdfast.state.layout import after, group_prefix, section, slice_of, split_key
+from holdfast.state.ordered import OrderedStore
+from holdfast.state.timers import BUCKET_BITS, Timer
+
+__all__ = ["GroupsOf", "TimerChunks", "TimerList", "pack_change", "timers_by_group", "unpack_change"]
+
+GroupsOf = Callable[[list[Any]], list[int]]
+"""Returns the key groups of keys."""
+
+_IN_BUCKET = (1 << BUCKET_BITS) - 1
+_CHUNK = b"\xc1"
+_NUMBER = struct.Struct(">Q")
+_COUNTS = struct.Struct(">II")
+_SHORT = struct.Struct(">H")
+_MOST_REMOVED = 4096
+"""Removed timers in the chunks of a bucket that are too few to care."""
+
+_pack = msgspec.msgpack.Encoder().encode
+_unpack = msgspec.msgpack.Decoder(tuple[list[int], bytes, bytes | None, list[int], bytes, bytes | None]).decode
+
+
+class TimerList(NamedTuple):
+    """Timers in stored form."""
+
+    times: list[int]
+    keys: bytes
+    namespaces: bytes | None
+
+    @staticmethod
+    def of(timers: Collection[Timer], namespaced: bool) -> TimerList:
+        """The stored form of these timers."""
+        times = [time for time, _ in timers]
+        if not namespaced:
+            return TimerList(times, encode_keys([key for _, key in timers]), None)
+        keys = encode_keys([owner[0] for _, owner in timers])
+        return TimerList(times, keys, encode_keys([owner[1] for _, owner in timers]))
+
+    def timers(self) -> list[Timer]:
+        """The timers."""
+        owners = decode_keys(self.keys)
+        if self.namespaces is not None:
+            owners = list(zip(owners, decode_keys(self.namespaces), strict=True))
+        return list(zip(self.times, owners, strict=True))
+
+    def moved(self, by: int) -> TimerList:
+        """The same timers at times that are so much later."""
+        return TimerList([time + by for time in self.times], self.keys, self.namespaces)
+
+
+def pack_change(added: TimerList, removed: TimerList) -> bytes:
+    """The stored form of a change."""
+    return _pack((*added, *removed))
+
+
+def unpack_change(data: bytes) -> tuple[TimerList, TimerList]:
+    """What was set and what was removed by a change that `pack_change` stored."""
+    times, keys, namespaces, removed_times, removed_keys, removed_namespaces = _unpack(data)
+    return TimerList(times, keys, namespaces), TimerList(removed_times, removed_keys, removed_namespaces)
+
+
+@dataclass
+class _Chunks:
+    """What is known of the chunks of one bucket."""
+
+    next: int = 0
+    """The number of the next one."""
+    added: int = 0
+    removed: int = 0
+
+
+class TimerChunks:
+    """The rows of one service's timers in the local store: a `holdfast.state.timers.TimerStore`."""
+
+    def __init__(self, state: int, store: OrderedStore, groups_of: GroupsOf, namespaced: bool) -> None:
+        self._state = state
+        self._store = store
+        self._groups_of = groups_of
+        self._namespaced = namespaced
+        self._whole = section(state).prefix
+        self._none = TimerList.of((), namespaced)
+        self._chunks: dict[int, _Chunks] = {}
+        """By bucket, of those that were written to since the store was opened."""
+
+    def buckets(self) -> Iterator[int]:
+        """The buckets with timers, found with one seek each."""
+        end = after(self._whole)
+        at = self._whole
+        while (found := next(self._store.scan(at, end), None)) is not None:
+            number = slice_of(found[0])
+            yield number
+            at = after(section(self._state, number).prefix)
+
+    def load(self, bucket: int) -> set[Timer]:
+        """Load all timers of a bucket."""
+        first = bucket << BUCKET_BITS
+        timers: set[Timer] = set()
+        single: list[Timer] = []
+        chunks: list[bytes] = []
+        for key, value in self._rows(bucket):
+            if value:
+                chunks.append(value)
+            else:
+                single.append(self._single(key, first))
+        timers.update(single)
+        for chunk in chunks:  # in order of key group and number
+            added, removed = unpack_change(chunk[_COUNTS.size :])
+            timers.update(added.moved(first).timers())
+            timers.difference_update(removed.moved(first).timers())
+        return timers
+
+    def _rows(self, bucket: int) -> Iterator[tuple[bytes, bytes]]:
+        """The rows of a bucket, their keys without its prefix."""
+        prefix = section(self._state, bucket).prefix
+        start = len(prefix)
+        return ((key[start:], value) for key, value in self._store.scan(prefix, after(prefix)))
+
+    def _single(self, row: bytes, first: int) -> Timer:
+        """The timer in a row of its own."""
+        _, key = split_key(row, 0)
+        end = len(key) - _SHORT.size
+        if not self._namespaced:
+            return first + _SHORT.unpack_from(key, end)[0], decode_key(key[:end])
+        at = end - _SHORT.unpack_from(key, end)[0]
+        time = first + _SHORT.unpack_from(key, at - _SHORT.size)[0]
+        return time, (decode_key(key[: at - _SHORT.size]), decode_key(key[at:end]))
+
+    def write(self, bucket: int, added: Collection[Timer], removed: Collection[Timer]) -> None:
+        """Add and remove timers."""
+        chunks = self._of(bucket)
+        self._store.write(self._puts(bucket, added, removed))
+        chunks.added += len(added)
+        chunks.removed += len(removed)
+        self._merge_if_worth_it(bucket, chunks)
+
+    def append(self, bucket: int, group: int, added: TimerList, removed: TimerList) -> None:
+        """Add and remove timers of one key group."""
+        chunks = self._of(bucket)
+        prefix = group_prefix(section(self._state, bucket).prefix, group)
+        self._store.write([self._row(bucket, prefix, chunks.next, added, removed)])
+        chunks.next += 1
+        chunks.added += len(added.times)
+        chunks.removed += len(removed.times)
+        self._merge_if_worth_it(bucket, chunks)
+
+    def replace(self, bucket: int, timers: Collection[Timer]) -> None:
+        """Let a bucket hold these timers and no others."""
+        prefix = section(self._state, bucket).prefix
+        before = [key for key, _ in self._store.scan(prefix, after(prefix))]
+        self._of(bucket)
+        self._store.write(self._puts(bucket, timers, ()), before)
+        self._chunks[bucket] = _Chunks(self._chunks[bucket].next, len(timers))
+
+    def drop(self, bucket: int) -> None:
+        """Remove a bucket."""
+        prefix = section(self._state, bucket).prefix
+        self._store.delete_range(prefix, after(prefix))
+        self._chunks.pop(bucket, None)
+
+    def _of(self, bucket: int) -> _Chunks:
+        """What is known of a bucket; its rows are looked through when it is first written to."""
+        known = self._chunks.get(bucket)
+        if known is None:
+            known = self._chunks[bucket] = _Chunks()
+            for key, value in self._rows(bucket):
+                if value:
+                    added, removed = _COUNTS.unpack_from(value)
+                    known.added += added
+                    known.removed += removed
+                    known.next = max(known.next, 1 + _NUMBER.unpack(key[-_NUMBER.size :])[0])
+                else:
+                    known.added += 1
+        return known
+
+    def _merge_if_worth_it(self, bucket: int, chunks: _Chunks) -> None:
+        """Write the timers that are left as new chunks if most of what the chunks tell is of removed ones."""
+        if chunks.removed > _MOST_REMOVED and 2 * chunks.removed > chunks.added:
+            self.replace(bucket, self.load(bucket))
+
+    def _puts(self, bucket: int, added: Collection[Timer], removed: Collection[Timer]) -> list[tuple[bytes, bytes]]:
+        """New chunks, one for each key group."""
+        prefix = section(self._state, bucket).prefix
+        number = self._chunks[bucket].next
+        self._chunks[bucket].next += 1
+        set_by, removed_by = self._by_group(added), self._by_group(removed)
+        puts = []
+        for group in sorted({*set_by, *removed_by}):
+            here = group_prefix(prefix, group)
+            one = self._listed(set_by.get(group, ()))
+            other = self._listed(removed_by.get(group, ()))
+            puts.append(self._row(bucket, here, number, one, other))
+        return puts
+
+    def _row(self, bucket: int, prefix: bytes, number: int, added: TimerList, removed: TimerList) -> tuple[bytes, bytes]:
+        back = -(bucket << BUCKET_BITS)
+        counts = _COUNTS.pack(len(added.times), len(removed.times))
+        change = pack_change(added.moved(back), removed.moved(back))
+        return prefix + _CHUNK + _NUMBER.pack(number), counts + change
+
+    def _listed(self, timers: Collection[Timer]) -> TimerList:
+        return TimerList.of(timers, self._namespaced) if timers else self._none
+
+    def _by_group(self, timers: Collection[Timer]) -> dict[int, list[Timer]]:
+        return timers_by_group(timers, self._groups_of, self._namespaced)
+
+
+def timers_by_group(timers: Collection[Timer], groups_of: GroupsOf, namespaced: bool) -> dict[int, list[Timer]]:
+    """Timers by the key group of their keys."""
+    keys = [owner[0] for _, owner in timers] if namespaced else [key for _, key in timers]
+    by_group: defaultdict[int, list[Timer]] = defaultdict(list)
+    for group, timer in zip(groups_of(keys), timers, strict=True):
+        by_group[group].append(timer)
+    return by_group
