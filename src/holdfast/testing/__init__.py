@@ -1,1 +1,1 @@
-"""Real surroundings for tests and development: Kafka brokers, a Spark cluster, storage that fails, a fault campaign."""
+"""Real infrastructure for tests and development: Kafka brokers, a Spark cluster, faulty storage, a fault campaign."""

@@ -1,4 +1,4 @@
-"""A real Spark standalone cluster on this machine: a master, and workers bound to loopback addresses of their own.
+"""A real Spark standalone cluster on this machine: a master, and workers bound to their own loopback addresses.
 
 In tests::
 
@@ -9,8 +9,8 @@ In tests::
         cluster.lose_host("127.0.0.3")                  # worker, executors and local disk are gone
         cluster.add_worker("127.0.0.4")
 
-The addresses stand for hosts: Spark places tasks by them, and what Holdfast keeps on a host's disk has the address in
-its path. A process belongs to the host whose worker it descends from, which Linux tells by the environment.
+The addresses stand for hosts: Spark places tasks by them, and Holdfast's local directories contain the address. A process
+belongs to the host whose worker is its ancestor; on Linux, its environment identifies the worker.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ _START_TIMEOUT_S = 60.0
 _STOP_TIMEOUT_S = 15.0
 _MARK = "HOLDFAST_TEST_HOST"
 _INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "JAVA_HOME", "LD_LIBRARY_PATH")
-"""What the cluster's processes get of this one's environment: no Python path, as on a machine of its own."""
+"""Environment variables that the cluster's processes inherit; no Python path, as on a separate machine."""
 
 
 class LocalCluster:
-    """A master and its workers; real processes, ended by `stop`.
+    """A master and its workers, as real processes; `stop` ends them.
 
     Args:
-        hosts: The workers' addresses, of 127.0.0.0/8.
-        cores: Of each worker.
-        memory: Of each worker, for its executors.
-        executor_memory: What a job asks for, for each executor.
+        hosts: The workers' addresses, in 127.0.0.0/8.
+        cores: Cores per worker.
+        memory: Memory per worker, for its executors.
+        executor_memory: Memory that a job requests per executor.
     """
 
     def __init__(
@@ -76,26 +76,26 @@ class LocalCluster:
 
     @property
     def url(self) -> str:
-        """What ``spark.master`` must be."""
+        """The value for ``spark.master``."""
         if not self._port:
             raise HoldfastError("the cluster has not been started")
         return f"spark://{_MASTER}:{self._port}"
 
     @property
     def local_disks(self) -> Path:
-        """What ``io.tmp.dirs`` should be; `lose_host` removes a host's part of it."""
+        """The value for ``io.tmp.dirs``; `lose_host` removes a host's part of it."""
         return self.directory / "disk"
 
     @property
     def hosts(self) -> list[str]:
-        """The addresses of the workers that run."""
+        """The addresses of the running workers."""
         return [host for host, process in self._processes.items() if host != _MASTER and process.poll() is None]
 
     def settings(self, executors: int | None = None) -> dict[str, str]:
-        """The configuration of a job on this cluster, whose checkpoints are kept in its directory.
+        """The configuration of a job on this cluster, with checkpoints in the cluster's directory.
 
         Args:
-            executors: How many executors of one core the job takes; None: as many as there are.
+            executors: The number of one-core executors for the job; None: all.
         """
         settings = {
             "spark.master": self.url,
@@ -131,18 +131,18 @@ class LocalCluster:
         return self
 
     def add_worker(self, host: str) -> None:
-        """Start one more worker (or one again that was killed); returns when it has registered.
+        """Start an additional worker, or restart a killed one; returns when it has registered.
 
         Raises:
-            HoldfastError: the host has a worker, or its worker does not start.
+            HoldfastError: the host already has a worker, or its worker does not start.
         """
         if host in self.hosts:
-            raise HoldfastError(f"the cluster has a worker at {host} already")
+            raise HoldfastError(f"the cluster already has a worker at {host}")
         self._launch_worker(host)
         self._await_registration(host)
 
     def stop(self) -> None:
-        """End everything that runs on the cluster, then the cluster, and remove its directory."""
+        """End all processes on the cluster, then the cluster itself, and remove its directory."""
         atexit.unregister(self.stop)
         for host in [*self.hosts, *{host for _, host in self._marked()}]:
             self.kill_worker(host)
@@ -168,7 +168,7 @@ class LocalCluster:
         """``kill -9`` for all processes of a host: its worker, executors, Python workers and task slots."""
         worker = self._processes.pop(host, None)
         if worker is not None:
-            worker.kill()  # first, or it would replace its executors
+            worker.kill()  # first, because it would replace killed executors
             worker.wait()
 
         def all_killed() -> bool:
@@ -181,22 +181,22 @@ class LocalCluster:
         self._await(all_killed, _STOP_TIMEOUT_S, f"the end of the processes of {host}")
 
     def lose_host(self, host: str) -> None:
-        """Kill a host, and remove what it had on its local disk."""
+        """Kill a host and delete its local disk."""
         self.kill_worker(host)
         self.wipe_disk(host)
         shutil.rmtree(self.directory / host, ignore_errors=True)
 
     def wipe_disk(self, host: str) -> None:
-        """Remove what Holdfast keeps on the host's local disk, as a replaced or cleaned disk would."""
+        """Delete Holdfast's data on the host's local disk, as if the disk were replaced or cleaned."""
         for path in sorted(self.local_disks.rglob(host)):
             shutil.rmtree(path, ignore_errors=True)
 
     def kill_executor(self, host: str, *, wipe_disk: bool = False) -> None:
-        """``kill -9`` for the executors of a host, whose Python workers end with them. Spark starts others.
+        """``kill -9`` for a host's executors; their Python workers end with them. Spark starts new executors.
 
         Args:
             host: The worker's address.
-            wipe_disk: Whether what Holdfast keeps on the host's disk goes, too.
+            wipe_disk: Whether to delete Holdfast's data on the host's disk, too.
 
         Raises:
             HoldfastError: the host has no executor.
@@ -221,7 +221,7 @@ class LocalCluster:
         return self._running(host, "holdfast.runtime.slot_main")
 
     def processes(self) -> list[int]:
-        """The process ids of all that run on the cluster's hosts."""
+        """The process ids of all processes on the cluster's hosts."""
         return [pid for pid, _ in self._marked()]
 
     def _running(self, host: str, what: str) -> list[int]:
@@ -276,7 +276,7 @@ class LocalCluster:
         if host != _MASTER:
             environment[_MARK] = f"{self._id}/{host}"
         java = find_java(own_first=True)  # as for the driver
-        environment["JAVA_HOME"] = str(home_for_scripts(java, self.directory / "java"))  # what executors run on
+        environment["JAVA_HOME"] = str(home_for_scripts(java, self.directory / "java"))  # Java for the executors
         jvm = [str(java.executable), "-Xmx192m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
         with self._log(host).open("wb") as log:
             self._processes[host] = subprocess.Popen(
@@ -317,12 +317,12 @@ class LocalCluster:
         while not condition():
             if time.monotonic() > deadline:
                 tail = f":\n{log.read_text(errors='replace')[-2000:]}" if log else ""
-                raise HoldfastError(f"waited {seconds:g} s in vain for {what}{tail}")
+                raise HoldfastError(f"no {what} within {seconds:g} s{tail}")
             time.sleep(0.05)
 
 
 def _scala_version(home: str) -> str:
-    """The Scala version of this Spark, which a worker needs to be told where there are no start scripts."""
+    """The Scala version of this Spark; without start scripts, the worker needs it as a setting."""
     for jar in os.listdir(os.path.join(home, "jars")):
         if match := re.fullmatch(r"spark-core_(\d+\.\d+)-.*\.jar", jar):
             return match.group(1)

@@ -1,6 +1,6 @@
-"""An executor without Spark: the tasks of an epoch one after the other in this process. For tests and profiling.
+"""An executor without Spark: runs an epoch's tasks sequentially in this process. For tests and profiling.
 
-The same tasks, frames, state and coordinator as on Spark; only the transport is missing.
+Tasks, frames, state and coordinator are the same as on Spark; only the transport differs.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class InProcessExecutor:
 
         self._uploads = ThreadPoolExecutor(1)
         self._subtasks: dict[TaskId, Subtask] = {
-            # Every subtask has its own copy of the user's functions, as in a process of its own.
+            # Every subtask gets its own copy of the user's functions, as in a separate process.
             (vertex.id, n): Subtask(load, vertex.id, n, storage, directory, self._uploads)
             for vertex in setup.plan.vertices
             for n in range(vertex.parallelism)

@@ -1,4 +1,4 @@
-"""FaultyStorage: a store that fails on cue, between `Storage` with its retries and the real store.
+"""FaultyStorage: a store with injected faults, between `Storage` with its retries and the real store.
 
 >>> from holdfast.checkpoint.storage import RetryPolicy, Storage
 >>> from holdfast.testing.memory_store import MemoryStore
@@ -31,20 +31,20 @@ T = TypeVar("T")
 
 
 class Fault(Enum):
-    """What goes wrong with a call."""
+    """The fault of a call."""
 
     UNAVAILABLE = "the call has no effect; 503"
     LOST_ANSWER = "the call takes effect; its answer is lost"
-    REFUSED = "the call has no effect; repeating it would not help"
+    REFUSED = "the call has no effect; a retry would not help"
 
 
 class FaultyStorage:
-    """An `ObjectStore` around another. ``calls`` lists what was called, as ``method path``.
+    """An `ObjectStore` that wraps another one. ``calls`` lists the calls as ``method path``.
 
     Args:
-        store: Does what is not made to fail.
-        decide: Called before each call with the method's name and the path (the first of them for ``delete``);
-            returns what goes wrong, or None. It may also block, to hold a call back.
+        store: The store for calls without a fault.
+        decide: Called before each call with the method's name and the path (for ``delete``, the first path); returns the
+            fault, or None. It may also block, to hold a call back.
     """
 
     def __init__(self, store: ObjectStore, decide: Callable[[str, str], Fault | None] | None = None) -> None:
@@ -57,45 +57,45 @@ class FaultyStorage:
         self.calls: list[str] = []
 
     def on_call(self, n: int, method: str, fault: Fault) -> None:
-        """Let the ``n``-th call of a method from now on (1 is the next) go wrong."""
+        """Inject a fault into the ``n``-th call of a method from now on (1 is the next)."""
         with self._lock:
             self._planned[method, self._counts[method] + n] = fault
 
     def delay(self, method: str, seconds: float) -> None:
-        """Let all calls of a method wait before they take effect."""
+        """Delay the effect of all calls of a method."""
         self._delays[method] = seconds
 
     @property
     def uri(self) -> str:
-        """The real store's."""
+        """The URI of the real store."""
         return self._store.uri
 
     def put(self, path: str, data: Data) -> None:
-        """Put an object, unless it is to fail."""
+        """Put an object, or fail."""
         self._call("put", path, lambda: self._store.put(path, data))
 
     def put_new(self, path: str, data: Data) -> None:
-        """Put an object if none is there, unless it is to fail."""
+        """Put an object if the path is free, or fail."""
         self._call("put_new", path, lambda: self._store.put_new(path, data))
 
     def get(self, path: str) -> bytes:
-        """The object's content, unless it is to fail."""
+        """Read an object, or fail."""
         return self._call("get", path, lambda: self._store.get(path))
 
     def get_range(self, path: str, start: int, length: int) -> bytes:
-        """A part of the object's content, unless it is to fail."""
+        """Read a part of an object, or fail."""
         return self._call("get_range", path, lambda: self._store.get_range(path, start, length))
 
     def size(self, path: str) -> int:
-        """The object's size, unless it is to fail."""
+        """Return the object's size, or fail."""
         return self._call("size", path, lambda: self._store.size(path))
 
     def list(self, prefix: str) -> list[str]:
-        """The paths that begin with ``prefix``, unless it is to fail."""
+        """List the paths that begin with ``prefix``, or fail."""
         return self._call("list", prefix, lambda: self._store.list(prefix))
 
     def delete(self, paths: Iterable[str]) -> None:
-        """Delete objects, unless it is to fail."""
+        """Delete objects, or fail."""
         every = list(paths)
         self._call("delete", every[0] if every else "", lambda: self._store.delete(every))
 
@@ -119,9 +119,9 @@ class FaultyStorage:
 
 
 def lag_listings(seconds: float) -> None:
-    """Let all listings of local stores in this process lag, as those of object stores may.
+    """Let all listings of local stores in this process lag, like listings of some object stores.
 
-    What was put less than so long ago, by whatever process, is not shown; what this one has deleted is shown for as long.
+    For ``seconds``, a listing omits new objects of any process, and still contains objects deleted by this process.
     """
     listed, deleted = LocalStore.list, LocalStore.delete
     gone: dict[str, float] = {}

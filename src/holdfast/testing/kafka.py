@@ -1,4 +1,4 @@
-"""A real Kafka broker (KRaft, one JVM) for development and tests; three of them make a cluster.
+"""A real Kafka broker (KRaft, one JVM) for development and tests; several form a cluster.
 
     python -m holdfast.testing.kafka              # localhost:9092, Ctrl-C stops it
 
@@ -60,19 +60,19 @@ _SMALL = {
     "num.network.threads": "2",
     "num.io.threads": "4",
     "log.cleaner.dedupe.buffer.size": "16777216",
-    # Retention goes by the records' timestamps: a program's old data would vanish while it is worked with.
+    # Retention uses the records' timestamps, and would delete a program's old data while it is in use.
     "log.retention.ms": "-1",
     "broker.session.timeout.ms": "3000",
     "broker.heartbeat.interval.ms": "500",
 }
-"""For a broker that shares a developer's machine with the job under test."""
+"""Settings for a broker that shares a developer's machine with the job under test."""
 
 _launcher = ThreadPoolExecutor(max_workers=1, thread_name_prefix="kafka-launcher")
-"""Starts all brokers: the kernel ends them with the *thread* that started them, so it must live as long as we do."""
+"""Starts all brokers. The kernel ends them with the *thread* that started them, so it must live as long as this process."""
 
 
 def free_ports(n: int) -> list[int]:
-    """``n`` different TCP ports that are free on the loopback interface now."""
+    """Return ``n`` different TCP ports that are free on the loopback interface now."""
     sockets = [socket.socket() for _ in range(n)]
     try:
         for s in sockets:
@@ -84,15 +84,15 @@ def free_ports(n: int) -> list[int]:
 
 
 class KafkaBroker:
-    """One broker process that is its own controller, or one member of a `KafkaCluster`.
+    """A broker process that is its own controller, or a member of a `KafkaCluster`.
 
     Args:
-        directory: Where data and log are kept; a temporary directory, removed by `close`, if None.
-        port: The port clients connect to; a free one if None.
+        directory: The directory for data and log; None: a temporary one, removed by `close`.
+        port: The port for clients; None: a free one.
         properties: Broker settings (``server.properties``) on top of the defaults.
         heap: The JVM's ``-Xmx``.
         node_id: The broker's id.
-        host: The address to listen on; what clients are told.
+        host: The address to listen on, also advertised to clients.
         version: The Kafka version to run.
     """
 
@@ -127,7 +127,7 @@ class KafkaBroker:
 
     @property
     def bootstrap_servers(self) -> str:
-        """What clients connect to, e.g. ``127.0.0.1:45123``."""
+        """The address for clients, e.g. ``127.0.0.1:45123``."""
         return f"{self.host}:{self.port}"
 
     @property
@@ -137,7 +137,7 @@ class KafkaBroker:
 
     @property
     def running(self) -> bool:
-        """Whether the broker's process lives."""
+        """Whether the broker's process is running."""
         return self._process is not None and self._process.poll() is None
 
     @property
@@ -148,7 +148,7 @@ class KafkaBroker:
         return self._process.pid
 
     def add_listener(self, name: str, advertised_port: int) -> int:
-        """Listen on a further port, from the next start on; clients that come by it are told ``advertised_port``.
+        """Add a listener, from the next start on, that advertises ``advertised_port`` to its clients.
 
         Returns: the port, for a `holdfast.testing.proxy.KafkaProxy` between the two.
         """
@@ -157,7 +157,7 @@ class KafkaBroker:
         return port
 
     def start(self, *, wait: bool = True) -> KafkaBroker:
-        """Start the broker (again, on the data it has); returns when it answers.
+        """Start the broker, or restart it on its data; returns when it answers.
 
         Raises:
             ConfigurationError: Java is missing or wrong, Kafka could not be fetched, or the port is taken.
@@ -173,7 +173,7 @@ class KafkaBroker:
                 probe.bind((self.host, self.port))
             except OSError as error:
                 raise ConfigurationError(
-                    f"Kafka cannot listen on {self.bootstrap_servers}: {error.strerror}. Stop what uses the port, or choose "
+                    f"Kafka cannot listen on {self.bootstrap_servers}: {error.strerror}. Free the port, or choose "
                     f"another one (--port)"
                 ) from error
         self.directory.mkdir(parents=True, exist_ok=True)
@@ -201,10 +201,10 @@ class KafkaBroker:
         return self
 
     def wait_ready(self) -> None:
-        """Return when the broker answers clients.
+        """Wait until the broker answers clients.
 
         Raises:
-            HoldfastError: it ended, or did not answer in time; ends with the tail of its log.
+            HoldfastError: the broker ended, or did not answer in time; the message ends with the tail of its log.
         """
         admin = AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0})
         deadline = time.monotonic() + _START_TIMEOUT_S
@@ -214,12 +214,12 @@ class KafkaBroker:
             try:
                 if self.node_id in admin.list_topics(timeout=1).brokers:
                     return
-            except Exception:  # not up yet: whatever the client says of it
+            except Exception:  # not up yet, whatever the error
                 time.sleep(0.05)
         raise HoldfastError(f"no answer from the Kafka broker; the tail of {self.log_file}:\n{self._log_tail()}")
 
     def stop(self) -> None:
-        """Shut down in order (SIGTERM), as an operator would."""
+        """Shut the broker down gracefully (SIGTERM), as an operator would."""
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
@@ -233,7 +233,7 @@ class KafkaBroker:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Within the block the process stands still (SIGSTOP): connections stay open, nothing answers."""
+        """Pause the process (SIGSTOP) within the block: connections stay open, requests get no answer."""
         self.pause()
         try:
             yield
@@ -251,24 +251,24 @@ class KafkaBroker:
         self._paused = False
 
     def close(self) -> None:
-        """Kill the broker, and remove its directory if it was a temporary one."""
+        """Kill the broker, and remove its directory if it is temporary."""
         self.kill()
         atexit.unregister(self.kill)
         if self._temporary:
             shutil.rmtree(self.directory, ignore_errors=True)
 
     def admin(self) -> AdminClient:
-        """An admin client, the same one at every call: its pending requests die with the last reference to it."""
+        """The admin client, shared by all calls: pending requests would die with the last reference to it."""
         if self._admin is None:
             self._admin = AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0})
         return self._admin
 
     def create_topic(self, name: str, partitions: int = 1, **config: str) -> None:
-        """Create a topic and wait until it can be used. Settings with ``_`` for ``.``: ``cleanup_policy="compact"``."""
+        """Create a topic and wait until it is usable. In settings, ``_`` stands for ``.``: ``cleanup_policy="compact"``."""
         create_topic(self.admin(), name, partitions, self.replication, config)
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic and wait until it is gone."""
+        """Delete a topic and wait for its end."""
         admin = self.admin()
         admin.delete_topics([name])[name].result()
         while name in admin.list_topics(timeout=10).topics:
@@ -335,12 +335,12 @@ class KafkaBroker:
 
 
 class KafkaCluster:
-    """Several brokers that form one cluster, topics replicated to all of them.
+    """Several brokers in one cluster, with topics replicated to all of them.
 
     Args:
-        n: How many.
-        properties: Broker settings for all of them.
-        heap: Each JVM's ``-Xmx``.
+        n: The number of brokers.
+        properties: Broker settings for all brokers.
+        heap: The ``-Xmx`` of each JVM.
     """
 
     def __init__(self, n: int = 3, *, properties: Mapping[str, str] | None = None, heap: str = "384m") -> None:
@@ -354,11 +354,11 @@ class KafkaCluster:
 
     @property
     def bootstrap_servers(self) -> str:
-        """All brokers, for clients."""
+        """The addresses of all brokers, for clients."""
         return ",".join(b.bootstrap_servers for b in self.brokers)
 
     def start(self) -> KafkaCluster:
-        """Start every broker that is not running; returns when all of them answer."""
+        """Start every broker that is not running; returns when all brokers answer."""
         for broker in self.brokers:
             broker.start(wait=False)
         for broker in self.brokers:
@@ -371,20 +371,20 @@ class KafkaCluster:
             broker.close()
 
     def admin(self) -> AdminClient:
-        """An admin client, the same one at every call: its pending requests die with the last reference to it."""
+        """The admin client, shared by all calls: pending requests would die with the last reference to it."""
         if self._admin is None:
             self._admin = AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0})
         return self._admin
 
     def create_topic(self, name: str, partitions: int = 1, *, replication: int | None = None, **config: str) -> None:
-        """Create a topic, replicated to all brokers unless it says otherwise. Settings with ``_`` for ``.``."""
+        """Create a topic, replicated to all brokers by default. In settings, ``_`` stands for ``.``."""
         create_topic(self.admin(), name, partitions, replication or len(self.brokers), config)
 
     def leader(self, topic: str, partition: int = 0) -> KafkaBroker:
         """The broker that leads the partition.
 
         Raises:
-            HoldfastError: it has no leader now.
+            HoldfastError: the partition has no leader now.
         """
         found = next((broker for broker in self.brokers if self.leads(broker, topic, partition)), None)
         if found is None:

@@ -1,4 +1,4 @@
-"""Apache Kafka's jars: fetched once by the Ivy that PySpark ships, kept under ``~/.cache/holdfast``."""
+"""Apache Kafka's jars: fetched once with PySpark's Ivy, cached in ``~/.cache/holdfast``."""
 
 from __future__ import annotations
 
@@ -19,32 +19,34 @@ _FETCH_TIMEOUT_S = 600.0
 
 
 def cache_directory() -> Path:
-    """Where downloaded distributions are kept (``XDG_CACHE_HOME`` is honoured)."""
+    """The directory of downloaded distributions (honours ``XDG_CACHE_HOME``)."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "holdfast"
 
 
 def spark_jars() -> Path:
-    """Where PySpark keeps its jars."""
+    """The directory of PySpark's jars."""
     pyspark = find_spec("pyspark")
     if pyspark is None or pyspark.origin is None:
-        raise ConfigurationError("Kafka's jars are fetched by the Ivy in PySpark, which is missing: pip install pyspark")
+        raise ConfigurationError(
+            "Kafka's jars are downloaded with the Ivy in PySpark, which is missing: pip install pyspark"
+        )
     return Path(pyspark.origin).parent / "jars"
 
 
 def class_path(java: Java, version: str = KAFKA_VERSION) -> str:
-    """The class path to run that Kafka version with.
+    """The class path for this Kafka version.
 
-    Kafka's own dependencies bring the logging API but nothing that writes a log; PySpark has the missing part.
+    Kafka's own dependencies contain the logging API without a backend; PySpark provides the backend.
     """
     logging = sorted(p for pattern in ("slf4j-api-*.jar", "log4j-*.jar") for p in spark_jars().glob(pattern))
     return os.pathsep.join([*map(str, logging), f"{fetch_kafka(java, version)}/*"])
 
 
 def fetch_kafka(java: Java, version: str = KAFKA_VERSION) -> Path:
-    """The directory with the jars of that Kafka version, downloaded (about 43 MB, half a minute) if it is not there.
+    """Return the directory with this Kafka version's jars; downloads them once (about 43 MB, half a minute).
 
     Raises:
-        ConfigurationError: the download failed; ends with Ivy's own words.
+        ConfigurationError: the download failed; the message ends with Ivy's output.
     """
     target = cache_directory() / f"kafka-{version}"
     if (target / f"kafka_2.13-{version}.jar").exists():
@@ -68,15 +70,15 @@ def fetch_kafka(java: Java, version: str = KAFKA_VERSION) -> Path:
             )
             said = done.stdout.decode(errors="replace")
         except subprocess.TimeoutExpired:
-            said = f"no end within {_FETCH_TIMEOUT_S:g} s"
+            said = f"not finished within {_FETCH_TIMEOUT_S:g} s"
         if not (jars / f"kafka_2.13-{version}.jar").exists():
             raise ConfigurationError(
-                f"Kafka {version} could not be downloaded (a Maven repository must be reachable, or put its jars into "
-                f"{target} yourself). Ivy's last words:\n" + "\n".join(said.splitlines()[-15:])
+                f"Kafka {version} could not be downloaded (make a Maven repository reachable, or put the jars into "
+                f"{target} yourself). Ivy's last output:\n" + "\n".join(said.splitlines()[-15:])
             )
         try:
             jars.rename(target)
-        except OSError:  # somebody else was quicker; or a half-made directory is in the way
+        except OSError:  # another process was faster, or an incomplete directory is in the way
             if not (target / f"kafka_2.13-{version}.jar").exists():
                 shutil.rmtree(target, ignore_errors=True)
                 jars.rename(target)

@@ -1,4 +1,4 @@
-"""An object store in memory, for tests of what stands on a `Storage`."""
+"""An object store in memory, for tests on top of `Storage`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["MemoryStore"]
 
 
 class MemoryStore:
-    """Objects in a dict. Its calls are atomic, as those of a real store are."""
+    """Objects in a dict. Calls are atomic, as in a real store."""
 
     def __init__(self) -> None:
         self.objects: dict[str, bytes] = {}
@@ -19,15 +19,15 @@ class MemoryStore:
 
     @property
     def uri(self) -> str:
-        """What the paths are relative to."""
+        """The base URI of all paths."""
         return "memory:"
 
     def put(self, path: str, data: Data) -> None:
-        """Put an object, replacing one that is there."""
+        """Put an object; an existing one is replaced."""
         self.objects[path] = bytes(data)
 
     def put_new(self, path: str, data: Data) -> None:
-        """Put an object if none is there."""
+        """Put an object if the path is free."""
         with self._lock:
             if path in self.objects:
                 raise AlreadyExists(f"memory:/{path}: exists already")
@@ -53,6 +53,6 @@ class MemoryStore:
         return [path for path in list(self.objects) if path.startswith(prefix)]
 
     def delete(self, paths: Iterable[str]) -> None:
-        """Delete objects; those that do not exist are no error."""
+        """Delete objects; missing ones are no error."""
         for path in paths:
             self.objects.pop(path, None)

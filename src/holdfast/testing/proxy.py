@@ -1,4 +1,4 @@
-"""A TCP proxy between Kafka's clients and a broker that disturbs single requests and answers, chosen by kind.
+"""A TCP proxy between Kafka clients and a broker that disturbs individual requests and answers, selected by kind.
 
 ::
 
@@ -6,10 +6,10 @@
     proxy = KafkaProxy(broker)  # before the broker starts: the broker advertises it
     with broker, proxy:
         late = proxy.hold(ApiKey.END_TXN, sever=True)
-        ...  # a client connected to proxy.bootstrap_servers commits, loses its connection, and tries again
+        ...  # a client of proxy.bootstrap_servers commits, loses its connection, and tries again
         late.release()  # only now does the first request reach the broker
 
-Clients that use ``broker.bootstrap_servers`` pass the proxy by, also after they have asked for the metadata.
+Clients of ``broker.bootstrap_servers`` bypass the proxy, even after they have fetched metadata.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _WAIT_S = 60.0
 
 
 class ApiKey(IntEnum):
-    """The kinds of requests that a test may want to disturb, by their numbers in Kafka's protocol."""
+    """The kinds of requests that tests disturb, with their numbers in Kafka's protocol."""
 
     PRODUCE = 0
     FETCH = 1
@@ -56,7 +56,7 @@ class ApiKey(IntEnum):
 
 
 class Side(Enum):
-    """Which way a message goes."""
+    """The direction of a message."""
 
     REQUEST = "to the broker"
     ANSWER = "to the client"
@@ -68,7 +68,7 @@ class Message:
 
     side: Side
     api: int
-    """An `ApiKey`; a plain number for a kind that has no name there."""
+    """An `ApiKey`, or a plain number for other kinds."""
     version: int
     correlation_id: int
     client_id: str
@@ -77,13 +77,13 @@ class Message:
 
     @classmethod
     def of(cls, frame: bytes) -> Message:
-        """The request in a frame."""
+        """Parse the request in a frame."""
         api, version, correlation_id, length = _HEADER.unpack_from(frame)
         client_id = frame[_HEADER.size : _HEADER.size + max(length, 0)].decode()
         return cls(Side.REQUEST, api, version, correlation_id, client_id, frame)
 
     def answer(self) -> Message:
-        """Its answer, described by the request."""
+        """The answer to this request; it keeps the request's description."""
         return Message(Side.ANSWER, self.api, self.version, self.correlation_id, self.client_id, self.request)
 
 
@@ -95,7 +95,7 @@ class _Action(Enum):
 
 
 class Disturbance:
-    """What happens to chosen messages, until `stop` or until it has happened ``times`` times. Made by `KafkaProxy`."""
+    """A disturbance of selected messages, until `stop` or for ``times`` messages. Created by `KafkaProxy`."""
 
     def __init__(
         self,
@@ -116,13 +116,13 @@ class Disturbance:
         self._left, self._skip = times, skip
         self._changed = threading.Condition()
         self.caught: list[Message] = []
-        """The messages it has met."""
+        """The disturbed messages."""
         self.answered = 0
-        """How many of the requests it has met, or of their copies, the broker has answered: they have had their effect."""
+        """How many of the disturbed requests, or of their copies, the broker has answered; these have taken effect."""
         self.released = asyncio.Event()
 
     def takes(self, message: Message) -> bool:
-        """Whether it disturbs this message; counts it."""
+        """Whether this message is to be disturbed; if so, counts it."""
         with self._changed:
             if self._left == 0 or message.side is not self._side or self._api not in (None, message.api):
                 return False
@@ -138,44 +138,44 @@ class Disturbance:
             return True
 
     def wait(self, n: int = 1, timeout: float = _WAIT_S) -> None:
-        """Return when ``n`` messages have been met.
+        """Wait until ``n`` messages were disturbed.
 
         Raises:
-            TimeoutError: fewer came.
+            TimeoutError: fewer messages arrived in time.
         """
         with self._changed:
             if not self._changed.wait_for(lambda: len(self.caught) >= n, timeout):
                 raise TimeoutError(f"{len(self.caught)} messages to {self.action.value} within {timeout:g} s, not {n}")
 
     def wait_answered(self, n: int = 1, timeout: float = _WAIT_S) -> None:
-        """Return when the broker has answered ``n`` of the requests (of the copies, if it repeats).
+        """Wait until the broker has answered ``n`` of the requests (for `repeat`, of the copies).
 
         Raises:
-            TimeoutError: it has not.
+            TimeoutError: the broker answered fewer in time.
         """
         with self._changed:
             if not self._changed.wait_for(lambda: self.answered >= n, timeout):
                 raise TimeoutError(f"the broker answered {self.answered} requests within {timeout:g} s, not {n}")
 
     def note_answer(self) -> None:
-        """The broker has answered one of the requests."""
+        """Count an answer of the broker to one of the requests."""
         with self._changed:
             self.answered += 1
             self._changed.notify_all()
 
     def release(self) -> None:
-        """Let what was held, or the copies of what is repeated, go on to where it was sent; later ones pass at once."""
+        """Deliver held messages, or the copies of repeated ones; later ones pass at once."""
         self._proxy._call(self.released.set)
 
     def stop(self) -> None:
-        """Meet no further messages, and release what is held."""
+        """Disturb no further messages, and release the held ones."""
         with self._changed:
             self._left = 0
         self.release()
 
 
 class _Connection:
-    """A client's connection, with its own connection to the broker."""
+    """A client's connection, with its counterpart to the broker."""
 
     def __init__(self, proxy: KafkaProxy, client: tuple[asyncio.StreamReader, asyncio.StreamWriter]) -> None:
         self._proxy = proxy
@@ -184,7 +184,7 @@ class _Connection:
         self._client_gone = False
 
     async def serve(self) -> None:
-        """Pass frames both ways until one side has closed and what it had sent has arrived."""
+        """Pass frames both ways until one side has closed and all its frames have been delivered."""
         try:
             self._from_broker, self._to_broker = await asyncio.open_connection(self._proxy.broker.host, self._proxy.upstream)
         except OSError:
@@ -197,7 +197,7 @@ class _Connection:
             self._to_broker.transport.abort()
 
     def abort(self) -> None:
-        """Cut the client off. What it had sent may still reach the broker."""
+        """Cut the client off. Frames already received may still reach the broker."""
         self._client_gone = True
         self._to_client.transport.abort()
 
@@ -241,7 +241,7 @@ class _Connection:
             self._to_broker.transport.abort()
 
     async def _disturb(self, message: Message, frame: bytes) -> bool:
-        """Do to the message what is to be done; false if it is lost, and the connection with it."""
+        """Apply the disturbances to a message; returns False if the message, and with it the connection, is lost."""
         for disturbance in self._proxy._disturbances_of(message):
             if disturbance.action is _Action.LOSE:
                 self.abort()
@@ -260,12 +260,12 @@ class _Connection:
 
 
 class KafkaProxy:
-    """Listens on a port of its own, which the broker advertises to the clients that come by it.
+    """Listens on its own port, which the broker advertises to the proxy's clients.
 
     Args:
-        broker: One that has not been started yet. It gets a further listener for this proxy.
-        listener: That listener's name. The proxies of a cluster's brokers share one name, so that clients that come
-            by one of them reach every broker by its proxy; proxies with different names serve different clients.
+        broker: A broker that has not been started yet; it gets an additional listener for this proxy.
+        listener: The listener's name. The proxies of a cluster's brokers share one name, so that a client of one of them
+            reaches every broker through its proxy; proxies with different names serve different clients.
     """
 
     def __init__(self, broker: KafkaBroker, listener: str = "PROXIED") -> None:
@@ -273,7 +273,7 @@ class KafkaProxy:
         self.port = free_ports(1)[0]
         self.upstream = broker.add_listener(listener, self.port)
         self.seen: Counter[int] = Counter()
-        """Requests by kind (`ApiKey`), disturbed ones included."""
+        """Requests by kind (`ApiKey`), including disturbed ones."""
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name=f"kafka-proxy-{self.port}", daemon=True)
         self._disturbances: list[Disturbance] = []
@@ -285,7 +285,7 @@ class KafkaProxy:
 
     @property
     def bootstrap_servers(self) -> str:
-        """What clients connect to."""
+        """The address for clients."""
         return f"{self.broker.host}:{self.port}"
 
     def hold(
@@ -298,16 +298,16 @@ class KafkaProxy:
         skip: int = 0,
         sever: bool = False,
     ) -> Disturbance:
-        """Hold messages back, and what follows them on the same connection, until they are released.
+        """Hold messages, and those after them on the same connection, until they are released.
 
         Args:
-            api: Which kind of request; any if None.
+            api: The kind of request; None: any.
             side: Hold requests, or the answers to them.
-            where: Chooses further.
-            times: How many; None for all of them.
-            skip: How many to let pass first.
-            sever: Close the client's connection meanwhile, so that the client tries again at once on another one. A
-                request that is held still arrives when it is released, as one does that was long on its way.
+            where: Restricts the selection.
+            times: The number of messages to hold; None: all.
+            skip: The number of messages to let pass first.
+            sever: Whether to close the client's connection meanwhile, so that the client retries at once on another one. A
+                held request still arrives when released, like a request delayed on the network.
         """
         return self._add(Disturbance(self, _Action.HOLD, api, side, where, times, skip, sever=sever))
 
@@ -320,7 +320,7 @@ class KafkaProxy:
         where: Callable[[Message], bool] = lambda _: True,
         times: int | None = None,
     ) -> Disturbance:
-        """Let messages, and what follows them on the same connection, arrive ``seconds`` later."""
+        """Deliver messages, and those after them on the same connection, ``seconds`` later."""
         return self._add(Disturbance(self, _Action.DELAY, api, side, where, times, 0, seconds=seconds))
 
     def lose(
@@ -332,21 +332,21 @@ class KafkaProxy:
         times: int | None = 1,
         skip: int = 0,
     ) -> Disturbance:
-        """Close the connection in place of delivering a message. A request whose answer is lost has had its effect."""
+        """Close the connection instead of delivering a message. A request whose answer is lost has taken effect."""
         return self._add(Disturbance(self, _Action.LOSE, api, side, where, times, skip))
 
     def repeat(
         self, api: int | None, *, where: Callable[[Message], bool] = lambda _: True, times: int | None = 1, skip: int = 0
     ) -> Disturbance:
-        """Deliver requests, and once more when they are released, on a connection of their own; nobody reads the answer."""
+        """Deliver requests, and a copy of each on release, over a connection of its own; the copy's answer is discarded."""
         return self._add(Disturbance(self, _Action.REPEAT, api, Side.REQUEST, where, times, skip))
 
     def cut(self, side: Side) -> None:
-        """Let nothing pass one way; connections stay open. Cut both ways for a partition of the network."""
+        """Block one direction; connections stay open. Block both for a network partition."""
         self._call(self._open[side].clear)
 
     def restore(self) -> None:
-        """Undo `cut`: what was sent meanwhile arrives."""
+        """Undo `cut`: blocked messages arrive."""
         for gate in self._open.values():
             self._call(gate.set)
 
@@ -356,7 +356,7 @@ class KafkaProxy:
             self._call(connection.abort)
 
     def calm(self) -> None:
-        """End all disturbances and cuts; what is held arrives."""
+        """End all disturbances and cuts; held messages arrive."""
         for disturbance in self._disturbances:
             disturbance.stop()
         self._disturbances = []
@@ -370,7 +370,7 @@ class KafkaProxy:
         return self
 
     def close(self) -> None:
-        """Stop to listen, and close all connections."""
+        """Stop listening, and close all connections."""
         if not self._thread.is_alive():
             return
         asyncio.run_coroutine_threadsafe(self._shut_down(), self._loop).result(_WAIT_S)

@@ -1,4 +1,4 @@
-"""The campaign from the command line."""
+"""The command line of the fault campaign."""
 
 from __future__ import annotations
 
@@ -23,16 +23,20 @@ def main(arguments: list[str] | None = None) -> int:
         description=main.__doc__,
         epilog="scenarios: " + "; ".join(f"{s.name}: {s.about}" for s in SCENARIOS.values()),
     )
-    parser.add_argument("--scenario", action="append", choices=sorted(SCENARIOS), help="only this one (default: all)")
-    parser.add_argument("--minutes", type=float, default=10.0, help="how long each scenario's faults last (default: 10)")
-    parser.add_argument("--kills", type=int, help="end after so many killed processes, most of them in rows")
-    parser.add_argument("--seed", type=int, default=None, help="decides on faults and input (default: at random)")
-    parser.add_argument("--rate", type=float, default=1000.0, help="input records a second (default: 1000)")
-    parser.add_argument("--only", action="append", default=[], metavar="FAULT", help="only faults whose names contain this")
-    parser.add_argument("--directory", type=Path, help="keep everything here (default: a new directory, removed on success)")
+    parser.add_argument(
+        "--scenario", action="append", choices=sorted(SCENARIOS), help="run only this scenario; repeatable (default: all)"
+    )
+    parser.add_argument("--minutes", type=float, default=10.0, help="minutes of faults per scenario (default: 10)")
+    parser.add_argument("--kills", type=int, help="stop after this many killed processes, most of them killed in a row")
+    parser.add_argument("--seed", type=int, default=None, help="seed of faults and input (default: random)")
+    parser.add_argument("--rate", type=float, default=1000.0, help="input records per second (default: 1000)")
+    parser.add_argument(
+        "--only", action="append", default=[], metavar="FAULT", help="only faults with this in their name; repeatable"
+    )
+    parser.add_argument("--directory", type=Path, help="working directory (default: a new one, removed on success)")
     options = parser.parse_args(arguments)
     seed = random.SystemRandom().randrange(1_000_000) if options.seed is None else options.seed
-    signal.signal(signal.SIGTERM, lambda signum, frame: sys.exit(1))  # ends what the campaign started, too
+    signal.signal(signal.SIGTERM, lambda signum, frame: sys.exit(1))  # also ends the campaign's processes
     kinds = [SCENARIOS[name] for name in options.scenario or SCENARIOS]
     reports: list[Report] = []
     try:
@@ -59,7 +63,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _part(kills: int, kinds: Sequence[type[Scenario]]) -> int:
-    """The first scenario's part of the kills that are left."""
+    """The first scenario's share of the remaining kills."""
     return max(0, math.ceil(kills * kinds[0].share / sum(kind.share for kind in kinds)))
 
 

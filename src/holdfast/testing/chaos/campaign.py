@@ -1,4 +1,4 @@
-"""The campaign: injects a scenario's faults, one after the other, and has it judged what came out."""
+"""The campaign: injects a scenario's faults one after the other, then lets the scenario judge the output."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ __all__ = ["Limits", "run"]
 
 _STORM = "several kills in a row"
 _LONGEST_START_S = 12.0
-"""Faults do not wait longer for a driver that is starting, however slow the machine."""
+"""The longest wait of a fault for a starting driver, however slow the machine."""
 _TURNS = 3
-"""If kills are counted, all but one of so many faults are kills in a row."""
+"""With a limit of kills, one of this many faults is a single one; the others are kills in a row."""
 _FAULTS_AT_LEAST = 4
-"""No fault lasts longer than would leave time for so many."""
+"""No fault may last longer than leaves time for this many."""
 _BEGIN_S = 20.0
 _OUTPUT_S = 5.0
 
 
 @dataclass(frozen=True)
 class Limits:
-    """When a campaign ends: at the first that is reached."""
+    """The end of a campaign: the first limit that is reached."""
 
     seconds: float
-    """For so long faults are injected."""
+    """Seconds of fault injection."""
     kills: int | None = None
-    """So many living processes are killed; most faults are then several kills in a row."""
+    """Number of live processes to kill; most faults are then several kills in a row."""
 
 
 def run(
@@ -49,13 +49,13 @@ def run(
     """Run one scenario.
 
     Args:
-        kind: Which.
-        limits: For how long.
-        seed: Decides on faults and input.
-        rate: Input records a second.
-        directory: Where everything is kept; a new temporary one, removed on success, if None.
-        only: Only faults whose names contain one of these.
-        say: Told what happens.
+        kind: The scenario.
+        limits: The limits of the campaign.
+        seed: Seed of faults and input.
+        rate: Input records per second.
+        directory: The working directory; None: a new temporary one, removed on success.
+        only: Use only faults with one of these in their name.
+        say: Called with progress messages.
     """
     stage = Stage(kind.name, seed, directory, say)
     try:
@@ -72,7 +72,7 @@ def run(
     except HoldfastError as error:
         stage.violation(str(error))
     except Exception as error:  # other scenarios may follow
-        stage.violation(f"the campaign itself has failed: {''.join(traceback.format_exception(error))}")
+        stage.violation(f"the campaign itself failed: {''.join(traceback.format_exception(error))}")
     finally:
         stage.close()
     return stage.report
@@ -106,10 +106,10 @@ def _inject(stage: Stage, name: str, fault: Callable[[], str]) -> None:
 
 
 def _storm(scenario: Scenario, most: int | None) -> str:
-    """Kill after kill: some while what the one before has broken is still being mended, some amid the next epochs."""
+    """Kill again and again: sometimes during recovery from the last kill, sometimes in the epochs after it."""
     stage, before = scenario.stage, scenario.stage.kills
     for _ in range(stage.random.randint(*scenario.row)):
-        stage.until(lambda: stage.driver.begun, _BEGIN_S)  # who has done nothing yet breaks nothing by its end
+        stage.until(lambda: stage.driver.begun, _BEGIN_S)  # killing a driver that has done nothing breaks nothing
         if stage.random.random() < 0.5:
             stage.pause(0.0, 1.5)
         else:

@@ -1,16 +1,15 @@
-"""A driver of a job under test: ``python -m holdfast.testing.chaos.driver SETTINGS.json``; SIGTERM stops it in order.
+"""A driver of a job under test: ``python -m holdfast.testing.chaos.driver SETTINGS.json``; SIGTERM stops it gracefully.
 
 The settings:
-    program: The module whose ``build(environment, settings)`` makes the job.
+    program: The module whose ``build(environment, settings)`` builds the job.
     job: The job's name.
     configuration: The job's configuration.
-    without_spark: Whether tasks run in this process, one after the other, without Spark.
-    step: The arguments of `act_at`: at which step of its work with storage and brokers it kills or stops itself.
-    listing_lag_s: For how long what is new in the storage is not shown by its listings.
-    clock_shift_ms: How far this driver's clock is ahead of the machine's.
+    without_spark: Whether tasks run sequentially in this process, without Spark.
+    step: The arguments of `act_at`: the storage or broker call at which the driver kills or stops itself.
+    listing_lag_s: Seconds that the storage's listings lag.
+    clock_shift_ms: Milliseconds by which this driver's clock is ahead of the machine's.
 
-Exits with 0 when it was stopped or its input has ended, 3 when another driver took over (`Fenced`), 1 for any other
-failure.
+Exit codes: 0: stopped, or the input has ended; 3: another driver took over (`Fenced`); 1: any other failure.
 """
 
 from __future__ import annotations
@@ -87,19 +86,19 @@ def _tell_restarts(metrics: Any) -> None:
 
 
 def _run_without_spark(config: dict[str, str]) -> None:
-    """Let the job run its tasks in this process: drivers start in a second, so that many can be killed in a minute."""
+    """Run the job's tasks in this process: drivers start within a second, so many can be killed per minute."""
 
     def executor(context: Any, setup: JobSetup) -> InProcessExecutor:
         storage = Storage.open(config["execution.checkpointing.dir"], config)
         return InProcessExecutor(setup, storage, os.path.join(config["io.tmp.dirs"], "state"))
 
-    setattr(job, "spark_context", lambda name, config: None)  # noqa: B010 -- the seam is there for this alone
+    setattr(job, "spark_context", lambda name, config: None)  # noqa: B010 -- this seam exists only for the campaign
     setattr(stream_execution_environment, "begin_spark", lambda name, config: None)  # noqa: B010
     setattr(job, "SparkExecutor", executor)  # noqa: B010
 
 
 def _shift_clock(shift_ms: int) -> None:
-    """Set this process's wall clock, as far as Python sees it."""
+    """Shift this process's wall clock, as seen by Python."""
     seconds, nanoseconds = time.time, time.time_ns
     setattr(time, "time", lambda: seconds() + shift_ms / 1000)  # noqa: B010
     setattr(time, "time_ns", lambda: nanoseconds() + shift_ms * 1_000_000)  # noqa: B010

@@ -1,4 +1,4 @@
-"""Processes that are forked from one that has imported what they need: they begin at once, where imports take seconds."""
+"""Processes forked from one that has already imported their modules: they start at once, while imports take seconds."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _context.set_forkserver_preload(
 
 
 class Fork:
-    """A process of its own that runs a main function; used like `subprocess.Popen`.
+    """A process that runs a main function, with the interface of `subprocess.Popen`.
 
     Args:
-        main: The function, of a module. What it returns is the process's exit code.
-        arguments: What the function is given.
-        log_file: Where standard output and standard error go.
+        main: A module-level function; its result is the process's exit code.
+        arguments: The function's argument.
+        log_file: The file for standard output and standard error.
     """
 
     def __init__(self, main: Callable[[list[str]], int], arguments: Sequence[str], log_file: Path) -> None:
@@ -45,7 +45,7 @@ class Fork:
         """Wait for the end of the process; returns its exit code.
 
         Raises:
-            subprocess.TimeoutExpired: It has not ended in time.
+            subprocess.TimeoutExpired: the process did not end in time.
         """
         self._process.join(timeout)
         code = self._process.exitcode

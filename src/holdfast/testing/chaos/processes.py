@@ -1,4 +1,4 @@
-"""The drivers of the job under test and the processes that belong to each: JVM, Python workers, task slots."""
+"""The drivers of the job under test, with their processes: JVM, Python workers, task slots."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ from holdfast.testing.chaos.forks import Fork
 __all__ = ["BEGUN", "DriverProcess", "KINDS", "RESTARTS", "STEP"]
 
 KINDS = ("driver", "jvm", "daemon", "worker", "slot")
-"""What a driver's processes are: itself, Spark's JVM, the daemon that forks Python workers, those, and task slots."""
+"""The kinds of a driver's processes: itself, Spark's JVM, the daemon that forks Python workers, workers, and task slots."""
 BEGUN = "the job has begun"
-"""What a driver's log says when it takes the job over."""
+"""The driver's log message at its take-over."""
 RESTARTS = "restarts so far: "
-"""What a driver's log says when it has restarted in place."""
+"""The driver's log message after a restart in place."""
 STEP = "reached step "
-"""What a driver's log says before it kills or stops itself."""
+"""The driver's log message before it kills or stops itself."""
 _MARK = "HOLDFAST_CHAOS"
 _PATIENCE_S = 20.0
 
 
 class DriverProcess:
-    """A driver in a process of its own, with everything that it starts.
+    """A driver in its own process, with all processes that it starts.
 
     Args:
-        number: Counts the drivers of the campaign.
-        directory: Where its settings and its log go.
-        settings: What the driver's main function reads.
-        program: What Python runs; its last argument is the file with the settings.
-        kills: Counts the processes that are killed, by kind.
-        main: Is run in place of a program by a process that is forked, if given. It must not start others.
+        number: The driver's number in the campaign.
+        directory: The directory for its settings and log.
+        settings: The settings for the driver's main function.
+        program: Python's arguments; the settings file is appended as the last one.
+        kills: Counter of killed processes, by kind.
+        main: Runs in a forked process instead of ``program``, if given. It must not start processes.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class DriverProcess:
             self._start([*program, str(path)]) if main is None else Fork(main, [str(path)], self.log_file)
         )
         self.stopped: list[int] = []
-        """Processes that were paused."""
+        """Paused processes."""
 
     def _start(self, command: Sequence[str]) -> subprocess.Popen[bytes]:
         setpriv = shutil.which("setpriv")
@@ -108,11 +108,11 @@ class DriverProcess:
                     yield int(entry), "slot"
                 elif _is_jvm(command):
                     yield int(entry), "jvm"
-                elif b"pyspark.daemon" in command:  # workers are forks of the daemon, which they may outlive
+                elif b"pyspark.daemon" in command:  # workers are forks of the daemon, and may outlive it
                     yield int(entry), "daemon" if _is_jvm(_command(_parent(int(entry)))) else "worker"
 
     def kill(self, *pids: int) -> None:
-        """``kill -9``. Those that live are counted; a driver only if it has begun its work."""
+        """``kill -9``. Live processes are counted; a driver only if it has begun its work."""
         kinds = dict(self._all())
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):
@@ -130,52 +130,52 @@ class DriverProcess:
                 self.stopped.append(pid)
 
     def resume(self) -> None:
-        """SIGCONT for all that was paused."""
+        """SIGCONT for all paused processes."""
         while self.stopped:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.stopped.pop(), signal.SIGCONT)
 
     def wake(self) -> None:
-        """SIGCONT for the driver itself, if it has not ended."""
+        """SIGCONT for the driver itself, if it is running."""
         if self.exit_code is None:
             os.kill(self.process.pid, signal.SIGCONT)
 
     @property
     def exit_code(self) -> int | None:
-        """How the driver ended; None while it runs."""
+        """The driver's exit code; None while it runs."""
         return self.process.poll()
 
     def log(self) -> str:
-        """What it has said so far."""
+        """The driver's log so far."""
         return self.log_file.read_text(errors="replace")
 
     def last_error(self) -> str:
-        """The last line of its log that looks like an error."""
+        """The last line of the log that looks like an error."""
         lines = [line.strip() for line in self.log().splitlines() if "rror" in line or "Fenced" in line or "failed" in line]
         return lines[-1][:300] if lines else "nothing in its log"
 
     @property
     def begun(self) -> bool:
-        """Whether it has begun to take the job over."""
+        """Whether the driver has begun to take over the job."""
         self._begun = self._begun or BEGUN in self.log()
         return self._begun
 
     @property
     def restarts(self) -> int:
-        """How often it has restarted in place."""
+        """The number of restarts in place."""
         return max((int(line.rsplit(RESTARTS, 1)[1]) for line in self.log().splitlines() if RESTARTS in line), default=0)
 
     @property
     def died_as_told(self) -> bool:
-        """Whether it killed itself at the step it was told."""
+        """Whether the driver killed itself at its step."""
         return self.exit_code == -signal.SIGKILL and STEP in self.log()
 
     def kill_all(self) -> None:
-        """Kill everything of it that is left, counted; returns when it is gone."""
+        """Kill all remaining processes, counted; returns when they are gone."""
         self._sweep(self.kill)
 
     def end(self) -> None:
-        """Clear away everything of it that is left; returns when it is gone."""
+        """Kill all remaining processes without counting them; returns when they are gone."""
         self._sweep(_clear_away)
 
     def _sweep(self, kill: Callable[..., None]) -> None:
@@ -205,5 +205,5 @@ def _parent(pid: int) -> int:
 
 
 def _is_jvm(command: bytes) -> bool:
-    """Whether it is Spark's, started directly or by Spark's scripts."""
+    """Whether this is Spark's JVM, started directly or by Spark's scripts."""
     return b"PythonGatewayServer" in command or b"SparkSubmit" in command

@@ -1,4 +1,4 @@
-"""What a campaign did and found: faults by kind, kills, records in and out, the verdict, seconds until new output."""
+"""A campaign's report: faults by kind, kills, records in and out, the verdict, seconds until new output."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ __all__ = ["Injection", "Report", "summary"]
 
 @dataclass
 class Injection:
-    """One fault, and what followed."""
+    """One fault and its effects."""
 
     at: float
-    """Seconds since the campaign began."""
+    """Seconds since the start of the campaign."""
     fault: str
     what: str
     recovered: float | None = None
-    """Seconds from the fault (or from its end, if it lasted) until output newer than that was visible."""
+    """Seconds from the fault, or from its end if it lasted, until newer output was visible."""
 
 
 @dataclass
@@ -33,7 +33,7 @@ class Report:
     seconds: float = 0.0
     injections: list[Injection] = field(default_factory=list)
     kills: Counter[str] = field(default_factory=Counter)
-    """How many processes of each kind were sent SIGKILL as a fault."""
+    """The number of processes of each kind killed as a fault."""
     drivers: int = 0
     restarts_in_place: int = 0
     events: int = 0
@@ -42,12 +42,12 @@ class Report:
 
     @property
     def table(self) -> str:
-        """The figures, for people."""
+        """The figures as a table."""
         return summary([self])
 
 
 def summary(reports: Sequence[Report]) -> str:
-    """The figures of one or several campaigns, for people."""
+    """The figures of one or several campaigns as a table."""
     injections = [i for report in reports for i in report.injections]
     kills: Counter[str] = sum((report.kills for report in reports), Counter())
     rows = [f"{'fault':<52}{'times':>6}{'new output after, median s':>28}{'longest s':>11}"]
@@ -63,7 +63,7 @@ def summary(reports: Sequence[Report]) -> str:
         )
         rows += [f"VIOLATION: {violation}" for violation in report.violations]
         if report.violations:
-            rows.append(f"FAILED: all is kept in {report.directory}")
+            rows.append(f"FAILED: everything is kept in {report.directory}")
     if not any(report.violations for report in reports):
         rows.append("verdict: nothing lost, nothing twice, in order")
     return "\n".join(rows)

@@ -1,4 +1,4 @@
-"""The stage of a scenario: brokers, disk, drivers and what readers see; the handles by which faults break them."""
+"""The stage of a scenario: brokers, disk, drivers and visible output, with the means to break them."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ _BROKER = {
 
 
 class Stage:
-    """Where a scenario plays.
+    """The environment in which a scenario runs.
 
     Args:
-        scenario: Its name.
-        seed: Decides on faults and input.
-        directory: Where everything is kept; a new temporary one if None.
-        say: Told what happens.
+        scenario: The scenario's name.
+        seed: Seed of faults and input.
+        directory: The working directory; None: a new temporary one.
+        say: Called with progress messages.
     """
 
     def __init__(self, scenario: str, seed: int, directory: Path | None, say: Callable[[str], None]) -> None:
@@ -52,38 +52,38 @@ class Stage:
         self.directory = Path(tempfile.mkdtemp(prefix="hfchaos-")) if directory is None else directory / scenario
         self.directory.mkdir(parents=True, exist_ok=True)
         self.disk = self.directory / "disk"
-        """Checkpoints and local stores; a small file system of its own where that is possible."""
+        """Checkpoints and local stores; if possible, a small file system."""
         self.disk.mkdir(exist_ok=True)
         self.small_disk = False
-        """Whether `disk` is a small file system of its own."""
+        """Whether `disk` is a separate small file system."""
         self.report = Report(scenario, seed, self.directory)
         self.say = say
         self.job_name = JOB_NAME
         self.program = ""
         """The module that builds the job."""
         self.settings: dict[str, Any] = {}
-        """What the driver and the program read."""
+        """Settings for the driver and the program."""
         self.configuration: dict[str, str] = self._configuration()
         self.vary: Callable[[], dict[str, Any]] = dict
-        """Gives settings that differ from driver to driver."""
+        """Returns settings that vary from driver to driver."""
         self.expected_stop = ""
-        """While a driver may end by itself: what its log must name."""
+        """While a driver may end by itself: text that its log must contain."""
         self.began = time.monotonic()
         self.watcher: Watcher
-        """Follows the outputs; the scenario provides it."""
+        """Follows the outputs; created by the scenario."""
         self.driver: DriverProcess
         self.start_s = 2.0
-        """About how long a driver takes from its start to its first output."""
+        """Approximate seconds from a driver's start to its first output."""
         self.longest_fault_s = 60.0
-        """No fault lasts longer."""
+        """Upper limit of a fault's duration."""
         self.proxies: list[KafkaProxy] = []
-        """Between the job and each broker, where the scenario has some."""
+        """The proxies between the job and each broker, if the scenario has them."""
         self._ended = 0
         self._kafka: KafkaCluster | None = None
         self._drivers: list[DriverProcess] = []
         self._closing: list[Callable[[], None]] = []
 
-    # what there is
+    # infrastructure
 
     @property
     def kafka(self) -> KafkaCluster:
@@ -94,26 +94,26 @@ class Stage:
 
     @property
     def state_directory(self) -> Path:
-        """Where the local stores are."""
+        """The directory of the local stores."""
         return self.disk / "local" / "state"
 
     @property
     def checkpoints(self) -> Path:
-        """Where the job's checkpoints are."""
+        """The directory of the job's checkpoints."""
         return self.disk / "checkpoints" / self.job_name
 
     @property
     def kills(self) -> int:
-        """How many processes were killed so far."""
+        """The number of processes killed so far."""
         return self.report.kills.total()
 
     def start_kafka(self, brokers: int = 1, *, proxied: bool = False, **properties: str) -> None:
         """Start the brokers.
 
         Args:
-            brokers: How many.
-            proxied: Whether the job reaches them by proxies.
-            properties: The brokers', with ``_`` for ``.``.
+            brokers: The number of brokers.
+            proxied: Whether the job reaches them through proxies.
+            properties: Broker settings; ``_`` stands for ``.``.
         """
         given = {key.replace("_", "."): value for key, value in properties.items()}
         heap = "512m" if brokers == 1 else "320m"
@@ -126,11 +126,11 @@ class Stage:
 
     @property
     def servers(self) -> str:
-        """What the job connects to; the feed and the judge go by ``kafka.bootstrap_servers``."""
+        """The job's bootstrap servers; the feed and the judge use ``kafka.bootstrap_servers``."""
         return ",".join(proxy.bootstrap_servers for proxy in self.proxies) or self.kafka.bootstrap_servers
 
     def small_disk_of_its_own(self) -> None:
-        """Make `disk` a file system that can be filled, where the machine lets us."""
+        """Make `disk` a file system that can be filled, if the machine permits it."""
         mounted = subprocess.run(
             ["mount", "-t", "tmpfs", "-o", f"size={_DISK}", "holdfast-chaos", str(self.disk)],
             capture_output=True,
@@ -139,22 +139,22 @@ class Stage:
         self.small_disk = mounted.returncode == 0
 
     def at_the_end(self, call: Callable[[], None]) -> None:
-        """Have something called when the campaign is over, the last one first."""
+        """Register a call for the end of the campaign; the last one is called first."""
         self._closing.append(call)
 
     # drivers
 
     def start_driver(self, **settings: Any) -> DriverProcess:
-        """Start another driver; the one before is not touched.
+        """Start another driver; the previous one is not touched.
 
         Args:
-            settings: For this driver alone, on top of the stage's.
+            settings: Settings of this driver, in addition to the stage's.
         """
         self.driver = self.start_beside(**settings)
         return self.driver
 
     def start_beside(self, **settings: Any) -> DriverProcess:
-        """Start a driver that nobody replaces when it ends; its settings as for `start_driver`."""
+        """Start a driver that is not replaced when it ends; settings as for `start_driver`."""
         self.report.drivers += 1
         varied = self.vary()
         configuration = {**self.configuration, **varied.pop("configuration", {})}
@@ -170,18 +170,18 @@ class Stage:
         return driver
 
     def kill_driver(self) -> None:
-        """``kill -9``, if it has not been killed already; what it leaves behind ends by itself, or not."""
+        """``kill -9`` for the driver unless it is dead; its leftover processes may end by themselves, or not."""
         if self.driver.exit_code is None:
             self.driver.kill(self.driver.process.pid)
             self.driver.process.wait()
 
     def kill_broker(self, broker: KafkaBroker) -> None:
-        """``kill -9``, counted if it lives."""
+        """``kill -9``, counted if the broker is running."""
         self.report.kills["broker"] += broker.running
         broker.kill()
 
     def violation(self, text: str) -> None:
-        """Something was not as it must be."""
+        """Record a violation of the guarantees."""
         self.report.violations.append(text)
         self.say(f"VIOLATION: {text}")
 
@@ -195,12 +195,12 @@ class Stage:
             time.sleep(min(left, 0.1))  # time is what passes here
 
     def until(self, condition: Callable[[], object], patience: float, *, tend: bool = True) -> bool:
-        """Let the job run until something is so; false if it is not in time.
+        """Let the job run until a condition holds; returns False if it does not hold in time.
 
         Args:
-            condition: What is awaited.
-            patience: In seconds.
-            tend: Whether a driver that ends is replaced.
+            condition: The condition.
+            patience: Seconds to wait at most.
+            tend: Whether to replace a driver that ends.
         """
         deadline = time.monotonic() + patience
         while not condition():
@@ -212,10 +212,10 @@ class Stage:
         return True
 
     def recovered(self, patience: float = _RECOVERY_S) -> float:
-        """Wait until output is visible whose input was sent after this call; returns the seconds it took.
+        """Wait until output of input sent after this call is visible; returns the seconds it took.
 
         Raises:
-            HoldfastError: nothing comes; the campaign ends.
+            HoldfastError: no such output arrives; the campaign ends.
         """
         since = time.time_ns() // 1_000_000
         began = time.monotonic()
@@ -230,7 +230,7 @@ class Stage:
 
     @contextmanager
     def calm(self, what: str) -> Iterator[None]:
-        """Within the block nothing happens for which a job would have to restart, so it must not."""
+        """Check that the job does not restart within the block, in which nothing justifies a restart."""
         driver = self.driver
         before = driver.restarts
         yield
@@ -250,13 +250,13 @@ class Stage:
         self.start_driver()
 
     def stop_driver(self) -> None:
-        """Stop the job in order."""
+        """Stop the job gracefully."""
         self.driver.process.terminate()
         try:
             code = self.driver.process.wait(60)
             if code != 0:
                 self.violation(
-                    f"stopped in order, driver {self.driver.number} ends with exit code {code}: {self.driver.last_error()}"
+                    f"gracefully stopped, driver {self.driver.number} ends with exit code {code}: {self.driver.last_error()}"
                 )
         except subprocess.TimeoutExpired:
             self.violation(f"driver {self.driver.number} does not stop within 60 s")
@@ -264,7 +264,7 @@ class Stage:
     # the end
 
     def close(self) -> None:
-        """End all processes; keep the directory if something was wrong."""
+        """End all processes; keep the directory if there are violations."""
         for call in reversed(self._closing):
             call()
         for driver in self._drivers:

@@ -1,6 +1,6 @@
-"""Steps: every call by which a driver changes storage or brokers, or learns from them; it may die or sleep at any of them.
+"""Steps: the calls with which a driver changes or reads storage and brokers, and at which it may be killed or paused.
 
-A step is the beginning or the end of such a call, so that what was asked may or may not have happened.
+A step is the beginning or the end of such a call, so that its effect may or may not have happened.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ _CALLS: dict[type, tuple[str, ...]] = {
 
 
 def act_at(number: int, what: int, only: str = "", since: str = "") -> None:
-    """Let this process send itself a signal at a step.
+    """Send a signal to this process at a step.
 
     Args:
-        number: Which, counted from 1.
+        number: The step's number, from 1.
         what: The signal.
-        only: Count only steps whose name contains this, as ``before TransactionClient.end``.
-        since: Begin to count with the first step whose name contains this.
+        only: Count only steps with this in their name, e.g. ``before TransactionClient.end``.
+        since: Start counting at the first step with this in its name.
     """
     counter = _Counter(number, signal.Signals(what), only, since)
     for owner, names in _CALLS.items():

@@ -1,4 +1,4 @@
-"""Both ends of the job under test: the feed, which writes records, and readers that see what is committed."""
+"""Both ends of the job under test: the feed, which writes the input, and readers of committed output."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ class Given(NamedTuple):
     partition: int
     value: bytes
     timestamp: int = 0
-    """Kafka's, in ms since 1970; 0: now."""
+    """Kafka's timestamp, in ms since 1970; 0: now."""
 
 
 class Records(Protocol):
-    """Where a feed's records come from."""
+    """The source of a feed's records."""
 
     def next(self, seconds: float) -> Given:
-        """The next one, ``seconds`` after the feed began."""
+        """The next record, ``seconds`` after the start of the feed."""
 
     def last(self) -> Iterable[Given]:
-        """The records that end the input: event time passes all that came before."""
+        """The records that end the input: they move event time past all others."""
 
 
 class Feed:
-    """Writes the input, record after record, at a steady rate; waits while the brokers are away.
+    """Writes input records at a steady rate; waits while the brokers are unavailable.
 
     Args:
         bootstrap_servers: The brokers.
-        topic: Where to.
-        records: Which.
-        rate: Records a second.
+        topic: The input topic.
+        records: The records to write.
+        rate: Records per second.
     """
 
     def __init__(self, bootstrap_servers: str, topic: str, records: Records, rate: float) -> None:
@@ -64,14 +64,14 @@ class Feed:
         self._failed: list[KafkaError] = []
         self._thread = threading.Thread(target=self._run, name="feed")
         self.written = 0
-        """How many records there are so far."""
+        """The number of records written so far."""
 
     def start(self) -> None:
-        """Begin."""
+        """Start the feed."""
         self._thread.start()
 
     def pause(self) -> None:
-        """Write no more; returns when all that was written is acknowledged. `stop` goes on with the last records."""
+        """Pause the feed; returns when all its records are acknowledged. `stop` continues with the last records."""
         self._stopping.set()
         self._thread.join()
         self._flush()
@@ -90,7 +90,7 @@ class Feed:
         self._flush()
 
     def abandon(self) -> None:
-        """End without more ado."""
+        """Stop without writing the last records."""
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -108,7 +108,7 @@ class Feed:
             while sent < (now - began) * self._rate:
                 pending = pending or self._records.next(now - began)
                 if not self._send(pending):
-                    break  # the client holds all it may: the brokers are away
+                    break  # the client's queue is full: the brokers are unavailable
                 pending = None
                 sent += 1
             self._producer.poll(0)
@@ -135,13 +135,13 @@ class Feed:
 
 
 class Watcher:
-    """Follows the outputs as a read_committed reader; knows how current they are.
+    """Follows the outputs as a read_committed reader, and tracks how current they are.
 
     Args:
         bootstrap_servers: The brokers.
         topics: The outputs.
-        sent: The kind of an output, and when its input was sent (wall clock, ms); None if it does not tell.
-        kinds: The kinds that count.
+        sent: Returns an output's kind and its input's send time (wall clock, ms); None if the output lacks it.
+        kinds: The kinds of output to track.
     """
 
     def __init__(
@@ -158,21 +158,21 @@ class Watcher:
         self._news = threading.Condition()
         self._thread = threading.Thread(target=self._run, name="watcher", daemon=True)
         self.counts: Counter[str] = Counter()
-        """Records of each topic."""
+        """Number of records per topic."""
         self.kinds: Counter[str] = Counter()
-        """Records of each kind, by the first of their values."""
+        """Number of records per kind, the first of their values."""
         self.newest = 0
-        """When the newest record seen in the output was sent as input (wall clock, ms): in the kind that is behind."""
+        """Send time (wall clock, ms) of the newest input seen in the output, for the kind that is furthest behind."""
         self._newest = dict.fromkeys(kinds, 0)
         self._thread.start()
 
     def wait(self, seconds: float) -> None:
-        """Return when something new is visible, at the latest after so long."""
+        """Wait for new visible output, at most for this time."""
         with self._news:
             self._news.wait(seconds)
 
     def close(self) -> None:
-        """End."""
+        """Stop following."""
         self._stopping.set()
         self._thread.join()
         self._consumer.close()
@@ -214,7 +214,7 @@ def _partitions(consumer: Consumer, topic: str) -> list[TopicPartition]:
 
 
 def read_topic(bootstrap_servers: str, topic: str) -> list[list[Any]]:
-    """All committed records of a topic, parsed, partition by partition in the order of their offsets.
+    """Read all committed records of a topic, parsed: a list per partition, in order of offset.
 
     Raises:
         HoldfastError: readers do not reach the end of a partition: a transaction was left open in it.
@@ -223,7 +223,7 @@ def read_topic(bootstrap_servers: str, topic: str) -> list[list[Any]]:
 
 
 def read_messages(bootstrap_servers: str, topic: str, patience: float = 30.0) -> list[list[Any]]:
-    """All committed records of a topic as the client gives them; else as `read_topic`."""
+    """Read all committed records of a topic as Kafka messages; otherwise like `read_topic`."""
     consumer = Consumer(_reading(bootstrap_servers))
     try:
         partitions = _partitions(consumer, topic)
@@ -250,7 +250,7 @@ def read_messages(bootstrap_servers: str, topic: str, patience: float = 30.0) ->
 
 
 def _ends(bootstrap_servers: str, partitions: list[TopicPartition]) -> dict[int, int]:
-    """Where the partitions end, open transactions included."""
+    """The ends of the partitions, including open transactions."""
     consumer = Consumer(_reading(bootstrap_servers, "read_uncommitted"))
     try:
         return {p.partition: consumer.get_watermark_offsets(p, timeout=20)[1] for p in partitions}

@@ -1,1 +1,1 @@
-"""The faults. Each is a function of the stage: it breaks something, repairs it if need be, and says what it did."""
+"""The faults: functions of the stage that break something, repair it if necessary, and return a description."""

@@ -1,4 +1,4 @@
-"""Brokers that die, stand still and come back."""
+"""Faults of brokers: kills, pauses and outages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MINUTES_S = (120.0, 180.0)
 
 
 def kill_broker(stage: Stage) -> str:
-    """``kill -9``; it is back after some seconds, and the driver's process lives on."""
+    """``kill -9``; the broker returns after some seconds, and the driver's process survives."""
     broker = stage.random.choice(stage.kafka.brokers)
     driver = stage.driver
     stage.kill_broker(broker)
@@ -23,7 +23,7 @@ def kill_broker(stage: Stage) -> str:
 
 
 def kill_broker_again_and_again(stage: Stage) -> str:
-    """Death after death, also of a broker that has just come back; the driver's process lives through all of them."""
+    """Repeated kills, also of a broker that has just returned; the driver's process survives all of them."""
     driver, times = stage.driver, stage.random.randint(3, 6)
     for _ in range(times):
         broker = stage.random.choice(stage.kafka.brokers)
@@ -35,7 +35,7 @@ def kill_broker_again_and_again(stage: Stage) -> str:
 
 
 def brokers_away(stage: Stage) -> str:
-    """All brokers are killed, and are away for minutes; the driver's process waits and goes on."""
+    """Kill all brokers for minutes; the driver's process waits and continues."""
     driver = stage.driver
     for broker in stage.kafka.brokers:
         stage.kill_broker(broker)
@@ -47,7 +47,7 @@ def brokers_away(stage: Stage) -> str:
 
 
 def pause_broker(stage: Stage) -> str:
-    """SIGSTOP: connections stay open, nothing answers."""
+    """SIGSTOP: connections stay open, requests get no answer."""
     broker = stage.random.choice(stage.kafka.brokers)
     with broker.paused():
         stage.pause(1.0, 12.0)
@@ -55,7 +55,7 @@ def pause_broker(stage: Stage) -> str:
 
 
 def kill_broker_and_driver(stage: Stage) -> str:
-    """The driver that recovers finds no broker for a while: it may say so and end."""
+    """The recovering driver finds no broker for a while: it may report that and end."""
     stage.expected_stop = "no answer from Kafka"
     broker = stage.random.choice(stage.kafka.brokers)
     stage.kill_broker(broker)

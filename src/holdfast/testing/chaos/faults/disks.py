@@ -1,4 +1,4 @@
-"""Disks that lose, damage or take no more of what they were given."""
+"""Faults of disks: lost files, damaged files, no space."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TELL_S = 90.0
 
 
 def delete_stores(stage: Stage) -> str:
-    """The local stores, maybe with a slot."""
+    """Delete the local stores, possibly together with killing a task slot."""
     shutil.rmtree(stage.state_directory, ignore_errors=True)
     pids = one_of(stage, "slot") if stage.random.random() < 0.5 else []
     stage.driver.kill(*pids)
@@ -27,7 +27,7 @@ def delete_stores(stage: Stage) -> str:
 
 
 def fill_disk(stage: Stage) -> str:
-    """The disk of checkpoints and local stores is full for a while."""
+    """Fill the disk of checkpoints and local stores for a while."""
     ballast = stage.disk / "ballast"
     with contextlib.suppress(OSError), ballast.open("wb", buffering=0) as file:
         while True:
@@ -42,7 +42,7 @@ def fill_disk(stage: Stage) -> str:
 
 
 def damage(stage: Stage) -> str:
-    """A bit flips in a file that the next driver must read. It must be named; put back, the job goes on."""
+    """Flip a bit in a file that the next driver must read. The driver must name it; once repaired, the job continues."""
     stage.kill_driver()
     stage.driver.kill_all()
     shutil.rmtree(stage.state_directory, ignore_errors=True)
@@ -53,7 +53,7 @@ def damage(stage: Stage) -> str:
     stage.expected_stop = victim.name
     driver = stage.start_driver()
     if not stage.until(lambda: victim.name in driver.log(), _TELL_S):
-        stage.violation(f"{victim} was damaged at byte {at}, and driver {driver.number} does not say so")
+        stage.violation(f"{victim} was damaged at byte {at}, but driver {driver.number} does not report it")
     victim.write_bytes(intact)
     if stage.driver.exit_code is not None or stage.driver is not driver:
         stage.pause(0.3, 0.3)
@@ -63,7 +63,7 @@ def damage(stage: Stage) -> str:
 
 
 def _needed_file(stage: Stage) -> Path:
-    """A file of the newest checkpoint."""
+    """Choose a file of the newest checkpoint."""
     storage = Storage.open(os.fspath(stage.checkpoints.parent))
     for path in sorted((stage.checkpoints / "log").iterdir(), reverse=True):
         entry = decode_entry(path.read_bytes(), str(path))

@@ -1,4 +1,4 @@
-"""Drivers that die, sleep, and are overtaken."""
+"""Faults of drivers: kills, pauses and take-overs."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ __all__ = [
 
 _FENCE_S = 90.0
 _STEPS = 150
-"""So many steps a driver makes from its start to some epochs later."""
+"""Approximate steps of a driver from its start until some epochs later."""
 _RECOVERY_STEPS = 40
-"""So many it makes while it writes output again."""
+"""Approximate steps of a driver while it rewrites output."""
 
 
 def kill_driver(stage: Stage) -> str:
-    """``kill -9``, and another one starts."""
+    """``kill -9``; another driver starts."""
     number = stage.driver.number
     stage.kill_driver()
     stage.start_driver()
@@ -40,7 +40,7 @@ def kill_driver(stage: Stage) -> str:
 
 
 def kill_machine(stage: Stage) -> str:
-    """The driver and all its processes at the same time, and another one starts."""
+    """Kill the driver and all its processes at the same time; another driver starts."""
     number = stage.driver.number
     stage.driver.kill_all()
     stage.start_driver()
@@ -48,7 +48,7 @@ def kill_machine(stage: Stage) -> str:
 
 
 def kill_driver_repeatedly(stage: Stage) -> str:
-    """Again while it recovers: recovery must be repeatable."""
+    """Kill the driver again during its recovery, which must be repeatable."""
     kill_driver(stage)
     times = stage.random.randint(1, 3)
     for _ in range(times):
@@ -58,11 +58,11 @@ def kill_driver_repeatedly(stage: Stage) -> str:
 
 
 def die_at_steps(stage: Stage, since: str = "") -> str:
-    """Drivers that die at a step of their recovery or of their first epochs, one after the other.
+    """Several drivers in turn die at a step of their recovery or of their first epochs.
 
     Args:
         stage: The stage.
-        since: From which step on; from their start, if empty.
+        since: The step from which to count; empty: from the start.
     """
     stage.kill_driver()
     told = []
@@ -75,14 +75,14 @@ def die_at_steps(stage: Stage, since: str = "") -> str:
 
 
 def await_step(stage: Stage, driver: DriverProcess) -> None:
-    """Wait until a driver has killed itself at the step it was told, or kill it."""
+    """Wait until a driver has killed itself at its step, or kill it."""
     stage.until(lambda: driver.exit_code is not None, stage.start_s + 3.0, tend=False)
     stage.report.kills["driver"] += driver.died_as_told
     stage.kill_driver()
 
 
 def lose_machine(stage: Stage) -> str:
-    """All processes and the local stores are gone."""
+    """Kill all processes and delete the local stores."""
     stage.kill_driver()
     stage.driver.kill_all()
     shutil.rmtree(stage.state_directory, ignore_errors=True)
@@ -91,7 +91,7 @@ def lose_machine(stage: Stage) -> str:
 
 
 def overtake(stage: Stage) -> str:
-    """A rival takes the job over from a driver that lives."""
+    """A rival takes over the job of a live driver."""
     old = stage.driver
     stage.start_driver()
     stage.recovered()
@@ -99,21 +99,21 @@ def overtake(stage: Stage) -> str:
 
 
 def pause_driver(stage: Stage) -> str:
-    """A driver stands still while its successor completes epochs; then it wakes up, and must stop by itself."""
+    """Pause a driver while its successor completes epochs; after it resumes, it must stop by itself."""
     return _pause(stage, ["driver"])
 
 
 def pause_everything(stage: Stage) -> str:
-    """As `pause_driver`, with all its processes."""
+    """Like `pause_driver`, with all the driver's processes."""
     return _pause(stage, list(KINDS))
 
 
 def sleep_at_a_step(stage: Stage, since: str = "") -> str:
-    """A driver falls asleep at a step of its recovery, and goes on with it when its successor has completed epochs.
+    """A driver pauses at a step of its recovery, and resumes after its successor has completed epochs.
 
     Args:
         stage: The stage.
-        since: From which step on; from its start, if empty.
+        since: The step from which to count; empty: from the start.
     """
     stage.kill_driver()
     sleeper = stage.start_driver(step=_step(stage, signal.SIGSTOP, since))
@@ -121,22 +121,22 @@ def sleep_at_a_step(stage: Stage, since: str = "") -> str:
         sleeper.stopped.append(sleeper.process.pid)
     else:
         sleeper.pause(sleeper.process.pid)
-    stage.expected_stop = "Fenced"  # who falls asleep before it takes the job over does so when it wakes up
+    stage.expected_stop = "Fenced"  # a driver paused before its take-over takes over when it resumes
     return _succeed(stage, sleeper, f"slept {_reached(sleeper)}")
 
 
 def must_be_fenced(stage: Stage, old: DriverProcess) -> str:
-    """Wait for the end of a driver that was overtaken, and see that it ends as it must."""
+    """Wait for the end of an overtaken driver, and check that it ends fenced."""
 
     def ended() -> bool:
-        old.wake()  # it may have reached the step at which it falls asleep only now
+        old.wake()  # it may have reached its pause only now
         return old.exit_code is not None
 
     if not stage.until(ended, _FENCE_S):
-        stage.violation(f"driver {old.number} goes on {_FENCE_S:.0f} s after driver {stage.driver.number} took over")
+        stage.violation(f"driver {old.number} still runs {_FENCE_S:.0f} s after driver {stage.driver.number} took over")
         old.end()
     elif "Fenced" not in old.log():
-        stage.violation(f"driver {old.number} was taken over and does not say so: {old.last_error()}")
+        stage.violation(f"driver {old.number} was overtaken but does not report it: {old.last_error()}")
     return f"driver {old.number} was overtaken by driver {stage.driver.number} and ended fenced"
 
 
@@ -155,7 +155,7 @@ def _succeed(stage: Stage, old: DriverProcess, what: str) -> str:
 
 
 def _step(stage: Stage, what: signal.Signals, since: str) -> dict[str, Any]:
-    """Small numbers as often as large ones."""
+    """Small and large step numbers are equally likely."""
     most = _STEPS if not since else _RECOVERY_STEPS
     number = math.ceil(math.exp(stage.random.uniform(0, math.log(most))))
     return {"number": number, "what": what.value, "since": since}

@@ -1,4 +1,4 @@
-"""Hosts of a Spark cluster that come and go, lag behind, and return with an old disk."""
+"""Faults of a Spark cluster's hosts: loss, lag, and return with an old disk."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _START_S = 60.0
 
 
 def kill_executor(stage: Stage, cluster: LocalCluster) -> str:
-    """``kill -9`` for a host's executors, maybe with what they had on disk; Spark starts others."""
+    """``kill -9`` for a host's executors, possibly with their disk; Spark starts new ones."""
     host, wiped = stage.random.choice(cluster.hosts), stage.random.random() < 0.5
-    with suppress(HoldfastError):  # it has none: the last one was killed a moment ago
+    with suppress(HoldfastError):  # no executor: the last one was killed a moment ago
         stage.report.kills["executor"] += len(cluster.executors(host))
         cluster.kill_executor(host, wipe_disk=wiped)
     return f"executors of {host} killed{', with their disk' if wiped else ''}"
@@ -38,7 +38,7 @@ def kill_slot(stage: Stage, cluster: LocalCluster) -> str:
 
 
 def lag(stage: Stage, cluster: LocalCluster) -> str:
-    """The slots of a host stand still; Spark starts their tasks elsewhere, too; then they go on."""
+    """Pause a host's task slots; Spark starts speculative copies of their tasks; then the slots resume."""
     host = stage.random.choice(cluster.hosts)
     slots = cluster.slots(host)
     for pid in slots:
@@ -54,7 +54,7 @@ def lag(stage: Stage, cluster: LocalCluster) -> str:
 
 
 def lose_host(stage: Stage, cluster: LocalCluster) -> str:
-    """A host goes with its disk; later it comes back empty."""
+    """A host is lost with its disk; later it returns empty."""
     host = _kill_host(stage, cluster)
     cluster.lose_host(host)
     stage.pause(0.0, 6.0)
@@ -63,7 +63,7 @@ def lose_host(stage: Stage, cluster: LocalCluster) -> str:
 
 
 def return_with_old_disk(stage: Stage, cluster: LocalCluster) -> str:
-    """A host goes, and comes back with its disk as it was long before."""
+    """A host is lost, and returns with an older copy of its disk."""
     host = stage.random.choice(cluster.hosts)
     old = stage.directory / "old-disk"
     parts = [path for path in cluster.local_disks.rglob(host) if path.is_dir()]
@@ -82,7 +82,7 @@ def return_with_old_disk(stage: Stage, cluster: LocalCluster) -> str:
 
 
 def _kill_host(stage: Stage, cluster: LocalCluster, host: str = "") -> str:
-    """Count what goes with a host."""
+    """Kill a host, and count its processes."""
     host = host or stage.random.choice(cluster.hosts)
     stage.report.kills["executor"] += len(cluster.executors(host))
     stage.report.kills["slot"] += len(cluster.slots(host))
@@ -91,7 +91,7 @@ def _kill_host(stage: Stage, cluster: LocalCluster, host: str = "") -> str:
 
 
 def _ignored(directory: str, names: list[str]) -> list[str]:
-    """Sockets cannot be copied, nor what goes away meanwhile."""
+    """Ignore sockets and vanished files, which cannot be copied."""
     return [name for name in names if not _plain(Path(directory, name))]
 
 

@@ -1,4 +1,4 @@
-"""The network between the job and the brokers: requests that are held, repeated, lost, slow; cuts one way or both."""
+"""Faults of the network between job and brokers: held, repeated, lost and slow requests; cuts one way or both."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ _KINDS = (
 )
 _SLOW_KINDS = (*_KINDS, ApiKey.LIST_TRANSACTIONS)
 _SPARE = 16
-"""As many transactions are ended in four epochs of two sinks with two subtasks each."""
+"""The number of transactions ended in four epochs by two sinks with two subtasks each."""
 _CORRELATION = 8
-"""So many bytes at the head of a request differ when it is repeated."""
+"""Bytes at the head of a request that differ in its repetition."""
 _SILENCE_S = 30.0
 
 
 def hold_transaction_ends(stage: Stage) -> str:
-    """Requests to end transactions are long on their way; their repetitions arrive, and epochs later they do, too.
+    """Requests to end transactions are delayed: their repetitions arrive first, the originals epochs later.
 
-    Of each transaction one request is held, over so many epochs that all transactional ids are among them. They arrive one
-    by one while records are slow, so that transactions of later epochs are half written.
+    One request is held per transaction, over enough epochs to cover all transactional ids. The held requests arrive one by
+    one while records are slow, so that later epochs' transactions are half written.
     """
     requests: list[bytes] = []
 
@@ -71,7 +71,7 @@ def hold_transaction_ends(stage: Stage) -> str:
 
 
 def hold_requests(stage: Stage) -> str:
-    """Requests of another kind are long on their way; their repetitions arrive, and seconds later they do, too."""
+    """Requests of another kind are delayed: their repetitions arrive first, the originals seconds later."""
     kind = stage.random.choice(_KINDS)
     number = stage.random.randint(1, 4)
     held = [proxy.hold(kind, times=number, sever=True) for proxy in stage.proxies]
@@ -83,7 +83,7 @@ def hold_requests(stage: Stage) -> str:
 
 
 def repeat_requests(stage: Stage) -> str:
-    """Requests arrive once more, seconds later."""
+    """Requests arrive a second time, seconds later."""
     kind = stage.random.choice(_KINDS)
     repeated = [proxy.repeat(kind, times=stage.random.randint(1, 8)) for proxy in stage.proxies]
     stage.pause(1.0, 4.0)
@@ -93,12 +93,12 @@ def repeat_requests(stage: Stage) -> str:
 
 
 def lose_requests(stage: Stage) -> str:
-    """The connection breaks in place of requests."""
+    """The connection breaks instead of delivering requests."""
     return _lose(stage, Side.REQUEST)
 
 
 def lose_answers(stage: Stage) -> str:
-    """What was asked happened, but the connection breaks in place of the answer."""
+    """Requests take effect, but the connection breaks instead of delivering the answers."""
     return _lose(stage, Side.ANSWER)
 
 
@@ -113,7 +113,7 @@ def _lose(stage: Stage, side: Side) -> str:
 
 
 def slow_requests(stage: Stage) -> str:
-    """Requests of one kind take long, but not too long: no reason to restart."""
+    """Requests of one kind are slow, but not slow enough to justify a restart."""
     kind = stage.random.choice(_SLOW_KINDS)
     seconds = stage.random.uniform(0.2, 2.0)
     with stage.calm(f"{kind.name} requests take {seconds:.1f} s longer"):
@@ -126,7 +126,7 @@ def slow_requests(stage: Stage) -> str:
 
 
 def silence_listings(stage: Stage) -> str:
-    """The driver gets no answer to its listings of transactions, for a minute if need be: output goes on."""
+    """The driver gets no answer to its listings of transactions, if necessary for a minute; output must continue."""
     held = [proxy.hold(ApiKey.LIST_TRANSACTIONS, times=None) for proxy in stage.proxies]
     stage.pause(1.0, 2.0)
     since = stage.watcher.newest
@@ -139,7 +139,7 @@ def silence_listings(stage: Stage) -> str:
 
 
 def cut(stage: Stage) -> str:
-    """Nothing passes one way, or neither way."""
+    """Block one or both directions."""
     sides = stage.random.choice(((Side.REQUEST,), (Side.ANSWER,), (Side.REQUEST, Side.ANSWER)))
     for proxy in stage.proxies:
         for side in sides:
@@ -151,7 +151,7 @@ def cut(stage: Stage) -> str:
 
 
 def kill_broker_amid_requests(stage: Stage) -> str:
-    """The broker is killed while a request is under way, and comes back after a while; the driver's process lives on."""
+    """The broker is killed during a request, and returns after a while; the driver's process survives."""
     kind = stage.random.choice((ApiKey.OFFSET_COMMIT, ApiKey.FIND_COORDINATOR, ApiKey.PRODUCE, ApiKey.END_TXN))
     broker = stage.random.choice(stage.kafka.brokers)
     held = [proxy.hold(kind) for proxy in stage.proxies if proxy.broker is broker]
@@ -165,7 +165,7 @@ def kill_broker_amid_requests(stage: Stage) -> str:
 
 
 def disconnect(stage: Stage) -> str:
-    """All connections are closed, several times."""
+    """Close all connections, several times."""
     times = stage.random.randint(1, 5)
     for _ in range(times):
         for proxy in stage.proxies:

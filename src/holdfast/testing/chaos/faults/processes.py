@@ -1,4 +1,4 @@
-"""Spark's processes and task slots that die or stand still."""
+"""Faults of Spark's processes and task slots: kills and pauses."""
 
 from __future__ import annotations
 
@@ -21,61 +21,61 @@ _END_S = 90.0
 
 
 def one_of(stage: Stage, kind: str) -> list[int]:
-    """The process id of one of the driver's processes of a kind, if it has any."""
+    """Choose the process id of one of the driver's processes of a kind; empty if there is none."""
     found = stage.driver.members(kind)
     return [stage.random.choice(found)] if found else []
 
 
 def kill_jvm(stage: Stage) -> str:
-    """The driver cannot go on without it: it must end, with an error, and be started again."""
+    """Kill the JVM. The driver cannot continue without it: it must end with an error, and is restarted."""
     driver = stage.driver
     stage.expected_stop = "Spark"
     driver.kill(*driver.members("jvm"))
     ended = stage.until(lambda: stage.driver is not driver, _END_S)
     stage.expected_stop = ""
     if not ended:
-        stage.violation(f"driver {driver.number} goes on for {_END_S:.0f} s without its JVM: {driver.last_error()}")
+        stage.violation(f"driver {driver.number} still runs {_END_S:.0f} s after the end of its JVM: {driver.last_error()}")
         kill_driver(stage)
     return f"JVM of driver {driver.number} killed, which ended; driver {stage.driver.number} started"
 
 
 def kill_worker(stage: Stage) -> str:
-    """One of the Python workers."""
+    """Kill one Python worker."""
     pids = one_of(stage, "worker")
     stage.driver.kill(*pids)
     return f"worker {pids} killed"
 
 
 def kill_daemon(stage: Stage) -> str:
-    """The process that forks the Python workers."""
+    """Kill the daemon that forks the Python workers."""
     pids = stage.driver.members("daemon")
     stage.driver.kill(*pids)
     return f"worker daemon {pids} killed"
 
 
 def kill_slot(stage: Stage) -> str:
-    """One of the task slots."""
+    """Kill one task slot."""
     pids = one_of(stage, "slot")
     stage.driver.kill(*pids)
     return f"slot {pids} killed"
 
 
 def kill_slots(stage: Stage) -> str:
-    """All task slots."""
+    """Kill all task slots."""
     pids = stage.driver.members("slot")
     stage.driver.kill(*pids)
     return f"slots {pids} killed"
 
 
 def kill_python(stage: Stage) -> str:
-    """All task slots, Python workers and their daemon at the same time."""
+    """Kill all task slots, Python workers and their daemon at the same time."""
     pids = [pid for kind in ("slot", "worker", "daemon") for pid in stage.driver.members(kind)]
     stage.driver.kill(*pids)
     return f"processes {pids} killed"
 
 
 def pause_slot(stage: Stage) -> str:
-    """A slot stands still for some seconds."""
+    """Pause a task slot for some seconds."""
     pids = one_of(stage, "slot")
     stage.driver.pause(*pids)
     stage.pause(2.0, 8.0)
@@ -84,7 +84,7 @@ def pause_slot(stage: Stage) -> str:
 
 
 def pause_slot_kill_driver(stage: Stage) -> str:
-    """A slot wakes up in the time of another driver."""
+    """Pause a task slot until another driver owns the job."""
     old = stage.driver
     pids = one_of(stage, "slot")
     old.pause(*pids)

@@ -1,1 +1,1 @@
-"""The jobs under test, each with its model: what it must have written, in plain Python."""
+"""The jobs under test, each with its model in plain Python, which computes the expected output."""

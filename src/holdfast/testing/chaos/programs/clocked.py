@@ -1,7 +1,7 @@
-"""The clocked job: late records, a generator in mid-chain, idle splits, windows and timers of processing time, TTL.
+"""The clocked job: late records, watermarks in mid-chain, idle splits, windows and timers of processing time, TTL.
 
-Its input is numbered by key. Which records are late, and what each window holds, depends on the input alone; of what
-depends on processing time, every record must have its effect exactly once, and the times that are told must fit.
+Its input is numbered by key. Late records and event-time windows depend on the input alone. For results of processing
+time, every record must take effect exactly once, and the reported times must be consistent.
 """
 
 from __future__ import annotations
@@ -37,24 +37,24 @@ __all__ = ["EVENTS_PARTITIONS", "LULLS_PARTITIONS", "Events", "Lulls", "build", 
 EVENTS_PARTITIONS, LULLS_PARTITIONS = 3, 2
 _KEYS = 30
 _SPEED = 10
-"""Event time passes so much faster than the clock."""
+"""Event time runs this many times faster than the clock."""
 _DELAY_MS = 2_000
 _SIZE_MS = 5_000
 _HOUR_MS = 3_600_000
 _TICK_MS = 20
 _TTL_MS = 300
 _LOUD, _ALARM = 40, 5
-"""Every so many of a key's records pass the filter, or set a timer."""
+"""One in this many of a key's records passes the filter, or sets a timer."""
 _QUIET = 100
-"""None of the first passes the filter: drivers come and go before the generator has seen a record."""
+"""The first records never pass the filter: drivers come and go before the watermark generator sees a record."""
 _SLOWER = 100
-"""So much slower than the source's is the time of the generator in mid-chain."""
+"""The event time of the watermark generator in mid-chain is this many times slower than the source's."""
 _FIRST_MS = 1
-"""The first timestamp that the sink can write: 0 would be the present for its client."""
+"""The first timestamp that the sink can write: for its client, 0 means now."""
 _END = "end"
 
 Event = tuple[str, int, int, int]
-"""Key, number (1, 2, 3, ... for each key), event time in ms, when it was sent (wall clock, ms)."""
+"""Key, number (1, 2, 3, ... per key), event time in ms, send time (wall clock, ms)."""
 
 _LATE = OutputTag("late")
 
@@ -63,7 +63,7 @@ _LATE = OutputTag("late")
 
 
 class _Timed(KeyedProcessFunction):
-    """Tells what its expiring state shows, and sets timers of processing time."""
+    """Emits the content of its expiring state, and sets processing-time timers."""
 
     def open(self, runtime_context: Any) -> None:
         last = ValueStateDescriptor("last", Types.LONG())
@@ -88,7 +88,7 @@ class _Timed(KeyedProcessFunction):
 
 
 class _Named(ProcessWindowFunction[Any, Any, Any, Any]):
-    """Tells which records a window has."""
+    """Emits the records of a window."""
 
     def __init__(self, what: str) -> None:
         self._what = what
@@ -115,8 +115,7 @@ def _slow_time(record: Event, _: int) -> int:
 def build(env: StreamExecutionEnvironment, settings: dict[str, Any]) -> None:
     """Add the job to an environment.
 
-    The settings: ``events``, ``lulls`` and ``out`` name the topics, ``source`` and ``sink`` are the properties of the
-    Kafka clients.
+    Settings: ``events``, ``lulls`` and ``out`` are the topics, ``source`` and ``sink`` the properties of the Kafka clients.
     """
     bounded = WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_millis(_DELAY_MS))
     bounded = bounded.with_timestamp_assigner(lambda record, _: record[2])
@@ -154,7 +153,7 @@ def build(env: StreamExecutionEnvironment, settings: dict[str, Any]) -> None:
 
 
 class Events:
-    """Event time begins at 0; some records are out of bound, one partition is quiet now and then."""
+    """Input with event time from 0; some records are out of bound, and one partition pauses now and then."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
@@ -173,13 +172,13 @@ class Events:
         return _given(f"k{key}", self._numbers[key], max(0, self._time - behind), key % EVENTS_PARTITIONS)
 
     def last(self) -> Iterator[Given]:
-        """A record in every partition, an hour later."""
+        """One record per partition, an hour later."""
         for partition in range(EVENTS_PARTITIONS):
             yield _given(f"{_END}{partition}", 1, self._time + _HOUR_MS, partition)
 
 
 class Lulls:
-    """One partition is steady, the other one has a record now and then."""
+    """Input with one steady partition, and one with only occasional records."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
@@ -194,7 +193,7 @@ class Lulls:
         return _given(f"q{partition}", self._numbers[partition], self._time, partition)
 
     def last(self) -> Iterator[Given]:
-        """A record in every partition, an hour later."""
+        """One record per partition, an hour later."""
         for partition in range(LULLS_PARTITIONS):
             yield _given(f"{_END}{partition}", 1, self._time + _HOUR_MS, partition)
 
@@ -204,7 +203,7 @@ def _given(key: str, number: int, event_time: int, partition: int) -> Given:
 
 
 def sent(output: Sequence[Any]) -> tuple[str, int] | None:
-    """When the input of an output was sent, by kind of output."""
+    """The kind of an output and its input's send time; None if the output lacks it."""
     return (output[0], output[4]) if output[0] in ("tick", "lull") else None
 
 
@@ -214,7 +213,7 @@ def sent(output: Sequence[Any]) -> tuple[str, int] | None:
 def problems(
     events: Sequence[Sequence[Event]], lulls: Sequence[Sequence[Event]], written: Iterable[tuple[Sequence[Any], int]]
 ) -> list[str]:
-    """What is wrong with what is visible: outputs with their timestamps, partition by partition in the order of offsets."""
+    """Check the visible outputs with their timestamps, per partition in order of offset; returns the problems found."""
     outputs: dict[str, list[tuple[Sequence[Any], int]]] = defaultdict(list)
     for output, timestamp in written:
         outputs[output[0]].append((output, timestamp))
@@ -231,7 +230,7 @@ def problems(
 
 
 def _event_time(events: Sequence[Sequence[Event]], outputs: dict[str, list[tuple[Sequence[Any], int]]]) -> list[str]:
-    """A record is late if an earlier one of its split is so far ahead; a window holds all others."""
+    """A record is late if an earlier one of its split is far enough ahead; windows contain all others."""
     windows: dict[tuple[str, int], list[list[Any]]] = defaultdict(list)
     late: Counter[tuple[str, int]] = Counter()
     watermark = min(max((event[2] for event in part), default=0) for part in events) - _DELAY_MS - 1
@@ -262,7 +261,7 @@ def _alarms(events: Sequence[Sequence[Event]], found: list[tuple[Sequence[Any], 
 
 
 def _ttl(events: Sequence[Sequence[Event]], found: list[tuple[Sequence[Any], int]]) -> list[str]:
-    """What expired is not shown, and nothing else is hidden; the records of a key keep order and timestamps."""
+    """Expired content must not show, all other content must; a key's records keep order and timestamps."""
     times = {(event[0], event[1]): event[2] for part in events for event in part}
     before: dict[str, tuple[int, int]] = {}
     wrong = []

@@ -1,7 +1,7 @@
-"""The mixed job: equal keys of different types, counted; its stateless operators may have any parallelism.
+"""The mixed job: counts equal keys of different types; its stateless operators may have any parallelism.
 
-Input records are numbered by key. The job counts each key's records, which may overtake each other on their way; so each
-number and each count of a key must be there once.
+Input records are numbered by key. The job counts each key's records. Records may overtake each other on the way, so each
+number and each count of a key must occur once.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ __all__ = ["FORMS", "build", "problems", "sent"]
 
 _ZONES = (timezone.utc, timezone(timedelta(hours=5, minutes=30)), timezone(timedelta(hours=-8)))
 FORMS = 6
-"""A key comes in so many forms that are equal."""
+"""The number of equal forms of a key."""
 
 
 def key_of(number: int, form: int) -> Any:
-    """One form of a key: odd ones are numbers, even ones instants."""
+    """One form of a key: odd forms are numbers, even forms instants."""
     if number % 2:
         return (int, float, Decimal, lambda n: Decimal(n) * Decimal("1.00"))[form % 4](number)
     instant = datetime(2024, 1, 1, tzinfo=timezone.utc) + timedelta(hours=number)
@@ -56,9 +56,8 @@ def _record(data: bytes) -> Any:
 def build(env: StreamExecutionEnvironment, settings: dict[str, Any]) -> None:
     """Add the job to an environment.
 
-    The settings: ``input`` and ``output`` name the topics, ``clients`` are the properties of the Kafka clients,
-    ``parallelism`` is that of the source and of a stateless operator, ``stop`` the offset at which every partition ends
-    if the job is bounded.
+    Settings: ``input`` and ``output`` are the topics, ``clients`` the properties of the Kafka clients, ``parallelism`` that
+    of the source and of a stateless operator, ``stop`` the offset at which every partition of a bounded job ends.
     """
     stop = settings.get("stop")
     ends = None
@@ -82,12 +81,12 @@ def build(env: StreamExecutionEnvironment, settings: dict[str, Any]) -> None:
 
 
 def sent(output: Sequence[Any]) -> tuple[str, int]:
-    """When the input of an output was sent."""
+    """The kind of an output and its input's send time."""
     return "seen", output[4]
 
 
 def problems(numbers: Iterable[tuple[int, int]], written: Iterable[Sequence[Any]]) -> list[str]:
-    """What is wrong with the outputs, for an input of keys and numbers."""
+    """Check the outputs for an input of keys and numbers; returns the problems found."""
     expected = Counter(numbers)
     of_key = Counter(key for key, _ in expected.elements())
     found: Counter[tuple[int, int]] = Counter()

@@ -1,6 +1,6 @@
-"""The numbered job: records that are numbered by key, counted with all kinds of state, timers, windows and a side output.
+"""The numbered job: counts records numbered by key, with all kinds of state, timers, windows and a side output.
 
-It writes to two exactly-once sinks. What it must write depends on the input alone.
+It writes to two exactly-once sinks. The expected output depends on the input alone.
 """
 
 from __future__ import annotations
@@ -37,23 +37,23 @@ __all__ = ["Expected", "Numbers", "Record", "build", "compare", "sent", "sparse"
 PARTITIONS = 4
 MINUTE_MS = 60_000
 DELAY_MS = 3_000
-"""How far timestamps may go back within a partition."""
+"""How far timestamps may go back within a partition, in ms."""
 _SPEED = 10
-"""Event time passes so much faster than the clock."""
+"""Event time runs this many times faster than the clock."""
 _START = 1_700_000_000_000
 _RECENT = 3
 _ASIDE = 7
 
 Record = tuple[str, int, int, int]
-"""Key, number (1, 2, 3, ... for each key), event time in ms, when it was sent (wall clock, ms)."""
+"""Key, number (1, 2, 3, ... per key), event time in ms, send time (wall clock, ms)."""
 Output = tuple[Any, ...]
-"""What it is (``seen``, ``timer``, ``window``, ``side``), the key, its place in the key's order, and the rest."""
+"""Kind (``seen``, ``timer``, ``window``, ``side``), key, position in the key's order, and further values."""
 
 _SIDE = OutputTag("every-seventh")
 
 
 class _Track(KeyedProcessFunction):
-    """Remembers, per key, how many there were, which was the last, the last three, and a sum for each minute."""
+    """Keeps per key the count, the last number, the last three numbers, and a sum per minute."""
 
     def open(self, runtime_context: Any) -> None:
         self.count = runtime_context.get_state(ValueStateDescriptor("count", Types.LONG()))
@@ -96,8 +96,8 @@ def _record(data: bytes) -> Record:
 def build(env: StreamExecutionEnvironment, settings: dict[str, Any]) -> None:
     """Add the job to an environment.
 
-    The settings: ``input``, ``elements`` and ``totals`` name the topics, ``source`` and ``sink`` are the properties of
-    the Kafka clients, ``every`` makes the elements sparse if it is not 1.
+    Settings: ``input``, ``elements`` and ``totals`` are the topics, ``source`` and ``sink`` the properties of the Kafka
+    clients; ``every`` other than 1 makes the elements sparse.
     """
     source = KafkaSource({**settings["source"], "group.id": "chaos"}, (settings["input"],), deserializer=_record)
     strategy = WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_millis(DELAY_MS))
@@ -116,7 +116,7 @@ def build(env: StreamExecutionEnvironment, settings: dict[str, Any]) -> None:
 
 
 def sparse(output: Output, every: int) -> bool:
-    """Whether an element is written although output is sparse: a few of one key, so that most epochs write none."""
+    """Whether sparse output contains an element: a few of one key, so that most epochs write none."""
     return bool(output[0] == "seen" and output[1] == "k0" and output[2] % every == 0)
 
 
@@ -128,11 +128,11 @@ def _key(output: Output) -> bytes:
 
 
 class Numbers:
-    """The input: each key's records are numbered, in one partition, their event time is a little out of order.
+    """The input: records numbered by key, each key in one partition, with event time slightly out of order.
 
     Args:
-        keys: How many keys.
-        seed: Of the choice of keys and of the disorder.
+        keys: The number of keys.
+        seed: Seed of the choice of keys and of the disorder.
     """
 
     def __init__(self, keys: int, seed: int) -> None:
@@ -149,7 +149,7 @@ class Numbers:
         return _given(f"k{key}", self._numbers[key], self._time - self._random.randrange(DELAY_MS), key % PARTITIONS)
 
     def last(self) -> Iterator[Given]:
-        """A record in every partition, an hour later."""
+        """One record per partition, an hour later."""
         for partition in range(PARTITIONS):
             yield _given(f"end-{partition}", 1, self._time + 60 * MINUTE_MS, partition)
 
@@ -159,7 +159,7 @@ def _given(key: str, number: int, event_time: int, partition: int) -> Given:
 
 
 def sent(output: Sequence[Any]) -> tuple[str, int] | None:
-    """When the input of an output was sent, by kind of output, if it tells."""
+    """The kind of an output and its input's send time; None if the output lacks it."""
     return ("seen", output[6]) if output[0] == "seen" else None
 
 
@@ -168,14 +168,14 @@ def sent(output: Sequence[Any]) -> tuple[str, int] | None:
 
 @dataclass
 class Expected:
-    """What the job must have written."""
+    """The expected output."""
 
     elements: Counter[Output] = field(default_factory=Counter)
     totals: Counter[Output] = field(default_factory=Counter)
 
     @classmethod
     def of(cls, partitions: Sequence[Sequence[Record]], every: int = 1) -> Expected:
-        """For an input, partition by partition in the order of its offsets.
+        """The output for an input, given per partition in order of offset.
 
         Raises:
             HoldfastError: the input itself is not numbered.
@@ -214,7 +214,7 @@ class Expected:
 
 
 def compare(topic: str, expected: Counter[Output], written: Iterable[Sequence[Any]]) -> list[str]:
-    """What is wrong with a topic's committed records (in the order of their offsets, partition by partition)."""
+    """Compare a topic's committed records (per partition, in order of offset) with the expected ones; returns problems."""
     seen: Counter[Output] = Counter()
     places: dict[tuple[Any, Any], Any] = {}
     problems: list[str] = []

@@ -1,4 +1,4 @@
-"""The scenarios: a program with its surroundings and the faults it can take, each in a module."""
+"""The scenarios, one per module: a program with its infrastructure and its possible faults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several hosts: a real Spark cluster whose hosts come and go, with speculation."""
+"""Several hosts: a real Spark cluster with speculation, whose hosts come and go."""
 
 from __future__ import annotations
 

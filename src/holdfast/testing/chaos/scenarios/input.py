@@ -1,4 +1,4 @@
-"""Input that is transactional, grows, loses its beginning; keys that are equal; restarts with another parallelism."""
+"""Input that is transactional, grows and loses its beginning; equal keys of different types; changes of parallelism."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ _BOUNDED = {"records": 40, "stop": 25, "trimmed": 30}
 
 
 class TransactionalFeed:
-    """Writes numbered records in transactions, of which some are aborted: then the numbers are given again.
+    """Writes numbered records in transactions. Some transactions are aborted, and their numbers are used again.
 
     Args:
         bootstrap_servers: The brokers.
-        topic: Where to.
-        seed: Of all choices.
-        rate: Records a second.
+        topic: The input topic.
+        seed: Seed of all choices.
+        rate: Records per second.
     """
 
     def __init__(self, bootstrap_servers: str, topic: str, seed: int, rate: float) -> None:
@@ -54,24 +54,24 @@ class TransactionalFeed:
             }
         )
         self.partitions = 2
-        """To so many partitions it writes; a partition has keys of its own."""
+        """The number of partitions to write to; each partition has its own keys."""
         self._stopping = threading.Event()
         self._failed: list[Exception] = []
         self._thread = threading.Thread(target=self._run, name="feed")
 
     def start(self) -> None:
-        """Begin."""
+        """Start the feed."""
         self._producer.init_transactions(30)
         self._thread.start()
 
     def grow(self, partitions: int) -> None:
-        """Write to so many partitions, as soon as the client knows of them."""
+        """Write to this many partitions, once the client knows them."""
         while len(self._producer.list_topics(self._topic, timeout=20).topics[self._topic].partitions) < partitions:
             time.sleep(0.05)
         self.partitions = partitions
 
     def stop(self) -> None:
-        """End with what was written so far.
+        """Stop after the records written so far.
 
         Raises:
             HoldfastError: Kafka did not take a record.
@@ -82,7 +82,7 @@ class TransactionalFeed:
             raise HoldfastError(f"the input could not be written: {self._failed[0]}")
 
     def abandon(self) -> None:
-        """End without more ado."""
+        """Stop without flushing."""
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -118,7 +118,7 @@ class TransactionalFeed:
 
 
 class InputScenario(Scenario):
-    """The mixed job. Every driver has another parallelism of its stateless operators."""
+    """The mixed job. Every driver uses another parallelism for its stateless operators."""
 
     name = "input"
     about = "transactions with aborts, partitions added, retention, equal keys, another parallelism at every start"
@@ -133,7 +133,7 @@ class InputScenario(Scenario):
     lives = 0
 
     def deck(self) -> dict[str, Callable[[], str]]:
-        """With what happens to the input."""
+        """The faults, including those of the input."""
         return {
             **super().deck(),
             "partition added": self.add_partition,
@@ -153,7 +153,7 @@ class InputScenario(Scenario):
         self.begin_life()
 
     def begin_life(self) -> None:
-        """Topics, feed and job, under names that were not used before."""
+        """Create topics, feed and job under new names."""
         stage, servers = self.stage, self.stage.kafka.bootstrap_servers
         self.lives += 1
         stage.job_name = f"chaos-{self.lives}"
@@ -174,9 +174,9 @@ class InputScenario(Scenario):
         self.feed.start()
 
     def add_partition(self) -> str:
-        """The topic grows; what is written to the new partition is read from its beginning."""
+        """Add a partition; its records are read from its beginning."""
         if self.feed.partitions == _MOST_PARTITIONS:
-            return "there are partitions enough"
+            return "the topic already has enough partitions"
         admin = self.stage.kafka.admin()
         more = self.feed.partitions + 1
         admin.create_partitions([NewPartitions(self.input, more)])[self.input].result()
@@ -184,7 +184,7 @@ class InputScenario(Scenario):
         return f"partition {more - 1} added"
 
     def leave_open(self) -> str:
-        """Somebody else's transaction holds readers back until it times out."""
+        """Another producer's transaction blocks readers until it times out."""
         stranger = Producer(
             {
                 "bootstrap.servers": self.stage.kafka.bootstrap_servers,
@@ -200,14 +200,14 @@ class InputScenario(Scenario):
         return "a transaction of another producer was left open until it timed out"
 
     def overtake_by_retention(self, *, down: bool) -> str:
-        """Records are deleted before they are read: the job must say so."""
+        """Delete records before they are read: the job must report it."""
         stage = self.stage
         driver = stage.driver
         if down:
             stage.kill_driver()
         else:
             driver.pause(driver.process.pid)
-        time.sleep(stage.random.uniform(1.0, 2.0))  # the feed goes on
+        time.sleep(stage.random.uniform(1.0, 2.0))  # the feed continues
         self.feed.stop()
         self._delete_all(self.input)
         if down:
@@ -216,13 +216,13 @@ class InputScenario(Scenario):
             driver.resume()
         stage.until(lambda: driver.exit_code is not None, _TELL_S, tend=False)
         if "InputLost" not in driver.log():
-            stage.violation(f"records were deleted unread; driver {driver.number} does not tell: {driver.last_error()}")
+            stage.violation(f"records were deleted unread; driver {driver.number} does not report it: {driver.last_error()}")
         stage.kill_driver()
         self.begin_life()
-        return f"records were deleted unread, as driver {driver.number} told; another job started"
+        return f"records were deleted unread, as driver {driver.number} reported; another job started"
 
     def run_bounded(self) -> str:
-        """A job whose input ends at given offsets, one of which is gone already, ends."""
+        """Run a job with stopping offsets, one of which is already deleted; it must end."""
         stage, servers = self.stage, self.stage.kafka.bootstrap_servers
         job, source, output = (f"{what}-{len(stage.report.injections)}" for what in ("bounded", "bounded-in", "bounded-out"))
         stage.kafka.create_topic(source, 2)
@@ -247,7 +247,7 @@ class InputScenario(Scenario):
         return f"bounded job {job} has ended"
 
     def judge(self) -> None:
-        """Compare what is visible with the input, when nothing new comes."""
+        """Compare the visible output with the input, once no new output arrives."""
         stage, servers = self.stage, self.stage.kafka.bootstrap_servers
         self.feed.stop()
         numbers = [(record[0], record[2]) for part in read_topic(servers, self.input) for record in part]
@@ -255,7 +255,7 @@ class InputScenario(Scenario):
         stage.say(f"the input ends after {len(numbers)} records; the job drains")
         if not stage.until(lambda: stage.watcher.counts[self.output] >= len(numbers), _DRAIN_S):
             stage.violation(f"the job does not drain: {stage.watcher.counts[self.output]} of {len(numbers)} are visible")
-        stage.pause(1.0, 1.0)  # what should not come has a chance to come
+        stage.pause(1.0, 1.0)  # give surplus output time to appear
         stage.stop_driver()
         written = [output for part in read_topic(servers, self.output) for output in part]
         stage.report.outputs = len(written)
@@ -263,7 +263,7 @@ class InputScenario(Scenario):
             stage.violation(problem)
 
     def _delete_all(self, topic: str, before: dict[int, int] | None = None) -> None:
-        """Delete the records of a topic, or those before offsets."""
+        """Delete the records of a topic, or only those before given offsets."""
         admin: Any = self.stage.kafka.admin()
         if before is None:
             count = len(admin.list_topics(topic, timeout=10).topics[topic].partitions)

@@ -1,4 +1,4 @@
-"""A proxy between the job and the broker."""
+"""The network between the job and the broker, disturbed by a proxy."""
 
 from __future__ import annotations
 

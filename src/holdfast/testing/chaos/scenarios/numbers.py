@@ -1,4 +1,4 @@
-"""The numbered job from Kafka to Kafka: what the scenarios have in common that run it."""
+"""The numbered job from Kafka to Kafka: the common part of its scenarios."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ _LOOK_S = 15.0
 
 
 class NumberedScenario(Scenario):
-    """Runs the numbered job, in one or several lives of it."""
+    """Runs the numbered job, in one or several lives."""
 
     without_spark: ClassVar[bool] = True
     brokers: ClassVar[int] = 1
     broker_properties: ClassVar[dict[str, str]] = {}
-    """With ``_`` for ``.``."""
+    """``_`` stands for ``.``."""
     proxied: ClassVar[bool] = False
     keys: ClassVar[int] = 97
     every: ClassVar[int] = 1
-    """Other than 1: elements are sparse, and one in so many of a key is written."""
+    """Other than 1: elements are sparse, and one in this many of a key is written."""
     sink_properties: ClassVar[dict[str, Any]] = {}
     driver_settings: ClassVar[dict[str, Any]] = {}
-    """Of every driver."""
+    """Settings of every driver."""
     lives: int = 0
 
     def prepare(self) -> None:
@@ -40,7 +40,7 @@ class NumberedScenario(Scenario):
         self.begin_life()
 
     def begin_life(self) -> None:
-        """Topics, feed and job, under names that were not used before."""
+        """Create topics, feed and job under new names."""
         stage = self.stage
         self.lives += 1
         suffix = f"-{self.lives}"
@@ -69,17 +69,17 @@ class NumberedScenario(Scenario):
             self.stage.kafka.create_topic(topic, PARTITIONS)
 
     def judge(self) -> None:
-        """Compare what readers see with the model."""
+        """Compare the visible output with the model."""
         self.feed.stop()
         self.stage.say(f"the input ends after {self.feed.written} records; the job drains")
         expected = self.expected()
         if self.drain(expected):
-            self.stage.pause(2.0, 2.0)  # what should not come has a chance to come
+            self.stage.pause(2.0, 2.0)  # give surplus output time to appear
         self.stage.stop_driver()
         self.compare(expected)
 
     def expected(self) -> Expected:
-        """What the job must have written by now, if the input has ended."""
+        """The expected output by now, if the input has ended."""
         numbers = read_topic(self.stage.kafka.bootstrap_servers, self.topics["input"])
         found = sum(map(len, numbers))
         self.stage.report.events += found
@@ -88,7 +88,7 @@ class NumberedScenario(Scenario):
         return Expected.of([[(r[0], r[1], r[2], r[3]) for r in part] for part in numbers], self.every)
 
     def drain(self, expected: Expected) -> bool:
-        """Wait until as many records are visible as there must be; tell if they do not come."""
+        """Wait for all expected records to become visible; report it if they do not."""
         stage, servers = self.stage, self.stage.kafka.bootstrap_servers
         wanted = {self.topics["elements"]: expected.elements.total(), self.topics["totals"]: expected.totals.total()}
 
@@ -97,7 +97,7 @@ class NumberedScenario(Scenario):
 
         before, waited = -1, 0.0
         while not stage.until(seen, _LOOK_S):
-            # The watcher's own client may be behind where brokers come and go: a fresh one tells.
+            # The watcher's client may lag when brokers come and go; a fresh one is accurate.
             visible = {topic: _visible(servers, topic) for topic in wanted}
             if all(visible[topic] >= number for topic, number in wanted.items()):
                 break
@@ -109,7 +109,7 @@ class NumberedScenario(Scenario):
         return True
 
     def compare(self, expected: Expected) -> None:
-        """Tell how the outputs differ from what they must be."""
+        """Report the differences between the outputs and the expected ones."""
         for name, content in (("elements", expected.elements), ("totals", expected.totals)):
             written = read_topic(self.stage.kafka.bootstrap_servers, self.topics[name])
             self.stage.report.outputs += sum(map(len, written))
@@ -118,7 +118,7 @@ class NumberedScenario(Scenario):
 
 
 def _visible(servers: str, topic: str) -> int:
-    """How many records readers see, if they reach the end: while the job runs a transaction may be open there."""
+    """The number of visible records; 0 if a transaction is open, as it may be while the job runs."""
     try:
         return sum(map(len, read_topic(servers, topic)))
     except HoldfastError:

@@ -1,4 +1,4 @@
-"""Output that has to be written again from its copy, by drivers that die and are overtaken meanwhile."""
+"""Output rewritten from the outbox, by drivers that die and are overtaken meanwhile."""
 
 from __future__ import annotations
 
@@ -13,37 +13,37 @@ from holdfast.testing.chaos.stage import Stage
 __all__ = ["Outbox"]
 
 _TIMEOUT_S = 2.0
-"""Of transactions."""
+"""The transactions' timeout."""
 _COMMIT = "TransactionClient.end"
 _LAG_S = 20.0
-"""Of the storage's listings."""
+"""The lag of the storage's listings."""
 
 
 def let_transactions_time_out(stage: Stage) -> str:
-    """A driver dies with prepared output, and the next one comes when its transactions have timed out."""
+    """A driver dies with prepared output; the next one starts after its transactions have timed out."""
     _let_time_out(stage)
     stage.start_driver()
     return "a driver died before it committed, the next one came when the transactions had timed out"
 
 
 def die_while_writing_again(stage: Stage) -> str:
-    """As before, and the drivers that write the lost output again die at steps of that."""
+    """As before; in addition, the drivers that rewrite the lost output die at steps of the rewrite."""
     _let_time_out(stage)
     return drivers.die_at_steps(stage, _COMMIT)
 
 
 def sleep_while_writing_again(stage: Stage) -> str:
-    """As before, and the driver that writes the lost output again falls asleep, is overtaken, and goes on."""
+    """As before; in addition, the driver that rewrites the lost output pauses, is overtaken, and continues."""
     _let_time_out(stage)
     return drivers.sleep_at_a_step(stage, _COMMIT)
 
 
 def _let_time_out(stage: Stage) -> None:
     stage.kill_driver()
-    number = stage.random.randint(3, 12)  # the first ones are those of its recovery
+    number = stage.random.randint(3, 12)  # the first commits are those of its recovery
     driver = stage.start_driver(step={"number": number, "what": SIGKILL.value, "only": f"before {_COMMIT}"})
     drivers.await_step(stage, driver)
-    sleep(stage.random.uniform(_TIMEOUT_S, _TIMEOUT_S + 1.5))  # a deadline of the broker's passes
+    sleep(stage.random.uniform(_TIMEOUT_S, _TIMEOUT_S + 1.5))  # waits for the broker's timeout
 
 
 class Outbox(NumberedScenario):

@@ -1,4 +1,4 @@
-"""Everything on one machine with Spark: processes, disks, brokers."""
+"""Everything on one machine with Spark: faults of processes, disks and brokers."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ class Processes(NumberedScenario):
     share = 1.5
 
     def deck(self) -> dict[str, Callable[[], str]]:
-        """With a full disk where the disk is a small one."""
+        """The faults, with a full disk if the disk is a small one."""
         full = {"disk full": lambda: disks.fill_disk(self.stage)} if self.stage.small_disk else {}
         return {**super().deck(), **full}
 
     def prepare(self) -> None:
-        """On a small disk."""
+        """Use a small disk."""
         self.stage.small_disk_of_its_own()
         super().prepare()

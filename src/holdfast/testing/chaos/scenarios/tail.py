@@ -1,4 +1,4 @@
-"""Kafka that loses what it had acknowledged: the job must say so, and must not go on as if nothing had been lost."""
+"""Kafka loses acknowledged records: the job must report it, and must not continue as if nothing were lost."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _METADATA = "__cluster_metadata-0"
 
 
 class Tail(NumberedScenario):
-    """The numbered job, life after life: each ends with the loss of its input's tail."""
+    """The numbered job in several lives, each of which ends with the loss of the input's tail."""
 
     name = "tail"
     about = "Kafka loses its tail: a broker's disk is restored, an unclean election, a replica of the tokens gone"
     brokers = 3
     keys = 31
     broker_properties: ClassVar = {
-        "default_replication_factor": "1",  # as of a stock broker: what the job creates must not rely on it
+        "default_replication_factor": "1",  # as on a default broker: the job's own topics must not rely on it
         "unclean_leader_election_interval_ms": "1000",
         "leader_imbalance_check_interval_seconds": "5",
     }
@@ -43,7 +43,7 @@ class Tail(NumberedScenario):
     share = 0.4
 
     def deck(self) -> dict[str, Callable[[], str]]:
-        """With those that end the job's life."""
+        """The faults, including those that end the job's life."""
         return {
             **super().deck(),
             "broker killed": self.kill_broker,
@@ -54,7 +54,7 @@ class Tail(NumberedScenario):
         }
 
     def create_topics(self) -> None:
-        """Output on all brokers; input on two, which need not agree."""
+        """Create output topics on all brokers, and the input on two, which may diverge."""
         kafka = self.stage.kafka
         for name, topic in self.topics.items():
             if name == "input":
@@ -65,12 +65,12 @@ class Tail(NumberedScenario):
                 kafka.create_topic(topic, PARTITIONS)
 
     def kill_broker(self) -> str:
-        """One broker; the others have all that was acknowledged."""
+        """Kill one broker; the others have all acknowledged records."""
         self._await_replicas()
         return kill_broker(self.stage)
 
     def restore_disk(self, *, grow: bool) -> str:
-        """The brokers of a partition get older disks back."""
+        """Restore older disks of a partition's brokers."""
         self._await_replicas()
         stage = self.stage
         partition = stage.random.randrange(PARTITIONS)
@@ -78,7 +78,7 @@ class Tail(NumberedScenario):
         old = stage.directory / "old-disk"
         for broker in holders:
             shutil.copytree(self._data(broker, partition), old / str(broker.node_id))
-        stage.pause(0.5, 2.0)  # what is acknowledged now will be lost
+        stage.pause(0.5, 2.0)  # the records acknowledged now will be lost
         acknowledged = self._finish()[partition]
         if grow:
             stage.kill_driver()
@@ -94,14 +94,14 @@ class Tail(NumberedScenario):
         return self._must_tell(f"partition {partition} was restored from an older disk", partition, acknowledged, grow=grow)
 
     def elect_unclean(self) -> str:
-        """A follower that is behind becomes the leader."""
+        """Make a lagging follower the leader."""
         self._await_replicas()
         stage = self.stage
         partition = stage.random.randrange(PARTITIONS)
         leader = stage.kafka.leader(self.topics["input"], partition)
         follower = next(b for b in self._holders(partition) if b is not leader)
         follower.pause()
-        stage.pause(4.0, 5.0)  # until the leader is its partition's only replica in sync
+        stage.pause(4.0, 5.0)  # until the leader is the partition's only in-sync replica
         acknowledged = self._finish()[partition]
         stage.kill_broker(leader)
         follower.resume()
@@ -110,7 +110,7 @@ class Tail(NumberedScenario):
         return self._must_tell(f"partition {partition} has a leader that was behind", partition, acknowledged, grow=False)
 
     def lose_token_replica(self) -> str:
-        """Output goes on without the broker that leads the tokens, and when it is back with an empty disk."""
+        """Output continues without the leader of the token topic, and after its return with an empty disk."""
         self._await_replicas()
         stage = self.stage
         broker = stage.kafka.leader(f"{self.topics['elements']}-holdfast-tokens")
@@ -123,7 +123,7 @@ class Tail(NumberedScenario):
         return f"broker {broker.node_id} was gone, new output after {took:.1f} s; it came back with an empty disk"
 
     def _await_replicas(self) -> None:
-        """Wait until every replica is in sync: Kafka then loses only what a fault makes it lose."""
+        """Wait until every replica is in sync: then Kafka loses only what the fault makes it lose."""
         admin = self.stage.kafka.admin()
 
         def in_sync() -> bool:
@@ -135,7 +135,7 @@ class Tail(NumberedScenario):
             raise HoldfastError(f"the brokers are not in sync within {_IN_SYNC_S:.0f} s")
 
     def _finish(self) -> list[list[Any]]:
-        """See that all that was acknowledged so far has been read, and gave the output it must; returns it by partition."""
+        """Check that all acknowledged records were read and produced the expected output; returns them by partition."""
         self.feed.stop()
         expected = self.expected()
         self.drain(expected)
@@ -143,13 +143,13 @@ class Tail(NumberedScenario):
         return read_topic(self.stage.kafka.bootstrap_servers, self.topics["input"])
 
     def _must_tell(self, what: str, partition: int, acknowledged: list[Any], *, grow: bool) -> str:
-        """The partition has lost some of what was acknowledged and read: the job must say so."""
+        """Check that the job reports the loss of acknowledged records that it had read."""
         stage = self.stage
         kept = set(map(tuple, read_topic(stage.kafka.bootstrap_servers, self.topics["input"])[partition]))
         lost = sum(tuple(record) not in kept for record in acknowledged)
         what = f"{what}, {lost} of {len(acknowledged)} acknowledged records lost"
         if not lost:
-            raise HoldfastError(f"{what}: the fault was none")
+            raise HoldfastError(f"{what}: the fault had no effect")
         if grow:
             more = Feed(stage.kafka.bootstrap_servers, self.topics["input"], Numbers(self.keys, 0), self.rate)
             more.start()
@@ -159,10 +159,10 @@ class Tail(NumberedScenario):
         driver = stage.driver
         stage.until(lambda: driver.exit_code is not None, _TELL_S, tend=False)
         if "InputLost" not in driver.log():
-            stage.violation(f"{what}, and driver {driver.number} does not tell that input was lost: {driver.last_error()}")
+            stage.violation(f"{what}, and driver {driver.number} does not report that input was lost: {driver.last_error()}")
         stage.kill_driver()
         self.begin_life()
-        return f"{what}, which driver {driver.number} told; another job started"
+        return f"{what}, which driver {driver.number} reported; another job started"
 
     def _holders(self, partition: int) -> list[KafkaBroker]:
         found = self.stage.kafka.admin().list_topics(self.topics["input"], timeout=10)

@@ -1,4 +1,4 @@
-"""Event time and processing time: late records, idle splits, generators, windows, timers, TTL, clocks that differ."""
+"""Event time and processing time: late records, idle splits, watermark generators, windows, timers, TTL, shifted clocks."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ from holdfast.testing.chaos.topics import Feed, Watcher, read_messages, read_top
 __all__ = ["TimeScenario"]
 
 _SHIFT_MS = 3_000
-"""The clocks of two drivers differ by at most twice as much."""
+"""The clocks of two drivers differ by at most twice this."""
 _PATIENCE_S = 30.0
 _DRAIN_S = 240.0
 
 
 def machine_sleeps(stage: Stage) -> str:
-    """The driver's machine stands still; timers are overdue when it goes on."""
+    """Pause the driver's machine; timers are overdue when it resumes."""
     driver = stage.driver
     driver.pause(driver.process.pid)
-    sleep(stage.random.uniform(0.5, 4.0))  # time is what passes here
+    sleep(stage.random.uniform(0.5, 4.0))  # lets time pass
     driver.resume()
     return f"driver {driver.number} stood still"
 
 
 class TimeScenario(Scenario):
-    """The clocked job. Every driver has another clock, and cuts its input otherwise."""
+    """The clocked job. Every driver has a different clock and splits its input differently."""
 
     name = "time"
     about = "late records, idle splits, a generator in mid-chain, windows and timers of processing time, TTL, clocks"
@@ -85,11 +85,11 @@ class TimeScenario(Scenario):
             feed.start()
 
     def judge(self) -> None:
-        """Compare what is visible with the model, when nothing new comes."""
+        """Compare the visible output with the model, once no new output arrives."""
         stage, servers = self.stage, self.stage.kafka.bootstrap_servers
         for feed in self.feeds:
             feed.pause()
-        # All that came before must have been read before the last records move event time past it.
+        # All earlier records must be read before the last ones move event time past them.
         stage.until(lambda: stage.watcher.kinds["ttl"] >= self.feeds[0].written, _DRAIN_S)
         for feed in self.feeds:
             feed.stop()
