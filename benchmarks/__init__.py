@@ -1,1 +1,1 @@
-"""What Holdfast does in a second, and where the second goes: ``python -m benchmarks --help``."""
+"""Benchmarks: Holdfast's throughput, latency and resources, and where the time goes. ``python -m benchmarks --help``."""

@@ -1,4 +1,4 @@
-"""The suite's command line: every sub-command measures one thing and prints its figures as a line of JSON."""
+"""The suite's command line: every sub-command runs one measurement and prints its figures as a line of JSON."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ import sys
 COMMANDS = {
     "stateful": "fraud, window or pass on CSV files",
     "kafka": "FraudCounter or upi_per_minute from Kafka to Kafka, exactly once",
-    "latency": "from Kafka's input to a read_committed reader at a constant rate",
-    "start": "from a program's start to its first result, cold and warm, beside plain PySpark and Flink",
-    "lone": "an epoch that has next to nothing to do, beside a plain PySpark job of as many stages",
+    "latency": "latency from Kafka's input to a read_committed reader, at a constant rate",
+    "start": "time from a program's start to its first result, cold and warm, compared with plain PySpark and Flink",
+    "lone": "a nearly empty epoch, compared with a plain PySpark job of as many stages",
     "flat": "cost per event, memory, threads and files over many epochs",
     "growth": "cost per event while the state grows to 10 GB",
-    "restart": "kill -9 with a large state, and the time to the first new result",
-    "metadata": "bytes that the checkpoints of 1,000 keyed subtasks write beside their state",
-    "timers": "20 million timers a day ahead: registered, restored after kill -9, and fired, and in how much memory",
-    "clipped": "bytes that a subtask reads to restore one eighth of another's key groups",
-    "costs": "where a microsecond per event goes",
-    "micro": "state operations, encodings, timers, framing, merge, against the stored baseline",
+    "restart": "time to the first new result after kill -9, with a large state",
+    "metadata": "metadata bytes per checkpoint of 1,000 keyed subtasks",
+    "timers": "20 million timers a day ahead: registered, restored after kill -9, fired; and the memory they need",
+    "clipped": "bytes read to restore one eighth of another subtask's key groups",
+    "costs": "CPU time per event, by activity",
+    "micro": "state operations, encodings, timers, frames and merge, compared with the stored baseline",
     "peer": "one run of another engine",
-    "suite": "a whole session in interleaved rounds, recorded; then the report",
-    "report": "docs/benchmarks.md from the recorded results",
+    "suite": "a whole session in interleaved rounds, recorded, with a report",
+    "report": "write docs/benchmarks.md from the recorded results",
 }
 
 
@@ -47,7 +47,7 @@ def main(arguments: list[str]) -> int:
 
 
 MODULES = {"kafka": "kafka_jobs", "peer": "peers.run"}
-"""Where a sub-command is not in the module of its name."""
+"""Modules of sub-commands whose name differs."""
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

@@ -1,7 +1,7 @@
-"""What a subtask reads that restores one eighth of another's key groups, after a change of parallelism.
+"""Measures the bytes that a subtask reads to restore one eighth of another's key groups after a change of parallelism.
 
-The real state backend on a directory: many keys, written over a hundred epochs, a part of them changed in each, so that a
-base and some deltas hold the state. Counted at the storage.
+Runs the real state backend on a directory. Many keys are written over a hundred epochs, some of them changed in each, so
+that a base and several deltas hold the state. The reads are counted at the storage.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ EPOCHS = 100
 
 
 class Counted(Storage):
-    """Counts the bytes and the requests that are read."""
+    """Counts the bytes and requests of reads."""
 
     bytes = requests = 0
 
@@ -66,12 +66,12 @@ class Subtask:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The sub-command's arguments."""
+    """Add the sub-command's arguments."""
     parser.add_argument("--keys", type=int, default=400_000)
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
-    """Write the state with each backend, restore an eighth of it with each."""
+    """Write the state with each backend, and restore one eighth of it with each."""
     figures: dict[str, Any] = {"label": "holdfast", "workload": "clipped"}
     shares = []
     for kind in ("rocksdb", "hashmap"):
@@ -102,7 +102,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _written(storage: Storage, directory: Path, kind: str, keys: int, uploads: ThreadPoolExecutor) -> Any:
-    """The handles of a state after some epochs, and its schema."""
+    """Write a state over some epochs; returns its handles and its schema."""
     subtask = Subtask(storage, directory / f"{kind}-whole", kind, KeyGroupRange(0, GROUPS - 1), uploads)
     subtask.open([], None)
     pick = random.Random(1)

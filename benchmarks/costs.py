@@ -1,4 +1,4 @@
-"""Where a microsecond per event goes: the slots' stacks sampled with py-spy, and the CPU time of every kind of process."""
+"""CPU time per event by activity: the slots' stacks sampled with py-spy, and the CPU time of every kind of process."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ RULES = [
     ("start: imports, loading the job", r"importlib|zipimport|\binstall_files\b|\b_call\b.*slot\.py"),
     ("around it", r"."),
 ]
-"""Innermost frame first, the first rule that fits decides; the last one takes the rest."""
+"""Activity by pattern. A stack's frames are tested from the innermost outwards; the last pattern matches everything."""
 
 
 def part_of(stack: str) -> str:
-    """What a sampled stack (frames outermost first, by semicolons) was doing.
+    """The activity of a sampled stack (frames outermost first, separated by semicolons).
 
     >>> part_of("main (slot_main.py:1);run (holdfast/runtime/task.py:9);load (holdfast/state/table.py:80)")
     'state read'
@@ -55,13 +55,13 @@ def part_of(stack: str) -> str:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The sub-command's arguments."""
-    parser.add_argument("what", nargs="*", help="the sub-command to look at, default: stateful fraud u10k-2m")
-    parser.add_argument("--top", type=int, default=25, help="how many of the hottest functions to keep")
+    """Add the sub-command's arguments."""
+    parser.add_argument("what", nargs="*", help="the sub-command to profile (default: stateful fraud u10k-2m)")
+    parser.add_argument("--top", type=int, default=25, help="number of hottest functions to report")
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
-    """Run a sub-command under the sampler; microseconds per event by part and by process."""
+    """Run a sub-command under the sampler; returns microseconds per event by activity and by process."""
     what = options.what or ["stateful", "fraud", "u10k-2m"]
     usage = measure.Usage()
     environment = {**os.environ, "PYTHONPATH": measure.python_path()}
@@ -128,7 +128,7 @@ def _figures(figures: dict[str, Any], stacks: Counter[str], usage: measure.Usage
     for stack, count in stacks.items():
         parts[part_of(stack)] += count
         functions[stack.rpartition(";")[2]] += count
-    # Samples give the shares; the kernel's count of CPU time gives the sum.
+    # Samples give the shares, the kernel's CPU time gives the total.
     return {
         **{name: figures[name] for name in ("label", "workload", "data", "events", "events_per_s", "ok", "phases_s")},
         "samples": total,

@@ -1,12 +1,12 @@
-"""The events of the workloads, and the checksums every engine must arrive at. Made once, kept under ``.bench/data``.
+"""The events of the workloads, and the checksums that every engine must reach. Generated once, kept in ``.bench/data``.
 
-A data set's name says what is in it: ``u10k-2m`` is 2,000,000 events of 10,000 users, all equally likely; ``z1m-2m`` has
-1,000,000 users by a zipf law with exponent 1.2. Event ``i`` of ``n`` stands at ``i / n`` of an hour, moved back by up to
-5 s: a watermark 5 s behind the latest timestamp never drops one. Amounts are multiples of a quarter, so that sums of
-floats are exact in any order.
+A data set's name describes it: ``u10k-2m`` has 2,000,000 events of 10,000 equally likely users; ``z1m-2m`` has 1,000,000
+users with a Zipf distribution (exponent 1.2). Event ``i`` of ``n`` has the event time ``i / n`` of an hour, moved back by
+up to 5 s, so a watermark 5 s behind the latest timestamp never drops an event. Amounts are multiples of a quarter, so
+that float sums are exact in any order.
 
-Users with an even number are in ``part-0.csv``, the others in ``part-1.csv``, so every engine sees one user's events in
-the same order. A line is ``user,amount,timestamp in ms``.
+Events of users with even numbers are in ``part-0.csv``, the others in ``part-1.csv``, so every engine sees one user's
+events in the same order. A line is ``user,amount,timestamp in ms``.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from typing import Any
 import numpy as np
 
 BENCH = Path(__file__).resolve().parent.parent / ".bench"
-"""Where everything that benchmarks make is kept."""
+"""The directory of all files made by benchmarks."""
 
 START_MS = 1_700_000_040_000
-"""On a full minute, so that windows begin with the data."""
+"""A full minute, so that windows begin with the data."""
 HOUR_MS = 3_600_000
 DISORDER_MS = 5_000
 PERIOD_MS = 600_000
@@ -39,7 +39,7 @@ class Events:
     def __init__(self, name: str) -> None:
         match = re.fullmatch(r"([uz])(\d+)([km]?)-(\d+)([km]?)", name)
         if match is None:
-            raise SystemExit(f"{name!r} names no data set; one is called u10k-2m or z1m-200k: law, users, events")
+            raise SystemExit(f"{name!r} is not a data set; names are like u10k-2m or z1m-200k: distribution, users, events")
         law, users, users_unit, n, n_unit = match.groups()
         self.name = name
         self.zipf = law == "z"
@@ -63,7 +63,7 @@ class Events:
         return zip(self.user.tolist(), self.amount.tolist(), self.timestamp.tolist())
 
     def expected(self) -> dict[str, Any]:
-        """The checksums of the workloads, worked out in the plainest way."""
+        """Compute the checksums of the workloads in the simplest way."""
         return {"n": self.n, "fraud": self._fraud(), "window": self._window(), "pass": {}}
 
     def _fraud(self) -> dict[str, float]:
@@ -90,7 +90,7 @@ class Events:
 
 
 def data_set(name: str) -> Path:
-    """The directory of a data set, which is made if it is not there yet."""
+    """The directory of a data set; generates a missing one."""
     directory = BENCH / "data" / name
     if not (directory / "expected.json").exists():
         events = Events(name)

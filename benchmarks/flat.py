@@ -1,4 +1,4 @@
-"""Whether an epoch costs the same after many others: time and CPU per event, memory, threads, files, by tenths of a run."""
+"""Whether the cost of an epoch stays constant: time and CPU per event, memory, threads and files, by tenths of a run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from holdfast.metrics.stats import EpochStats
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The sub-command's arguments."""
+    """Add the sub-command's arguments."""
     parser.add_argument("data", nargs="?", default="u10k-2m")
     parser.add_argument("--workload", default="fraud", choices=stateful.WORKLOADS)
     parser.add_argument("--epochs", type=int, default=1000)
@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
-    """Run a workload in small epochs; its figures by tenths."""
+    """Run a workload in small epochs; returns its figures by tenths."""
     n = stateful.expected(options.data)["n"]
     per_epoch = max(1, n // options.epochs)
     work = jobs.scratch()
@@ -47,7 +47,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
 
 
 class Watch:
-    """Looks at the job's processes whenever ``every`` more events have gone through; its files are in ``work``."""
+    """Measures the job's processes after every ``every`` events; the job's files are in ``work``."""
 
     def __init__(self, every: int, work: Path) -> None:
         self._every = every
@@ -60,7 +60,7 @@ class Watch:
         self.points: list[dict[str, float]] = []
 
     def epoch(self, stats: EpochStats) -> None:
-        """An epoch has ended."""
+        """Handle the end of an epoch."""
         self._epochs.append(stats)
         self._seen += 1
         self._events += stats.records_in
@@ -99,7 +99,7 @@ class Watch:
 
 
 def _bytes_in(directory: Path) -> int:
-    """Bytes in the run's checkpoints and local state."""
+    """The bytes of the run's checkpoints and local state."""
     total = 0
     for path in directory.rglob("*"):
         try:

@@ -1,7 +1,7 @@
-"""Whether an event costs the same when the state is ten times as large: RocksDB's state grows from nothing.
+"""Whether the cost of an event stays constant while RocksDB's state grows tenfold.
 
-Every second event is a new key's first, the others read and write keys that were seen before, all of them equally likely.
-A key has a count and a kilobyte that does not compress, which every event writes.
+Every second event is the first one of a new key; the others read and write existing keys, chosen uniformly. A key has a
+count and an incompressible kilobyte, both written by every event.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class KeyOf:
         self.stretch = 2 * keys // SPLITS
 
     def __call__(self, n: int) -> int:
-        """A new one for an even number, for an odd one any that its stretch has had."""
+        """A new key for an even number; for an odd one, any earlier key of the same stretch."""
         number, position = divmod(n, self.stretch)
         new = position // 2
         own = n * 0x9E3779B97F4A7C15 % 2**64 * (new + 1) >> 64 if position % 2 else new
@@ -38,7 +38,7 @@ class KeyOf:
 
 
 class Rewrite(KeyedProcessFunction):
-    """Counts a key's events and keeps a kilobyte for it, which every event writes anew."""
+    """Counts a key's events, and rewrites a kilobyte for it with every event."""
 
     def open(self, runtime_context: RuntimeContext) -> None:
         self.count = runtime_context.get_state(ValueStateDescriptor("count", Types.LONG()))
@@ -55,18 +55,20 @@ class Rewrite(KeyedProcessFunction):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The sub-command's arguments."""
+    """Add the sub-command's arguments."""
     parser.add_argument("--keys", type=int, default=10_000_000, help="keys of 1 KiB each; a multiple of 8")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
-    """Let the state grow; its figures point by point."""
+    """Let the state grow; returns the figures point by point."""
     if options.keys % SPLITS:
         raise SystemExit(f"--keys {options.keys}: must be a multiple of {SPLITS}")
     work = jobs.scratch()
     if (free := shutil.disk_usage(work).free) < 6 * options.keys * VALUE_BYTES:
-        raise SystemExit(f"{free >> 30} GiB are free in {work}; {6 * options.keys * VALUE_BYTES >> 30} are needed")
+        raise SystemExit(
+            f"not enough space in {work}: {free >> 30} GiB free, {6 * options.keys * VALUE_BYTES >> 30} GiB needed"
+        )
     events = 2 * options.keys
     watch = Watch(events // POINTS, work)
     try:

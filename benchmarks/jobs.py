@@ -1,4 +1,4 @@
-"""Running a job of Holdfast so that it can be measured."""
+"""Runs Holdfast jobs and measures them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from holdfast.metrics.stats import EpochStats
 
 
 class Discard:
-    """A sink that keeps nothing."""
+    """A sink that discards its input."""
 
     def validate(self) -> None:
         pass
@@ -44,21 +44,21 @@ class Discard:
 
 
 def note_start(context: RuntimeContext) -> None:
-    """Called in a function's ``open`` right behind the source: the first element comes next."""
+    """Record the time in the ``open`` of a function right after the source, just before its first element."""
     context.get_metrics_group().distribution("opened_ms").update(time.time_ns() // 1_000_000)
 
 
 @dataclass
 class Outcome:
-    """What a run told about itself, epoch by epoch."""
+    """The measurements of a run, epoch by epoch."""
 
     submitted: float
-    """When the job was submitted; seconds since 1970, like all times here."""
+    """The time of submission, in seconds since 1970 like all times here."""
     epochs: list[tuple[float, EpochStats]] = field(default_factory=list)
-    """When each epoch was complete, and what it did."""
+    """The time of completion and the statistics of each epoch."""
 
     def counters(self) -> dict[str, int]:
-        """The sums of the counters of user functions, by their names."""
+        """The sums of user functions' counters, by name."""
         sums: dict[str, int] = {}
         for _, stats in self.epochs:
             for name, sample in stats.user_metrics.items():
@@ -69,7 +69,7 @@ class Outcome:
 
     @property
     def began(self) -> float:
-        """When the first task was about to read its first element (see `note_start`)."""
+        """The time just before the first task's first element (see `note_start`)."""
         opened = [
             sample[3] / 1000
             for _, stats in self.epochs[:1]
@@ -81,12 +81,12 @@ class Outcome:
 
     @property
     def ended(self) -> float:
-        """When the last epoch was complete."""
+        """The completion of the last epoch."""
         return self.epochs[-1][0]
 
     @property
     def events(self) -> int:
-        """Records read."""
+        """The number of records read."""
         return sum(stats.records_in for _, stats in self.epochs)
 
     def summary(self) -> dict[str, Any]:
@@ -103,7 +103,7 @@ class Outcome:
         }
 
     def phases(self) -> dict[str, float]:
-        """Seconds in each phase, all epochs together; of a task's phases the longest subtask's."""
+        """Seconds per phase, summed over all epochs; for a task's phases, those of the slowest subtask."""
         sums: dict[str, float] = {}
         for _, stats in self.epochs:
             for name, seconds in stats.phases.items():
@@ -115,7 +115,7 @@ class Outcome:
 
 
 def settings(work: Path, backend: str, extra: Iterable[str] = ()) -> Configuration:
-    """The settings of all benchmarks, and ``extra`` ones as ``key=value``."""
+    """The configuration of all benchmarks, with ``extra`` settings as ``key=value``."""
     configuration = Configuration()
     for key, value in {
         "state.backend.type": backend,
@@ -142,7 +142,7 @@ def scratch() -> Path:
 def start(
     env: StreamExecutionEnvironment, name: str, each: Callable[[EpochStats], None] | None = None
 ) -> tuple[Any, Outcome]:
-    """Submit the job; its client, and its outcome so far. ``each`` is called after every epoch."""
+    """Submit the job; returns its client, and its outcome so far. ``each`` is called after every epoch."""
     outcome = Outcome(time.time())
     client: Any = env.execute_async(name)
     told = client.metrics.epoch_finished

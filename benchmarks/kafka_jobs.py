@@ -1,8 +1,8 @@
-"""Two jobs from Kafka to Kafka, exactly once, JSON in and out, the broker on the same machine.
+"""Two exactly-once jobs from Kafka to Kafka, with JSON in and out and the broker on the same machine.
 
-``fraud``  FraudCounter: more than ten payments of one user within a minute of event time give an alert each; a timer
-           clears the count. 10,000 users who pay about eight times a minute.
-``upi``    Payments per merchant and minute: every record parsed twice with the standard library, windows of one minute,
+``fraud``  FraudCounter: an alert for each payment of a user beyond ten within a minute of event time; a timer clears the
+           count. 10,000 users pay about eight times a minute each.
+``upi``    Payments per merchant and minute: every record is parsed twice with the standard library; windows of one minute,
            1,000 merchants.
 """
 
@@ -49,7 +49,7 @@ IN_ORDER_WITHIN = Duration.of_seconds(5)
 
 
 class FraudCounter(KeyedProcessFunction):
-    """Counts a user's events of a minute, from the first one on; an alert for each beyond the tenth."""
+    """Counts a user's events in the minute after the first one; emits an alert for each beyond the tenth."""
 
     def open(self, runtime_context: RuntimeContext) -> None:
         self.count = runtime_context.get_state(ValueStateDescriptor("count", Types.LONG()))
@@ -75,7 +75,7 @@ class FraudCounter(KeyedProcessFunction):
 
 
 class Parse(MapFunction):
-    """JSON to a dict."""
+    """Parses JSON to a dict."""
 
     def open(self, runtime_context: RuntimeContext) -> None:
         jobs.note_start(runtime_context)
@@ -85,7 +85,7 @@ class Parse(MapFunction):
 
 
 class MerchantAndOne(MapFunction):
-    """What a payment adds to its merchant's count."""
+    """Maps a payment to its merchant and a count of one."""
 
     def open(self, runtime_context: RuntimeContext) -> None:
         jobs.note_start(runtime_context)
@@ -95,7 +95,7 @@ class MerchantAndOne(MapFunction):
 
 
 def kafka_source(servers: str, topic: str, bounded: bool = True) -> KafkaSource:
-    """The topic from its beginning; bounded: up to what is there now."""
+    """A source of the topic from its beginning; bounded: up to its present end."""
     builder = (
         KafkaSource.builder()
         .set_bootstrap_servers(servers)
@@ -110,7 +110,7 @@ def kafka_source(servers: str, topic: str, bounded: bool = True) -> KafkaSource:
 
 
 def kafka_sink(servers: str, topic: str) -> KafkaSink:
-    """A topic that takes strings, exactly once."""
+    """An exactly-once sink of strings."""
     serializer = (
         KafkaRecordSerializationSchema.builder()
         .set_topic(topic)
@@ -128,7 +128,7 @@ def kafka_sink(servers: str, topic: str) -> KafkaSink:
 
 
 def fraud(env: StreamExecutionEnvironment, source: KafkaSource) -> DataStream:
-    """Alerts as JSON."""
+    """Build the fraud job: alerts as JSON."""
     in_time = WatermarkStrategy.for_bounded_out_of_orderness(IN_ORDER_WITHIN)
     return (
         env.from_source(source, WatermarkStrategy.no_watermarks(), "payments")
@@ -141,7 +141,7 @@ def fraud(env: StreamExecutionEnvironment, source: KafkaSource) -> DataStream:
 
 
 def upi(env: StreamExecutionEnvironment, source: KafkaSource) -> DataStream:
-    """Counts as JSON."""
+    """Build the UPI job: counts as JSON."""
     in_time = WatermarkStrategy.for_bounded_out_of_orderness(IN_ORDER_WITHIN)
     return (
         env.from_source(source, in_time.with_timestamp_assigner(lambda r, _: json.loads(r)["ts_ms"]), "upi-source")
@@ -154,7 +154,7 @@ def upi(env: StreamExecutionEnvironment, source: KafkaSource) -> DataStream:
 
 
 def user_of(i: int) -> str:
-    """The user of the i-th payment: any, in no order, so that some pay more often than ten times in a minute."""
+    """The user of the i-th payment, pseudo-random, so that some pay more than ten times a minute."""
     return f"u{crc32(b'u%d' % i) % USERS:05d}"
 
 
@@ -169,7 +169,7 @@ def timestamp_of(i: int) -> int:
 
 
 def fill(broker: KafkaBroker, topic: str, n: int) -> None:
-    """Put ``n`` payments into the topic, event times rising steadily within each partition."""
+    """Write ``n`` payments to the topic, with event times rising steadily within each partition."""
     broker.create_topic(topic, partitions=PARTITIONS)
     producer = Producer(
         {"bootstrap.servers": broker.bootstrap_servers, "linger.ms": 20, "queue.buffering.max.messages": 500_000}
@@ -191,7 +191,7 @@ def fill(broker: KafkaBroker, topic: str, n: int) -> None:
 
 
 def committed_values(servers: str, topic: str) -> Iterator[bytes]:
-    """All committed records of a topic."""
+    """Read all committed records of a topic."""
     consumer = Consumer(
         {
             "bootstrap.servers": servers,
@@ -217,10 +217,10 @@ def committed_values(servers: str, topic: str) -> Iterator[bytes]:
 
 
 def check(name: str, n: int, values: Iterator[bytes], counters: dict[str, int], late: int) -> tuple[bool, int]:
-    """Whether the committed output is that of every record counted once; and how many results there are.
+    """Check that the committed output counts every record once; returns the verdict and the number of results.
 
-    When FraudCounter's timers fire within a batch depends on watermarks, so its alerts are held against what the
-    functions counted in completed epochs; the windows' counts must be those of the input.
+    FraudCounter's timers fire within a batch depending on watermarks, so its alerts are compared with the counters of its
+    functions in completed epochs. The windows' counts are compared with the input.
     """
     if name == "fraud":
         results = sum(1 for _ in values)
@@ -232,7 +232,7 @@ def check(name: str, n: int, values: Iterator[bytes], counters: dict[str, int], 
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The sub-command's arguments."""
+    """Add the sub-command's arguments."""
     parser.add_argument("job", choices=("fraud", "upi"))
     parser.add_argument("--events", type=int, default=6_000_000)
     parser.add_argument("--backend", default="rocksdb", choices=("rocksdb", "hashmap"))
@@ -240,7 +240,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
-    """Run a job over a topic that is filled beforehand; its figures."""
+    """Run a job on a topic filled beforehand; returns its figures."""
     work = jobs.scratch()
     try:
         with KafkaBroker(work / "kafka") as broker:

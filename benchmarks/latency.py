@@ -1,12 +1,12 @@
-"""From a record's time in Kafka's input to a read_committed reader, at a constant rate; and the duration of a lone epoch.
+"""Latency from a record's Kafka timestamp to a read_committed reader, at a constant rate; and the duration of a lone epoch.
 
-The job keeps a count per user, sets a timer, and emits every fiftieth record with its input timestamp; Kafka to Kafka,
-exactly once. Generator, job and reader are processes of their own, on the same machine as the broker. After the load
-one record a second comes, each an epoch of its own: that is what the two stages of an epoch cost without data.
+The job keeps a count per user, sets a timer, and emits every fiftieth record with its input timestamp; from Kafka to
+Kafka, exactly once. Generator, job and reader are separate processes on the broker's machine. After the load, one record
+a second arrives, each in an epoch of its own: this measures the two stages of an epoch without data.
 
-With ``--rough`` the users follow a zipf law with exponent 1.2, so that one of them has a fifth of all records, and a
-tenth of the records are 5 s to two minutes late. The job then also counts in windows of one minute, which a late record
-fires again for a minute; what is later still goes to a side output.
+With ``--rough``, users have a Zipf distribution (exponent 1.2), so that one user has a fifth of all records, and a tenth
+of the records are between 5 s and two minutes late. The job then also counts in windows of one minute with allowed
+lateness of a minute; later records go to a side output.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ LATE = OutputTag("late")
 
 
 class Sample(KeyedProcessFunction):
-    """Counts a user's records of a minute; emits the input timestamp of some."""
+    """Counts a user's records of a minute; emits the input timestamps of some."""
 
     def open(self, runtime_context: RuntimeContext) -> None:
         self.count = runtime_context.get_state(ValueStateDescriptor("count", Types.LONG()))
@@ -65,7 +65,7 @@ class Sample(KeyedProcessFunction):
 
 
 class Count(AggregateFunction):
-    """How many."""
+    """Counts elements."""
 
     def create_accumulator(self) -> int:
         return 0
@@ -81,14 +81,14 @@ class Count(AggregateFunction):
 
 
 class Parse(MapFunction):
-    """JSON to a dict."""
+    """Parses JSON to a dict."""
 
     def map(self, value: str) -> Any:
         return orjson.loads(value)
 
 
 class Late(MapFunction):
-    """Counts what came too late for its window."""
+    """Counts records that are too late for their window."""
 
     def open(self, runtime_context: RuntimeContext) -> None:
         self.late = runtime_context.get_metrics_group().counter("late")
@@ -132,7 +132,7 @@ def generate(servers: str, rate: int, seconds: float, rough: bool) -> None:
 
 
 def read(servers: str, until: float, warm_up_until: float) -> None:
-    """The reader's process: prints the latencies (ms) of the records that it got after the warm-up, as JSON."""
+    """The reader's process: prints the latencies (ms) of the records received after the warm-up, as JSON."""
     consumer = Consumer(
         {
             "bootstrap.servers": servers,
@@ -156,17 +156,19 @@ def read(servers: str, until: float, warm_up_until: float) -> None:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The sub-command's arguments."""
-    parser.add_argument("--rough", action="store_true", help="skewed users, late records, and windows beside the counts")
-    parser.add_argument("--rate", type=int, default=20_000, help="records a second")
+    """Add the sub-command's arguments."""
+    parser.add_argument(
+        "--rough", action="store_true", help="skewed users, late records, and windows in addition to the counts"
+    )
+    parser.add_argument("--rate", type=int, default=20_000, help="records per second")
     parser.add_argument("--seconds", type=float, default=45)
-    parser.add_argument("--warm-up", type=float, default=15, help="seconds whose latencies are not counted")
+    parser.add_argument("--warm-up", type=float, default=15, help="seconds before latencies are measured")
     parser.add_argument("--backend", default="rocksdb", choices=("rocksdb", "hashmap"))
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
-    """Run the job under load; its latencies."""
+    """Run the job under load; returns its latencies."""
     work = jobs.scratch()
     children: list[subprocess.Popen[str]] = []
     try:

@@ -1,9 +1,8 @@
-"""What a job leaves behind as it goes on: ``python -m benchmarks.leaks --epochs 2000``.
+"""Detects leaks of a long-running job: ``python -m benchmarks.leaks --epochs 2000``.
 
-Runs a job with one key and one record an epoch, so that there is nothing but epochs, and measures the driver, its JVM, the
-task slots, Spark's Python workers and the local disk again and again. Prints a line for each sample and, at the end, by
-how much each quantity has grown from the first third of the samples to the last; exits with 1 if anything grew beyond
-its allowance.
+Runs a job with one key and one record per epoch, so that it does nothing but epochs, and repeatedly measures the driver,
+its JVM, the task slots, Spark's Python workers and the local disk. Prints a line per sample and, at the end, the growth
+of each quantity from the first third of the samples to the last; exits with 1 if any growth exceeds its allowance.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ ALLOWED = {
     "cached_rdds": 0,
     "checkpoint_files": 80,
 }
-"""By how much each may grow, whatever the number of epochs: what caches and pools take to fill up."""
+"""Allowed growth, independent of the number of epochs: caches and pools need it to fill up."""
 
 
 class Counting(KeyedProcessFunction):
@@ -58,7 +57,7 @@ class Counting(KeyedProcessFunction):
 
 
 def files(directory: Path) -> tuple[int, float]:
-    """How many files there are, and their size in MB."""
+    """The number of files, and their total size in MB."""
     sizes = []
     for root, _, names in os.walk(directory):
         for name in names:
@@ -70,7 +69,7 @@ def files(directory: Path) -> tuple[int, float]:
 
 
 def sums(processes: Sequence[psutil.Process]) -> tuple[float, int, int]:
-    """Memory in MB, threads and open files of the processes together."""
+    """Total memory in MB, threads and open files of the processes."""
     rss = threads = fds = 0
     for process in processes:
         try:
@@ -84,7 +83,7 @@ def sums(processes: Sequence[psutil.Process]) -> tuple[float, int, int]:
 
 
 def measure(context: Any, directory: Path) -> dict[str, float]:
-    """One sample of everything."""
+    """Take one sample of all quantities."""
     from py4j.finalizer import ThreadSafeFinalizer
 
     jvm = context._jvm
@@ -131,7 +130,7 @@ def measure(context: Any, directory: Path) -> dict[str, float]:
 
 
 def run(epochs: int, every: int, directory: Path, settings: dict[str, str]) -> Iterator[tuple[int, float, dict[str, float]]]:
-    """Run so many epochs; yields the number of epochs, the seconds and a sample, every so many epochs."""
+    """Run this many epochs; yields the number of epochs, the seconds and a sample after every ``every`` epochs."""
     from pyspark import SparkContext
 
     config = {
@@ -162,7 +161,7 @@ def run(epochs: int, every: int, directory: Path, settings: dict[str, str]) -> I
 
 
 def growth(samples: Sequence[dict[str, float]]) -> dict[str, float]:
-    """By how much each quantity's mean has grown from the first third of the samples to the last."""
+    """The growth of each quantity's mean from the first third of the samples to the last."""
     third = max(len(samples) // 3, 1)
     return {
         name: sum(s[name] for s in samples[-third:]) / third - sum(s[name] for s in samples[:third]) / third
@@ -173,7 +172,7 @@ def growth(samples: Sequence[dict[str, float]]) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--epochs", type=int, default=2000)
-    parser.add_argument("--every", type=int, help="epochs between two samples; by default a twentieth of them")
+    parser.add_argument("--every", type=int, help="epochs between two samples (default: a twentieth of all)")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of the job")
     options = parser.parse_args()
     every = options.every or max(options.epochs // 20, 10)
@@ -186,7 +185,7 @@ def main() -> None:
             samples.append(sample)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
-    # The first sample is taken while pools and caches still fill.
+    # During the first sample, pools and caches are still filling.
     grown = growth(samples[1:])
     too_much = {name: value for name, value in grown.items() if value > ALLOWED[name]}
     print(json.dumps({"growth": {name: round(value, 2) for name, value in grown.items()}, "too_much": list(too_much)}))

@@ -1,8 +1,8 @@
-"""A lone epoch: what an epoch costs that has next to nothing to do, beside a plain PySpark job of as many stages.
+"""A lone epoch: the cost of a nearly empty epoch, compared with a plain PySpark job of as many stages.
 
-Twenty records come at a time, each lot when the one before is through and a pause has passed. Holdfast keeps a count for
-each key and makes a checkpoint in every epoch; the PySpark job, on a session with Spark's own settings, only sums the
-records up. Both run in processes of their own, in turn.
+Twenty records arrive at a time, each batch after the previous one is complete and a pause has passed. Holdfast keeps a
+count per key and completes a checkpoint in every epoch. The PySpark job, in a session with Spark's default settings, only
+sums the records. Both run in their own processes, in turn.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from holdfast.datastream.state import ValueStateDescriptor
 RECORDS = 20
 PAUSE_S = 0.1
 WARM_UP = 20
-"""Epochs and jobs at the start that do not count."""
+"""Initial epochs and jobs that do not count."""
 
 
 class Lots:
-    """A source of lots of twenty numbers, one an epoch, with a pause before each."""
+    """A source of twenty numbers per epoch, with a pause before each epoch."""
 
     bounded = True
 
@@ -135,14 +135,14 @@ def spark(stages: int, times: int) -> None:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The sub-command's arguments."""
-    parser.add_argument("--epochs", type=int, default=50, help="epochs (and jobs) of each run that count")
-    parser.add_argument("--rounds", type=int, default=3, help="runs of each, in turn")
+    """Add the sub-command's arguments."""
+    parser.add_argument("--epochs", type=int, default=50, help="measured epochs (and jobs) per run")
+    parser.add_argument("--rounds", type=int, default=3, help="runs of each engine, in turn")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
-    """Both, in turn; the medians."""
+    """Run both engines in turn; returns the medians."""
     taken: dict[str, list[float]] = {}
     figures: dict[str, Any] = {"label": "holdfast-rocksdb", "workload": "lone"}
     for _ in range(options.rounds):

@@ -1,4 +1,4 @@
-"""Runs a program in a process of its own, and keeps what it used; results go to ``.bench/results.jsonl``."""
+"""Runs programs in separate processes and measures their resources; results go to ``.bench/results.jsonl``."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ _SAMPLE_S = 0.2
 
 @dataclass
 class Usage:
-    """What a process and all that it started used."""
+    """The resources used by a process and its descendants."""
 
     cpu_s: dict[int, float] = field(default_factory=dict)
     peak_rss: int = 0
     names: dict[int, str] = field(default_factory=dict)
     processes: dict[int, psutil.Process] = field(default_factory=dict)
-    """Every process that was seen, also those that are gone."""
+    """All processes seen, including those that have ended."""
     peak_pss: int = 0
-    """The most that all processes took, pages that several share counted once."""
+    """The peak memory of all processes; shared pages count once."""
     at_peak: dict[int, int] = field(default_factory=dict)
 
     def sample(self, root: psutil.Process) -> None:
-        """Look at every process once. One whose parent has gone is still counted, if it was seen before."""
+        """Sample every process. A process whose parent has ended still counts if it was seen before."""
         try:
             for process in [root, *root.children(recursive=True)]:
                 self.processes.setdefault(process.pid, process)
@@ -58,7 +58,7 @@ class Usage:
         self.peak_rss = max(self.peak_rss, rss)
 
     def sample_pss(self) -> None:
-        """Add up the proportional set size of every process that `sample` has seen."""
+        """Sum the proportional set sizes of all processes seen by `sample`."""
         pss = {}
         for pid in self.processes:
             try:
@@ -70,7 +70,7 @@ class Usage:
             self.peak_pss, self.at_peak = sum(pss.values()), pss
 
     def pss_by_role(self) -> dict[str, int]:
-        """MiB by kind of process at the time of the peak."""
+        """MiB by kind of process, at the peak."""
         sums: dict[str, int] = {}
         for pid, size in self.at_peak.items():
             role = self.names.get(pid, "other")
@@ -86,7 +86,7 @@ class Usage:
         return {role: round(seconds, 2) for role, seconds in sorted(sums.items())}
 
     def end(self) -> None:
-        """Kill whatever is left of the processes that were seen."""
+        """Kill the processes that are still running."""
         for process in self.processes.values():
             try:
                 process.kill()
@@ -118,14 +118,14 @@ class Run:
     wall_s: float
     usage: Usage
     load: float
-    """The load average before it."""
+    """The load average before the run."""
     capped: bool
-    """Whether it was killed because it took too long."""
+    """Whether the run was killed after its time limit."""
     began: float
 
 
 def run(command: Sequence[str], cap_s: float, env: Mapping[str, str] | None = None, cwd: Path = ROOT) -> Run:
-    """Run a program to its end, or until it has taken ``cap_s`` seconds."""
+    """Run a program to its end, or for at most ``cap_s`` seconds."""
     load = os.getloadavg()[0]
     usage = Usage()
     began = time.time()
@@ -152,7 +152,7 @@ def run(command: Sequence[str], cap_s: float, env: Mapping[str, str] | None = No
 
 
 class Sampler:
-    """Samples a process, by default this one, and all that it starts, in the background, until closed."""
+    """Samples a process (by default this one) and its descendants in the background, until closed."""
 
     def __init__(self, usage: Usage, root: psutil.Process | None = None, *, pss: bool = False) -> None:
         self._usage = usage
@@ -174,7 +174,7 @@ class Sampler:
 
 
 class Killed:
-    """A module of this suite in a process of its own, killed with everything it started when the block ends."""
+    """A module of this suite in a separate process; killed with all its descendants at the end of the block."""
 
     def __init__(self, module: str, arguments: Sequence[str], verbose: bool = False) -> None:
         self._command = [sys.executable, "-m", module, *arguments]
@@ -190,7 +190,7 @@ class Killed:
         return self
 
     def lines(self) -> Iterator[dict[str, Any]]:
-        """The lines of JSON that it prints."""
+        """The lines of JSON that the process prints."""
         assert self._process.stdout is not None
         for line in self._process.stdout:
             if line.startswith("{"):
@@ -207,7 +207,7 @@ class Killed:
 
 
 def holdfast(arguments: Sequence[str], cap_s: float = 600) -> dict[str, Any]:
-    """Run a sub-command of this suite in a fresh process; its figures, with what it used."""
+    """Run a sub-command of this suite in a new process; returns its figures with its resource usage."""
     done = run([sys.executable, "-m", "benchmarks", *arguments], cap_s, {**os.environ, "PYTHONPATH": python_path()})
     lines = [line for line in done.output.splitlines() if line.startswith("{")]
     figures: dict[str, Any]
@@ -219,7 +219,7 @@ def holdfast(arguments: Sequence[str], cap_s: float = 600) -> dict[str, Any]:
 
 
 def child(module: str, arguments: Sequence[str], cap_s: float = 300) -> Any:
-    """Run a module of this suite in a fresh process; what the last line of JSON that it prints says."""
+    """Run a module of this suite in a new process; returns the last line of JSON that it prints."""
     environment = {**os.environ, "PYTHONPATH": python_path()}
     done = run([sys.executable, "-m", module, *arguments], cap_s, environment)
     lines = [line for line in done.output.splitlines() if line.startswith("{")]
@@ -229,12 +229,12 @@ def child(module: str, arguments: Sequence[str], cap_s: float = 300) -> Any:
 
 
 def python_path() -> str:
-    """Where programs find this suite and Holdfast."""
+    """The Python path with this suite and Holdfast."""
     return os.pathsep.join([str(ROOT), str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
 def usage_of(done: Run) -> dict[str, Any]:
-    """A run's cost, as results keep it."""
+    """A run's resource usage, in the form for results."""
     roles = done.usage.by_role()
     return {
         "wall_s": round(done.wall_s, 1),
@@ -247,7 +247,7 @@ def usage_of(done: Run) -> dict[str, Any]:
 
 
 def record(figures: Mapping[str, Any], session: str) -> None:
-    """Append a result to those of the session (one run of the whole suite)."""
+    """Append a result to the session's (a session is one run of the whole suite)."""
     BENCH.mkdir(exist_ok=True)
     with open(RESULTS, "a") as file:
         file.write(json.dumps({"session": session, "at": round(time.time()), **figures}) + "\n")
@@ -261,7 +261,7 @@ def results() -> Iterator[dict[str, Any]]:
 
 
 def machine() -> str:
-    """The machine, in a sentence."""
+    """Describe the machine in a sentence."""
     model = platform.processor() or platform.machine()
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():

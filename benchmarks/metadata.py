@@ -1,7 +1,7 @@
-"""What checkpoints of a large job write beside its state: ten keyed operators with a hundred subtasks each.
+"""Metadata written by the checkpoints of a large job: ten keyed operators with a hundred subtasks each.
 
-The real checkpoint log and retention, on a directory; the state's files are only referred to. Every subtask has 64 deltas
-from the start, its most. Some of the epochs change nothing, some only event time and offsets, some one subtask in a
+Runs the real checkpoint log and retention on a directory; the state files are only referenced, not written. Every subtask
+starts with 64 deltas, the maximum. Some epochs change nothing, some only event time and offsets, some one subtask in a
 hundred, some all.
 """
 
@@ -35,10 +35,10 @@ SCHEMA = "00c0ffee00c0ffee"
 
 
 class LargeJob:
-    """The driver of a job with many keyed subtasks, as far as its checkpoints go."""
+    """The driver of a job with many keyed subtasks, reduced to its checkpoints."""
 
     def __init__(self, storage: Storage, deltas: int = 0) -> None:
-        """``deltas``: how many each subtask has at the start."""
+        """``deltas``: the number per subtask at the start."""
         self.storage = storage
         self.paths = JobPaths.of("a large job")
         self.log = CheckpointLog(storage, self.paths)
@@ -60,19 +60,19 @@ class LargeJob:
         return SubtaskState([KeyedHandle(groups.first, groups.last, schema=SCHEMA, deltas=files)])
 
     def change(self, uid: str, n: int) -> None:
-        """One subtask writes a delta; where it has the most of them, a new base takes their place."""
+        """Let one subtask write a delta; at the maximum, a new base replaces its deltas."""
         (keyed,) = self.states[uid][n].keyed
         grown = msgspec.structs.replace(keyed, deltas=[*keyed.deltas, self._delta(uid, n)])
         self.states[uid][n] = SubtaskState([grown]) if len(grown.deltas) <= MOST_DELTAS else self._fresh(uid, n, 1)
 
     def change_some(self, count: int) -> None:
-        """So many subtasks write a delta."""
+        """Let this many subtasks write a delta."""
         every = [(uid, n) for uid in self.states for n in range(SUBTASKS)]
         for uid, n in self.random.sample(every, count):
             self.change(uid, n)
 
     def advance(self) -> None:
-        """Event time and the source's offsets go on."""
+        """Advance event time and the source's offsets."""
         self.now += 137
 
     def epoch(self) -> None:
@@ -104,7 +104,7 @@ class LargeJob:
 
 
 class Counted(Storage):
-    """Counts the bytes and the objects that are put."""
+    """Counts the bytes and objects written."""
 
     bytes = objects = 0
 
@@ -122,12 +122,12 @@ class Counted(Storage):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The sub-command's arguments."""
+    """Add the sub-command's arguments."""
     parser.add_argument("--epochs", type=int, default=50, help="epochs of each kind")
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
-    """Epochs of each kind, in turn."""
+    """Run epochs of each kind, in turn."""
     kinds = {"quiet": (False, 0), "time": (True, 0), "hundredth": (True, 10), "all": (True, SUBTASKS * OPERATORS)}
     figures: dict[str, Any] = {"label": "holdfast", "workload": "metadata"}
     with tempfile.TemporaryDirectory() as directory:

@@ -1,8 +1,8 @@
-"""Small parts of the hot path by themselves, against ``benchmarks/baseline.json``. Prints ratios; never fails on time.
+"""Parts of the hot path in isolation, compared with ``benchmarks/baseline.json``. Prints ratios; never fails on time.
 
-A part is run until its thread has had the processor for a tenth of a second, seven times; the median counts. Times are
-scaled by a loop of plain Python that is measured in between, so that a baseline from another machine says something:
-1.00 is "as in the baseline".
+Each part runs until its thread has used a tenth of a second of CPU time, seven times; the median counts. Times are scaled
+by a loop of plain Python measured in between, so that a baseline from another machine is meaningful: 1.00 means "as in
+the baseline".
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _codec(columns: list[Column]) -> RowCodec:
 
 
 def _no_large_values(key: Any, row: list[Any]) -> None:
-    """No map or list of the rows is large."""
+    """Do nothing: no map or list of the rows is large."""
 
 
 def _rows() -> list[list[Any]]:
@@ -97,33 +97,33 @@ def state_operations() -> Body:
 
 
 def encode_typed() -> Body:
-    """Rows of declared types to their stored form, per row."""
+    """Encode rows of declared types, per row."""
     codec, rows, keys = _codec(_columns()), _rows(), list(range(N))
     return lambda: codec.encode_many(keys, rows, "benchmark")
 
 
 def decode_typed() -> Body:
-    """The way back, per row."""
+    """Decode rows of declared types, per row."""
     codec = _codec(_columns())
     data = codec.encode_many(list(range(N)), _rows(), "benchmark")
     return lambda: codec.decode_many(data, codec.schema_id, 1)
 
 
 def encode_pickled() -> Body:
-    """Rows of undeclared types to their stored form, per row."""
+    """Encode rows of undeclared types, per row."""
     codec, rows, keys = _codec(_pickled_columns()), _rows(), list(range(N))
     return lambda: codec.encode_many(keys, rows, "benchmark")
 
 
 def decode_pickled() -> Body:
-    """The way back, per row."""
+    """Decode rows of undeclared types, per row."""
     codec = _codec(_pickled_columns())
     data = codec.encode_many(list(range(N)), _rows(), "benchmark")
     return lambda: codec.decode_many(data, codec.schema_id, 1)
 
 
 def barrier() -> Body:
-    """An epoch's changes collected as one delta, per changed row."""
+    """Collect an epoch's changes as one delta, per changed row."""
     table = RowTable(_codec(_columns()), SortedMemory(), section(1).prefix, key_grouper(128), False, _no_large_values)
     keys = list(range(N))
 
@@ -138,7 +138,7 @@ def barrier() -> Body:
 
 
 def store_read() -> Body:
-    """Rows that are not in memory, from RocksDB by one bulk read, per row."""
+    """Load rows that are not in memory with one bulk read from RocksDB, per row."""
     directory = Path(tempfile.mkdtemp(prefix="holdfast-micro-"))
     _TIDY.append(directory)
     store = RocksDBStore(str(directory / "db"), rocksdb_settings({}))
@@ -159,7 +159,7 @@ def store_read() -> Body:
 
 
 def timers() -> Body:
-    """Timers registered, collected and fired, per timer."""
+    """Register, collect and fire timers, per timer."""
     events = _events()
 
     def body() -> None:
@@ -174,26 +174,26 @@ def timers() -> Body:
 
 
 def frame_encode() -> Body:
-    """Records into a frame, per record."""
+    """Encode records to a frame, per record."""
     frame = _frame()
     return lambda: encode_data(frame)
 
 
 def frame_decode() -> Body:
-    """Records out of a frame, per record."""
+    """Decode records from a frame, per record."""
     data = encode_data(_frame())
     return lambda: decode_data(data)
 
 
 def key_groups() -> Body:
-    """Keys to the subtasks that own them, per record."""
+    """Compute the owning subtasks of keys, per record."""
     assign = group_assigner(128, 2)
     keys = [user for user, _, _ in _events()]
     return lambda: assign(keys)
 
 
 def merge() -> Body:
-    """Two channels' frames in the order of their watermarks, decoded, per record."""
+    """Merge and decode two channels' frames by watermark, per record."""
     from holdfast.runtime.channels import InputMerge
     from holdfast.runtime.frames import BARRIER, DATA, Barrier, encode_barrier, pack_frame
 
@@ -222,7 +222,7 @@ def merge() -> Body:
 
 
 def _two_stage_plan() -> tuple[Any, Any]:
-    """A source and a keyed operator, two subtasks each."""
+    """A source and a keyed operator with two subtasks each."""
     from types import SimpleNamespace
 
     from holdfast.runtime.plan import Partitioning
@@ -257,14 +257,14 @@ PARTS: list[Callable[[], Body]] = [
 
 
 def _yardstick() -> None:
-    """A fixed amount of plain Python: what a nanosecond is worth on this machine now."""
+    """A fixed amount of plain Python, which measures the machine's present speed."""
     table: dict[int, list[int]] = {}
     for i in range(N):
         table.setdefault(i * 7919 % 1009, []).append(i)
 
 
 def _time(body: Body) -> float:
-    """Nanoseconds for one of the body's N operations."""
+    """Nanoseconds per operation, of which the body runs N."""
     body()
     taken = []
     for _ in range(_REPEATS):
@@ -278,12 +278,12 @@ def _time(body: Body) -> float:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The sub-command's arguments."""
+    """Add the sub-command's arguments."""
     parser.add_argument("--save", action="store_true", help="make these figures the baseline")
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
-    """Measure every part; figures and ratios."""
+    """Measure every part; returns figures and ratios."""
     baseline = json.loads(BASELINE.read_text()) if BASELINE.exists() else {}
     figures: dict[str, dict[str, float]] = {}
     print(f"{'':<18}{'ns':>10}{'baseline':>10}{'ratio':>8}", file=sys.stderr)

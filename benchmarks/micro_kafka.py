@@ -1,11 +1,11 @@
-"""How fast the Kafka connector reads and writes, without the rest of the engine.
+"""The throughput of the Kafka connector without the rest of the engine.
 
     python -m benchmarks.micro_kafka read            # a topic through KafkaReader.read, values as strings
     python -m benchmarks.micro_kafka write           # KafkaSink writer and committer, exactly once
-    python -m benchmarks.micro_kafka latency         # from produce() until plan() has it
+    python -m benchmarks.micro_kafka latency         # from produce() until plan() returns it
 
-Starts a broker of its own unless --bootstrap-servers is given. Rates are per second of wall-clock time and, where the
-broker competes for the same cores, per second of CPU time used by this process.
+Starts its own broker unless --bootstrap-servers is given. Rates are per second of wall-clock time and, because the broker
+competes for the same cores, also per second of CPU time of this process.
 """
 
 from __future__ import annotations
@@ -158,9 +158,9 @@ def main() -> None:
     parser.add_argument("--bootstrap-servers")
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--partitions", type=int, default=4)
-    parser.add_argument("--epoch", type=int, default=100_000, help="records an epoch")
-    parser.add_argument("--batch", type=int, default=5_000, help="records a batch")
-    parser.add_argument("--no-outbox", dest="outbox", action="store_false", help="keep no copy until the commit")
+    parser.add_argument("--epoch", type=int, default=100_000, help="records per epoch")
+    parser.add_argument("--batch", type=int, default=5_000, help="records per batch")
+    parser.add_argument("--no-outbox", dest="outbox", action="store_false", help="keep no copy in the outbox")
     options = parser.parse_args()
     with broker(options.bootstrap_servers) as servers:
         {"read": read, "write": write, "latency": latency}[options.what](servers, options)

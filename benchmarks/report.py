@@ -1,4 +1,4 @@
-"""docs/benchmarks.md from the recorded results of a session: tables between markers, graphs beside it."""
+"""Writes docs/benchmarks.md from a session's recorded results: tables between markers, and graphs."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ AGAINST = {"holdfast-rocksdb": "flink-java-rocksdb", "holdfast-hashmap": "bytewa
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The sub-command's arguments."""
-    parser.add_argument("--session", help="which one; the latest by default")
+    """Add the sub-command's arguments."""
+    parser.add_argument("--session", help="the session (default: the latest)")
 
 
 def run(options: argparse.Namespace) -> None:
@@ -51,7 +51,7 @@ def write(session: str | None = None) -> None:
 
 
 def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> list[str]:
-    r"""A Markdown table; all columns but the first are set to the right.
+    r"""Format a Markdown table; all columns but the first are right-aligned.
 
     >>> table(["engine", "events/s"], [["one", "1,000"]])
     ['| engine | events/s |', '| --- | ---: |', '| one | 1,000 |', '']
@@ -297,7 +297,7 @@ def _by_settings(results: list[Result]) -> dict[tuple[str, ...], list[Result]]:
 
 
 def _pairs(results: list[Result]) -> list[str]:
-    """The first kind of run is the measure of the others."""
+    """The first kind of run is the reference for the others."""
     groups = _by_settings(results)
     first = _median(next(iter(groups.values())), "events_per_s")
     rows = _rate_rows(groups)
@@ -324,7 +324,7 @@ def _tuning(results: list[Result]) -> list[str]:
 
 
 def _checkpoint_share(runs: list[Result]) -> float | None:
-    """Which part of the time went into writing state (in the slowest task), metadata and waiting for commits."""
+    """The share of time spent on writing state (in the slowest task), on metadata, and on waiting for commits."""
     runs = [run for run in runs if "phases_s" in run]
     if not runs:
         return None

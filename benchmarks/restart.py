@@ -1,8 +1,8 @@
-"""kill -9 with a large state: how long until the first new result, with the local store intact and without it.
+"""Restart after kill -9 with a large state: the time to the first new result, with and without the local store.
 
-Every key has a count and a kilobyte that does not compress. When all keys are stored, driver, JVM and slots are killed and
-the job is started again; then once more after the local stores were deleted, as on another machine. Each event checks its
-key's count, so a restart that lost or doubled an event would fail the job.
+Every key has a count and an incompressible kilobyte. When all keys are stored, driver, JVM and slots are killed, and the
+job is restarted; then once more after the local stores were deleted, as on another machine. Each event checks its key's
+count, so a restart that lost or duplicated an event would fail the job.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from holdfast.datastream.state import ValueStateDescriptor
 VALUE_BYTES = 1024
 PASSES = 1000
 SPLITS = 8
-"""The source reads a long sequence as eight stretches side by side; each stretch has keys of its own, taken in turn."""
+"""The source reads a long sequence as eight parallel stretches; each has its own keys, visited in turn."""
 
 
 class Remember(KeyedProcessFunction):
-    """Counts a key's events and keeps a kilobyte for it."""
+    """Counts a key's events, and stores a kilobyte for it."""
 
     def __init__(self, keys: int) -> None:
         self.keys = keys
@@ -74,14 +74,14 @@ def job(work: Path, keys: int, backend: str, extra: list[str]) -> None:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The sub-command's arguments."""
+    """Add the sub-command's arguments."""
     parser.add_argument("--keys", type=int, default=1_000_000, help="keys of 1 KiB each; a multiple of 8")
     parser.add_argument("--backend", default="rocksdb", choices=("rocksdb", "hashmap"))
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
-    """Fill, kill, restart, kill, delete the local state, restart; the seconds to each first result."""
+    """Fill, kill, restart, kill, delete the local state, restart; returns the seconds to each first result."""
     if options.keys % SPLITS:
         raise SystemExit(f"--keys {options.keys}: must be a multiple of {SPLITS}")
     work = jobs.scratch()
@@ -104,7 +104,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
 
 
 class _Job:
-    """The job in a process of its own, killed with everything it started when the block ends."""
+    """The job in a separate process; killed with all its descendants at the end of the block."""
 
     def __init__(self, work: Path, options: argparse.Namespace) -> None:
         self._command = [
@@ -125,7 +125,7 @@ class _Job:
         return self
 
     def until(self, events: int) -> dict[str, Any]:
-        """Wait until so many events were processed since the start; what the job said then."""
+        """Wait until this many events were processed since the start; returns the job's last line."""
         assert self._process.stdout is not None
         for line in self._process.stdout:
             if line.startswith("{"):

@@ -1,7 +1,8 @@
-"""From the start of a program to the first line of its result: a small stateful job, in processes that start in turn.
+"""The time from the start of a program to the first line of its result: a small stateful job, each engine in turn.
 
-Warm: Holdfast with its AOT cache, as every run but a user's first. Cold: with an empty cache directory. Beside them plain
-PySpark with Spark's own settings (two stages, no state) and, with ``--peers``, Flink's local JVM with the same job in Java.
+Warm: Holdfast with its AOT cache, as in every run except a user's first. Cold: with an empty cache directory. For
+comparison: plain PySpark with Spark's default settings (two stages, no state) and, with ``--peers``, the same job in Java
+in Flink's local JVM.
 """
 
 from __future__ import annotations
@@ -45,16 +46,16 @@ for total in pairs.partitionBy(2).mapPartitions(lambda part: [sum(n for _, n in 
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The sub-command's arguments."""
-    parser.add_argument("--rounds", type=int, default=5, help="starts of each, in turn")
+    """Add the sub-command's arguments."""
+    parser.add_argument("--rounds", type=int, default=5, help="starts of each engine, in turn")
     parser.add_argument("--peers", action="store_true", help="also start Flink")
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
-    """Start each in turn; the medians of the seconds to the first line."""
+    """Start the engines in turn; returns the median seconds to the first line."""
     subprocess.run([sys.executable, "-m", "holdfast.runtime.aot_training"], check=True, stdout=sys.stderr)
     java = find_java()
-    assert AotCache.of(java, spark_jars()).to_use(), "the AOT cache could not be made"
+    assert AotCache.of(java, spark_jars()).to_use(), "the AOT cache could not be created"
     taken: dict[str, list[float]] = {}
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as scratch:
         work = Path(scratch)
@@ -78,7 +79,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _first_line(command: Sequence[str], environment: dict[str, str], work: Path) -> float:
-    """Seconds until the program has printed its first line; what it has started is killed then."""
+    """Seconds until the program prints its first line; its processes are killed then."""
     surroundings = {**os.environ, "PYTHONPATH": measure.python_path(), **environment}
     with open(work / "errors", "w+") as errors:
         began = time.perf_counter()

@@ -1,10 +1,11 @@
-"""Stateful jobs that other engines can do as well, from CSV files to nowhere.
+"""Stateful jobs that other engines can run as well, from CSV files to a discarding sink.
 
-``fraud``   By user: a count with its deadline in one state, the last ten amounts in another. The first event of a period
-            sets a timer ten minutes on, which clears both; from the eighth event on each gives an alert. An event behind
-            the deadline begins a new period whether the timer has fired or not, so the result is exact on any engine.
-``window``  By user: sum and count in windows of one minute of event time, every result emitted.
-``pass``    By user: a function that does nothing, for the cost of all that is around it.
+``fraud``   Per user: a count with its deadline in one state, the last ten amounts in another. The first event of a period
+            sets a timer ten minutes ahead, which clears both; every event from the eighth on emits an alert. An event
+            after the deadline starts a new period even if the timer has not fired, so the result is the same on every
+            engine.
+``window``  Per user: sum and count in windows of one minute of event time; every result is emitted.
+``pass``    Per user: a function that does nothing, to measure everything around it.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ Event = tuple[int, float, int]
 
 
 class Parse(MapFunction):
-    """A line's user, amount and timestamp."""
+    """Parses a line into user, amount and timestamp."""
 
     def open(self, runtime_context: RuntimeContext) -> None:
         jobs.note_start(runtime_context)
@@ -46,7 +47,7 @@ class Parse(MapFunction):
 
 
 class Fraud(KeyedProcessFunction):
-    """Many payments of one user within ten minutes."""
+    """Detects many payments of one user within ten minutes."""
 
     def open(self, runtime_context: RuntimeContext) -> None:
         self.period = runtime_context.get_state(ValueStateDescriptor("period", Types.TUPLE([Types.LONG(), Types.LONG()])))
@@ -98,7 +99,7 @@ class Pass(KeyedProcessFunction):
 
 
 class SumAndCount(AggregateFunction):
-    """Sum and count of amounts."""
+    """Aggregates the sum and count of amounts."""
 
     def create_accumulator(self) -> tuple[float, int]:
         return 0.0, 0
@@ -114,7 +115,7 @@ class SumAndCount(AggregateFunction):
 
 
 class Emit(ProcessWindowFunction):
-    """A window's result with its user and start."""
+    """Emits a window's result with its user and start."""
 
     def open(self, runtime_context: RuntimeContext) -> None:
         metrics = runtime_context.get_metrics_group()
@@ -133,7 +134,7 @@ class Emit(ProcessWindowFunction):
 
 
 def build(env: StreamExecutionEnvironment, workload: str, directory: Path) -> DataStream:
-    """The job, without its sink."""
+    """Build the job, without its sink."""
     parts = [str(directory / f"part-{part}.csv") for part in (0, 1)]
     source = FileSource.for_record_stream_format(StreamFormat.text_line_format(), *parts).build()
     in_time_order = WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_seconds(5))
@@ -151,7 +152,7 @@ def build(env: StreamExecutionEnvironment, workload: str, directory: Path) -> Da
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The sub-command's arguments."""
+    """Add the sub-command's arguments."""
     parser.add_argument("workload", choices=WORKLOADS)
     parser.add_argument("data", help="a data set, e.g. u10k-2m: 10,000 users, 2,000,000 events")
     parser.add_argument("--backend", default="rocksdb", choices=("rocksdb", "hashmap"))
@@ -160,7 +161,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
-    """Run one workload; its figures."""
+    """Run one workload; returns its figures."""
     work = jobs.scratch()
     try:
         outcome = measure(options.workload, options.data, options.backend, options.parallelism, options.set, None, work)
@@ -187,7 +188,7 @@ def measure(
 
 
 def check(workload: str, data: str, got: dict[str, Any]) -> bool:
-    """Whether the counters are those that the data set must give."""
+    """Whether the counters match the data set's checksums."""
     for quarters, name in (("alert_quarters", "alert_sum"), ("total_quarters", "total")):
         if quarters in got:
             got[name] = got.pop(quarters) / 4

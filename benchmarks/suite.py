@@ -1,6 +1,6 @@
-"""A session: every measurement in a process of its own, engines side by side in interleaved rounds, all recorded.
+"""A session: every measurement in its own process, engines in interleaved rounds, all results recorded.
 
-Without ``--peers`` only Holdfast is measured. The report is written at the end (`benchmarks.report`).
+Without ``--peers``, only Holdfast is measured. At the end, the report is written (`benchmarks.report`).
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ ROCKSDB, HASHMAP = "rocksdb", "hashmap"
 ONE_EPOCH = ["--set", "holdfast.epoch.target-duration=1 h", "--set", "holdfast.epoch.max-records=100000000",
              "--set", "execution.checkpointing.interval=1 h"]  # fmt: skip
 LONG = "u10k-8m"
-"""So many events that the first, short epochs do not count."""
+"""Enough events that the first, short epochs do not matter."""
 SMALL_CACHE = ["--set", "state.backend.cache.size=20mb"]
 KNOBS: dict[str, tuple[str, ...]] = {
     "holdfast.epoch.target-duration": ("500 ms", "1 s", "5 s"),
     "holdfast.batch.records": ("256", "1024", "16384"),
     "holdfast.frame.records": ("256", "1024", "16384"),
 }
-"""Settings that matter for every job: measured with 10,000 keys."""
+"""Settings with an effect on every job, measured with 10,000 keys."""
 STORE_KNOBS: dict[str, tuple[str, ...]] = {
     "state.backend.rocksdb.block.cache-size": ("64mb", "256mb"),
     "state.backend.rocksdb.writebuffer.size": ("8mb", "256mb"),
@@ -32,7 +32,7 @@ STORE_KNOBS: dict[str, tuple[str, ...]] = {
     "state.backend.rocksdb.thread.num": ("1", "4"),
     "state.backend.cache.size": ("60mb", "256mb"),
 }
-"""Settings that matter when state does not fit: measured with a million keys and a small cache."""
+"""Settings with an effect on state larger than memory, measured with a million keys and a small cache."""
 SCENARIOS = (
     "stateful",
     "kafka",
@@ -56,12 +56,14 @@ REPEATED = ("stateful", "kafka", "checkpointing", "memory", "zipf", "tuning")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The sub-command's arguments."""
+    """Add the sub-command's arguments."""
     parser.add_argument("--peers", action="store_true", help="also run Flink, PyFlink and Bytewax")
-    parser.add_argument("--rounds", type=int, default=3, help="how often each throughput measurement is repeated")
+    parser.add_argument("--rounds", type=int, default=3, help="repetitions of each throughput measurement")
     parser.add_argument("--events", default="2m", help="events of the stateful workloads, e.g. 200k for a quick look")
-    parser.add_argument("--only", nargs="*", choices=SCENARIOS, default=None, help="leave out the other measurements")
-    parser.add_argument("--session", default=time.strftime("%Y-%m-%d %H:%M"), help="its name; the same name adds to it")
+    parser.add_argument("--only", nargs="*", choices=SCENARIOS, default=None, help="run only these measurements")
+    parser.add_argument(
+        "--session", default=time.strftime("%Y-%m-%d %H:%M"), help="the session's name; an existing session is extended"
+    )
     parser.add_argument("--cap", type=float, default=300, help="seconds after which a run is stopped")
 
 
@@ -92,7 +94,7 @@ def _runs(scenario: str, options: argparse.Namespace) -> Iterator[list[str]]:
                 yield ["stateful", workload, data, "--backend", HASHMAP]
                 if options.peers:
                     yield ["peer", "flink-java-hashmap", workload, data]
-                    # Bytewax's windows do not end in minutes with a million users, nor does PyFlink with 2,000,000 events.
+                    # Bytewax with a million users, and PyFlink with 2,000,000 events, do not finish windows within minutes.
                     yield ["peer", "bytewax", workload, f"{users}-100k" if (workload, users) == ("window", "u1m") else data]
                     yield ["peer", "pyflink-thread-rocksdb", workload, f"{users}-50k"]
     elif scenario == "kafka":

@@ -1,4 +1,4 @@
-"""Small graphs as SVG: grouped bars, and lines. Colours and letters suit a light and a dark page."""
+"""Small graphs as SVG: grouped bars, and lines; readable on light and dark pages."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _svg(width: float, height: float, title: str, parts: Sequence[str]) -> str:
 
 
 def short(value: float) -> str:
-    """A number in few characters.
+    """Format a number in few characters.
 
     >>> short(853000), short(1.25), short(12_500), short(2_000_000)
     ('853k', '1.2', '12.5k', '2M')

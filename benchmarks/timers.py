@@ -1,10 +1,10 @@
-"""Twenty million timers a day ahead: how fast they are registered, restored and fired, and in how much memory.
+"""Twenty million timers a day ahead: the rates of registration, restore and firing, and the memory they need.
 
-Every payment sets an event-time timer a day ahead, for a key of its own, in two subtasks on RocksDB. When all are
-registered, driver, JVM and slots are killed and the job is started again. Then payments of the next day come, and a
-million timers fire. The number that fires is checked: a restart that lost or doubled a timer would fail.
+Every payment sets an event-time timer a day ahead, for its own key, in two subtasks on RocksDB. When all are registered,
+driver, JVM and slots are killed and the job is restarted. Then payments of the next day arrive, and a million timers
+fire. The number of fired timers is checked: a restart that lost or duplicated a timer would fail.
 
-The same job without timers is run before it, for the cost of everything else.
+The same job runs without timers first, to measure the cost of everything else.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from holdfast.datastream import KeyedProcessFunction, RuntimeContext, StreamExec
 DAY_MS = 86_400_000
 START_MS = 1_700_000_000_000
 SPAN_MS = 2 * 3_600_000
-"""The event time in which all payments come."""
+"""The event time of all payments, in ms."""
 SPLITS = 2
 SMALL = (
     "state.backend.cache.size=48mb",
     "state.backend.rocksdb.writebuffer.size=8mb",
     "spark.driver.memory=512m",
 )
-"""Settings for a job in little memory (docs/configuration.md, Memory)."""
+"""Settings for a job with little memory (docs/configuration.md, Memory)."""
 
 
 class Payments:
-    """Numbers as payments, evenly over `SPAN_MS`; then single ones at given times, each in an epoch of its own."""
+    """Numbers as payments, evenly over `SPAN_MS`; then single ones at given times, each in its own epoch."""
 
     timestamped = True
     bounded = False
@@ -153,11 +153,11 @@ def job(work: Path, count: int, timers: bool, later: Sequence[int], extra: list[
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The sub-command's arguments."""
+    """Add the sub-command's arguments."""
     parser.add_argument("--timers", type=int, default=20_000_000)
-    parser.add_argument("--fire", type=int, default=1_000_000, help="how many of them fire")
+    parser.add_argument("--fire", type=int, default=1_000_000, help="number of timers to fire")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
-    parser.add_argument("--verbose", action="store_true", help="tell every epoch")
+    parser.add_argument("--verbose", action="store_true", help="print every epoch")
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:

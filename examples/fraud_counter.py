@@ -1,4 +1,4 @@
-"""Reports merchants with more than ten payments in a minute, from Kafka to Kafka, each alert exactly once."""
+"""Reports merchants with more than ten payments in a minute, from Kafka to Kafka, exactly once."""
 
 import json
 import os
@@ -16,7 +16,7 @@ ALERTS = os.environ.get("ALERTS_TOPIC", "upi-alerts")
 
 
 class FraudCounter(KeyedProcessFunction):
-    """Counts the payments of a merchant; a minute after the first one the count begins anew."""
+    """Counts a merchant's payments; a minute after the first one, the count starts over."""
 
     def open(self, ctx):
         self.count = ctx.get_state(ValueStateDescriptor("count", Types.LONG()))
@@ -32,7 +32,7 @@ class FraudCounter(KeyedProcessFunction):
             yield (ctx.get_current_key(), "rate-limit-trip")
 
     def on_timer(self, ts, ctx):
-        self.count.clear()  # frees the row: a merchant who is quiet costs nothing
+        self.count.clear()  # frees the row: an inactive merchant uses no storage
         self.first_seen.clear()
 
 

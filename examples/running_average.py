@@ -1,4 +1,4 @@
-"""The running average of the numbers that someone types into ``nc -lk 9000``."""
+"""Prints the running average of numbers typed into ``nc -lk 9000``."""
 
 import os
 
@@ -11,7 +11,7 @@ CHECKPOINTS = os.environ.get("CHECKPOINTS", "file:///tmp/holdfast-checkpoints")
 
 
 class RunningAverage(KeyedProcessFunction):
-    """Keeps how many numbers there were and their sum; emits the average after each."""
+    """Keeps the count and the sum of the numbers; emits the average after each."""
 
     def open(self, ctx):
         self.count = ctx.get_state(ValueStateDescriptor("count", Types.LONG()))

@@ -1,4 +1,4 @@
-"""UPI payments per merchant and minute, from Kafka to Kafka, each counted exactly once."""
+"""Counts UPI payments per merchant and minute, from Kafka to Kafka, exactly once."""
 
 import json
 import os
@@ -17,7 +17,7 @@ COUNTS = os.environ.get("COUNTS_TOPIC", "upi-counts")
 
 
 def kafka_sink_with_transactional_id(topic):
-    """Writes pairs as JSON, the merchant as the key, in transactions that end with the checkpoint."""
+    """Writes pairs as JSON, keyed by merchant, in transactions that are committed with the checkpoint."""
     serializer = (
         KafkaRecordSerializationSchema.builder()
         .set_topic(topic)

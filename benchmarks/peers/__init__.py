@@ -1,1 +1,1 @@
-"""The same workloads on other engines, in environments of their own."""
+"""The same workloads on other engines, each in its own environment."""

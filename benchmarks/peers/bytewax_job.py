@@ -1,7 +1,7 @@
-"""The workloads on Bytewax, two worker processes; settings come by the environment (see `benchmarks.peers.run`).
+"""The workloads on Bytewax with two worker processes; settings come from the environment (see `benchmarks.peers.run`).
 
-Bytewax has no timers in event time: a user's period ends at the next event behind its deadline, or with the input, so
-this does less work than the others.
+Bytewax has no event-time timers: a user's period ends with the next event after its deadline, or with the input, so this
+job does less work than the others.
 """
 
 import os
@@ -83,7 +83,7 @@ class Period(StatefulLogic):
 
 
 class CountOut(StatelessSinkPartition):
-    """Counts the windows' results, keeps nothing."""
+    """Counts the windows' results, and discards them."""
 
     def write_batch(self, items):
         if WORKLOAD != "window":

@@ -1,6 +1,6 @@
 """The workloads on PyFlink's DataStream API: WORKLOAD BACKEND DATA TALLIES CHECKPOINTS [thread|process].
 
-The CSV is read and its watermarks are made in Java (a SQL table), which is the fastest source that PyFlink has.
+Java (a SQL table) reads the CSV and creates the watermarks: PyFlink's fastest source.
 """
 
 import os
@@ -172,6 +172,6 @@ elif WORKLOAD == "window":
     )
 else:
     results = by_user.process(Pass(TALLIES), Types.LONG())
-# The Python API has no sink that discards; Java's is there.
+# The Python API has no discarding sink; this is Java's.
 results.sink_to(Sink(get_gateway().jvm.org.apache.flink.streaming.api.functions.sink.v2.DiscardingSink()))
 env.execute(WORKLOAD)

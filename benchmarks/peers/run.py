@@ -1,4 +1,4 @@
-"""One run of another engine: makes its environment if need be, runs the workload, adds up what its functions counted."""
+"""Runs a workload on another engine: creates its environment if necessary, and adds up the counters of its functions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Command = tuple[Sequence[str], dict[str, str]]
 
 
 def environment(name: str) -> Path:
-    """A peer's virtual environment, which is made if it is not there; of a Python that the peers have wheels for."""
+    """A peer's virtual environment, created if missing, with a Python for which the peers have wheels."""
     venv = BENCH / "venvs" / name
     ready = venv / ".ready"
     if not ready.exists():
@@ -36,7 +36,7 @@ def environment(name: str) -> Path:
 
 
 def _python() -> str:
-    """A Python that both peers can be installed in: 3.10 to 3.12."""
+    """Find a Python that supports both peers: 3.10 to 3.12."""
     for name in (sys.executable, "python3.12", "python3.11", "python3.10", "python3"):
         code = "import sys; sys.exit(not (3, 10) <= sys.version_info < (3, 13))"
         found = shutil.which(name)
@@ -50,7 +50,7 @@ def _site() -> Path:
 
 
 def _classes(job: str = "FlinkJob") -> str:
-    """The class path of a Java job, which is compiled if it is newer than its classes."""
+    """The class path of a Java job; compiles it if its source is newer."""
     jars = f"{_site()}/pyflink/lib/*"
     classes = BENCH / "classes"
     source = HERE / f"{job}.java"
@@ -69,7 +69,7 @@ def _flink_java(workload: str, backend: str, data: str, tallies: str, checkpoint
 
 
 def flink_start() -> Sequence[str]:
-    """The command that runs the smallest stateful job on Flink."""
+    """The command for the smallest stateful job on Flink."""
     return ["java", *_JVM, "-cp", _classes("FlinkStart"), "FlinkStart"]
 
 
@@ -77,7 +77,7 @@ def _pyflink(mode: str) -> Callable[..., Command]:
     def command(workload: str, backend: str, data: str, tallies: str, checkpoints: str) -> Command:
         python = str(environment("flink") / "bin" / "python")
         where = [workload, backend, data, tallies, checkpoints, mode]
-        # The interpreter inside the JVM does not know of the virtual environment.
+        # The JVM's embedded interpreter does not know the virtual environment.
         return [python, str(HERE / "pyflink_job.py"), *where], {"PYTHONPATH": f"{_site()}:{HERE}"}
 
     return command
@@ -110,11 +110,11 @@ PEERS: dict[str, tuple[Callable[..., Command], str]] = {
     "pyflink-process-rocksdb": (_pyflink("process"), "rocksdb"),
     "bytewax": (_bytewax, "memory"),
 }
-"""Engines, as results name them, with their state backends."""
+"""Engines by their name in results, with their state backends."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The sub-command's arguments."""
+    """Add the sub-command's arguments."""
     parser.add_argument("engine", choices=sorted(PEERS))
     parser.add_argument("workload", choices=("fraud", "window", "pass"))
     parser.add_argument("data")
@@ -122,7 +122,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
-    """Run one workload on one engine; its figures."""
+    """Run one workload on one engine; returns its figures."""
     command, backend = PEERS[options.engine]
     data = data_set(options.data)
     work = Path(tempfile.mkdtemp(prefix="holdfast-peer-"))

@@ -1,6 +1,6 @@
-"""What a Python function of a peer counts, written to a file when it is closed; `benchmarks.peers.run` adds them up.
+"""The counters of a peer's Python function, written to a file on close; `benchmarks.peers.run` adds them up.
 
-Only the standard library: it runs in the peers' environments.
+Uses only the standard library, because it runs in the peers' environments.
 """
 
 import json
@@ -12,7 +12,7 @@ began = None
 
 
 def begin():
-    """The process's first event was seen now, by a function that has no tally of its own."""
+    """Record the process's first event, for a function without a tally."""
     global began
     began = began or time.time()
 
@@ -26,7 +26,7 @@ class Tally:
         self.counts = {"n": 0}
 
     def event(self):
-        """An event was seen now."""
+        """Count an event."""
         now = time.time()
         if self.first is None:
             self.first = now
@@ -34,7 +34,7 @@ class Tally:
         self.counts["n"] += 1
 
     def now(self):
-        """Work was done now that is no event: a timer, a result."""
+        """Record work other than an event: a timer or a result."""
         self.last = time.time()
         if self.first is None:
             self.first = self.last
@@ -43,7 +43,7 @@ class Tally:
         self.counts[name] = self.counts.get(name, 0) + amount
 
     def write(self):
-        """Leave the counters for the reader; nothing if nothing was seen."""
+        """Write the counters to a file, if there was any event."""
         if self.first is None:
             return
         if began is not None:
