@@ -25,7 +25,7 @@ from holdfast.common import (
 )
 from holdfast.datastream import KeyedProcessFunction, ProcessFunction, StreamExecutionEnvironment, ValueStateDescriptor
 from holdfast.datastream.connectors.file_system import FileSink, FileSource, StreamFormat
-from holdfast.datastream.connectors.kafka import KafkaSource
+from holdfast.datastream.connectors.kafka import KafkaRecordSerializationSchema, KafkaSink, KafkaSource
 from holdfast.datastream.connectors.number_seq import NumberSequenceSource
 from holdfast.errors import ConfigurationError, HoldfastError, IncompatibleState, UserCodeError
 from kafka_fixtures import produce
@@ -227,6 +227,26 @@ def a_topic_that_does_not_exist_is_told(kafka: Any) -> None:
         env.execute()
     assert "no-such-topic" in told(failure.value)
     assert "Create it, or correct the name" in told(failure.value)
+
+
+@pytest.mark.kafka
+def test_records_that_kafka_is_about_to_delete_are_told_once_by_the_driver(
+    tmp_path: Path, kafka: Any, new_topic: Callable[..., str], caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = new_topic(partitions=2, retention_ms="60000")
+    env = environment(tmp_path, **{"holdfast.epoch.max-records": "5"}).set_parallelism(2)
+    last_century = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda n, _: n)
+    numbers = env.from_source(NumberSequenceSource(1, 40), last_century, "numbers").uid("numbers")
+    serializer = (
+        KafkaRecordSerializationSchema.builder().set_topic(topic).set_value_serialization_schema(SimpleStringSchema())
+    )
+    sink = KafkaSink.builder().set_bootstrap_servers(kafka.bootstrap_servers).set_record_serializer(serializer.build())
+    numbers.map(str).uid("text").sink_to(sink.build()).uid("out")
+    with caplog.at_level("WARNING", "holdfast"):
+        env.execute("replay")
+    (said,) = [record.getMessage() for record in caplog.records if "about to delete" in record.getMessage()]
+    assert "Kafka sink (uid out)" in said
+    assert f"topic {topic} keeps records for 1 minutes" in said
 
 
 def a_broker_that_is_down_is_told() -> None:

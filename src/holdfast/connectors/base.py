@@ -9,9 +9,12 @@ Source and Sink objects are pickled into the job's plan; the objects they create
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
+
+_log = logging.getLogger(__name__)
 
 __all__ = [
     "Batch",
@@ -178,6 +181,8 @@ class WriterContext:
     uid: str
     subtask: int
     parallelism: int
+    warn: Callable[[str, str], None] = field(default=lambda subject, text: _log.warning("%s", text))
+    """Warns the user of the job: the driver logs ``text``, once for each ``subject``, whichever subtasks tell."""
 
 
 class SinkWriter(Protocol):

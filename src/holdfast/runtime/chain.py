@@ -130,6 +130,8 @@ class Chain:
         plan = setup.plan
         self.clock = Clock()
         self.metrics = MetricGroup()
+        self.warnings: dict[str, str] = {}
+        """For the user, by subject."""
         self._nodes: list[_Node] = []
         self.routers: list[Router] = []
         copies = same if plan.settings.object_reuse else copied
@@ -159,6 +161,7 @@ class Chain:
                 forward_watermark=node.forward,
                 resume_watermark=node.resume_outputs,
                 forward_idle=node.forward_idle,
+                warnings=self.warnings,
             )
             self._nodes.append(node)
             for edge in chained.edges:

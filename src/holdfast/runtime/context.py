@@ -76,6 +76,12 @@ class OperatorContext:
     resume_watermark: Callable[[int], None] = lambda watermark: None
     """Event time goes on behind the operator from a watermark that an earlier attempt has emitted."""
     forward_idle: Callable[[bool], None] = lambda idle: None
+    warnings: dict[str, str] = field(default_factory=dict)
+    """For the user, by subject: the driver shows them once the epoch has ended."""
+
+    def warn(self, subject: str, text: str) -> None:
+        """Warn the user of the job, once for each subject."""
+        self.warnings.setdefault(subject, text)
 
     @property
     def where(self) -> str:

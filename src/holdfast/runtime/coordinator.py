@@ -161,7 +161,9 @@ class Coordinator:
         match instruction:
             case instructions.Run(assignment):
                 assert self._executor is not None
-                return events.Ran(assignment.epoch, self._executor.run(assignment))
+                reports = self._executor.run(assignment)
+                self._notices.warn(reports)
+                return events.Ran(assignment.epoch, reports)
             case instructions.Plan():
                 return self._plan_epoch(instruction)
             case instructions.Confirm(epoch):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Iterable
 
 from holdfast.checkpoint.log import CheckpointLog
 from holdfast.metrics.job import JobMetrics
 from holdfast.metrics.stats import CheckpointStats
 from holdfast.runtime import instructions
 from holdfast.runtime.instructions import Notice
+from holdfast.runtime.task_messages import TaskReport
 
 __all__ = ["Notices"]
 
@@ -23,6 +25,15 @@ class Notices:
         self._job_name = job_name
         self._metrics = metrics
         self._log = checkpoint_log
+        self._warned: set[str] = set()
+
+    def warn(self, reports: Iterable[TaskReport]) -> None:
+        """Log what the tasks warn of, once for each subject."""
+        for report in reports:
+            for subject, text in report.warnings.items():
+                if subject not in self._warned:
+                    self._warned.add(subject)
+                    log.warning("%s", text)
 
     def show(self, notice: Notice) -> None:
         """Log the notice and count it."""

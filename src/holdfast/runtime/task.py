@@ -132,6 +132,7 @@ class Subtask:
         report.next_timer = chain.next_processing_time()
         report.late_dropped = chain.late_dropped - late_before
         report.user_metrics = chain.metrics.drain()
+        report.warnings = dict(chain.warnings)
 
     # the epoch's input
 

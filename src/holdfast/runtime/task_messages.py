@@ -108,6 +108,8 @@ class TaskReport:
     """Whether the state was in the slot or on its host's disk (True) or had to be fetched (False); None: there was none."""
     phases: dict[str, float] = field(default_factory=dict)
     user_metrics: dict[str, Any] = field(default_factory=dict)
+    warnings: dict[str, str] = field(default_factory=dict)
+    """For the user, by subject: all since the operators were opened, so that none is lost with an attempt."""
 
 
 def task_name(vertex_name: str, subtask: int, parallelism: int) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
 from typing import Any
 
@@ -29,11 +29,13 @@ class RetentionCheck:
     Args:
         properties: The user's client properties.
         where: The sink, for the log message.
+        warn: Takes the subject of a warning and its text.
     """
 
-    def __init__(self, properties: Mapping[str, Any], where: str) -> None:
+    def __init__(self, properties: Mapping[str, Any], where: str, warn: Callable[[str, str], None]) -> None:
         self._properties = properties
         self._where = where
+        self._warn = warn
         self._retention: dict[str, int | None] = {}
         """Retention in ms by topic; None for a topic without deletion by record timestamps."""
         self._told = False
@@ -57,15 +59,12 @@ class RetentionCheck:
 
     def _tell(self, topic: str, timestamp: int, retention: int) -> None:
         self._told = True
-        _logger.warning(
-            "%s writes records that Kafka is about to delete: one has the timestamp %s, and topic %s keeps records for %s "
-            "(retention.ms=%d), counted from their timestamps. To keep them, raise the topic's retention.ms, or set its "
-            "message.timestamp.type=LogAppendTime. This warning appears once",
-            self._where,
-            datetime.fromtimestamp(timestamp / 1000, timezone.utc).isoformat(timespec="seconds"),
-            topic,
-            _duration(retention),
-            retention,
+        at = datetime.fromtimestamp(timestamp / 1000, timezone.utc).isoformat(timespec="seconds")
+        self._warn(
+            f"retention of what the {self._where} writes",
+            f"{self._where} writes records that Kafka is about to delete: one has the timestamp {at}, and topic {topic} "
+            f"keeps records for {_duration(retention)} (retention.ms={retention}), counted from their timestamps. To keep "
+            "them, raise the topic's retention.ms, or set its message.timestamp.type=LogAppendTime. This warning appears once",
         )
 
     def _ask(self, topics: set[str]) -> dict[str, int | None]:

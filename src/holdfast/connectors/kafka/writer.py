@@ -31,7 +31,7 @@ class PlainWriter:
         self._flush = flush
         where = f"Kafka sink (uid {context.uid})"
         self._producer = RecordProducer(sink.properties, where)
-        self._retention = RetentionCheck(sink.properties, where)
+        self._retention = RetentionCheck(sink.properties, where, context.warn)
 
     def begin_epoch(self, epoch: int, attempt: str, completed: int) -> None:
         """Do nothing: this writer has no transaction."""
@@ -69,7 +69,7 @@ class TransactionalWriter:
         self._where = f"Kafka sink (uid {context.uid}, subtask {context.subtask})"
         self._writer = uuid.uuid4().hex[:8]
         self._client = TransactionClient(sink.properties)
-        self._retention = RetentionCheck(sink.properties, self._where)
+        self._retention = RetentionCheck(sink.properties, f"Kafka sink (uid {context.uid})", context.warn)
         self._pool = ProducerPool(self._where, self._make)
         self._copying = ThreadPoolExecutor(max_workers=1, thread_name_prefix="kafka-outbox")
         self._token_topic = token_topic(sink.transactional_id_prefix)

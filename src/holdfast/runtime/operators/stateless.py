@@ -301,7 +301,7 @@ class _Sink(Operator):
     def open(self) -> None:
         context = self.context
         self._writer = self._sink.create_writer(
-            WriterContext(context.job, context.uid, context.subtask, context.parallelism)
+            WriterContext(context.job, context.uid, context.subtask, context.parallelism, context.warn)
         )
 
     @property
