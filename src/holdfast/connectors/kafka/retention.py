@@ -64,7 +64,7 @@ class RetentionCheck:
             f"retention of what the {self._where} writes",
             f"{self._where} writes records that Kafka is about to delete: one has the timestamp {at}, and topic {topic} "
             f"keeps records for {_duration(retention)} (retention.ms={retention}), counted from their timestamps. To keep "
-            "them, raise the topic's retention.ms, or set its message.timestamp.type=LogAppendTime. This warning appears once",
+            "them, raise the topic's retention.ms, or set its message.timestamp.type=LogAppendTime. Warned once",
         )
 
     def _ask(self, topics: set[str]) -> dict[str, int | None]:
