@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.common import WatermarkStrategy
 from holdfast.datastream import KeyedProcessFunction, StreamExecutionEnvironment
-from holdfast.runtime import coordinator, task
+from holdfast.runtime import coordinator, task_input
 from holdfast.runtime.spill import FrameStore
 
 from .inprocess import LEDGERS, Lab, LedgerSink, SplitSource
@@ -65,7 +65,7 @@ def test_timers_fire_once_and_never_early_however_the_clock_jumps(
 def test_an_epoch_whose_frames_do_not_fit_into_memory_waits_on_disk_and_gives_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(task, "_FRAME_MEMORY", 500)
+    monkeypatch.setattr(task_input, "_FRAME_MEMORY", 500)
     data = records(7, 400)
     LEDGERS["out"].committed.clear()
     lab = Lab(windows(data), tmp_path, budget=400, config={"holdfast.frame.records": "16"})

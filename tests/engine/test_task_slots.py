@@ -50,10 +50,10 @@ def a_subtask_that_begins_anew_leaves_nothing_of_its_state_in_memory(tmp_path: P
 
     fail()
     subtask = host._subtasks[(keyed.id, 0)]
-    subtask._prepare(EpochAssignment(2, 0, 0, 0, 1, 0, 0, {}))
-    (kept,) = subtask._keyed._kept.values()
+    opened = subtask._open(EpochAssignment(2, 0, 0, 0, 1, 0, 0, {}))
+    (kept,) = opened._keyed._kept.values()
     state = weakref.ref(kept.state)
-    del kept
+    del kept, opened
     gc.collect(1)  # as between calls: it is old from now on
     fail()
     fail()

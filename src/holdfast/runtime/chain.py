@@ -228,8 +228,9 @@ class Chain:
         return {uid: state for uid, state in states.items() if state is not None}
 
     def advance_watermark(self, watermark: int) -> None:
-        """Event time has reached ``watermark``."""
-        self._head.advance(watermark)
+        """Event time has reached ``watermark``; nothing happens if it had already."""
+        if watermark > self.clock.watermark:
+            self._head.advance(watermark)
 
     def advance_processing_time(self, now: int) -> None:
         """Processing time has reached ``now``."""

@@ -124,11 +124,6 @@ class KeyedStates:
         return sum(kept.backend.written for kept in self._kept.values())
 
     @property
-    def rows(self) -> int:
-        """Rows in memory."""
-        return sum(kept.state.rows() for kept in self._kept.values())
-
-    @property
     def uploading(self) -> int | None:
         """The earliest epoch in which an upload began that is still under way."""
         return min((u for k in self._kept.values() if (u := k.backend.uploading) is not None), default=None)

@@ -383,13 +383,18 @@ class TaskHost:
         import cloudpickle
 
         from holdfast.checkpoint.storage import Storage
-        from holdfast.runtime.task import Subtask
+        from holdfast.runtime.task import Subtask, TaskResources
 
         first = cloudpickle.loads(self._setup)
-        self._directory = state_directory(first.plan.settings.temporary_directory, first.job.job_name).make()
-        self._storage = Storage.open(first.job.storage_uri, first.job.storage_config)
+        directory = state_directory(first.plan.settings.temporary_directory, first.job.job_name).make()
+        storage = Storage.open(first.job.storage_uri, first.job.storage_config)
         self._uploads = ThreadPoolExecutor(1, thread_name_prefix="materialisation")
-        self._subtask_class = Subtask
+        resources = TaskResources(storage, directory, self._uploads)
+
+        def create(vertex_id: int, number: int) -> Subtask:
+            return Subtask(lambda: cloudpickle.loads(self._setup), vertex_id, number, resources)
+
+        self._create = create
         self._subtasks: dict[tuple[int, int], Any] = {}
 
     def run(self, call: bytes, frames: Iterator[bytes], send: Any) -> bytes:
@@ -399,15 +404,7 @@ class TaskHost:
         assignment, vertex_id, number = cloudpickle.loads(call)
         subtask = self._subtasks.get((vertex_id, number))
         if subtask is None:
-            subtask = self._subtask_class(
-                lambda: cloudpickle.loads(self._setup),
-                vertex_id,
-                number,
-                self._storage,
-                self._directory,
-                self._uploads,
-            )
-            self._subtasks[(vertex_id, number)] = subtask
+            subtask = self._subtasks[(vertex_id, number)] = self._create(vertex_id, number)
         report = subtask.run(assignment, frames, send)
         for _ in frames:
             continue  # a task that failed has not read them all; the Spark task waits to get rid of them

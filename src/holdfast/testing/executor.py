@@ -12,7 +12,7 @@ import cloudpickle
 
 from holdfast.checkpoint.storage import Storage
 from holdfast.runtime.frames import unpack_header
-from holdfast.runtime.task import Subtask
+from holdfast.runtime.task import Subtask, TaskResources
 from holdfast.runtime.task_messages import EpochAssignment, JobSetup, TaskId, TaskReport
 
 __all__ = ["InProcessExecutor"]
@@ -30,9 +30,10 @@ class InProcessExecutor:
             return copy
 
         self._uploads = ThreadPoolExecutor(1)
+        resources = TaskResources(storage, directory, self._uploads)
         self._subtasks: dict[TaskId, Subtask] = {
             # Every subtask gets its own copy of the user's functions, as in a separate process.
-            (vertex.id, n): Subtask(load, vertex.id, n, storage, directory, self._uploads)
+            (vertex.id, n): Subtask(load, vertex.id, n, resources)
             for vertex in setup.plan.vertices
             for n in range(vertex.parallelism)
         }

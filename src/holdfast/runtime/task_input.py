@@ -1,0 +1,172 @@
+"""TaskInput, the input of a subtask: records that a source reads, or frames from other tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from holdfast.common.time import MIN_TIMESTAMP
+from holdfast.connectors.base import ReaderContext
+from holdfast.errors import UserCodeError
+from holdfast.runtime.chain import Chain
+from holdfast.runtime.channels import InputMerge
+from holdfast.runtime.frames import Frame
+from holdfast.runtime.keyed_states import KeyedStates
+from holdfast.runtime.lateness import deadlines, pieces
+from holdfast.runtime.plan import SourceSpec, Vertex
+from holdfast.runtime.records import RecordBatch
+from holdfast.runtime.split_merge import SplitMerge, with_location
+from holdfast.runtime.task_messages import EpochAssignment, JobSetup, TaskReport
+from holdfast.runtime.user_code import OperatorName
+
+__all__ = ["ChannelInput", "SourceInput", "TaskInput"]
+
+_FRAME_MEMORY = 256 << 20
+"""Frames of an epoch beyond this many bytes wait on disk."""
+
+
+class TaskInput(Protocol):
+    """Feeds a chain with the input of one epoch after another."""
+
+    def feed(
+        self,
+        chain: Chain,
+        assignment: EpochAssignment,
+        frames: Iterable[bytes],
+        tick: Callable[[], None],
+        report: TaskReport,
+    ) -> bool:
+        """Process the epoch's input: batches, late records and watermarks, in event-time order.
+
+        Args:
+            chain: The operators.
+            assignment: The epoch, with the ranges of a source.
+            frames: The frames from other tasks.
+            tick: Called before each batch: moves processing time.
+            report: Where the input's figures go.
+
+        Returns:
+            Whether the input is idle, and so does not hold back the watermark further on.
+        """
+
+    def close(self) -> None:
+        """Release connections."""
+
+
+class SourceInput:
+    """Reads the ranges of a source's splits."""
+
+    def __init__(self, setup: JobSetup, vertex: Vertex, source: SourceSpec, subtask: int) -> None:
+        self._plan = setup.plan
+        self._vertex = vertex
+        self._source = source
+        self._reader = source.source.create_reader(ReaderContext(setup.job, source.uid, subtask, vertex.parallelism))
+
+    def feed(
+        self,
+        chain: Chain,
+        assignment: EpochAssignment,
+        frames: Iterable[bytes],
+        tick: Callable[[], None],
+        report: TaskReport,
+    ) -> bool:
+        """Read the epoch's ranges; see `TaskInput`."""
+        source = self._source
+        merge = SplitMerge(
+            self._reader,
+            assignment.sources[report.task],
+            source.watermark_strategy,
+            deadlines(self._plan, self._vertex, (0,), ()),
+            assignment.processing_time,
+            1 if assignment.trace else self._plan.settings.batch_records,
+            OperatorName(source.name, source.uid),
+        )
+        process = chain.process
+        location = ""
+        if assignment.trace:
+            for router in chain.routers:
+                router.location = lambda: location
+        try:
+            for batch, timestamps, late, watermark in merge.batches():
+                report.records_in += len(batch.values)
+                if assignment.trace:
+                    location = batch.locate(0)
+                tick()
+                process(RecordBatch(batch.values, timestamps), 0, late)
+                chain.advance_watermark(watermark)
+        except UserCodeError as error:
+            raise (with_location(error, location) if location else error) from error.__cause__
+        chain.advance_watermark(merge.watermark)
+        report.splits = merge.splits
+        report.watermark = merge.watermark
+        report.phases["read"] = merge.read_seconds
+        return merge.idle
+
+    def close(self) -> None:
+        """Close the reader."""
+        self._reader.close()
+
+
+class ChannelInput:
+    """Merges the channels from other tasks.
+
+    Args:
+        setup: The job.
+        vertex: The receiving vertex.
+        subtask: The receiving subtask.
+        keyed: Its keyed state, kept within its memory bound between frames.
+        directory: A local directory for frames beyond the memory bound.
+    """
+
+    def __init__(self, setup: JobSetup, vertex: Vertex, subtask: int, keyed: KeyedStates, directory: str) -> None:
+        self._plan = setup.plan
+        self._vertex = vertex
+        self._subtask = subtask
+        self._keyed = keyed
+        self._directory = directory
+
+    def feed(
+        self,
+        chain: Chain,
+        assignment: EpochAssignment,
+        frames: Iterable[bytes],
+        tick: Callable[[], None],
+        report: TaskReport,
+    ) -> bool:
+        """Process the epoch's frames; see `TaskInput`."""
+        start = chain.clock.watermark
+        merge = InputMerge(self._plan, self._vertex, self._subtask, start, self._directory, _FRAME_MEMORY)
+        for frame in frames:
+            merge.add(frame)
+        report.seen = merge.verify(assignment.epoch)
+        process, bound = chain.process, self._keyed.bound
+        for content, index, watermark in merge.frames():
+            tick()
+            if content is not None:
+                report.records_in += len(content.values)
+                if assignment.trace and content.locations is not None:
+                    self._process_traced(chain, content, content.locations, index)
+                else:
+                    process(content.batch(), index, content.late)
+            chain.advance_watermark(watermark)
+            bound()
+        report.watermark = chain.clock.watermark
+        return merge.idle
+
+    def _process_traced(self, chain: Chain, frame: Frame, locations: list[str], index: int) -> None:
+        """Process element by element, so that a failure names the origin of its record."""
+        batch = frame.batch()
+        watermarks = [each for first, end, each in pieces(len(batch.values), frame.late) for _ in range(first, end)]
+        for position, (location, watermark) in enumerate(zip(locations, watermarks)):
+            late = [(0, 1, watermark)] if watermark > MIN_TIMESTAMP else []
+            for router in chain.routers:
+                router.location = lambda: location  # noqa: B023  (called before the next one is set)
+            try:
+                chain.process(batch.part(position, position + 1), index, late)
+                if batch.keys is not None:
+                    self._keyed.check(batch.keys[position])
+            except UserCodeError as error:
+                raise with_location(error, location) from error
+
+    def close(self) -> None:
+        """Nothing to release."""
