@@ -9,7 +9,7 @@
 | `ids` | the types of epochs, checkpoint ids and log positions |
 | `metadata`, `layers`, `manifests` | the content of a checkpoint, and its storage in layers |
 | `entries` | the stored form of log entries |
-| `tail` | finds the log's end without trusting a listing, and decides which old entries may be deleted |
+| `milestones` | finds the log's end without trusting a listing, and decides which old entries may be deleted |
 | `log`, `takeover` | one conditional put per position: completions and take-overs in one total order |
 | `retention`, `references` | which files may be deleted |
 """
