@@ -17,7 +17,6 @@ from holdfast.datastream import (
     KeyedProcessFunction,
     KeySelector,
     MapFunction,
-    MapStateDescriptor,
     OutputTag,
     ProcessFunction,
     ProcessWindowFunction,
@@ -170,10 +169,9 @@ def test_open_must_take_the_runtime_context(stream):
 
 
 def test_what_this_release_does_not_have_is_absent(stream, keyed):
-    for name in ("connect", "window_all", "project", "cache"):
+    for name in ("window_all", "project", "cache"):
         assert not hasattr(stream, name)
-    for name in ("count_window", "connect"):
-        assert not hasattr(keyed, name)
+    assert not hasattr(keyed, "count_window")
 
 
 @pytest.mark.parametrize("call", ["name", "uid", "set_parallelism", "set_max_parallelism", "set_description"])
@@ -459,11 +457,6 @@ def test_a_collection_is_one_and_its_elements_fit_their_type(env):
     for wrong in (None, 5):
         with pytest.raises(TypeError, match=r"from_collection\(\) takes a list of elements, not (None|5)\."):
             env.from_collection(wrong)
-
-
-def test_broadcast_state_is_refused_plainly(stream):
-    with pytest.raises(NotImplementedError, match=r"no broadcast state; broadcast\(\) without descriptors"):
-        stream.broadcast(MapStateDescriptor("rules", Types.STRING(), Types.STRING()))
 
 
 async def later(value):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from itertools import islice
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, cast, overload
 
 from holdfast.common.output_tag import OutputTag
 from holdfast.common.typeinfo import TypeInformation, Types
@@ -38,6 +38,7 @@ from holdfast.runtime.operators.stateless import (
     TimestampsAndWatermarksOperator,
 )
 from holdfast.runtime.plan import Partitioning
+from holdfast.state.descriptors import MapStateDescriptor
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -45,7 +46,16 @@ if TYPE_CHECKING:
     from holdfast.common.execution_config import ExecutionConfig
     from holdfast.datastream.stream_execution_environment import StreamExecutionEnvironment
 
-__all__ = ["CloseableIterator", "DataStream", "DataStreamSink", "KeyedStream", "WindowedStream"]
+__all__ = [
+    "BroadcastConnectedStream",
+    "BroadcastStream",
+    "CloseableIterator",
+    "ConnectedStreams",
+    "DataStream",
+    "DataStreamSink",
+    "KeyedStream",
+    "WindowedStream",
+]
 
 _NEED_KEYS = frozenset(("max", "max_by", "min", "min_by", "reduce", "sum", "window"))
 
@@ -222,6 +232,27 @@ class DataStream(OperatorSettings):
         types = {each.output_type for each in inputs}
         return DataStream(self._env, Union(inputs=inputs, output_type=types.pop() if len(types) == 1 else None))
 
+    @overload
+    def connect(self, ds: DataStream) -> ConnectedStreams: ...
+
+    @overload
+    def connect(self, ds: BroadcastStream) -> BroadcastConnectedStream: ...
+
+    def connect(self, ds: DataStream | BroadcastStream) -> ConnectedStreams | BroadcastConnectedStream:
+        """Connect this stream with another one, of other elements perhaps, for one function with a method for each.
+
+        Args:
+            ds: A stream, or a BroadcastStream (as ``broadcast(descriptor)`` returns it), whose elements reach every
+                subtask.
+        """
+        if not isinstance(ds, (DataStream, BroadcastStream)):
+            raise TypeError(f"connect() takes a stream, or a stream with broadcast(descriptor), not {ds!r}.")
+        if ds.get_execution_environment() is not self._env:
+            raise ConfigurationError("connect() takes a stream of the same environment; these belong to two.")
+        if isinstance(ds, BroadcastStream):
+            return BroadcastConnectedStream(self, ds, ds.broadcast_state_descriptors)
+        return ConnectedStreams(self, ds)
+
     def key_by(self, key_selector: Callable[[Any], Any] | Any, key_type: TypeInformation | None = None) -> KeyedStream:
         """Partition by key: all elements of a key go to one subtask, in order, and state is kept per key.
 
@@ -269,18 +300,30 @@ class DataStream(OperatorSettings):
         """Send each element to the next operator's subtask of the same number; needs equal parallelism."""
         return self._spread(Partitioning.FORWARD)
 
-    def broadcast(self, *broadcast_state_descriptors: Any) -> DataStream:
+    @overload
+    def broadcast(self) -> DataStream: ...
+
+    @overload
+    def broadcast(
+        self, broadcast_state_descriptor: MapStateDescriptor, *other_broadcast_state_descriptors: MapStateDescriptor
+    ) -> BroadcastStream: ...
+
+    def broadcast(
+        self,
+        broadcast_state_descriptor: MapStateDescriptor | None = None,
+        *other_broadcast_state_descriptors: MapStateDescriptor,
+    ) -> DataStream | BroadcastStream:
         """Send each element to every subtask of the next operator.
 
-        Raises:
-            NotImplementedError: descriptors of broadcast state were given.
+        Args:
+            broadcast_state_descriptor: A broadcast state that the elements are to change, in a function of this stream
+                and another one: ``other.connect(stream.broadcast(descriptor)).process(f)``.
+            *other_broadcast_state_descriptors: Further ones.
         """
-        if broadcast_state_descriptors:
-            raise NotImplementedError(
-                "there is no broadcast state; broadcast() without descriptors sends each element to every subtask of "
-                "the next operator"
-            )
-        return self._spread(Partitioning.BROADCAST)
+        stream = self._spread(Partitioning.BROADCAST)
+        if broadcast_state_descriptor is None:
+            return stream
+        return BroadcastStream(stream, [broadcast_state_descriptor, *other_broadcast_state_descriptors])
 
     def _spread(self, partitioning: Partitioning) -> DataStream:
         return DataStream(self._env, self._partitioned(partitioning))
@@ -387,6 +430,11 @@ class DataStream(OperatorSettings):
         return DataStream(self._env, node)
 
 
-# KeyedStream extends DataStream and DataStream.key_by creates it: the modules need each other, this one first.
+# DataStream makes these streams, and they need it: this module comes first.
+from holdfast.datastream.connected_streams import (  # noqa: E402
+    BroadcastConnectedStream,
+    BroadcastStream,
+    ConnectedStreams,
+)
 from holdfast.datastream.keyed_stream import KeyedStream  # noqa: E402
 from holdfast.datastream.windowed_stream import WindowedStream  # noqa: E402

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar
 
 from holdfast.common.time_domain import TimeDomain
 from holdfast.functions.function import Function
 from holdfast.functions.timer_service import TimerService
-from holdfast.state.descriptors import MapStateDescriptor
+from holdfast.state.descriptors import MapStateDescriptor, StateDescriptor
 from holdfast.state.interfaces import BroadcastState, ReadOnlyBroadcastState
 
 __all__ = ["BaseBroadcastProcessFunction", "BroadcastProcessFunction", "KeyedBroadcastProcessFunction"]
@@ -76,6 +76,16 @@ class KeyedBroadcastProcessFunction(BaseBroadcastProcessFunction, Generic[KEY, I
 
     class Context(BaseBroadcastProcessFunction.Context, ABC):
         """The context of an element of the broadcast stream."""
+
+        @abstractmethod
+        def apply_to_keyed_state(self, state_descriptor: StateDescriptor, function: Callable[[Any, Any], object]) -> None:
+            """Call a function with every key of this subtask that has the state, and the state; in no particular order.
+
+            Args:
+                state_descriptor: The descriptor of a keyed state of this function, as ``open`` gave it to the runtime
+                    context.
+                function: A callable ``(key, state)``. It may read and change the state; what it returns is dropped.
+            """
 
     class ReadOnlyContext(BaseBroadcastProcessFunction.ReadOnlyContext, ABC):
         """The context of an element of the keyed stream."""

@@ -23,7 +23,7 @@ from holdfast.runtime.frames import (
     pack_frame,
     unpack_header,
 )
-from holdfast.runtime.plan import Channel, JobPlan, Partitioning, Vertex
+from holdfast.runtime.plan import Channel, InputKind, JobPlan, Partitioning, Vertex
 from holdfast.runtime.records import RecordBatch, select_keys
 from holdfast.runtime.spill import FrameStore
 from holdfast.runtime.user_code import OperatorName, user_error
@@ -248,8 +248,9 @@ class Router:
 class _Input:
     """One channel from one sender."""
 
-    def __init__(self, index: int, watermark: int) -> None:
+    def __init__(self, index: int, broadcast: bool, watermark: int) -> None:
         self.index = index
+        self.broadcast = broadcast
         self.watermark = watermark
         self.idle = False
         self.frames: list[tuple[int, int]] = []
@@ -267,7 +268,10 @@ class InputMerge:
             for channel in (c for chained in sender.chain for c in chained.channels if c.target == vertex.id):
                 for n in range(sender.parallelism):
                     if subtask in receivers(channel.partitioning, n, sender.parallelism, vertex.parallelism):
-                        self._inputs[(channel.id, n)] = _Input(channel.input_index, watermark)
+                        broadcast = vertex.inputs[channel.input_index] is InputKind.BROADCAST
+                        # The order of a broadcast depends on its senders alone: it is the same in every subtask.
+                        at = MIN_TIMESTAMP if broadcast else watermark
+                        self._inputs[(channel.id, n)] = _Input(channel.input_index, broadcast, at)
         self._store = FrameStore(spill_directory, bound)
 
     def add(self, frame: bytes) -> None:
@@ -303,18 +307,26 @@ class InputMerge:
         return seen
 
     def frames(self) -> Iterator[tuple[Frame | None, int, int]]:
-        """The frames in the order of their channels' watermarks: (frame, input index, watermark after it).
+        """The frames in the order in which they are processed: (frame, input index, watermark after it).
 
-        The channel that is behind comes first, so none makes another's records late. A None frame only moves time.
+        All that is broadcast comes first: what every subtask must know applies to all other records of the epoch. Of
+        the other channels the one that is behind comes first, so none makes another's records late; of channels with
+        the same watermark that of the first input. A None frame only moves time.
         """
-        inputs = list(self._inputs.values())
+        inputs = sorted(self._inputs.values(), key=lambda source: source.index)
         for source in inputs:
             if not source.frames:
                 self._finish(source)
+        yield from self._in_order([source for source in inputs if source.broadcast])
+        yield from self._in_order([source for source in inputs if not source.broadcast])
+        yield None, 0, self.watermark()
+        self._store.close()
+
+    def _in_order(self, inputs: list[_Input]) -> Iterator[tuple[Frame, int, int]]:
         while True:
             ready = [source for source in inputs if source.next < len(source.frames)]
             if not ready:
-                break
+                return
             source = min(ready, key=lambda s: s.watermark)
             place = source.frames[source.next][1]
             source.next += 1
@@ -323,8 +335,6 @@ class InputMerge:
             if source.next == len(source.frames):
                 self._finish(source)
             yield frame, source.index, self.watermark()
-        yield None, 0, self.watermark()
-        self._store.close()
 
     @staticmethod
     def _finish(source: _Input) -> None:

@@ -229,8 +229,12 @@ class Coordinator:
 
     def _plan_epoch(self, instruction: instructions.Plan) -> Event:
         inputs = {}
-        for uid in instruction.sources:
-            planned = self._enumerators[uid].plan(instruction.max_records)
+        # What is broadcast is planned last and as a whole: what is there before another record is in its epoch, at the
+        # latest, and comes before it there.
+        broadcast = self._plan.broadcast_sources
+        for uid in sorted(instruction.sources, key=broadcast.__contains__):
+            most = self._plan.settings.epoch_max_records if uid in broadcast else instruction.max_records
+            planned = self._enumerators[uid].plan(most)
             inputs[uid] = PlannedInput(planned, self._enumerators[uid].snapshot())
         return events.Planned(inputs)
 

@@ -34,6 +34,8 @@ class ListedStates:
         self._encoded: dict[str, list[bytes]] = {}
         """The elements in `_parts`, of the lists that were asked for."""
         self._lists: dict[str, list[Any]] = {}
+        self._replaced: dict[str, list[bytes]] = {}
+        """What `store` was given since the last snapshot."""
 
     def get(self, name: str, mode: str = SPLIT) -> list[Any]:
         """The list of this name: empty, or this subtask's share of what a checkpoint has.
@@ -46,13 +48,28 @@ class ListedStates:
             ValueError: the list has been dealt out in another mode before.
             CorruptFile: a file of the checkpoint is missing or altered.
         """
+        if name not in self._lists:
+            self._encoded[name] = self.stored(name, mode)
+            self._lists[name] = [pickle.loads(element) for element in self._encoded[name]]
+        elif self._listed[name].mode != mode:
+            self.stored(name, mode)
+        return self._lists[name]
+
+    def stored(self, name: str, mode: str) -> list[bytes]:
+        """The pickles of a list whose owner calls `store` when it has changed, instead of changing it in place.
+
+        Raises:
+            ValueError: the list has been dealt out in another mode before.
+            CorruptFile: a file of the checkpoint is missing or altered.
+        """
         listed = self._listed.setdefault(name, ListedState(mode))
         if listed.mode != mode:
             raise ValueError(f"the list {name!r} is in the checkpoint with mode {listed.mode!r}, not {mode!r}")
-        if name not in self._lists:
-            self._encoded[name] = [element for part in self._parts.get(name, []) for element in self._read(part)]
-            self._lists[name] = [pickle.loads(element) for element in self._encoded[name]]
-        return self._lists[name]
+        return [element for part in self._parts.get(name, []) for element in self._read(part)]
+
+    def store(self, name: str, pickles: list[bytes]) -> None:
+        """Replace a list that `stored` has given; the next `snapshot` writes it."""
+        self._replaced[name] = pickles
 
     def _read(self, part: ListPart) -> Sequence[bytes]:
         if part.file is None:
@@ -66,6 +83,9 @@ class ListedStates:
         Args:
             new_path: Makes the path of a file for a large list.
         """
+        for name, pickles in self._replaced.items():
+            self._parts[name] = [self._write(pickles, new_path)]
+        self._replaced.clear()
         for name, elements in self._lists.items():
             encoded = [pickling.dumps(element) for element in elements]
             if encoded != self._encoded[name]:

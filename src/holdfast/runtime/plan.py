@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from holdfast.runtime.settings import JobSettings
@@ -151,3 +152,27 @@ class JobPlan:
     def at(self, level: int) -> list[Vertex]:
         """The vertices of one level, in the order of their partitions."""
         return [v for v in self.vertices if v.level == level]
+
+    @cached_property
+    def broadcast_sources(self) -> frozenset[str]:
+        """The uids of sources that feed the broadcast input of a vertex and never another input beside a broadcast one."""
+        broadcast: set[int] = set()
+        others: set[int] = set()
+        for vertex in self.vertices:
+            if InputKind.BROADCAST in vertex.inputs and len(vertex.inputs) > 1:
+                for index, kind in enumerate(vertex.inputs):
+                    (broadcast if kind is InputKind.BROADCAST else others).update(self._upstream(vertex, index))
+        return frozenset(v.source.uid for v in self.vertices if v.source is not None and v.id in broadcast - others)
+
+    def _upstream(self, vertex: Vertex, index: int) -> set[int]:
+        """The vertices whose records reach an input."""
+        found: set[int] = set()
+        waiting: list[tuple[int, int | None]] = [(vertex.id, index)]
+        while waiting:
+            target, wanted = waiting.pop()
+            for sender in self.vertices:
+                channels = [channel for chained in sender.chain for channel in chained.channels if channel.target == target]
+                if sender.id not in found and any(wanted in (None, channel.input_index) for channel in channels):
+                    found.add(sender.id)
+                    waiting.append((sender.id, None))
+        return found

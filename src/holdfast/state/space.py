@@ -189,6 +189,14 @@ class StateSpace(KeyedStateStore):
 
     # what operators call
 
+    def state_of(self, descriptor: Any) -> tuple[Any, int]:
+        """The handle of a state of any kind, and the position of its slot in rows."""
+        return self._handle(descriptor, descriptor.kind), self.register(Column.of(descriptor)) + 1
+
+    def leave_key(self) -> None:
+        """No key is current from now on."""
+        self.row, self.key = NO_KEY, None
+
     def expire_by(self, clock: HasProcessingTime, due: TimerQueue | None) -> None:
         """Let states with a time-to-live expire by this clock. ``due`` keeps the clean-up times of keys without reads."""
         self.expiry = Expiry(clock, due)

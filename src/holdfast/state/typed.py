@@ -13,7 +13,7 @@ from typing import Any
 from holdfast.common.typeinfo import TypeInformation
 from holdfast.common.typeinfo.composite import SequenceTypeInfo
 
-__all__ = ["fitter", "typed"]
+__all__ = ["checker", "fitter", "typed"]
 
 _Fit = Callable[[Any], Any]
 
@@ -34,22 +34,29 @@ def fitter(declared: TypeInformation | None, name: str) -> _Fit | None:
     """A function that converts values for a state of this type and name at the write; None: values stay unchanged."""
     if declared is None or declared.is_pickled:
         return None
-    conform, container = declared.conform, None
-    if declared.is_plain:
-        if declared.annotation is not float and not isinstance(declared, SequenceTypeInfo):
-            return None
-        # Elements stay unchanged, so that a write does not traverse a long list.
-        container = getattr(declared.annotation, "__origin__", declared.annotation)
+    if not declared.is_plain:
+        return checker(declared, name)
+    if declared.annotation is not float and not isinstance(declared, SequenceTypeInfo):
+        return None
+    # Elements stay unchanged, so that a write does not traverse a long list.
+    container = getattr(declared.annotation, "__origin__", declared.annotation)
+    check = checker(declared, name)
+    return lambda value: value if type(value) is container else check(value)
 
-    def fit(value: Any) -> Any:
-        if type(value) is container:
-            return value
+
+def checker(declared: TypeInformation | None, name: str) -> _Fit:
+    """A function that converts values for a state of this type and name at the write, or refuses them."""
+    if declared is None or declared.is_pickled:
+        return lambda value: value
+    conform = declared.conform
+
+    def check(value: Any) -> Any:
         try:
             return conform(value)
         except (TypeError, ValueError, OverflowError) as error:
             raise TypeError(f"the value {value!r:.200} does not fit state {name!r} of {declared}: {error}") from None
 
-    return fit
+    return check
 
 
 def _value(base: type[Any], fit: _Fit) -> type[Any]:

@@ -72,7 +72,7 @@ class _KeyTimers(TimerService):
         self._processing.delete(timestamp, self._space.key)
 
 
-class _ElementContext(KeyedProcessFunction.Context):
+class ElementContext(KeyedProcessFunction.Context):
     """The element or timer at hand; the operator sets ``stamp``, and the key in the space."""
 
     __slots__ = ("_space", "_timers", "stamp")
@@ -92,7 +92,9 @@ class _ElementContext(KeyedProcessFunction.Context):
         return self._timers
 
 
-class _TimerContext(_ElementContext, KeyedProcessFunction.OnTimerContext):
+class TimerContext(ElementContext, KeyedProcessFunction.OnTimerContext):
+    """The timer at hand."""
+
     __slots__ = ("domain",)
 
     domain: TimeDomain
@@ -131,20 +133,31 @@ class KeyedOperator(Operator):
         return user_error(error, self.context.name, self.context.uid, value, key)
 
 
-class _KeyedProcess(KeyedOperator):
+class KeyedProcess(KeyedOperator):
+    """A function with timers."""
+
+    method = "process_element"
+
     def open(self) -> None:
         super().open()
-        timers = (self.context.clock, self.event_timers, self.processing_timers, self.space)
-        self._element_context = _ElementContext(*timers)
-        self._timer_context = _TimerContext(*timers)
-        self._process = user_callable(self.function, "process_element")
+        self._element_context, self._timer_context = self.contexts()
+        self._process = user_callable(self.function, self.method)
         self._on_timer = getattr(self.function, "on_timer", None)
-        self._restore_key = key_restorer(self.context.key_type)
+        self.restore_key = key_restorer(self.context.key_type)
+
+    def contexts(self) -> tuple[ElementContext, TimerContext]:
+        """What the function gets with an element and with a timer."""
+        timers = (self.context.clock, self.event_timers, self.processing_timers, self.space)
+        return ElementContext(*timers), TimerContext(*timers)
 
     def process(self, batch: RecordBatch) -> None:
+        self.process_by(self._process, batch)
+
+    def process_by(self, function: Callable[[Any, Any], Any], batch: RecordBatch) -> None:
+        """Call a method of the function with each element."""
         keys = batch.keys
         assert keys is not None
-        space, context, function = self.space, self._element_context, self._process
+        space, context = self.space, self._element_context
         rows = self.table.load(keys)
         out = Collector(self.context.copied)
         take, append, append_stamp = out.take_one, out.values.append, out.stamps.append
@@ -191,7 +204,7 @@ class _KeyedProcess(KeyedOperator):
             )
 
     def _fire_until(self, timers: TimerQueue, time: int, domain: TimeDomain) -> None:
-        on_timer, restore_key = self._on_timer, self._restore_key
+        on_timer, restore_key = self._on_timer, self.restore_key
         table, space, context = self.table, self.space, self._timer_context
         rows = table.rows
         context.domain = domain
@@ -212,19 +225,26 @@ class _KeyedProcess(KeyedOperator):
         out.emit(self.context)
 
 
-class _KeyedEach(KeyedOperator):
+Take = Callable[[Collector, Any, Any, int], None]
+"""Takes what a function has returned, the element and its timestamp."""
+
+
+class KeyedEach(KeyedOperator):
     """map, flat_map and filter on a keyed stream, whose functions may hold keyed state."""
 
-    def __init__(self, function: Any, method: str, emit: Callable[[Collector, Any, Any, int], None]) -> None:
+    def __init__(self, function: Any, method: str, emit: Take) -> None:
         super().__init__(function)
-        self._method = method
+        self.method = method
         self._take = emit
 
     def process(self, batch: RecordBatch) -> None:
+        self.process_by(user_callable(self.function, self.method), batch)
+
+    def process_by(self, function: Callable[[Any], Any], batch: RecordBatch) -> None:
+        """Call a method of the function with each element."""
         keys = batch.keys
         assert keys is not None
         space = self.space
-        function = user_callable(self.function, self._method)
         rows = self.table.load(keys)
         out = Collector(self.context.copied)
         take = self._take
@@ -236,17 +256,19 @@ class _KeyedEach(KeyedOperator):
                 result = function(value)
                 take(out, result, value, stamp)
         except (Exception, SystemExit) as error:
-            told = not_iterable(error, result) if take is _take_many else error
+            told = not_iterable(error, result) if take is take_many else error
             raise self.fail(told, value, key) from error
         out.emit(self.context)
 
 
-def _take_one(out: Collector, result: Any, value: Any, stamp: int) -> None:
+def take_one(out: Collector, result: Any, value: Any, stamp: int) -> None:
+    """The result is one element."""
     out.values.append(out.copied(result))
     out.stamps.append(stamp)
 
 
-def _take_many(out: Collector, result: Any, value: Any, stamp: int) -> None:
+def take_many(out: Collector, result: Any, value: Any, stamp: int) -> None:
+    """The result is any number of elements."""
     if result is None:
         raise TypeError("flat_map returned None; it must return an iterable (an empty one for nothing)")
     out.take(result, stamp)
@@ -254,7 +276,7 @@ def _take_many(out: Collector, result: Any, value: Any, stamp: int) -> None:
 
 def _take_if(out: Collector, result: Any, value: Any, stamp: int) -> None:
     if result:
-        _take_one(out, value, value, stamp)
+        take_one(out, value, value, stamp)
 
 
 class _KeyedReduce(KeyedOperator):
@@ -293,7 +315,9 @@ class _KeyedReduce(KeyedOperator):
 
 
 @dataclass(frozen=True)
-class _KeyedFactory(OperatorFactory):
+class KeyedFactory(OperatorFactory):
+    """Makes an operator with keyed state around a user's function."""
+
     state = StateKind.KEYED
     func: Any
 
@@ -302,40 +326,40 @@ class _KeyedFactory(OperatorFactory):
         return (self.func,)
 
 
-class KeyedProcessOperator(_KeyedFactory):
+class KeyedProcessOperator(KeyedFactory):
     """A KeyedProcessFunction."""
 
     def create(self) -> Operator:
         """A fresh instance."""
-        return _KeyedProcess(self.func)
+        return KeyedProcess(self.func)
 
 
-class KeyedMapOperator(_KeyedFactory):
+class KeyedMapOperator(KeyedFactory):
     """map on a keyed stream."""
 
     def create(self) -> Operator:
         """A fresh instance."""
-        return _KeyedEach(self.func, "map", _take_one)
+        return KeyedEach(self.func, "map", take_one)
 
 
-class KeyedFlatMapOperator(_KeyedFactory):
+class KeyedFlatMapOperator(KeyedFactory):
     """flat_map on a keyed stream."""
 
     def create(self) -> Operator:
         """A fresh instance."""
-        return _KeyedEach(self.func, "flat_map", _take_many)
+        return KeyedEach(self.func, "flat_map", take_many)
 
 
-class KeyedFilterOperator(_KeyedFactory):
+class KeyedFilterOperator(KeyedFactory):
     """Filter on a keyed stream."""
 
     def create(self) -> Operator:
         """A fresh instance."""
-        return _KeyedEach(self.func, "filter", _take_if)
+        return KeyedEach(self.func, "filter", _take_if)
 
 
 @dataclass(frozen=True)
-class KeyedReduceOperator(_KeyedFactory):
+class KeyedReduceOperator(KeyedFactory):
     """Rolling reduce on a keyed stream."""
 
     value_type: TypeInformation | None = None

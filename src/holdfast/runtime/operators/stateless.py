@@ -48,7 +48,9 @@ class FunctionOperator(Operator):
         return user_error(error, self.context.name, self.context.uid, values[max(position, 0)])
 
 
-class _Map(FunctionOperator):
+class Map(FunctionOperator):
+    """One to one."""
+
     def open(self) -> None:
         super().open()
         self._map = user_callable(self.function, "map")
@@ -128,7 +130,9 @@ class Collector:
             context.emit_side(tag_id, RecordBatch(values, stamps))
 
 
-class _FlatMap(FunctionOperator):
+class FlatMap(FunctionOperator):
+    """One to many."""
+
     def open(self) -> None:
         super().open()
         self._flat_map = user_callable(self.function, "flat_map")
@@ -151,7 +155,7 @@ class _FlatMap(FunctionOperator):
         out.emit(self.context)
 
 
-class _Clocks(TimerService):
+class Clocks(TimerService):
     """The clocks on a plain stream, which has no timers."""
 
     def __init__(self, operator: Operator) -> None:
@@ -173,7 +177,9 @@ class _Clocks(TimerService):
     delete_processing_time_timer = _refuse
 
 
-class _ProcessContext(ProcessFunction.Context):
+class ProcessContext(ProcessFunction.Context):
+    """The element at hand; the operator sets ``stamp``."""
+
     __slots__ = ("_clocks", "stamp")
 
     def __init__(self, clocks: TimerService) -> None:
@@ -187,11 +193,17 @@ class _ProcessContext(ProcessFunction.Context):
         return self._clocks
 
 
-class _Process(FunctionOperator):
+class Process(FunctionOperator):
+    """A function that sees time."""
+
     def open(self) -> None:
         super().open()
         self._process = user_callable(self.function, "process_element")
-        self._user_context = _ProcessContext(_Clocks(self))
+        self._user_context = self.user_context()
+
+    def user_context(self) -> Any:
+        """What the function gets with an element."""
+        return ProcessContext(Clocks(self))
 
     def process(self, batch: RecordBatch) -> None:
         values = batch.values
@@ -333,7 +345,9 @@ class _Sink(Operator):
 
 
 @dataclass(frozen=True)
-class _FunctionFactory(OperatorFactory):
+class FunctionFactory(OperatorFactory):
+    """Makes an operator around a user's function."""
+
     passes_timestamps = True
 
     func: Any
@@ -343,23 +357,23 @@ class _FunctionFactory(OperatorFactory):
         return (self.func,)
 
 
-class MapOperator(_FunctionFactory):
+class MapOperator(FunctionFactory):
     """One to one."""
 
     def create(self) -> Operator:
         """A fresh instance."""
-        return _Map(self.func)
+        return Map(self.func)
 
 
-class FlatMapOperator(_FunctionFactory):
+class FlatMapOperator(FunctionFactory):
     """One to many."""
 
     def create(self) -> Operator:
         """A fresh instance."""
-        return _FlatMap(self.func)
+        return FlatMap(self.func)
 
 
-class FilterOperator(_FunctionFactory):
+class FilterOperator(FunctionFactory):
     """Keeps what the function finds true."""
 
     def create(self) -> Operator:
@@ -367,12 +381,12 @@ class FilterOperator(_FunctionFactory):
         return _Filter(self.func)
 
 
-class ProcessOperator(_FunctionFactory):
+class ProcessOperator(FunctionFactory):
     """A ProcessFunction on a plain stream."""
 
     def create(self) -> Operator:
         """A fresh instance."""
-        return _Process(self.func)
+        return Process(self.func)
 
 
 @dataclass(frozen=True)

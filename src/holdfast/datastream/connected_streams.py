@@ -1,0 +1,217 @@
+"""Two streams that meet in one function: ConnectedStreams, and BroadcastConnectedStream with state in every subtask."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from holdfast.common.typeinfo import TypeInformation
+from holdfast.datastream.data_stream import DataStream
+from holdfast.datastream.function_checks import check_object, check_type
+from holdfast.datastream.functions import (
+    BroadcastProcessFunction,
+    CoFlatMapFunction,
+    CoMapFunction,
+    CoProcessFunction,
+    KeyedBroadcastProcessFunction,
+    KeyedCoProcessFunction,
+)
+from holdfast.datastream.keyed_stream import KeyedStream
+from holdfast.errors import ConfigurationError
+from holdfast.runtime.operators.base import OperatorFactory
+from holdfast.runtime.operators.broadcast import BroadcastProcessOperator, KeyedBroadcastProcessOperator
+from holdfast.runtime.operators.co import (
+    CoFlatMapOperator,
+    CoMapOperator,
+    CoProcessOperator,
+    KeyedCoFlatMapOperator,
+    KeyedCoMapOperator,
+    KeyedCoProcessOperator,
+)
+from holdfast.state.descriptors import MapStateDescriptor
+
+if TYPE_CHECKING:
+    from holdfast.datastream.stream_execution_environment import StreamExecutionEnvironment
+
+__all__ = ["BroadcastConnectedStream", "BroadcastStream", "ConnectedStreams"]
+
+_ON_TIMER = {"on_timer": ("timestamp", "ctx")}
+
+
+def _two_inputs(
+    streams: tuple[DataStream, DataStream], kind: str, factory: OperatorFactory, func: Any, output_type: Any
+) -> DataStream:
+    env = streams[0].get_execution_environment()
+    node = env._add_operator(
+        inputs=tuple(stream._transformation for stream in streams),
+        kind=kind,
+        name=kind,
+        factory=factory,
+        functions=(("function", func),),
+        output_type=check_type(output_type, f"the output_type of {kind}"),
+        side_outputs=True,
+    )
+    return DataStream(env, node)
+
+
+class ConnectedStreams:
+    """Two streams, as returned by ``connect``. A function takes the elements of each in a method of its own.
+
+    If both streams are keyed, the function shares the key's state and timers between them. Its watermark is the lower
+    one of the two.
+    """
+
+    def __init__(self, stream1: DataStream, stream2: DataStream) -> None:
+        self.stream1 = stream1
+        self.stream2 = stream2
+
+    @property
+    def _keyed(self) -> bool:
+        return isinstance(self.stream1, KeyedStream) and isinstance(self.stream2, KeyedStream)
+
+    def key_by(
+        self,
+        key_selector1: Callable[[Any], Any] | Any,
+        key_selector2: Callable[[Any], Any] | Any,
+        key_type: TypeInformation | None = None,
+    ) -> ConnectedStreams:
+        """Partition both streams by key: elements of either stream with the same key share state and timers.
+
+        Args:
+            key_selector1: A callable ``value -> key`` or a KeySelector for the first stream.
+            key_selector2: The same for the second stream; both must give keys of one type.
+            key_type: The declared type of the keys.
+        """
+        return ConnectedStreams(self.stream1.key_by(key_selector1, key_type), self.stream2.key_by(key_selector2, key_type))
+
+    def map(self, func: CoMapFunction, output_type: TypeInformation | None = None) -> DataStream:
+        """Convert each element of either stream to one element.
+
+        Args:
+            func: The CoMapFunction.
+            output_type: The declared type of the results: they are checked and converted to it (a tuple becomes a Row).
+
+        Raises:
+            TypeError: ``func`` is of another class.
+        """
+        methods = {"map1": ("value",), "map2": ("value",)}
+        check_object(func, CoMapFunction, methods, "map() of connected streams", "Derive it from CoMapFunction.")
+        factory = KeyedCoMapOperator(func) if self._keyed else CoMapOperator(func)
+        return self._then("CoMap", factory, func, output_type)
+
+    def flat_map(self, func: CoFlatMapFunction, output_type: TypeInformation | None = None) -> DataStream:
+        """Convert each element of either stream to any number of elements.
+
+        Args:
+            func: The CoFlatMapFunction.
+            output_type: The declared type of the results: they are checked and converted to it (a tuple becomes a Row).
+
+        Raises:
+            TypeError: ``func`` is of another class.
+        """
+        methods = {"flat_map1": ("value",), "flat_map2": ("value",)}
+        where = "flat_map() of connected streams"
+        check_object(func, CoFlatMapFunction, methods, where, "Derive it from CoFlatMapFunction.")
+        factory = KeyedCoFlatMapOperator(func) if self._keyed else CoFlatMapOperator(func)
+        return self._then("CoFlatMap", factory, func, output_type)
+
+    def process(
+        self, func: CoProcessFunction | KeyedCoProcessFunction, output_type: TypeInformation | None = None
+    ) -> DataStream:
+        """Apply a function to each element of either stream, with access to timestamps and side outputs.
+
+        Args:
+            func: A CoProcessFunction; a KeyedCoProcessFunction, with state and timers, if both streams are keyed.
+            output_type: The declared type of the results: they are checked and converted to it (a tuple becomes a Row).
+
+        Raises:
+            TypeError: ``func`` is of another class.
+        """
+        methods: dict[str, Sequence[str]] = {"process_element1": ("value", "ctx"), "process_element2": ("value", "ctx")}
+        where = "process() of connected streams"
+        if isinstance(func, KeyedCoProcessFunction):
+            if not self._keyed:
+                raise TypeError(
+                    f"{where} without keys got the KeyedCoProcessFunction {type(func).__name__}: state and timers belong to "
+                    "keys. Call key_by(selector1, selector2) before process(...)."
+                )
+            check_object(func, KeyedCoProcessFunction, {**methods, **_ON_TIMER}, where)
+            return self._then("KeyedCoProcess", KeyedCoProcessOperator(func), func, output_type)
+        check_object(func, CoProcessFunction, methods, where, "Derive it from CoProcessFunction or KeyedCoProcessFunction.")
+        return self._then("CoProcess", CoProcessOperator(func), func, output_type)
+
+    def _then(self, kind: str, factory: OperatorFactory, func: Any, output_type: Any) -> DataStream:
+        return _two_inputs((self.stream1, self.stream2), kind, factory, func, output_type)
+
+
+class BroadcastStream:
+    """A stream that reaches every subtask, with its broadcast states, as returned by ``broadcast(descriptor)``."""
+
+    def __init__(self, input_stream: DataStream, broadcast_state_descriptors: Sequence[MapStateDescriptor]) -> None:
+        names = set()
+        for descriptor in broadcast_state_descriptors:
+            if not isinstance(descriptor, MapStateDescriptor):
+                raise TypeError(f"broadcast() takes MapStateDescriptors, not {descriptor!r}.")
+            if descriptor.ttl_config is not None:
+                raise ConfigurationError(
+                    f"Broadcast state {descriptor.name!r} has a time-to-live, but only keyed state expires: leave it out, "
+                    "and remove entries in process_broadcast_element."
+                )
+            if descriptor.name in names:
+                raise ConfigurationError(f"broadcast() got two descriptors named {descriptor.name!r}.")
+            names.add(descriptor.name)
+        self.input_stream = input_stream
+        self.broadcast_state_descriptors = list(broadcast_state_descriptors)
+
+    def get_execution_environment(self) -> StreamExecutionEnvironment:
+        """The environment that the stream belongs to."""
+        return self.input_stream.get_execution_environment()
+
+
+class BroadcastConnectedStream:
+    """A stream, keyed or not, connected with a BroadcastStream."""
+
+    def __init__(
+        self,
+        non_broadcast_stream: DataStream,
+        broadcast_stream: BroadcastStream,
+        broadcast_state_descriptors: Sequence[MapStateDescriptor],
+    ) -> None:
+        self.non_broadcast_stream = non_broadcast_stream
+        self.broadcast_stream = broadcast_stream
+        self.broadcast_state_descriptors = list(broadcast_state_descriptors)
+
+    def process(
+        self,
+        func: BroadcastProcessFunction[Any, Any, Any] | KeyedBroadcastProcessFunction[Any, Any, Any, Any],
+        output_type: TypeInformation | None = None,
+    ) -> DataStream:
+        """Apply a function whose broadcast side changes state in every subtask, and whose other side reads it.
+
+        In every epoch the broadcast elements come first, so that they apply to all other elements of the epoch.
+
+        Args:
+            func: A BroadcastProcessFunction; on a keyed stream a KeyedBroadcastProcessFunction.
+            output_type: The declared type of the results: they are checked and converted to it (a tuple becomes a Row).
+
+        Raises:
+            TypeError: ``func`` is of another class.
+        """
+        keyed = isinstance(self.non_broadcast_stream, KeyedStream)
+        wanted: type = KeyedBroadcastProcessFunction if keyed else BroadcastProcessFunction
+        methods: dict[str, Sequence[str]] = {
+            "process_element": ("value", "ctx"),
+            "process_broadcast_element": ("value", "ctx"),
+        }
+        where = f"process() of a {'keyed ' if keyed else ''}stream connected with a BroadcastStream"
+        hint = (
+            f"Derive it from {wanted.__name__}." if keyed else "Call key_by(...) before connect(...) for state and timers."
+        )
+        check_object(func, wanted, {**methods, **_ON_TIMER} if keyed else methods, where, hint)
+        descriptors = tuple(self.broadcast_state_descriptors)
+        factory: OperatorFactory
+        if keyed:
+            kind, factory = "KeyedBroadcastProcess", KeyedBroadcastProcessOperator(func, descriptors)
+        else:
+            kind, factory = "BroadcastProcess", BroadcastProcessOperator(func, descriptors)
+        return _two_inputs((self.non_broadcast_stream, self.broadcast_stream.input_stream), kind, factory, func, output_type)

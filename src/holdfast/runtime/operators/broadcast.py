@@ -1,0 +1,250 @@
+"""Operators of a stream and a broadcast stream, whose elements change state that every subtask has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from holdfast.checkpoint.metadata import BROADCAST
+from holdfast.common.time import MIN_TIMESTAMP
+from holdfast.functions.broadcast_functions import BroadcastProcessFunction, KeyedBroadcastProcessFunction
+from holdfast.runtime.context import Clock, OperatorContext
+from holdfast.runtime.operators.base import Operator, OperatorFactory, StateKind
+from holdfast.runtime.operators.co import TwoInputs
+from holdfast.runtime.operators.keyed import ElementContext, KeyedProcess, TimerContext
+from holdfast.runtime.operators.stateless import Process
+from holdfast.runtime.records import RecordBatch
+from holdfast.runtime.user_code import user_error
+from holdfast.state.broadcast import BroadcastMap, ReadOnlyBroadcastMap
+from holdfast.state.descriptors import MapStateDescriptor, StateDescriptor
+from holdfast.state.row import Row
+from holdfast.state.table import RowTable
+
+__all__ = ["BroadcastProcessOperator", "KeyedBroadcastProcessOperator"]
+
+_CHUNK = 1000
+"""Rows that `apply_to_keyed_state` takes out of the local store at once."""
+
+
+class BroadcastStates:
+    """The broadcast states of an operator in one subtask."""
+
+    def __init__(self, context: OperatorContext, descriptors: Sequence[MapStateDescriptor]) -> None:
+        assert context.lists is not None
+        self._lists = context.lists
+        self._where = context.where
+        self._maps = {each.name: BroadcastMap(each, self._lists.stored(each.name, BROADCAST)) for each in descriptors}
+        self._read_only = {name: ReadOnlyBroadcastMap(state, name) for name, state in self._maps.items()}
+
+    def writable(self, descriptor: MapStateDescriptor) -> BroadcastMap:
+        """The state as the broadcast side sees it."""
+        return self._maps[self._known(descriptor)]
+
+    def read_only(self, descriptor: MapStateDescriptor) -> ReadOnlyBroadcastMap:
+        """The state as the other side sees it."""
+        return self._read_only[self._known(descriptor)]
+
+    def _known(self, descriptor: MapStateDescriptor) -> str:
+        name = getattr(descriptor, "name", None)
+        if not isinstance(name, str) or name not in self._maps:
+            raise ValueError(
+                f"operator {self._where} has no broadcast state {name or descriptor!r}: pass its descriptor to broadcast()"
+            )
+        return name
+
+    def end_epoch(self) -> None:
+        """The barrier: hand on what has changed."""
+        for name, state in self._maps.items():
+            pickles = state.drain()
+            if pickles is not None:
+                self._lists.store(name, pickles)
+
+
+class _Side(Process):
+    """One input of a function; the operator gives its context."""
+
+    given: _Times
+
+    def user_context(self) -> _Times:
+        return self.given
+
+
+class _Times:
+    """The element at hand and the clocks."""
+
+    def __init__(self, clock: Clock, states: BroadcastStates) -> None:
+        self.stamp = MIN_TIMESTAMP
+        self.clock = clock
+        self.states = states
+
+    def timestamp(self) -> int:
+        return self.stamp
+
+    def current_processing_time(self) -> int:
+        return self.clock.processing_time
+
+    def current_watermark(self) -> int:
+        return self.clock.watermark
+
+
+class _BroadcastContext(_Times, BroadcastProcessFunction.Context):
+    def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> BroadcastMap:
+        return self.states.writable(state_descriptor)
+
+
+class _ReadOnlyContext(_Times, BroadcastProcessFunction.ReadOnlyContext):
+    def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> ReadOnlyBroadcastMap:
+        return self.states.read_only(state_descriptor)
+
+
+class _BroadcastProcess(TwoInputs):
+    def __init__(self, function: Any, descriptors: Sequence[MapStateDescriptor]) -> None:
+        self._side, self._broadcast_side = _Side(function.process_element), _Side(function.process_broadcast_element)
+        super().__init__(function, self._side, self._broadcast_side)
+        self._descriptors = descriptors
+
+    def open(self) -> None:
+        self._states = BroadcastStates(self.context, self._descriptors)
+        self._side.given = _ReadOnlyContext(self.context.clock, self._states)
+        self._broadcast_side.given = _BroadcastContext(self.context.clock, self._states)
+        super().open()
+
+    def end_epoch(self) -> None:
+        self._states.end_epoch()
+
+
+class _KeyedElement(ElementContext):
+    """The element or timer at hand, the clocks, and the broadcast state to read."""
+
+    def __init__(self, states: BroadcastStates, *timers: Any) -> None:
+        super().__init__(*timers)
+        self._states = states
+
+    def current_processing_time(self) -> int:
+        return self.timer_service().current_processing_time()
+
+    def current_watermark(self) -> int:
+        return self.timer_service().current_watermark()
+
+    def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> ReadOnlyBroadcastMap:
+        return self._states.read_only(state_descriptor)
+
+
+class _KeyedReadOnlyContext(_KeyedElement, KeyedBroadcastProcessFunction.ReadOnlyContext):
+    pass
+
+
+class _KeyedTimerContext(_KeyedElement, TimerContext, KeyedBroadcastProcessFunction.OnTimerContext):
+    pass
+
+
+class _KeyedBroadcastContext(_Times, KeyedBroadcastProcessFunction.Context):
+    def __init__(self, clock: Clock, states: BroadcastStates, apply: _Apply) -> None:
+        super().__init__(clock, states)
+        self._apply = apply
+
+    def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> BroadcastMap:
+        return self.states.writable(state_descriptor)
+
+    def apply_to_keyed_state(self, state_descriptor: StateDescriptor, function: Callable[[Any, Any], object]) -> None:
+        self._apply(state_descriptor, function)
+
+
+_Apply = Callable[[StateDescriptor, Callable[[Any, Any], object]], None]
+
+
+class _KeyedBroadcastProcess(KeyedProcess):
+    def __init__(self, function: Any, descriptors: Sequence[MapStateDescriptor]) -> None:
+        super().__init__(function)
+        self._descriptors = descriptors
+        self._broadcast_side = _Side(function.process_broadcast_element)
+
+    def open(self) -> None:
+        self._states = BroadcastStates(self.context, self._descriptors)
+        super().open()
+        side = self._broadcast_side
+        side.context = self.context
+        side.given = _KeyedBroadcastContext(self.context.clock, self._states, self._apply_to_keyed_state)
+        side.open()
+
+    def contexts(self) -> tuple[ElementContext, TimerContext]:
+        timers = (self.context.clock, self.event_timers, self.processing_timers, self.space)
+        return _KeyedReadOnlyContext(self._states, *timers), _KeyedTimerContext(self._states, *timers)
+
+    def inputs(self) -> Sequence[Callable[[RecordBatch], None]]:
+        return (self.process, self._process_broadcast)
+
+    def _process_broadcast(self, batch: RecordBatch) -> None:
+        self.space.leave_key()
+        self._broadcast_side.process(batch)
+
+    def _apply_to_keyed_state(self, descriptor: StateDescriptor, function: Callable[[Any, Any], object]) -> None:
+        space, table, restore_key = self.space, self.table, self.restore_key
+        state, slot = space.state_of(descriptor)
+        try:
+            for chunk in _chunks(table, slot):
+                for key, row in chunk:
+                    space.row = row
+                    space.key = key if restore_key is None else restore_key(key)
+                    try:
+                        function(space.key, state)
+                    except (Exception, SystemExit) as error:
+                        raise user_error(error, self.context.name, self.context.uid, key=space.key) from error
+        finally:
+            space.leave_key()
+
+    def end_epoch(self) -> None:
+        self._states.end_epoch()
+
+
+def _chunks(table: RowTable, slot: int) -> Iterator[list[tuple[Any, Row]]]:
+    """All rows with something in a slot, in pieces: first those in memory, then those that only the store has."""
+    held = [(key, row) for key, row in table.rows.items() if row[slot] is not None]
+    yield held
+    table.claim(held)
+    if table.in_store:
+        stored = ((key, row) for key, row in table.stored_rows() if key not in table.rows and row[slot] is not None)
+        while read := list(islice(stored, _CHUNK)):
+            table.take_in(read)
+            yield read
+            table.let_go(read)
+            table.claim(read)
+
+
+@dataclass(frozen=True)
+class BroadcastProcessOperator(OperatorFactory):
+    """A BroadcastProcessFunction."""
+
+    state = StateKind.LISTED
+    passes_timestamps = True
+
+    func: Any
+    descriptors: tuple[MapStateDescriptor, ...]
+
+    def create(self) -> Operator:
+        """A fresh instance."""
+        return _BroadcastProcess(self.func, self.descriptors)
+
+    def functions(self) -> Sequence[Any]:
+        """The user's function."""
+        return (self.func,)
+
+
+@dataclass(frozen=True)
+class KeyedBroadcastProcessOperator(OperatorFactory):
+    """A KeyedBroadcastProcessFunction."""
+
+    state = StateKind.KEYED | StateKind.LISTED
+
+    func: Any
+    descriptors: tuple[MapStateDescriptor, ...]
+
+    def create(self) -> Operator:
+        """A fresh instance."""
+        return _KeyedBroadcastProcess(self.func, self.descriptors)
+
+    def functions(self) -> Sequence[Any]:
+        """The user's function."""
+        return (self.func,)

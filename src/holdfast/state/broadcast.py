@@ -1,0 +1,130 @@
+"""BroadcastMap, a map that every subtask holds and changes in the same way."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable, Iterator
+from typing import Any, NoReturn
+
+from holdfast.common import pickling
+from holdfast.state.descriptors import MapStateDescriptor
+from holdfast.state.interfaces import BroadcastState, ReadOnlyBroadcastState
+from holdfast.state.typed import checker
+
+__all__ = ["BroadcastMap", "ReadOnlyBroadcastMap"]
+
+
+class BroadcastMap(BroadcastState[Any, Any]):
+    """The entries in memory, each with its stored form as of its last `put`."""
+
+    def __init__(self, descriptor: MapStateDescriptor, stored: Iterable[bytes]) -> None:
+        """``stored``: what `drain` has returned."""
+        self._key = checker(descriptor.key_type_info, descriptor.name)
+        self._value = checker(descriptor.value_type_info, descriptor.name)
+        self._entries: dict[Any, Any] = {}
+        self._stored: dict[Any, bytes] = {}
+        self._changed = False
+        for data in stored:
+            key, value = pickle.loads(data)
+            self._entries[key] = value
+            self._stored[key] = data
+
+    def drain(self) -> list[bytes] | None:
+        """All entries in stored form; None if nothing has changed since the last call."""
+        if not self._changed:
+            return None
+        self._changed = False
+        return list(self._stored.values())
+
+    def get(self, key: Any) -> Any:
+        """The value of an entry; None when there is none."""
+        return self._entries.get(self._key(key))
+
+    def contains(self, key: Any) -> bool:
+        """Whether there is such an entry."""
+        return self._key(key) in self._entries
+
+    def items(self) -> Iterator[tuple[Any, Any]]:
+        """The entries, in the order in which they were first put."""
+        return iter(list(self._entries.items()))
+
+    def keys(self) -> Iterator[Any]:
+        """The entries' keys, in the order of `items`."""
+        return iter(list(self._entries))
+
+    def values(self) -> Iterator[Any]:
+        """The entries' values, in the order of `items`."""
+        return iter(list(self._entries.values()))
+
+    def is_empty(self) -> bool:
+        """Whether there are no entries."""
+        return not self._entries
+
+    def put(self, key: Any, value: Any) -> None:
+        """Set an entry.
+
+        Raises:
+            TypeError: the key or the value is not of the declared type, or cannot be pickled.
+        """
+        key, value = self._key(key), None if value is None else self._value(value)
+        self._stored[key] = pickling.dumps((key, value))
+        self._entries[key] = value
+        self._changed = True
+
+    def put_all(self, dict_value: Any) -> None:
+        """Set entries, from a dict or from pairs."""
+        for key, value in dict(dict_value).items():
+            self.put(key, value)
+
+    def remove(self, key: Any) -> None:
+        """Remove an entry, if there is one."""
+        key = self._key(key)
+        if key in self._entries:
+            del self._entries[key], self._stored[key]
+            self._changed = True
+
+    def clear(self) -> None:
+        """Remove all entries."""
+        self._changed = self._changed or bool(self._entries)
+        self._entries.clear()
+        self._stored.clear()
+
+
+class ReadOnlyBroadcastMap(ReadOnlyBroadcastState[Any, Any]):
+    """A BroadcastMap as the elements of the other stream see it."""
+
+    def __init__(self, state: BroadcastMap, name: str) -> None:
+        self._state = state
+        self._name = name
+
+    def get(self, key: Any) -> Any:
+        """The value of an entry; None when there is none."""
+        return self._state.get(key)
+
+    def contains(self, key: Any) -> bool:
+        """Whether there is such an entry."""
+        return self._state.contains(key)
+
+    def items(self) -> Iterator[tuple[Any, Any]]:
+        """The entries, in the order in which they were first put."""
+        return self._state.items()
+
+    def keys(self) -> Iterator[Any]:
+        """The entries' keys, in the order of `items`."""
+        return self._state.keys()
+
+    def values(self) -> Iterator[Any]:
+        """The entries' values, in the order of `items`."""
+        return self._state.values()
+
+    def is_empty(self) -> bool:
+        """Whether there are no entries."""
+        return self._state.is_empty()
+
+    def _refuse(self, *_: Any) -> NoReturn:
+        raise RuntimeError(
+            f"broadcast state {self._name!r} can be changed only in process_broadcast_element: an element of the other "
+            "stream reaches one subtask, and the subtasks would come to differ"
+        )
+
+    put = put_all = remove = clear = __setitem__ = __delitem__ = _refuse
