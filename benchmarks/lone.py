@@ -75,9 +75,6 @@ class _LotReader:
     def read(self, part: SplitRange, max_batch: int) -> Iterator[Batch]:
         yield Batch([part.start * RECORDS + n for n in range(RECORDS // 2)])
 
-    def prefetch(self, parts: Sequence[SplitRange]) -> None:
-        pass
-
     def close(self) -> None:
         pass
 

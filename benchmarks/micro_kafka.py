@@ -73,7 +73,6 @@ def read(servers: str, options: argparse.Namespace) -> None:
         began = time.perf_counter()
         ranges = enumerator.plan(options.epoch).ranges
         plans.append(time.perf_counter() - began)
-        reader.prefetch(ranges)
         iterators = [reader.read(r, options.batch) for r in ranges]
         while iterators:
             for iterator in list(iterators):

@@ -100,9 +100,6 @@ class Payments:
                 values = list(range(SPLITS * at + split, SPLITS * min(at + max_batch, part.end) + split, SPLITS))
                 yield Batch(values, [START_MS + value * SPAN_MS // count for value in values])
 
-        def prefetch(self, parts: Sequence[SplitRange]) -> None:
-            pass
-
         def close(self) -> None:
             pass
 

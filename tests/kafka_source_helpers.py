@@ -41,7 +41,6 @@ class Job:
 
     def read(self, ranges: Any, max_batch: int = 1000) -> list[Any]:
         """The values of the ranges, read one after the other."""
-        self.reader.prefetch(ranges)
         return [v for r in ranges for batch in self.reader.read(r, max_batch) for v in batch.values]
 
     @staticmethod

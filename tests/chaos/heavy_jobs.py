@@ -47,9 +47,6 @@ class NumberReader:
         for at in range(part.start, part.end, max_batch):
             yield Batch(list(range(at, min(at + max_batch, part.end))))
 
-    def prefetch(self, parts: Any) -> None:
-        pass
-
     def close(self) -> None:
         pass
 

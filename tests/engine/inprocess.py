@@ -118,9 +118,6 @@ class SplitReader:
             first = part.start + at
             yield Batch(values[at : at + max_batch], None, lambda i, first=first: f"split {part.split}, record {first + i}")
 
-    def prefetch(self, parts: Sequence[SplitRange]) -> None:
-        pass
-
     def close(self) -> None:
         pass
 

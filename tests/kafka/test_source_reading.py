@@ -104,7 +104,6 @@ def test_several_ranges_are_pulled_alternately(kafka: Any, new_topic: Any) -> No
         produce(kafka.bootstrap_servers, topic, [f"{p}:{i}" for i in range(500)], partition=p)
     with Job(source(kafka, topics=(topic,))) as job:
         ranges = job.enumerator.plan(10_000).ranges
-        job.reader.prefetch(ranges)
         iterators = {r.payload[1]: job.reader.read(r, 64) for r in ranges}
         got: dict[int, list[str]] = {p: [] for p in iterators}
         rng = random.Random(3)

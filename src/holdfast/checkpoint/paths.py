@@ -141,7 +141,7 @@ class JobPaths:
         """The path of the log's entry at a position (1, 2, 3, ...)."""
         return f"{self.log_prefix}{position:020d}"
 
-    def state_file(self, generation: int, epoch: int, uid: str, subtask: int, attempt: str, kind: str) -> str:
+    def state_file(self, generation: int, epoch: Epoch, uid: str, subtask: int, attempt: str, kind: str) -> str:
         """The path of a new state file.
 
         Args:

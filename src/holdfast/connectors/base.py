@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
+from holdfast.checkpoint.ids import CheckpointId, Epoch
+
 _log = logging.getLogger(__name__)
 
 __all__ = [
@@ -96,7 +98,7 @@ class Enumerator(Protocol):
     def snapshot(self) -> Any:
         """Return the state after the last planned epoch: plain data (msgpack-able: dict, list, str, int, float, bytes)."""
 
-    def checkpoint_completed(self, checkpoint_id: int, state: Any) -> None:
+    def checkpoint_completed(self, checkpoint_id: CheckpointId, state: Any) -> None:
         """Handle the completion of the checkpoint with this state (e.g. commit group offsets, free old input)."""
 
     def wait(self, timeout: float) -> None:
@@ -139,9 +141,6 @@ class SourceReader(Protocol):
             UserCodeError: a record does not parse; ``record`` names its origin.
             InputLost: the range is gone.
         """
-
-    def prefetch(self, parts: Sequence[SplitRange]) -> None:
-        """Prepare to read these ranges next; an optional hint."""
 
     def close(self) -> None:
         """Release resources."""
@@ -188,7 +187,7 @@ class WriterContext:
 class SinkWriter(Protocol):
     """Writes records. Lives in a task slot as long as the job. One epoch is open at a time."""
 
-    def begin_epoch(self, epoch: int, attempt: str, completed: int) -> None:
+    def begin_epoch(self, epoch: Epoch, attempt: str, completed: CheckpointId) -> None:
         """Start an epoch.
 
         ``attempt`` is unique to this run of the epoch; output of an abandoned attempt must stay invisible. ``completed``

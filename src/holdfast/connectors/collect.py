@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import zstandard
 
+from holdfast.checkpoint.ids import CheckpointId, Epoch
 from holdfast.common import pickling
 from holdfast.connectors.base import Committable, JobInfo, WriterContext
 
@@ -110,7 +111,7 @@ class CollectWriter:
         self._values: list[Any] = []
         self._epoch = 0
 
-    def begin_epoch(self, epoch: int, attempt: str, completed: int) -> None:
+    def begin_epoch(self, epoch: Epoch, attempt: str, completed: CheckpointId) -> None:
         """Start an epoch without records."""
         self._epoch = epoch
         self._values = []

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from holdfast.checkpoint.ids import CheckpointId
 from holdfast.common import pickling
 from holdfast.connectors.base import Batch, EpochInput, JobInfo, ReaderContext, SplitRange
 from holdfast.errors import ConfigurationError, IncompatibleState
@@ -78,9 +79,6 @@ class CollectionReader:
                 yield Batch(values[i : i + max_batch], locate=functools.partial(_place, at + i))
             at += len(values)
 
-    def prefetch(self, parts: Sequence[SplitRange]) -> None:
-        """Do nothing: the values are in memory."""
-
     def close(self) -> None:
         """Do nothing: no resources are open."""
 
@@ -131,7 +129,7 @@ class CountedEnumerator:
         """Return the number of the next record of each split."""
         return {"sizes": dict(self._sizes), "next": dict(self._next)}
 
-    def checkpoint_completed(self, checkpoint_id: int, state: Any) -> None:
+    def checkpoint_completed(self, checkpoint_id: CheckpointId, state: Any) -> None:
         """Do nothing: no resources are open."""
 
     def wait(self, timeout: float) -> None:

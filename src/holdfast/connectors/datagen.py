@@ -5,10 +5,11 @@ from __future__ import annotations
 import functools
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from random import Random
 from typing import Any
 
+from holdfast.checkpoint.ids import CheckpointId
 from holdfast.connectors.base import Batch, EpochInput, JobInfo, ReaderContext, SplitRange
 from holdfast.errors import ConfigurationError, IncompatibleState
 
@@ -226,7 +227,7 @@ class PaymentsEnumerator:
         """Return the number of planned payments."""
         return {"next": self._next, "seed": self._source.seed, "customers": self._source.customers}
 
-    def checkpoint_completed(self, checkpoint_id: int, state: Any) -> None:
+    def checkpoint_completed(self, checkpoint_id: CheckpointId, state: Any) -> None:
         """Do nothing: no resources are open."""
 
     def wait(self, timeout: float) -> None:
@@ -276,9 +277,6 @@ class PaymentsReader:
                 values = payments[i : i + max_batch]
                 yield Batch(values, times[i : i + max_batch], functools.partial(_place, values))
             at += len(payments)
-
-    def prefetch(self, parts: Sequence[SplitRange]) -> None:
-        """Do nothing: payments are generated."""
 
     def close(self) -> None:
         """Do nothing: no resources are open."""

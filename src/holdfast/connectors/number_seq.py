@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from holdfast.connectors.base import Batch, JobInfo, ReaderContext, SplitRange
 from holdfast.connectors.collection import CountedEnumerator
@@ -71,9 +71,6 @@ class NumberReader:
         for at in range(part.start, part.end, max_batch):
             values = list(numbers[at : min(at + max_batch, part.end)])
             yield Batch(values, locate=functools.partial(_place, values))
-
-    def prefetch(self, parts: Sequence[SplitRange]) -> None:
-        """Do nothing: numbers are computed."""
 
     def close(self) -> None:
         """Do nothing: no resources are open."""

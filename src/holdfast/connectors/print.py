@@ -9,6 +9,7 @@ from typing import Any
 
 import zstandard
 
+from holdfast.checkpoint.ids import CheckpointId, Epoch
 from holdfast.checkpoint.storage import NotFound
 from holdfast.common.typeinfo import TypeInformation
 from holdfast.connectors.base import Committable, JobInfo, WriterContext
@@ -62,7 +63,7 @@ class PrintWriter:
         self._lines: list[str] = []
         self._epoch = 0
 
-    def begin_epoch(self, epoch: int, attempt: str, completed: int) -> None:
+    def begin_epoch(self, epoch: Epoch, attempt: str, completed: CheckpointId) -> None:
         """Start an epoch without lines."""
         self._epoch = epoch
         self._lines = []

@@ -15,9 +15,10 @@ import logging
 import socket
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
+from holdfast.checkpoint.ids import CheckpointId
 from holdfast.checkpoint.storage import NotFound
 from holdfast.connectors.base import Batch, EpochInput, JobInfo, ReaderContext, SplitRange
 from holdfast.connectors.job_files import JobFiles
@@ -140,7 +141,7 @@ class SocketEnumerator:
         """Return the position up to which the log is planned."""
         return {"line": self._line, **self._log.snapshot()}
 
-    def checkpoint_completed(self, checkpoint_id: int, state: Any) -> None:
+    def checkpoint_completed(self, checkpoint_id: CheckpointId, state: Any) -> None:
         """Delete consumed segments."""
         self._log.completed(state)
 
@@ -282,9 +283,6 @@ class SocketReader:
             for i in range(0, len(values), max_batch):
                 yield Batch(values[i : i + max_batch], locate=functools.partial(_place, part.split, line + i + 1))
             line += len(values)
-
-    def prefetch(self, parts: Sequence[SplitRange]) -> None:
-        """Do nothing: segments are small."""
 
     def close(self) -> None:
         """Drop the cached segment."""

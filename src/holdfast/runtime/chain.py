@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from holdfast.checkpoint.ids import CheckpointId, Epoch
 from holdfast.common.time import MIN_TIMESTAMP
 from holdfast.common.typeinfo import TypeInformation
 from holdfast.common.typeinfo.batches import Misfit, fitted
@@ -239,14 +240,14 @@ class Chain:
         for operator in self._operators:
             operator.advance_processing_time(now)
 
-    def begin_epoch(self, epoch: int, attempt: str, committed: int) -> None:
+    def begin_epoch(self, epoch: Epoch, attempt: str, committed: CheckpointId) -> None:
         """An epoch starts: its number, the name of this attempt at it, and the last epoch whose output is committed."""
         for router in self.routers:
             router.begin()
         for operator in self._operators:
             operator.begin_epoch(epoch, attempt, committed)
 
-    def end_epoch(self, epoch: int, attempt: str, idle: bool) -> list[Committable]:
+    def end_epoch(self, epoch: Epoch, attempt: str, idle: bool) -> list[Committable]:
         """The barrier has reached the vertex; returns the output that the epoch has prepared."""
         self._head.forward_idle(idle)
         for operator in self._operators:

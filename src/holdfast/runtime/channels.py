@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from operator import index, itemgetter
 from typing import Any, SupportsIndex
 
+from holdfast.checkpoint.ids import Epoch
 from holdfast.common.time import MIN_TIMESTAMP
 from holdfast.errors import HoldfastError
 from holdfast.runtime.context import Clock
@@ -237,7 +238,7 @@ class Router:
         frame = pack_frame(kind, self._level, partition, self._channel.id, self._sender, self._frames[target], payload)
         self._send(partition % self._next_level_width if self._relayed else partition, frame)
 
-    def end(self, epoch: int, attempt: str) -> None:
+    def end(self, epoch: Epoch, attempt: str) -> None:
         """The barrier: send what is gathered, and say how much it was."""
         for target in self._targets:
             self._flush(target)
@@ -287,7 +288,7 @@ class InputMerge:
         else:
             source.frames.append((header.sequence, self._store.put(frame)))
 
-    def verify(self, epoch: int) -> dict[tuple[int, int], str]:
+    def verify(self, epoch: Epoch) -> dict[tuple[int, int], str]:
         """Check that every channel is whole; returns the attempts that were read.
 
         Raises:

@@ -14,7 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from queue import Empty, SimpleQueue
 from typing import Protocol
 
-from holdfast.checkpoint.ids import CheckpointId, Epoch
+from holdfast.checkpoint.ids import CheckpointId, Epoch, checkpoint_of
 from holdfast.checkpoint.log import CheckpointLog
 from holdfast.checkpoint.metadata import CheckpointMetadata
 from holdfast.checkpoint.retention import Retention
@@ -177,7 +177,7 @@ class Coordinator:
                 return None
             case instructions.Acknowledge(epoch, sources):
                 for uid, enumerator in self._enumerators.items():
-                    enumerator.checkpoint_completed(epoch, sources[uid])
+                    enumerator.checkpoint_completed(checkpoint_of(epoch), sources[uid])
                 return events.Acknowledged(epoch)
             case instructions.Sleep():
                 return self._sleep(instruction)

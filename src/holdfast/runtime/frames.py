@@ -11,6 +11,7 @@ from array import array
 from dataclasses import dataclass, field
 from typing import Any
 
+from holdfast.checkpoint.ids import Epoch
 from holdfast.common import pickling
 from holdfast.runtime.frame_header import BARRIER, DATA, HEADER_SIZE, REPORT, Header, pack_frame, unpack_header
 from holdfast.runtime.records import RecordBatch
@@ -34,7 +35,7 @@ __all__ = [
 class Barrier:
     """Ends a channel's epoch: what the receiver must have got, and from which attempt of the sender."""
 
-    epoch: int
+    epoch: Epoch
     attempt: str
     frames: int
     watermark: int

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
+from holdfast.checkpoint.ids import Epoch
 from holdfast.checkpoint.metadata import KeyedHandle
 from holdfast.checkpoint.paths import JobPaths, new_attempt
 from holdfast.checkpoint.storage import Storage
@@ -57,7 +58,7 @@ class KeyedStates:
         self._directory = directory
         self._uploads = uploads
         self._kept: dict[str, _Kept] = {}
-        self._epoch = (0, 0)
+        self._epoch = (0, Epoch(0))
         """Generation and number of the last epoch that was written."""
 
     def open(self, stored: Mapping[str, OperatorSnapshot]) -> dict[str, KeyedState]:
@@ -98,7 +99,7 @@ class KeyedStates:
         for kept in self._kept.values():
             kept.backend.bound()
 
-    def snapshot(self, generation: int, epoch: int) -> dict[str, tuple[list[KeyedHandle], OperatorSchema]]:
+    def snapshot(self, generation: int, epoch: Epoch) -> dict[str, tuple[list[KeyedHandle], OperatorSchema]]:
         """Write what the epoch changed; returns by uid how the checkpoint refers to each state, and its schema."""
         self._epoch = (generation, epoch)
         written = {}
@@ -124,7 +125,7 @@ class KeyedStates:
         return sum(kept.backend.written for kept in self._kept.values())
 
     @property
-    def uploading(self) -> int | None:
+    def uploading(self) -> Epoch | None:
         """The earliest epoch in which an upload began that is still under way."""
         return min((u for k in self._kept.values() if (u := k.backend.uploading) is not None), default=None)
 

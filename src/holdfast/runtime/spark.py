@@ -117,10 +117,6 @@ class SparkExecutor:
             ", ".join(v.name for v in self._plan.at(level)) for level in range(self._plan.levels)
         )
 
-    def cancel(self) -> None:
-        """Stop the epoch that is running."""
-        self._context.cancelJobGroup(self._group)
-
     def close(self) -> None:
         """End the job's slots and free what Spark keeps for it."""
         root, job_id = self.root, self.job_id

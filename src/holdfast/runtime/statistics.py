@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from holdfast.checkpoint.ids import Epoch
 from holdfast.metrics.stats import EpochStats, VertexStats
 from holdfast.metrics.user import merge
 from holdfast.runtime.plan import JobPlan, Vertex
@@ -50,7 +51,7 @@ def plan_shape(plan: JobPlan) -> dict[str, Any]:
 
 def epoch_stats(
     plan: JobPlan,
-    epoch: int,
+    epoch: Epoch,
     started_ms: int,
     seconds: float,
     reports: Sequence[TaskReport],

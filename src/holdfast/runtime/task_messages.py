@@ -100,7 +100,7 @@ class TaskReport:
     """Given to sinks."""
     busy_seconds: float = 0.0
     late_dropped: int = 0
-    uploading: int | None = None
+    uploading: Epoch | None = None
     """The epoch in which the background upload of a new base began that is still under way."""
     delta_bytes: int = 0
     found_state: bool | None = None

@@ -13,6 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 import msgspec
 
 from holdfast.checkpoint.handles import Handle, IndexedFile
+from holdfast.checkpoint.ids import Epoch
 from holdfast.checkpoint.metadata import KeyedHandle
 from holdfast.state.backend import (
     HEAP,
@@ -66,7 +67,7 @@ class KeyedStateBackend:
         self._local, self._deltas, self._bases = _BACKENDS[settings.kind](place, settings)
         self._stored: list[KeyedHandle] = []
         self._pending: Future[list[Handle]] | None = None
-        self._begun = (0, 0)
+        self._begun = (Epoch(0), 0)
         """The epoch in which the pending base began, and the number of this subtask's deltas that it covers."""
         self._ended = False
         self.written = 0
@@ -78,7 +79,7 @@ class KeyedStateBackend:
         return self._local.reused
 
     @property
-    def uploading(self) -> int | None:
+    def uploading(self) -> Epoch | None:
         """The epoch in the file names of the running upload; None: no upload is running."""
         return None if self._pending is None else self._begun[0]
 
@@ -130,7 +131,7 @@ class KeyedStateBackend:
             deltas = [*deltas, delta]
         return [*others, msgspec.structs.replace(own, deltas=deltas, schema=self.state.schema.fingerprint)]
 
-    def committed(self, handles: list[KeyedHandle], epoch: int, new_path: NewPath) -> None:
+    def committed(self, handles: list[KeyedHandle], epoch: Epoch, new_path: NewPath) -> None:
         """Complete the epoch of these ``handles``: committed rows may enter the store, and a new base may begin."""
         self._stored = handles
         self._local.follow(handles)

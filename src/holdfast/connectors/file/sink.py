@@ -22,6 +22,7 @@ from typing import Any, BinaryIO, Protocol
 import orjson
 import xxhash
 
+from holdfast.checkpoint.ids import CheckpointId, Epoch
 from holdfast.common.os_errors import reason
 from holdfast.common.serialization import Encoder, SerializationSchema
 from holdfast.common.typeinfo import TypeInformation
@@ -173,7 +174,7 @@ class FileWriter:
         self._open: dict[str, tuple[BinaryIO, str]] = {}
         """Bucket -> the file in progress and its final name."""
 
-    def begin_epoch(self, epoch: int, attempt: str, completed: int) -> None:
+    def begin_epoch(self, epoch: Epoch, attempt: str, completed: CheckpointId) -> None:
         """Start an epoch without files; drop files of an abandoned epoch."""
         self.abort_epoch()
         self._epoch = epoch

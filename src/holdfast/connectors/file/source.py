@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import astuple, dataclass
 from typing import Any
 
+from holdfast.checkpoint.ids import CheckpointId
 from holdfast.connectors.base import Batch, EpochInput, JobInfo, ReaderContext, SplitRange
 from holdfast.connectors.file.formats import FileFormat
 from holdfast.connectors.file.paths import find_files, local_path
@@ -165,7 +166,7 @@ class FileEnumerator:
             "done": {path: astuple(version) for path, version in self._done.items()},
         }
 
-    def checkpoint_completed(self, checkpoint_id: int, state: Any) -> None:
+    def checkpoint_completed(self, checkpoint_id: CheckpointId, state: Any) -> None:
         """Nothing to free."""
 
     def wait(self, timeout: float) -> None:
@@ -274,9 +275,6 @@ class FileReader:
         finally:
             file.close()
         check_same(path, FileVersion(*version), end)  # it may have been replaced before the open, or changed since
-
-    def prefetch(self, parts: Sequence[SplitRange]) -> None:
-        """Do nothing: the operating system reads ahead."""
 
     def close(self) -> None:
         """Do nothing: no file is open between ranges."""

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from holdfast.checkpoint.ids import Epoch
 from holdfast.connectors.base import Committable
 from holdfast.connectors.kafka.transactions import Prepared
 from holdfast.errors import IncompatibleState
@@ -59,7 +60,7 @@ class KafkaCommittable:
 
     transaction: Prepared
     generation: int
-    epoch: int
+    epoch: Epoch
     subtask: int
     token: str
     """Name of the output. It is part of the transaction, so the log itself shows whether the transaction was committed."""

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
+from holdfast.checkpoint.ids import CheckpointId
 from holdfast.connectors.base import EpochInput, SplitRange
 from holdfast.connectors.kafka.cluster import BrokerUnavailable, ClusterView, PendingOffsets, Topic
 from holdfast.connectors.kafka.fair_share import share
@@ -100,7 +101,7 @@ class KafkaEnumerator:
         """Topics by id, and each partition's next and last offset."""
         return self._positions.encode()
 
-    def checkpoint_completed(self, checkpoint_id: int, state: Any) -> None:
+    def checkpoint_completed(self, checkpoint_id: CheckpointId, state: Any) -> None:
         """Commit the group's offsets for monitoring of the lag; the job itself never reads them again."""
         group = self._source.group_id
         if not group or not self._source.commit_offsets:

@@ -10,6 +10,7 @@ import msgspec
 import xxhash
 import zstandard
 
+from holdfast.checkpoint.ids import Epoch
 from holdfast.errors import CorruptFile
 
 __all__ = ["OutboxFile", "OutgoingBatch", "outbox_epoch", "outbox_name", "read_outbox"]
@@ -20,7 +21,7 @@ _DIGEST = 8
 _NAME = re.compile(r"(\d{10})-(\d{20})-\d{5}-[0-9a-f]+\.outbox(?:\..+)?")
 
 
-def outbox_name(generation: int, epoch: int, subtask: int, token: str) -> str:
+def outbox_name(generation: int, epoch: Epoch, subtask: int, token: str) -> str:
     """The name of the outbox file of one writer and epoch."""
     return f"{generation:010d}-{epoch:020d}-{subtask:05d}-{token}.outbox"
 

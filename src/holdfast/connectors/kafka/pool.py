@@ -6,6 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
+from holdfast.checkpoint.ids import CheckpointId, Epoch
 from holdfast.connectors.kafka.committable import SLOTS
 from holdfast.connectors.kafka.producers import TransactionalProducer
 from holdfast.connectors.kafka.transactions import Prepared
@@ -19,7 +20,7 @@ class _Lane:
     """One transactional id of a slot."""
 
     number: int
-    prepared: int | None = None
+    prepared: Epoch | None = None
     """The last epoch prepared under this id."""
     next: Future[TransactionalProducer] | None = None
     """The producer for the next epoch."""
@@ -47,7 +48,7 @@ class ProducerPool:
         self._open: tuple[_Lane, TransactionalProducer] | None = None
         self._makers = ThreadPoolExecutor(max_workers=2, thread_name_prefix="kafka-producers")
 
-    def begin(self, epoch: int, completed: int) -> None:
+    def begin(self, epoch: Epoch, completed: CheckpointId) -> None:
         """Acquire ids for the next epochs in the background, if this writer has had output.
 
         Args:
@@ -56,11 +57,11 @@ class ProducerPool:
         """
         self._completed = completed
         if self._lanes:
-            for ahead in (epoch + 1, epoch + 2):
+            for ahead in (Epoch(epoch + 1), Epoch(epoch + 2)):
                 if (lane := self._free(ahead)) is not None:
                     self._renew(ahead, lane)
 
-    def take(self, epoch: int) -> TransactionalProducer:
+    def take(self, epoch: Epoch) -> TransactionalProducer:
         """A producer for the epoch, with an open transaction.
 
         Raises:
@@ -85,7 +86,7 @@ class ProducerPool:
         producer.open()
         return producer
 
-    def prepare(self, epoch: int) -> Prepared:
+    def prepare(self, epoch: Epoch) -> Prepared:
         """Prepare the open transaction; from now on only the committer ends it.
 
         Raises:
@@ -96,11 +97,12 @@ class ProducerPool:
         prepared = producer.prepare()
         lane.prepared, self._open = epoch, None
         self._makers.submit(producer.close)
-        if len(self._slots[(epoch + 1) % SLOTS]) == 0:
+        if not self._slots[(epoch + 1) % SLOTS]:
             self._lanes += 1
             self._slots[(epoch + 1) % SLOTS].append(_Lane(self._lanes))
-        if (following := self._free(epoch + 1)) is not None:
-            self._renew(epoch + 1, following)
+        coming = Epoch(epoch + 1)
+        if (following := self._free(coming)) is not None:
+            self._renew(coming, following)
         return prepared
 
     def drop(self) -> None:
@@ -118,11 +120,11 @@ class ProducerPool:
                 ahead.result().close()
         self._slots = [[] for _ in range(SLOTS)]
 
-    def _free(self, epoch: int) -> _Lane | None:
+    def _free(self, epoch: Epoch) -> _Lane | None:
         """An id in the epoch's slot without a transaction waiting for its commit."""
         free = (lane for lane in self._slots[epoch % SLOTS] if lane.prepared is None or lane.prepared <= self._completed)
         return next(free, None)
 
-    def _renew(self, epoch: int, lane: _Lane) -> None:
+    def _renew(self, epoch: Epoch, lane: _Lane) -> None:
         if lane.next is None or (lane.next.done() and lane.next.exception() is not None):
             lane.next = self._makers.submit(self._make, epoch % SLOTS, lane.number)

@@ -88,16 +88,6 @@ class KafkaReader:
         self._skips = source.deserializer is not None
         self._complained_at = 0.0
 
-    def prefetch(self, parts: Sequence[SplitRange]) -> None:
-        """Assign all ranges' partitions to the consumer at once, so that their data arrive together."""
-        moved = []
-        for part in parts:
-            if part.start < part.end:
-                key = (part.payload[0], part.payload[1])
-                if self._want(key, part):
-                    moved.append(key)
-        self._assign(moved)
-
     def read(self, part: SplitRange, max_batch: int) -> Iterator[Batch]:
         """Read the records of the range, in order."""
         if part.start >= part.end:

@@ -20,6 +20,7 @@ import xxhash
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
+from holdfast.checkpoint.ids import Epoch
 from holdfast.connectors.kafka.cluster import ClusterView
 from holdfast.connectors.kafka.config import admin_properties, consumer_properties
 from holdfast.connectors.kafka.offsets import KafkaTopicPartition
@@ -38,7 +39,7 @@ class Token:
     """The name of a writer's last committed output."""
 
     generation: int
-    epoch: int
+    epoch: Epoch
     id: str
 
     @staticmethod

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from holdfast.checkpoint.ids import CheckpointId, Epoch
 from holdfast.checkpoint.paths import new_attempt
 from holdfast.connectors.base import WriterContext
 from holdfast.connectors.job_files import JobFiles
@@ -33,7 +34,7 @@ class PlainWriter:
         self._producer = RecordProducer(sink.properties, where)
         self._retention = RetentionCheck(sink.properties, where, context.warn)
 
-    def begin_epoch(self, epoch: int, attempt: str, completed: int) -> None:
+    def begin_epoch(self, epoch: Epoch, attempt: str, completed: CheckpointId) -> None:
         """Do nothing: this writer has no transaction."""
 
     def write(self, values: Sequence[Any], timestamps: Sequence[int] | None) -> None:
@@ -74,11 +75,11 @@ class TransactionalWriter:
         self._copying = ThreadPoolExecutor(max_workers=1, thread_name_prefix="kafka-outbox")
         self._token_topic = token_topic(sink.transactional_id_prefix)
         self._files = None if context.job.storage_uri is None else JobFiles(context.job, "sinks", context.uid)
-        self._epoch = -1
+        self._epoch = Epoch(-1)
         self._open: TransactionalProducer | None = None
         self._outbox = OutboxFile()
 
-    def begin_epoch(self, epoch: int, attempt: str, completed: int) -> None:
+    def begin_epoch(self, epoch: Epoch, attempt: str, completed: CheckpointId) -> None:
         """Start an epoch; its transaction opens with the first record."""
         self.abort_epoch()
         self._epoch = epoch

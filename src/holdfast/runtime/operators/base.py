@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from enum import Flag, auto
 from typing import Any
 
+from holdfast.checkpoint.ids import CheckpointId, Epoch
 from holdfast.connectors.base import Sink
 from holdfast.runtime.context import OperatorContext
 from holdfast.runtime.records import RecordBatch
@@ -59,7 +60,7 @@ class Operator:
         """The processing time at which the operator next has something to do; None: at no known time."""
         return None
 
-    def begin_epoch(self, epoch: int, attempt: str, committed: int) -> None:
+    def begin_epoch(self, epoch: Epoch, attempt: str, committed: CheckpointId) -> None:
         """An epoch starts: its number, the name of this attempt at it, and the last epoch whose output is committed."""
 
     def end_epoch(self) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from operator import length_hint
 from typing import Any
 
+from holdfast.checkpoint.ids import CheckpointId, Epoch
 from holdfast.common.output_tag import OutputTag
 from holdfast.common.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from holdfast.connectors.base import Sink, SinkWriter, WriterContext
@@ -321,7 +322,7 @@ class _Sink(Operator):
         assert self._writer is not None
         return self._writer
 
-    def begin_epoch(self, epoch: int, attempt: str, committed: int) -> None:
+    def begin_epoch(self, epoch: Epoch, attempt: str, committed: CheckpointId) -> None:
         self.writer.begin_epoch(epoch, attempt, committed)
 
     def process(self, batch: RecordBatch) -> None:
