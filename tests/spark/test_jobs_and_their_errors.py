@@ -28,6 +28,7 @@ from holdfast.datastream.connectors.file_system import FileSink, FileSource, Str
 from holdfast.datastream.connectors.kafka import KafkaRecordSerializationSchema, KafkaSink, KafkaSource
 from holdfast.datastream.connectors.number_seq import NumberSequenceSource
 from holdfast.errors import ConfigurationError, HoldfastError, IncompatibleState, UserCodeError
+from holdfast.runtime import stages
 from kafka_fixtures import produce
 
 pytestmark = pytest.mark.spark
@@ -387,6 +388,18 @@ def test_sparks_ui_shows_jobs_by_job_epoch_and_operators() -> None:
         for name in names
     ), names
     assert names[-1] == "shown: end of the job"
+
+
+@pytest.mark.parametrize("limit", ["_LARGEST_PROPERTY", "_LARGEST_TASK"])
+def an_epoch_of_many_subtasks_gives_each_its_part(monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
+    """What many subtasks are told is too much for a property of the Spark job, and may be too much for a task."""
+    monkeypatch.setattr(stages, "_LARGEST_PROPERTY", 0)
+    monkeypatch.setattr(stages, limit, 0)
+    env = environment(**{"holdfast.epoch.max-records": "10"}).set_parallelism(2)
+    numbers = env.from_source(NumberSequenceSource(1, 40), WatermarkStrategy.no_watermarks(), "numbers")
+    sums = numbers.key_by(lambda n: n % 2).reduce(lambda a, b: a + b)
+    with sums.execute_and_collect("many") as results:
+        assert max(results) == sum(range(2, 41, 2))
 
 
 def a_given_session_is_used_and_left_running() -> None:

@@ -56,22 +56,26 @@ def _train(java: Java, options: list[str]) -> None:
     from holdfast.runtime.spark_context import local_settings
 
     settings = {**local_settings(), "spark.master": "local[2]", "spark.app.name": "holdfast-aot"}
-    jvm = start_jvm(java, settings, options)
+    process = start_jvm(java, settings, options)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    gateway = jvm.connect()
+    gateway = process.connect()
     from pyspark import SparkConf, SparkContext
 
     SparkContext._ensure_initialized(gateway=gateway)
     context = SparkContext(conf=SparkConf().setAll(list(settings.items())))
+    jvm = context._jvm
+    assert jvm is not None
     for _ in range(3):
         sent = context.broadcast(b"x")
         context.setJobGroup("holdfast", "training", interruptOnCancel=True)
         numbers = context.parallelize(range(100), 2).map(lambda n, sent=sent: (n % 2, n + len(sent.value)))
-        numbers.partitionBy(2).mapPartitions(lambda part: [sum(n for _, n in part)]).collect()
+        sums = numbers.partitionBy(2).mapPartitions(lambda part: [sum(n for _, n in part)])
+        collected = sums._jrdd.collectAsync().get()
+        jvm.PythonRDD.serveIterator(jvm.scala.jdk.javaapi.CollectionConverters.asScala(collected.iterator()), "frames")
         sent.destroy()
     context.stop()
     gateway.shutdown()
-    jvm.end(_END_S)
+    process.end(_END_S)
 
 
 def _main(arguments: list[str]) -> int:

@@ -5,13 +5,14 @@ Each of Spark's workers imports this module before its first task, so it imports
 
 from __future__ import annotations
 
+import base64
 import functools
 import gc
 import os
 import pickle
 import socket
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,15 +21,20 @@ from holdfast.runtime.frame_header import REPORT, pack_frame, unpack_header
 from holdfast.runtime.local_directory import slot_directory
 from holdfast.runtime.slot import SlotClient
 
-__all__ = ["LevelTask", "quicken", "shuffle_key"]
+__all__ = ["LevelTask", "packed_calls", "quicken", "shuffle_key"]
 
 shuffle_key: Callable[[int], bytes] = struct.Struct(">q").pack
 """A partition as Spark's shuffle is told of it, before each of the bytes that it is to bring there."""
 
 
+def packed_calls(calls: Sequence[Sequence[bytes]]) -> str:
+    """The calls of an epoch, by level and partition, as the value of a property of its Spark job."""
+    return base64.b64encode(pickle.dumps(calls, 5)).decode()
+
+
 @dataclass(frozen=True)
 class LevelTask:
-    """All tasks of a level in one epoch. Pickled with every epoch."""
+    """All tasks of a level, in one epoch or in any."""
 
     level: int
     last: bool
@@ -38,8 +44,13 @@ class LevelTask:
     job_id: str
     started: str
     """The start of the job; see `JobSetup`."""
-    calls: list[bytes]
-    """The pickled (assignment, vertex, subtask) of each partition."""
+    calls: Sequence[bytes] | None = None
+    """The pickled (assignment, vertex, subtask) of each partition; None: they are in the Spark job's property."""
+
+    @property
+    def calls_property(self) -> str:
+        """The property of an epoch's Spark job that has the calls of all levels, packed."""
+        return f"holdfast.calls.{self.started}"
 
     def __call__(self, partition: int, items: Iterable[bytes], setup: Any) -> Iterator[bytes]:
         """Run the task of ``partition``: its frames for the next level, each behind its shuffle key; at last its report.
@@ -63,7 +74,7 @@ class LevelTask:
                 else:
                     passing.append((header.partition, frame))
 
-        call = self.calls[partition]
+        call = self._call(partition)
         try:
             for target, payload in client.run(self.started, lambda: setup.value, call, mine()):
                 yield from self._sent(target, payload) if target >= 0 else self._sent(0, _report_frame(payload))
@@ -77,6 +88,16 @@ class LevelTask:
             yield from self._sent(0, _report_frame(pickle.dumps(TaskReport((vertex, subtask), "", error), 5)))
         for target, frame in passing:
             yield from self._sent(target, frame)
+
+    def _call(self, partition: int) -> bytes:
+        if self.calls is not None:
+            return self.calls[partition]
+        from pyspark import TaskContext  # in Spark's workers it is there already
+
+        context = TaskContext.get()
+        assert context is not None
+        calls: Sequence[Sequence[bytes]] = pickle.loads(base64.b64decode(context.getLocalProperty(self.calls_property)))
+        return calls[self.level][partition]
 
     def _sent(self, target: int, frame: bytes) -> tuple[bytes, ...]:
         return (frame,) if self.last else (shuffle_key(target), frame)

@@ -77,6 +77,8 @@ class Placement:
         self._local = is_local(context.master)
         self._hosts: dict[int, list[str]] = {width: [] for width in self._widths}
         self._anchors: dict[int, Any] = {}
+        self.arrangement = 0
+        """Rises when partitions are placed anew: the anchors are others then."""
         self._cores = self._seen = self._look()
         self._looked = time.monotonic()
         self._arrange()
@@ -116,6 +118,7 @@ class Placement:
 
     def _arrange(self) -> None:
         jvm: Any = self._context._jvm
+        self.arrangement += 1
         for width in self._widths:
             self._hosts[width] = place(width, self._cores, self._hosts[width])
             if self._local:  # one host: nothing to place, and no Spark job to wait for

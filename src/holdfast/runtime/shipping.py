@@ -53,6 +53,8 @@ REMEDY = (
     "env.add_python_file() or spark-submit --py-files"
 )
 
+_OF_A_FUTURE = ": java.util.concurrent.ExecutionException"
+"""Stands around the exception with which an asynchronous Spark job failed."""
 _EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(: |$)")
 """The line of a Python traceback that names the exception."""
 PYTHON_FILES = "python.files"
@@ -206,7 +208,12 @@ def _last_words(text: str) -> str:
 
     >>> _last_words("An error occurred while calling o1.f.\n: java.lang.Exception: gone\n\tat A.b(A.scala:1)")
     'java.lang.Exception: gone'
+    >>> _last_words("An error occurred while calling o1.get.\n: java.util.concurrent.ExecutionException: x\nCaused by: B: c")
+    'B: c'
     """
+    wrapper, wrapped, cause = text.partition("\nCaused by: ")
+    if wrapped and _OF_A_FUTURE in wrapper:
+        text = cause
     lines = text.splitlines() or [""]
     if "Traceback (most recent call last):" in text:
         stack = next((i for i, line in enumerate(lines) if line.startswith("\tat ")), len(lines))

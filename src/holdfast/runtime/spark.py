@@ -76,7 +76,11 @@ class SparkExecutor:
             self._setup = self._context.broadcast(stored)
             ship_package(context)
             self._placement = Placement(context, self._widths, self._name)
-            self._stages = Stages(context, self._widths, self._placement, self._setup)
+            last = self._plan.levels - 1
+            tasks = [
+                LevelTask(level, level == last, self.root, self.job_id, self.started) for level in range(self._plan.levels)
+            ]
+            self._stages = Stages(context, tasks, self._widths, self._placement, self._setup)
 
     def run(self, assignment: EpochAssignment) -> list[TaskReport]:
         """Run an epoch; returns the reports of all its tasks that got through."""
@@ -87,13 +91,7 @@ class SparkExecutor:
     def _collect(self, assignment: EpochAssignment) -> list[bytes]:
         self._context.setJobGroup(self._group, self._describe(assignment), interruptOnCancel=True)
         self._placement.follow_executors()
-        last = self._plan.levels - 1
-        return self._stages.collect(
-            [
-                LevelTask(level, level == last, self.root, self.job_id, self.started, self._calls(assignment, level))
-                for level in range(self._plan.levels)
-            ]
-        )
+        return self._stages.collect([self._calls(assignment, level) for level in range(self._plan.levels)])
 
     def _calls(self, assignment: EpochAssignment, level: int) -> list[bytes]:
         return [

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from py4j.java_collections import ListConverter, MapConverter
@@ -15,12 +16,14 @@ from pyspark import Broadcast, SparkContext, cloudpickle
 from pyspark.serializers import NoOpSerializer
 from pyspark.util import local_connect_and_auth
 
-from holdfast.runtime.level_task import LevelTask
+from holdfast.runtime.level_task import LevelTask, packed_calls
 from holdfast.runtime.placement import Placement
 from holdfast.runtime.shipping import load_and_run
 
 __all__ = ["Stages"]
 
+_LARGEST_PROPERTY = 1 << 14
+"""Characters of an epoch's packed calls that every one of its tasks may get, those of the other tasks included."""
 _LARGEST_TASK = 1 << 20
 """Bytes of a pickled task beyond which Spark's broadcast takes it to the executors, as in PySpark itself."""
 
@@ -48,77 +51,110 @@ class _Call:
 class Stages:
     """Builds and runs the stages of a job's epochs.
 
+    While one epoch runs, the stages of the next are built: what differs between them is in a property of the Spark job.
+
     Args:
         context: The Spark that the job runs on.
+        tasks: The task of each level, without calls.
         widths: How many partitions each level has.
         placement: Where the partitions are.
         setup: What each task may read besides.
     """
 
-    def __init__(self, context: SparkContext, widths: Sequence[int], placement: Placement, setup: Broadcast[bytes]) -> None:
+    def __init__(
+        self,
+        context: SparkContext,
+        tasks: Sequence[LevelTask],
+        widths: Sequence[int],
+        placement: Placement,
+        setup: Broadcast[bytes],
+    ) -> None:
         self._context = context
+        self._tasks = tasks
         self._widths = widths
         self._placement = placement
         jvm: Any = context._jvm
         # Names of classes and of their methods are looked up in the JVM whenever they are written out.
         self._function, self._rdd, self._pairs = jvm.SimplePythonFunction, jvm.PythonRDD, jvm.PairwiseRDD
-        self._value_of_pair, self._collect_and_serve = jvm.PythonRDD.valueOfPair, jvm.PythonRDD.collectAndServe
+        self._value_of_pair = jvm.PythonRDD.valueOfPair
         self._partitioners = {width: jvm.PythonPartitioner(width, id(int)) for width in set(widths)}
+        self._as_scala, self._serve = jvm.scala.jdk.javaapi.CollectionConverters.asScala, jvm.PythonRDD.serveIterator
         client: Any = context._gateway._gateway_client
         self._to_list = functools.partial(ListConverter().convert, gateway_client=client)
         self._environment = MapConverter().convert(context.environment, client)
-        self._includes: tuple[list[str], Any] = ([], self._to_list([]))
         self._broadcasts = self._to_list([setup._jbroadcast])
         self._accumulator = context._javaAccumulator
-        # By Spark's own cloudpickle: the executors' Python may have none, or another release of it.
         self._load_and_run = _Pickled(cloudpickle.dumps(load_and_run()))
         self._setup = _Pickled(_pickled_reference(context, setup))
         self._serializer = NoOpSerializer()
+        self._ahead: tuple[Any, Any] | None = None
+        """The stages of the next epoch, and what they depend on."""
 
-    def collect(self, tasks: Sequence[LevelTask]) -> list[bytes]:
-        """Run the tasks of all levels, one Spark job; the frames that the last level gives."""
-        kept = []  # a broadcast lives as long as its object
+    def collect(self, calls: Sequence[Sequence[bytes]]) -> list[bytes]:
+        """Run the tasks of all levels, one Spark job; the frames that the last level gives.
+
+        Args:
+            calls: For each level and partition the pickled (assignment, vertex, subtask).
+        """
+        packed = packed_calls(calls)
+        small = len(packed) <= _LARGEST_PROPERTY
+        self._context.setLocalProperty(self._tasks[0].calls_property, packed if small else "")
+        kept: list[Broadcast[bytes]] = []  # a broadcast lives as long as its object
+        if small:
+            ahead, self._ahead = self._ahead, None
+            fits = ahead is not None and ahead[0] == self._surroundings()
+            stages = ahead[1] if ahead is not None and fits else self._build(self._tasks, kept)
+        else:
+            stages = self._build([replace(task, calls=own) for task, own in zip(self._tasks, calls)], kept)
+        # Not `collect`: it has Spark take half of its own classes apart to look what the function refers to (10 ms).
+        running = stages.collectAsync()
+        if small:
+            self._ahead = self._surroundings(), self._build(self._tasks, kept)
+        return self._fetch(running.get())
+
+    def _fetch(self, collected: Any) -> list[bytes]:
+        """The frames of a list in the JVM, by a connection of their own: that of calls delays a large answer by 40 ms."""
+        port, secret, _ = self._serve(self._as_scala(collected.iterator()), "serve frames")
+        file, connection = local_connect_and_auth(port, secret)
+        with connection, file:
+            connection.settimeout(None)
+            frames: Iterator[bytes] = self._serializer.load_stream(file)
+            return list(frames)
+
+    def _surroundings(self) -> Any:
+        return self._placement.arrangement, list(self._context._python_includes)
+
+    def _build(self, tasks: Sequence[LevelTask], kept: list[Broadcast[bytes]]) -> Any:
+        """The stages as an RDD of the JVM, to be run once; broadcasts that must live until then are added to ``kept``."""
         frames = None
         for width, task in zip(self._widths, tasks):
             source = self._placement.anchor(width) if frames is None else self._placement.stage(width, frames)
-            function, sent = self._python_function(task)
-            kept.append(sent)
-            stage = self._rdd(source, function, False, False)
+            stage = self._rdd(source, self._python_function(task, kept), False, False)
             if task.last:
-                return self._fetch(self._collect_and_serve(stage))
+                return stage.asJavaRDD()
             following = self._partitioners[self._widths[task.level + 1]]
             frames = self._value_of_pair(self._pairs(stage).asJavaPairRDD().partitionBy(following))
         raise AssertionError("no level is the last")
 
-    def _python_function(self, task: LevelTask) -> tuple[Any, Broadcast[bytes] | None]:
+    def _python_function(self, task: LevelTask, kept: list[Broadcast[bytes]]) -> Any:
         call = _Call(self._load_and_run, pickle.dumps(task, 5), self._setup)
         command = pickle.dumps((call, None, self._serializer, self._serializer), 5)
-        broadcasts, sent = self._broadcasts, None
+        broadcasts = self._broadcasts
         if len(command) > _LARGEST_TASK:
             sent = self._context.broadcast(command)
+            kept.append(sent)
             command = _pickled_reference(self._context, sent)
             broadcasts = self._to_list([self._broadcasts[0], sent._jbroadcast])
-        if self._includes[0] != self._context._python_includes:
-            self._includes = list(self._context._python_includes), self._to_list(self._context._python_includes)
         context = self._context
-        function = self._function(
+        return self._function(
             bytearray(command),
             self._environment,
-            self._includes[1],
+            self._to_list(context._python_includes),
             context.pythonExec,
             context.pythonVer,
             broadcasts,
             self._accumulator,
         )
-        return function, sent
-
-    def _fetch(self, served: Any) -> list[bytes]:
-        """What the JVM serves on a socket of its own."""
-        file, connection = local_connect_and_auth(served[0], served[1])
-        with connection, file:
-            connection.settimeout(None)
-            frames: Iterator[bytes] = self._serializer.load_stream(file)
-            return list(frames)
 
     def run_on_all(self, width: int, function: Callable[[int, Iterable[Any]], Iterator[bytes]]) -> None:
         """Run a function for each partition of a level, where the partitions are; it must be able to unpickle anywhere."""
