@@ -23,9 +23,9 @@ from holdfast.state.schema import (
     KeySchema,
     OperatorSchema,
     StateSchema,
+    joined,
     judge_column,
     judge_key,
-    merged,
 )
 
 LONG, INT, STRING = (t.to_dict() for t in (Types.LONG(), Types.INT(), Types.STRING()))
@@ -142,34 +142,49 @@ def a_schema_only_grows(declared: list[tuple[tuple[str, str, str], str]]):
     assert OperatorSchema.of_plain(msgspec.msgpack.decode(msgspec.msgpack.encode(schema.plain()))) == schema
 
 
-@given(st.lists(st.lists(st.tuples(states, names), max_size=8), min_size=1, max_size=4))
-def the_schemas_of_several_subtasks_are_merged_by_name(subtasks: list[list[tuple[tuple[str, str, str], str]]]):
+steps = st.lists(st.tuples(states, names), max_size=12)
+
+
+@given(steps, st.lists(st.tuples(st.integers(0, 12), st.lists(names, max_size=3)), min_size=1, max_size=4))
+def test_one_schema_reads_the_data_of_all_subtasks_of_a_program(
+    declared: list[tuple[tuple[str, str, str], str]], subtasks: list[tuple[int, list[str]]]
+):
+    """Each subtask has declared a part of the states; columns have outgrown their rows in whatever order."""
     schemas = []
-    for declared in subtasks:
-        schema = OperatorSchema()
-        for (state, kind, slices), name in declared:
+    for count, grown in subtasks:
+        schema = OperatorSchema().with_state("keyed", ROWS)
+        for (state, kind, slices), name in declared[:count]:
             schema = schema.with_state(state, kind, slices)
             if schema.column(state, name) is None:
                 schema = schema.with_column(state, column(LONG, name=name))
+            for each in grown:
+                if schema.column("keyed", each) is not None:
+                    position = schema.column("keyed", each)
+                    assert position is not None
+                    schema = schema.with_entries(f"keyed/{each}", "keyed", position)
         schemas.append(schema)
-    result = merged(schemas)
-    for schema in schemas:
-        for state, stored in schema.states.items():
-            for each in stored.columns:
-                assert result.column(state, each.name) is not None
-    first = schemas[0]
-    for state, stored in first.states.items():
-        assert result.states[state].id == stored.id
-        assert result.states[state].columns[: len(stored.columns)] == stored.columns
+    result = joined(schemas)
+    assert result is not None
+    assert all(map(result.continues, schemas))
     assert len({each.id for each in result.states.values()}) == len(result.states)
 
 
-def a_name_that_subtasks_declare_differently_cannot_be_merged():
-    first, second = (OperatorSchema().with_state("keyed", ROWS).with_column("keyed", column(t)) for t in (LONG, STRING))
-    with pytest.raises(
-        IncompatibleState, match="state 'n' is a value state of LONG in one subtask and a value state of STRING"
-    ):
-        merged([first, second])
+def test_no_schema_reads_the_data_of_subtasks_that_declare_in_another_order():
+    first, second = (
+        OperatorSchema().with_state("keyed", ROWS).with_column("keyed", column(LONG, name=name)) for name in ("n", "m")
+    )
+    assert joined([first, second]) is None
+    assert joined([first, first]) == first
+
+
+def a_column_that_outgrows_its_rows_leaves_all_other_ids_and_versions():
+    schema = OperatorSchema().with_state("keyed", ROWS).with_column("keyed", column(kind="map"))
+    grown = schema.with_entries("keyed/n", "keyed", 0)
+    assert grown.version == schema.version
+    assert grown.states["keyed/n"] == StateSchema(0x8000 + 1024, ENTRIES)
+    later = [each.with_state("event-timers", TIMERS, "time") for each in (schema, grown)]
+    assert later[0].states["event-timers"] == later[1].states["event-timers"]
+    assert joined(later) == joined(later[::-1])
 
 
 def a_schema_reads_what_it_has_grown_out_of_and_nothing_else():

@@ -19,7 +19,7 @@ from holdfast.state.backend import Place, StateBackendSettings
 from holdfast.state.key_groups import key_group_range
 from holdfast.state.keyed_backend import KeyedStateBackend, NewPath
 from holdfast.state.keyed_state import KeyedState
-from holdfast.state.schema import OperatorSchema
+from holdfast.state.schema import OperatorSchema, joined
 
 __all__ = ["KeyedStates"]
 
@@ -141,10 +141,10 @@ def _stored(where: str, stored: OperatorSnapshot | None) -> tuple[list[KeyedHand
     if stored is None or not stored.state.keyed:
         return [], None
     schemas = [OperatorSchema.of_plain(schema) for schema in stored.schemas.values()]
-    newest = max(schemas, key=lambda schema: schema.version)
-    if not all(map(newest.continues, schemas)):
+    schema = joined(schemas)
+    if schema is None:
         raise IncompatibleState(
             f"the subtasks of operator {where} have declared different states, and this release cannot redistribute them; "
             "resume with the parallelism that the checkpoint was written at"
         )
-    return stored.state.keyed, newest
+    return stored.state.keyed, schema

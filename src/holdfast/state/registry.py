@@ -47,6 +47,11 @@ class SchemaRegistry:
             raise IncompatibleState(f"operator {self.where}: {error}") from None
         return self.schema.states[name]
 
+    def entries(self, name: str, state: str, position: int) -> StateSchema:
+        """The state of the entries of a column's large maps or lists, added if new."""
+        self.schema = self.schema.with_entries(name, state, position)
+        return self.schema.states[name]
+
     def key(self, declared: Mapping[str, Any] | None) -> None:
         """Declare the key type by its serializer snapshot.
 

@@ -35,9 +35,9 @@ __all__ = [
     "OperatorSchema",
     "StateSchema",
     "Verdict",
+    "joined",
     "judge_column",
     "judge_key",
-    "merged",
 ]
 
 HASH_VERSION = 1
@@ -51,6 +51,10 @@ ENTRIES = "entries"
 """Kind of a state with the entries of a column's large maps or lists."""
 
 _MOST_STATES = (1 << 16) - 1
+_FIRST_ENTRIES = 1 << 15
+"""Ids from here on belong to entries of columns."""
+_MOST_COLUMNS = 1 << 10
+"""Columns of a state whose entries have an id of their own."""
 _WHOLE_NUMBERS = ("BYTE", "SHORT", "INT", "LONG", "BIG_INT")
 """Integer types, in order of width."""
 
@@ -173,11 +177,34 @@ class OperatorSchema(msgspec.Struct, frozen=True, omit_defaults=True):
                     f"{_content(kind, slices)} in the program"
                 )
             return self
-        if len(self.states) >= _MOST_STATES:
-            raise IncompatibleState(f"an operator has at most {_MOST_STATES} states")
         version = self.version + 1
-        new = StateSchema(len(self.states) + 1, kind, slices, since=version)
+        new = StateSchema(self._free_id(), kind, slices, since=version)
         return msgspec.structs.replace(self, version=version, states={**self.states, name: new})
+
+    def with_entries(self, name: str, state: str, position: int) -> OperatorSchema:
+        """The schema with a state for the entries of a column's large maps or lists.
+
+        When a column outgrows its rows depends on the data of a subtask. So the id depends on the column alone, and no row
+        is written differently: the version stays.
+        """
+        if name in self.states:
+            return self
+        rows = self.states[state]
+        number = _FIRST_ENTRIES + rows.id * _MOST_COLUMNS + position
+        if position >= _MOST_COLUMNS or number > _MOST_STATES:
+            number = self._free_id()
+        return msgspec.structs.replace(self, states={**self.states, name: StateSchema(number, ENTRIES, rows.slices)})
+
+    def _free_id(self) -> int:
+        """An id for a new state.
+
+        Raises:
+            IncompatibleState: there is none left.
+        """
+        number = 1 + max((state.id for state in self.states.values() if state.id < _FIRST_ENTRIES), default=0)
+        if number >= _FIRST_ENTRIES:
+            raise IncompatibleState(f"an operator has at most {_FIRST_ENTRIES - 1} states")
+        return number
 
     def with_column(self, state: str, column: ColumnSchema) -> OperatorSchema:
         """The schema with one more column, added in a new version. The column's name must be new in the state."""
@@ -253,30 +280,20 @@ def judge_key(stored: KeySchema, declared: Mapping[str, Any] | None, hash_versio
     )
 
 
-def merged(schemas: Sequence[OperatorSchema]) -> OperatorSchema:
-    """Merge several schemas into one with all their states and columns, e.g. those of redistributed subtasks.
+def joined(schemas: Sequence[OperatorSchema]) -> OperatorSchema | None:
+    """The schema that reads the data of all of these, e.g. of redistributed subtasks; None if two of them contradict.
 
-    The first schema's ids stay; missing states are added. Equal names mean the same state.
-
-    Raises:
-        IncompatibleState: two schemas have different states of the same name.
+    Subtasks of one program differ in how far they have evolved, and in which columns have outgrown their rows.
     """
-    result = schemas[0]
-    for other in schemas[1:]:
-        for name, state in other.states.items():
-            result = result.with_state(name, state.kind, state.slices)
-            for column in state.columns:
-                position = result.column(name, column.name)
-                if position is None:
-                    result = result.with_column(name, column)
-                    continue
-                known = result.states[name].columns[position]
-                if not isinstance(judge_column(known, column), AsIs):
-                    raise IncompatibleState(
-                        f"state {column.name!r} is {known} in one subtask and {column} in another; give each state a name "
-                        "of its own"
-                    )
-    return result
+    newest = max(schemas, key=lambda schema: schema.version)
+    states = dict(newest.states)
+    for schema in schemas:
+        for name, state in schema.states.items():
+            if state.kind == ENTRIES:
+                states.setdefault(name, state)
+    result = msgspec.structs.replace(newest, states=states)
+    distinct = len({state.id for state in states.values()}) == len(states)
+    return result if distinct and all(map(result.continues, schemas)) else None
 
 
 def _widens(stored: Mapping[str, Any], declared: Mapping[str, Any]) -> bool:

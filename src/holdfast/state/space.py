@@ -16,7 +16,7 @@ from holdfast.state.layout import Section, after, section, slice_of
 from holdfast.state.ordered import Family, OrderedStore
 from holdfast.state.registry import SchemaRegistry
 from holdfast.state.row import DIRTY, GROUP_SHIFT, Row
-from holdfast.state.schema import ENTRIES, ROWS
+from holdfast.state.schema import ROWS
 from holdfast.state.table import RowTable
 from holdfast.state.timers import TimerQueue
 from holdfast.state.ttl import TTL_HANDLES, Expiry, HasProcessingTime
@@ -78,7 +78,6 @@ class StateSpace(KeyedStateStore):
         """Namespaces dropped in this epoch, and whether the store holds rows of them."""
         self._handles: dict[str, Any] = {}
         self._registry = registry
-        self._slices = slices
         self._add_family = add_family
         self._entries: dict[int, EntryFamily] = {}
         """The entries of large maps and lists, by column position."""
@@ -167,7 +166,7 @@ class StateSpace(KeyedStateStore):
         known = self._entries.get(column)
         if known is None:
             name = self._registry.schema.states[self.name].columns[column].name
-            state_id = self._registry.state(entries_name(self.name, name), ENTRIES, self._slices).id
+            state_id = self._registry.entries(entries_name(self.name, name), self.name, column).id
             known = self._entries[column] = EntryFamily(state_id, self._sliced, self.store)
             declared = self.codec.columns[column]
             if declared is not None:
