@@ -27,8 +27,14 @@ from holdfast.datastream import (
 from holdfast.datastream.connectors.number_seq import NumberSequenceSource
 from holdfast.datastream.data_stream import DataStream, DataStreamSink, KeyedStream, WindowedStream
 from holdfast.datastream.window import (
+    CountEvictor,
+    CountTrigger,
+    DeltaTrigger,
+    EventTimeSessionWindows,
     EventTimeTrigger,
-    ProcessingTimeTrigger,
+    GlobalWindows,
+    ProcessingTimeSessionWindows,
+    PurgingTrigger,
     TumblingEventTimeWindows,
     TumblingProcessingTimeWindows,
 )
@@ -349,10 +355,53 @@ class TestWindows:
         with pytest.raises(ConfigurationError, match="nothing is late in processing time"):
             windows.allowed_lateness(1)
 
-    def test_only_the_default_trigger_is_taken(self, windows):
+    def test_triggers_and_evictors_are_checked(self, keyed, windows):
         assert windows.trigger(EventTimeTrigger()) is windows
-        with pytest.raises(ConfigurationError, match="fire with EventTimeTrigger only"):
-            windows.trigger(ProcessingTimeTrigger())
+        assert windows.evictor(CountEvictor.of(3)) is windows
+        with pytest.raises(TypeError, match=r"trigger\(\) takes a Trigger, not max"):
+            windows.trigger(max)
+        with pytest.raises(TypeError, match=r"evictor\(\) takes a Evictor, not a CountTrigger"):
+            windows.evictor(CountTrigger.of(1))
+        with pytest.raises(ConfigurationError, match="fires after a positive number"):
+            CountTrigger.of(0)
+
+    def test_a_trigger_that_does_not_merge_is_refused_for_sessions(self, keyed):
+        sessions = keyed.window(EventTimeSessionWindows.with_gap(Time.seconds(1)))
+        with pytest.raises(TypeError, match=r"EventTimeSessionWindows merge, and the trigger DeltaTrigger.* cannot"):
+            sessions.trigger(DeltaTrigger.of(1, max))
+        with pytest.raises(TypeError, match="cannot: its can_merge"):
+            sessions.trigger(PurgingTrigger.of(DeltaTrigger.of(1, max)))
+        sessions.trigger(PurgingTrigger.of(CountTrigger.of(1)))
+
+    def test_an_aggregate_without_merge_is_refused_for_sessions(self, keyed):
+        class Unmerged(AggregateFunction):
+            def create_accumulator(self):
+                return 0
+
+            def add(self, value, accumulator):
+                return accumulator + 1
+
+            def get_result(self, accumulator):
+                return accumulator
+
+        class Passes(Unmerged):
+            def merge(self, acc_a, acc_b):
+                pass
+
+        class Merged(Unmerged):
+            def merge(self, acc_a, acc_b):
+                return acc_a + acc_b
+
+        sessions = keyed.window(ProcessingTimeSessionWindows.with_gap(Time.seconds(1)))
+        for function in (Unmerged(), Passes()):
+            with pytest.raises(ConfigurationError, match="has no merge"):
+                sessions.aggregate(function)
+        sessions.aggregate(Merged())
+
+    def test_global_windows_need_a_trigger(self, keyed):
+        with pytest.raises(ConfigurationError, match="nothing fires them but a trigger of yours"):
+            keyed.window(GlobalWindows.create()).reduce(max)
+        keyed.window(GlobalWindows.create()).trigger(CountTrigger.of(2)).reduce(max)
 
     def test_functions_of_another_kind_are_rejected(self, windows):
         with pytest.raises(TypeError, match=re.escape("apply() takes a WindowFunction, not a Collect. A Process")):
@@ -364,8 +413,8 @@ class TestWindows:
         with pytest.raises(TypeError, match="the window function"):
             windows.reduce(max, window_function=max)
 
-    def test_other_things_than_tumbling_windows_are_rejected(self, keyed):
-        with pytest.raises(TypeError, match=r"window\(\) takes tumbling windows, e.g. TumblingEventTimeWindows.of"):
+    def test_other_things_than_windows_are_rejected(self, keyed):
+        with pytest.raises(TypeError, match=r"window\(\) takes a WindowAssigner, e.g. TumblingEventTimeWindows.of"):
             keyed.window(Time.minutes(1))
 
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
 
-__all__ = ["TimeWindow", "Window"]
+from holdfast.common.time import MAX_TIMESTAMP
+
+__all__ = ["CountWindow", "GlobalWindow", "TimeWindow", "Window", "covers"]
 
 
 class Window(ABC):
@@ -51,6 +54,19 @@ class TimeWindow(Window):
         """
         return timestamp - (timestamp - offset) % window_size
 
+    @staticmethod
+    def merge_windows(windows: Iterable[TimeWindow], callback: Callable[[list[TimeWindow], TimeWindow], object]) -> None:
+        """Merge the windows that overlap or touch: call ``callback.merge(merged, cover)`` for each merge of several.
+
+        Args:
+            windows: the windows, in any order.
+            callback: a `MergingWindowAssigner.MergeCallback`.
+        """
+        merge = getattr(callback, "merge", callback)
+        for members, cover in covers(windows):
+            if len(members) > 1:
+                merge(members, cover)
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, TimeWindow):
             return NotImplemented
@@ -64,3 +80,79 @@ class TimeWindow(Window):
 
     def __repr__(self) -> str:
         return f"TimeWindow(start={self.start}, end={self.end})"
+
+
+class CountWindow(Window):
+    """A number of successive elements of a key. Windows of a key are numbered from 0.
+
+    Examples:
+        >>> CountWindow(3)
+        CountWindow(id=3)
+    """
+
+    __slots__ = ("id",)
+
+    def __init__(self, id: int) -> None:
+        self.id = id
+
+    def max_timestamp(self) -> int:
+        """The end of time: elements belong to it whatever their timestamps."""
+        return MAX_TIMESTAMP
+
+    def __eq__(self, other: object) -> bool:
+        return self.id == other.id if isinstance(other, CountWindow) else NotImplemented
+
+    def __lt__(self, other: CountWindow) -> bool:
+        return self.id < other.id
+
+    def __hash__(self) -> int:
+        return hash(self.id)
+
+    def __repr__(self) -> str:
+        return f"CountWindow(id={self.id})"
+
+
+class GlobalWindow(Window):
+    """The one window that all elements of a key belong to."""
+
+    __slots__ = ()
+
+    @staticmethod
+    def get() -> GlobalWindow:
+        """The window."""
+        return _GLOBAL
+
+    def max_timestamp(self) -> int:
+        """The end of time."""
+        return MAX_TIMESTAMP
+
+    def __eq__(self, other: object) -> bool:
+        return True if isinstance(other, GlobalWindow) else NotImplemented
+
+    def __lt__(self, other: GlobalWindow) -> bool:
+        return False
+
+    def __hash__(self) -> int:
+        return 0
+
+    def __repr__(self) -> str:
+        return "GlobalWindow"
+
+
+_GLOBAL = GlobalWindow()
+
+
+def covers(windows: Iterable[TimeWindow]) -> list[tuple[list[TimeWindow], TimeWindow]]:
+    """The groups of windows that overlap or touch, with what they cover, in order of time.
+
+    >>> covers([TimeWindow(5, 8), TimeWindow(0, 5), TimeWindow(9, 10)])[0][1]
+    TimeWindow(start=0, end=8)
+    """
+    groups: list[tuple[list[TimeWindow], TimeWindow]] = []
+    for window in sorted(windows):
+        if groups and groups[-1][1].intersects(window):
+            members, cover = groups[-1]
+            groups[-1] = ([*members, window], cover.cover(window))
+        else:
+            groups.append(([window], window))
+    return groups

@@ -1,4 +1,4 @@
-"""WindowedStream: the elements of each key, grouped by time windows."""
+"""WindowedStream: the elements of each key, grouped by windows."""
 
 from __future__ import annotations
 
@@ -10,16 +10,22 @@ from holdfast.common.typeinfo import TypeInformation
 from holdfast.datastream.function_checks import check_function, check_object, check_type
 from holdfast.datastream.functions import AggregateFunction, ProcessWindowFunction, WindowFunction
 from holdfast.datastream.window import (
+    CountSlidingWindowAssigner,
+    CountTumblingWindowAssigner,
+    Evictor,
+    GlobalWindows,
+    MergingWindowAssigner,
+    PurgingTrigger,
     Trigger,
-    TumblingEventTimeWindows,
-    TumblingProcessingTimeWindows,
     WindowAssigner,
 )
 from holdfast.errors import ConfigurationError
 from holdfast.runtime.operators.window import WindowOperator
-from holdfast.runtime.operators.window_content import Accumulator, Elements, Reduced, WindowContent
+from holdfast.runtime.operators.window_content import Accumulator, Elements, Reduced, WindowContent, can_merge
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from holdfast.datastream.data_stream import DataStream
     from holdfast.datastream.keyed_stream import KeyedStream
     from holdfast.datastream.stream_execution_environment import StreamExecutionEnvironment
@@ -28,6 +34,14 @@ __all__ = ["WindowedStream"]
 
 _PROCESS = {"process": ("key", "context", "elements"), "clear": ("context",)}
 _APPLY = {"apply": ("key", "window", "inputs")}
+_TRIGGER = {
+    "on_element": ("element", "timestamp", "window", "ctx"),
+    "on_event_time": ("time", "window", "ctx"),
+    "on_processing_time": ("time", "window", "ctx"),
+    "can_merge": (),
+    "on_merge": ("window", "ctx"),
+    "clear": ("window", "ctx"),
+}
 
 
 class WindowedStream:
@@ -37,14 +51,15 @@ class WindowedStream:
     """
 
     def __init__(self, keyed_stream: KeyedStream, window_assigner: WindowAssigner[Any, Any]) -> None:
-        if not isinstance(window_assigner, (TumblingEventTimeWindows, TumblingProcessingTimeWindows)):
+        if not isinstance(window_assigner, WindowAssigner):
             raise TypeError(
-                "window() takes tumbling windows, e.g. TumblingEventTimeWindows.of(Time.minutes(1)), not "
+                "window() takes a WindowAssigner, e.g. TumblingEventTimeWindows.of(Time.minutes(1)), not "
                 f"{window_assigner!r}."
             )
         self._keyed_stream = keyed_stream
         self._assigner = window_assigner
-        self._trigger: Trigger[Any, Any] = window_assigner.get_default_trigger(self.get_execution_environment())
+        self._trigger: Trigger[Any, Any] | None = None
+        self._evictor: Evictor[Any, Any] | None = None
         self._allowed_lateness_ms = 0
         self._late_tag: OutputTag | None = None
 
@@ -56,21 +71,33 @@ class WindowedStream:
         """The type of the elements."""
         return self._keyed_stream.get_type()
 
-    def trigger(self, trigger: Trigger[Any, Any]) -> WindowedStream:
-        """Set the trigger. Only the assigner's default trigger is supported: it fires at the window's end.
+    def trigger(self, trigger: Trigger[Any, Any]) -> Self:
+        """Set the trigger, which decides when a window fires; it replaces the assigner's default trigger.
 
         Raises:
-            ConfigurationError: the trigger is another one.
+            TypeError: it is no trigger, or one that does not merge for windows that do.
         """
-        if type(trigger) is not type(self._trigger):
-            raise ConfigurationError(
-                f"Windows of {type(self._assigner).__name__} fire with {type(self._trigger).__name__} only, not with "
-                f"{trigger!r}. Leave trigger(...) out."
+        check_object(trigger, Trigger, _TRIGGER, "trigger()")
+        if isinstance(self._assigner, MergingWindowAssigner) and not trigger.can_merge():
+            raise TypeError(
+                f"The windows of {type(self._assigner).__name__} merge, and the trigger {trigger!r} cannot: its "
+                "can_merge() is False. Take another trigger, or define can_merge() and on_merge(window, ctx)."
             )
         self._trigger = trigger
         return self
 
-    def allowed_lateness(self, time_ms: int) -> WindowedStream:
+    def evictor(self, evictor: Evictor[Any, Any]) -> Self:
+        """Set the evictor, which removes elements when a window fires. The window then keeps all its elements.
+
+        Raises:
+            TypeError: it is no evictor.
+        """
+        arguments = ("elements", "size", "window", "evictor_context")
+        check_object(evictor, Evictor, {"evict_before": arguments, "evict_after": arguments}, "evictor()")
+        self._evictor = evictor
+        return self
+
+    def allowed_lateness(self, time_ms: int) -> Self:
         """Keep windows for this many ms of event time after their end; a late element then fires the window again.
 
         Raises:
@@ -83,7 +110,7 @@ class WindowedStream:
         self._allowed_lateness_ms = time_ms
         return self
 
-    def side_output_late_data(self, output_tag: OutputTag) -> WindowedStream:
+    def side_output_late_data(self, output_tag: OutputTag) -> Self:
         """Send elements that arrive after their window's removal to a side output instead of dropping them."""
         if not isinstance(output_tag, OutputTag):
             raise TypeError(f"side_output_late_data() takes an OutputTag, not {output_tag!r}.")
@@ -126,12 +153,19 @@ class WindowedStream:
             accumulator_type: The declared type of the accumulators: they are converted to it and stored in its form.
             output_type: The declared type of the results: they are checked and converted to it (a tuple becomes a Row).
         """
-        calls = {
+        calls: dict[str, tuple[str, ...]] = {
             "create_accumulator": (),
             "add": ("value", "accumulator"),
             "get_result": ("accumulator",),
         }
+        if isinstance(self._assigner, MergingWindowAssigner):
+            calls["merge"] = ("acc_a", "acc_b")
         check_object(aggregate_function, AggregateFunction, calls, "aggregate()")
+        if isinstance(self._assigner, MergingWindowAssigner) and not can_merge(aggregate_function):
+            raise ConfigurationError(
+                f"The windows of {type(self._assigner).__name__} merge, and {type(aggregate_function).__name__} has no "
+                "merge(acc_a, acc_b): define it, so that it returns one accumulator for both."
+            )
         check_type(accumulator_type, "the accumulator_type of aggregate()")
         function = ("aggregate function", aggregate_function)
         content = Accumulator(aggregate_function, accumulator_type)
@@ -184,21 +218,39 @@ class WindowedStream:
             call = ("apply", check_object(window_function, WindowFunction, _APPLY, "the window function"))
         if call is not None:
             functions = (*functions, ("window function", window_function))
+        trigger = self._effective_trigger()
+        functions = (*functions, ("trigger", trigger))
+        if self._evictor is not None:
+            functions = (*functions, ("evictor", self._evictor))
         factory = WindowOperator(
             self._assigner,
-            self._trigger,
+            trigger,
             content,
             call,
             self._allowed_lateness_ms,
             self._late_tag,
             isinstance(window_function, ProcessWindowFunction)
             and type(window_function).clear is not ProcessWindowFunction.clear,
+            self._evictor,
         )
         return self._keyed_stream._then(
             f"Window({type(self._assigner).__name__})",
             factory,
             None,
             output_type,
-            functions=functions,
+            functions=(*functions, ("window assigner", self._assigner)),
             side_outputs=True,
         )
+
+    def _effective_trigger(self) -> Trigger[Any, Any]:
+        if self._trigger is not None:
+            return self._trigger
+        if isinstance(self._assigner, GlobalWindows):
+            raise ConfigurationError(
+                "Global windows never end, so nothing fires them but a trigger of yours: call e.g. "
+                "trigger(PurgingTrigger.of(CountTrigger.of(100))) after window(GlobalWindows.create())."
+            )
+        default = self._assigner.get_default_trigger(self.get_execution_environment())
+        if isinstance(self._assigner, (CountTumblingWindowAssigner, CountSlidingWindowAssigner)):
+            return PurgingTrigger.of(default)  # a window that is full gets no more elements
+        return default

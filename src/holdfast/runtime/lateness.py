@@ -15,7 +15,8 @@ from holdfast.runtime.plan import JobPlan, Vertex
 __all__ = ["Deadline", "LateRecords", "Run", "deadlines", "pieces"]
 
 Deadline = Callable[[int], int]
-"""Timestamp of a record -> the watermark from which on the record is late. Never falls as timestamps rise."""
+"""Timestamp of a record -> the watermark from which on the record is late. Never falls as timestamps rise, and is not more
+than 1 less than they are."""
 
 Run = tuple[int, int, int]
 """The first of some successive late records, the end of them, and the watermark of their split before them."""
@@ -64,13 +65,13 @@ class LateRecords:
             return []
         behind = self._behind
         lowest, last = min(timestamps), max(highest, max(timestamps)) - behind
-        if lowest > last or self._deadline(lowest) > last:  # none is so far behind the last of them: the usual case
+        if lowest > last + 1 or self._deadline(lowest) > last:  # none is so far behind the last of them: the usual case
             return []
         runs: list[Run] = []
         for position, timestamp in enumerate(timestamps):
             if timestamp > highest:
                 highest = timestamp
-            elif timestamp <= highest - behind and self._deadline(timestamp) <= highest - behind:
+            elif timestamp <= highest - behind + 1 and self._deadline(timestamp) <= highest - behind:
                 watermark = highest - behind
                 if runs and runs[-1][1:] == (position, watermark):
                     runs[-1] = (runs[-1][0], position + 1, watermark)

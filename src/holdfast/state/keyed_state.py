@@ -17,6 +17,8 @@ __all__ = ["KeyedState"]
 
 _SLICES = {"window": "window"}
 _TIMERS = "-timers"
+_BY_KEY_AND_WINDOW = frozenset(("windows", "window-event", "window-processing"))
+"""Rows and timers that belong to pairs of a key and a window, not to a key alone."""
 
 
 class KeyedState:
@@ -58,25 +60,28 @@ class KeyedState:
                 self.space(space).entry_family(position)
 
     def space(self, name: str) -> StateSpace:
-        """The state space of this name: ``keyed``, ``window`` or ``global``."""
+        """The state space of this name: ``keyed``, ``window``, ``windows``, ``merging``, ``assigner`` or ``global``."""
         known = self.spaces.get(name)
         if known is None:
-            known = StateSpace(
-                name, _SLICES.get(name, ""), self.registry, self.store, self._groups_of, self._families.__setitem__
-            )
+            groups_of = self._groups_of_pairs if name in _BY_KEY_AND_WINDOW else self._groups_of
+            known = StateSpace(name, _SLICES.get(name, ""), self.registry, self.store, groups_of, self._families.__setitem__)
             self.spaces[name] = self._families[known.state_id] = known
             known.opened()
         return known
 
     def timer_queue(self, name: str) -> TimerFamily:
-        """The timers of a service: ``event``, ``processing`` or ``ttl``."""
+        """The timers of a service: ``event``, ``processing``, ``ttl``, ``window-event`` or ``window-processing``."""
         known = self.timers.get(name)
         if known is None:
             state_id = self.registry.state(f"{name}{_TIMERS}", TIMERS, "time").id
-            known = TimerFamily(state_id, self.store, self._groups_of, bound=self._most_timers)
+            pairs = name in _BY_KEY_AND_WINDOW
+            known = TimerFamily(state_id, self.store, self._groups_of, namespaced=pairs, bound=self._most_timers)
             self.timers[name] = self._families[state_id] = known
             known.opened()
         return known
+
+    def _groups_of_pairs(self, pairs: list[Any]) -> list[int]:
+        return self._groups_of([key for key, _ in pairs])
 
     @property
     def schema(self) -> OperatorSchema:

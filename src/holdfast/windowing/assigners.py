@@ -1,26 +1,44 @@
-"""Window assigners, which assign each element to windows."""
+"""Window assigners, which assign each element to windows: the interface, and windows that begin alike for all keys."""
 
 from __future__ import annotations
 
 import datetime
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Any, Generic, TypeVar
 
 from holdfast.common.time import MIN_TIMESTAMP, Duration, Time, to_milliseconds
-from holdfast.common.windows import TimeWindow, Window
+from holdfast.common.windows import GlobalWindow, TimeWindow, Window
 from holdfast.errors import ConfigurationError
 from holdfast.functions.function import RuntimeContext
+from holdfast.windowing.element_triggers import NeverTrigger
 from holdfast.windowing.triggers import EventTimeTrigger, ProcessingTimeTrigger, Trigger
 
-__all__ = ["TumblingEventTimeWindows", "TumblingProcessingTimeWindows", "TumblingWindows", "WindowAssigner"]
+__all__ = [
+    "CumulativeEventTimeWindows",
+    "CumulativeProcessingTimeWindows",
+    "GlobalWindows",
+    "MergingWindowAssigner",
+    "PeriodicWindows",
+    "SlidingEventTimeWindows",
+    "SlidingProcessingTimeWindows",
+    "Span",
+    "TumblingEventTimeWindows",
+    "TumblingProcessingTimeWindows",
+    "TumblingWindows",
+    "WindowAssigner",
+    "check_timestamp",
+    "span",
+]
 
 T = TypeVar("T")
 W = TypeVar("W", bound=Window)
+W2 = TypeVar("W2", bound=Window)
 
 
 class WindowAssigner(ABC, Generic[T, W]):
-    """Assigns each element to windows."""
+    """Assigns each element to windows: to `TimeWindow`s, `CountWindow`s or the `GlobalWindow`."""
 
     class WindowAssignerContext(ABC):
         """The context of an assigner."""
@@ -31,7 +49,7 @@ class WindowAssigner(ABC, Generic[T, W]):
 
         @abstractmethod
         def get_runtime_context(self) -> RuntimeContext:
-            """The context of the window operator."""
+            """The context of the window operator. Its state is the assigner's own, by key."""
 
     @abstractmethod
     def assign_windows(self, element: T, timestamp: int, context: WindowAssigner.WindowAssignerContext) -> Collection[W]:
@@ -52,10 +70,128 @@ class WindowAssigner(ABC, Generic[T, W]):
         """Whether windows are in event time rather than processing time."""
 
 
+class MergingWindowAssigner(WindowAssigner[T, W]):
+    """Assigns each element to windows of its own, which then merge with those of other elements of the key."""
+
+    class MergeCallback(ABC, Generic[W2]):
+        """Takes the merges that ``merge_windows`` decides on."""
+
+        @abstractmethod
+        def merge(self, to_be_merged: Iterable[W2], merge_result: W2) -> None:
+            """These windows become one window."""
+
+    @abstractmethod
+    def merge_windows(self, windows: Iterable[W], callback: MergingWindowAssigner.MergeCallback[W]) -> None:
+        """Call ``callback.merge`` for each group of windows that become one.
+
+        Args:
+            windows: all windows of a key.
+            callback: takes the merges.
+        """
+
+
 Span = Time | Duration | datetime.timedelta
 
 
-class TumblingWindows(WindowAssigner[T, TimeWindow]):
+def span(given: Span | None) -> int:
+    """A span of time in ms; None is none."""
+    return 0 if given is None else to_milliseconds(given)
+
+
+def check_timestamp(timestamp: int) -> None:
+    """Refuse the timestamp of an element without one.
+
+    Raises:
+        ValueError: it has no timestamp.
+    """
+    if timestamp == MIN_TIMESTAMP:
+        raise ValueError(
+            "Record has Java Long.MIN_VALUE timestamp (= no timestamp marker). Event-time windows need "
+            "timestamps: call assign_timestamps_and_watermarks(...), or choose processing-time windows."
+        )
+
+
+class PeriodicWindows(WindowAssigner[T, TimeWindow]):
+    """Windows that begin and end at the same times for all keys. They consist of *panes* of one length.
+
+    An element falls into one pane, and a pane into one or several windows. ``pane`` is the length of a pane in ms;
+    panes begin at multiples of it plus the offset.
+    """
+
+    ends: tuple[int, int]
+    """The distance from one window's end to the next one's, and the end of one of them."""
+
+    def __init__(self, size: int, pane: int, offset: int) -> None:
+        self._size = size
+        self._pane = pane
+        self._offset = offset
+
+    @property
+    def size(self) -> int:
+        """The length of the longest window, in ms."""
+        return self._size
+
+    @property
+    def pane(self) -> int:
+        """The length of a pane, in ms."""
+        return self._pane
+
+    @property
+    def offset(self) -> int:
+        """The offset of window starts from multiples of the size (or slide), in ms."""
+        return self._offset
+
+    @abstractmethod
+    def windows(self, pane: int) -> list[tuple[int, int]]:
+        """The windows that a pane belongs to, by its start: their starts and ends, in the order of their ends."""
+
+    def pane_of(self, timestamp: int) -> int:
+        """The start of the pane that contains the timestamp."""
+        return timestamp - (timestamp - self._offset) % self._pane
+
+    def _assign(self, timestamp: int) -> list[TimeWindow]:
+        # Flink's order: the latest window first.
+        return [TimeWindow(*window) for window in reversed(self.windows(self.pane_of(timestamp)))]
+
+
+class _EventTime(PeriodicWindows[T]):
+    def assign_windows(
+        self, element: T, timestamp: int, context: WindowAssigner.WindowAssignerContext
+    ) -> Collection[TimeWindow]:
+        """Return the windows that contain the timestamp.
+
+        Raises:
+            ValueError: the element has no timestamp.
+        """
+        check_timestamp(timestamp)
+        return self._assign(timestamp)
+
+    def get_default_trigger(self, env: Any) -> Trigger[T, TimeWindow]:
+        """An `EventTimeTrigger`."""
+        return EventTimeTrigger()
+
+    def is_event_time(self) -> bool:
+        """Always True."""
+        return True
+
+
+class _ProcessingTime(PeriodicWindows[T]):
+    def assign_windows(
+        self, element: T, timestamp: int, context: WindowAssigner.WindowAssignerContext
+    ) -> Collection[TimeWindow]:
+        """Return the windows that contain the current processing time."""
+        return self._assign(context.get_current_processing_time())
+
+    def get_default_trigger(self, env: Any) -> Trigger[T, TimeWindow]:
+        """A `ProcessingTimeTrigger`."""
+        return ProcessingTimeTrigger()
+
+    def is_event_time(self) -> bool:
+        """Always False."""
+        return False
+
+
+class TumblingWindows(PeriodicWindows[T]):
     """Consecutive windows of one size."""
 
     def __init__(self, size: int, offset: int) -> None:
@@ -63,32 +199,18 @@ class TumblingWindows(WindowAssigner[T, TimeWindow]):
             raise ConfigurationError(f"the windows' size must be positive, got {size} ms")
         if abs(offset) >= size:
             raise ConfigurationError(f"the offset must be smaller than the windows' size of {size} ms, got {offset} ms")
-        self._size = size
-        self._offset = offset
+        super().__init__(size, size, offset)
+        self.ends = size, offset
 
-    @property
-    def size(self) -> int:
-        """The length of a window, in ms."""
-        return self._size
-
-    @property
-    def offset(self) -> int:
-        """The offset of window starts from multiples of the size, in ms."""
-        return self._offset
-
-    def _window(self, timestamp: int) -> TimeWindow:
-        start = TimeWindow.get_window_start_with_offset(timestamp, self._offset, self._size)
-        return TimeWindow(start, start + self._size)
+    def windows(self, pane: int) -> list[tuple[int, int]]:
+        """The one window that is the pane."""
+        return [(pane, pane + self._size)]
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._size}, {self._offset})"
 
 
-def _span(span: Span | None) -> int:
-    return 0 if span is None else to_milliseconds(span)
-
-
-class TumblingEventTimeWindows(TumblingWindows[T]):
+class TumblingEventTimeWindows(TumblingWindows[T], _EventTime[T]):
     """Consecutive windows of one size, by the elements' timestamps.
 
     Examples:
@@ -102,33 +224,10 @@ class TumblingEventTimeWindows(TumblingWindows[T]):
     @staticmethod
     def of(size: Span, offset: Span | None = None) -> TumblingEventTimeWindows[Any]:
         """Create an assigner; windows start at multiples of ``size`` (since 1970, UTC) plus ``offset``."""
-        return TumblingEventTimeWindows(_span(size), _span(offset))
-
-    def assign_windows(
-        self, element: T, timestamp: int, context: WindowAssigner.WindowAssignerContext
-    ) -> Collection[TimeWindow]:
-        """Return the window that contains the timestamp.
-
-        Raises:
-            ValueError: the element has no timestamp.
-        """
-        if timestamp == MIN_TIMESTAMP:
-            raise ValueError(
-                "Record has Java Long.MIN_VALUE timestamp (= no timestamp marker). Event-time windows need "
-                "timestamps: call assign_timestamps_and_watermarks(...), or choose processing-time windows."
-            )
-        return [self._window(timestamp)]
-
-    def get_default_trigger(self, env: Any) -> Trigger[T, TimeWindow]:
-        """An `EventTimeTrigger`."""
-        return EventTimeTrigger()
-
-    def is_event_time(self) -> bool:
-        """Always True."""
-        return True
+        return TumblingEventTimeWindows(span(size), span(offset))
 
 
-class TumblingProcessingTimeWindows(TumblingWindows[T]):
+class TumblingProcessingTimeWindows(TumblingWindows[T], _ProcessingTime[T]):
     """Consecutive windows of one size, in processing time.
 
     Raises:
@@ -138,18 +237,145 @@ class TumblingProcessingTimeWindows(TumblingWindows[T]):
     @staticmethod
     def of(size: Span, offset: Span | None = None) -> TumblingProcessingTimeWindows[Any]:
         """Create an assigner; windows start at multiples of ``size`` (since 1970, UTC) plus ``offset``."""
-        return TumblingProcessingTimeWindows(_span(size), _span(offset))
+        return TumblingProcessingTimeWindows(span(size), span(offset))
+
+
+class _Sliding(PeriodicWindows[T]):
+    """Windows of one size that begin at each multiple of the slide."""
+
+    def __init__(self, size: int, slide: int, offset: int) -> None:
+        if size <= 0 or slide <= 0:
+            raise ConfigurationError(f"the windows' size and slide must be positive, got {size} ms and {slide} ms")
+        if abs(offset) >= slide:
+            raise ConfigurationError(f"the offset must be smaller than the slide of {slide} ms, got {offset} ms")
+        super().__init__(size, math.gcd(size, slide), offset)
+        self._slide = slide
+        self.ends = slide, offset + size
+
+    @property
+    def slide(self) -> int:
+        """The distance from one window's start to the next one's, in ms."""
+        return self._slide
+
+    def windows(self, pane: int) -> list[tuple[int, int]]:
+        """The windows that contain the pane."""
+        last = pane - (pane - self._offset) % self._slide
+        starts = range(last, pane + self._pane - self._size - 1, -self._slide)
+        return [(start, start + self._size) for start in reversed(starts)]
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._size}, {self._slide}, {self._offset})"
+
+
+class SlidingEventTimeWindows(_Sliding[T], _EventTime[T]):
+    """Windows of one size that overlap, by the elements' timestamps.
+
+    Examples:
+        >>> windows = SlidingEventTimeWindows.of(Time.hours(1), Time.minutes(1))
+        >>> len(windows.assign_windows("element", 0, None))
+        60
+
+    Raises:
+        ConfigurationError: the size or slide is not positive, or the offset is not smaller than the slide.
+    """
+
+    @staticmethod
+    def of(size: Span, slide: Span, offset: Span | None = None) -> SlidingEventTimeWindows[Any]:
+        """Create an assigner; a window starts at each multiple of ``slide`` (since 1970, UTC) plus ``offset``."""
+        return SlidingEventTimeWindows(span(size), span(slide), span(offset))
+
+
+class SlidingProcessingTimeWindows(_Sliding[T], _ProcessingTime[T]):
+    """Windows of one size that overlap, in processing time.
+
+    Raises:
+        ConfigurationError: the size or slide is not positive, or the offset is not smaller than the slide.
+    """
+
+    @staticmethod
+    def of(size: Span, slide: Span, offset: Span | None = None) -> SlidingProcessingTimeWindows[Any]:
+        """Create an assigner; a window starts at each multiple of ``slide`` (since 1970, UTC) plus ``offset``."""
+        return SlidingProcessingTimeWindows(span(size), span(slide), span(offset))
+
+
+class _Cumulative(PeriodicWindows[T]):
+    """Windows that begin together at each multiple of the greatest size, and end one step after the other."""
+
+    def __init__(self, max_size: int, step: int, offset: int) -> None:
+        if max_size <= 0 or step <= 0 or max_size % step:
+            raise ConfigurationError(
+                f"the windows' greatest size must be a multiple of their step, got {max_size} ms and {step} ms"
+            )
+        if abs(offset) >= max_size:
+            raise ConfigurationError(
+                f"the offset must be smaller than the windows' greatest size of {max_size} ms, got {offset} ms"
+            )
+        super().__init__(max_size, step, offset)
+        self.ends = step, offset
+
+    def windows(self, pane: int) -> list[tuple[int, int]]:
+        """The windows that contain the pane."""
+        start = pane - (pane - self._offset) % self._size
+        return [(start, end) for end in range(pane + self._pane, start + self._size + 1, self._pane)]
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._size}, {self._pane}, {self._offset})"
+
+
+class CumulativeEventTimeWindows(_Cumulative[T], _EventTime[T]):
+    """Windows that grow by a step up to their greatest size, by the elements' timestamps: totals of the day, each hour.
+
+    As Flink SQL's ``CUMULATE``.
+
+    Examples:
+        >>> windows = CumulativeEventTimeWindows.of(Time.days(1), Time.hours(1))
+        >>> windows.windows(22 * 3_600_000)
+        [(0, 82800000), (0, 86400000)]
+
+    Raises:
+        ConfigurationError: the greatest size is no multiple of the step, or the offset is not smaller than it.
+    """
+
+    @staticmethod
+    def of(max_size: Span, step: Span, offset: Span | None = None) -> CumulativeEventTimeWindows[Any]:
+        """Create an assigner; windows start at multiples of ``max_size`` (since 1970, UTC) plus ``offset``."""
+        return CumulativeEventTimeWindows(span(max_size), span(step), span(offset))
+
+
+class CumulativeProcessingTimeWindows(_Cumulative[T], _ProcessingTime[T]):
+    """Windows that grow by a step up to their greatest size, in processing time.
+
+    Raises:
+        ConfigurationError: the greatest size is no multiple of the step, or the offset is not smaller than it.
+    """
+
+    @staticmethod
+    def of(max_size: Span, step: Span, offset: Span | None = None) -> CumulativeProcessingTimeWindows[Any]:
+        """Create an assigner; windows start at multiples of ``max_size`` (since 1970, UTC) plus ``offset``."""
+        return CumulativeProcessingTimeWindows(span(max_size), span(step), span(offset))
+
+
+class GlobalWindows(WindowAssigner[T, GlobalWindow]):
+    """All elements of a key in one window, which fires only by the trigger that the program sets."""
+
+    @staticmethod
+    def create() -> GlobalWindows[Any]:
+        """Create an assigner."""
+        return GlobalWindows()
 
     def assign_windows(
         self, element: T, timestamp: int, context: WindowAssigner.WindowAssignerContext
-    ) -> Collection[TimeWindow]:
-        """Return the window that contains the current processing time."""
-        return [self._window(context.get_current_processing_time())]
+    ) -> Collection[GlobalWindow]:
+        """Return the one window."""
+        return [GlobalWindow.get()]
 
-    def get_default_trigger(self, env: Any) -> Trigger[T, TimeWindow]:
-        """A `ProcessingTimeTrigger`."""
-        return ProcessingTimeTrigger()
+    def get_default_trigger(self, env: Any) -> Trigger[T, GlobalWindow]:
+        """A `NeverTrigger`."""
+        return NeverTrigger()
 
     def is_event_time(self) -> bool:
-        """Always False."""
+        """Always False: nothing is late."""
         return False
+
+    def __repr__(self) -> str:
+        return "GlobalWindows()"

@@ -120,7 +120,7 @@ class EventTimeTrigger(Trigger[T, TimeWindow]):
 
     def on_event_time(self, time: int, window: TimeWindow, ctx: Trigger.TriggerContext) -> TriggerResult:
         """Fire at the window's last timestamp."""
-        return TriggerResult.FIRE if time >= window.max_timestamp() else TriggerResult.CONTINUE
+        return TriggerResult.FIRE if time == window.max_timestamp() else TriggerResult.CONTINUE
 
     def can_merge(self) -> bool:
         """Always True."""
@@ -139,6 +139,9 @@ class EventTimeTrigger(Trigger[T, TimeWindow]):
     def create() -> EventTimeTrigger[Any]:
         """Create a trigger."""
         return EventTimeTrigger()
+
+    def __repr__(self) -> str:
+        return "EventTimeTrigger()"
 
 
 class ProcessingTimeTrigger(Trigger[T, TimeWindow]):
@@ -174,3 +177,6 @@ class ProcessingTimeTrigger(Trigger[T, TimeWindow]):
     def create() -> ProcessingTimeTrigger[Any]:
         """Create a trigger."""
         return ProcessingTimeTrigger()
+
+    def __repr__(self) -> str:
+        return "ProcessingTimeTrigger()"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +14,7 @@ from holdfast.functions.timer_service import TimerService
 from holdfast.runtime.context import Clock, UserRuntimeContext
 from holdfast.runtime.copies import fixed
 from holdfast.runtime.operators.base import Operator, OperatorFactory, StateKind
+from holdfast.runtime.operators.last_timers import last_rounds
 from holdfast.runtime.operators.stateless import Collector
 from holdfast.runtime.records import RecordBatch
 from holdfast.runtime.user_code import close_function, not_iterable, open_function, user_callable, user_error
@@ -34,12 +34,8 @@ __all__ = [
 ]
 
 
-log = logging.getLogger(__name__)
-
 _REDUCED = "_op_state"
 """The name of a rolling reduction's state, as in Flink."""
-_LAST_ROUNDS = 1000
-"""How often timers that set timers may do so again when the input has ended."""
 
 
 class _KeyTimers(TimerService):
@@ -191,17 +187,8 @@ class KeyedProcess(KeyedOperator):
             self._fire_until(timers, time, domain)
             return
         # The input has ended: timers that timers set are due, too, however late. They may never cease to be set.
-        for _ in range(_LAST_ROUNDS):
-            if not timers:
-                return
+        for _ in last_rounds(timers, self.context.where, "on_timer"):
             self._fire_until(timers, timers.last_time(), domain)
-        if timers:
-            log.warning(
-                "%s: the input has ended, and on_timer keeps setting timers: %d are dropped. It can tell the end by "
-                "current_watermark() == 2**63 - 1",
-                self.context.where,
-                sum(1 for _ in timers.all()),
-            )
 
     def _fire_until(self, timers: TimerQueue, time: int, domain: TimeDomain) -> None:
         on_timer, restore_key = self._on_timer, self.restore_key

@@ -6,30 +6,29 @@ fire together, in the order of the windows' ends.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from operator import length_hint
 from typing import Any
 
-from holdfast.common.output_tag import OutputTag
 from holdfast.common.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from holdfast.common.typeinfo.base import shown
 from holdfast.common.typeinfo.batches import Misfit
 from holdfast.common.windows import TimeWindow
-from holdfast.errors import ConfigurationError
-from holdfast.functions.window_functions import ProcessWindowFunction
-from holdfast.runtime.context import UserRuntimeContext
 from holdfast.runtime.operators.base import Operator, OperatorFactory, StateKind
+from holdfast.runtime.operators.merging_windows import MergingWindows
 from holdfast.runtime.operators.stateless import Collector
-from holdfast.runtime.operators.window_content import CONTENTS, WindowContent
+from holdfast.runtime.operators.triggered_windows import TriggeredWindows
+from holdfast.runtime.operators.window_base import WindowsBase, WindowSpec
+from holdfast.runtime.operators.window_content import CONTENTS
 from holdfast.runtime.records import RecordBatch
-from holdfast.runtime.user_code import close_function, not_iterable, open_function, user_callable, user_error
-from holdfast.state.declared_keys import key_restorer
+from holdfast.runtime.user_code import not_iterable, user_error
 from holdfast.state.row import Row
 from holdfast.state.space import StateSpace
-from holdfast.windowing.assigners import TumblingWindows
-from holdfast.windowing.triggers import EventTimeTrigger, ProcessingTimeTrigger, Trigger
+from holdfast.windowing.assigners import MergingWindowAssigner, PeriodicWindows, TumblingWindows
+from holdfast.windowing.sessions import SessionWindows
+from holdfast.windowing.triggers import EventTimeTrigger, ProcessingTimeTrigger
 
 __all__ = ["WindowOperator"]
 
@@ -37,63 +36,14 @@ _CHUNK = 20_000
 """Results are handed on in batches of about this size."""
 
 
-class _WindowContext(ProcessWindowFunction.Context[TimeWindow]):
-    """The key and window at hand, which the operator sets."""
-
-    __slots__ = ("_key", "_operator", "_window")
-
-    def __init__(self, operator: _AlignedWindows) -> None:
-        self._operator = operator
-        self._window = TimeWindow(0, 0)
-        self._key: Any = None
-
-    def window(self) -> TimeWindow:
-        return self._window
-
-    def current_processing_time(self) -> int:
-        return self._operator.context.clock.processing_time
-
-    def current_watermark(self) -> int:
-        return self._operator.context.clock.watermark
-
-    def window_state(self) -> StateSpace:
-        return self._operator.window_space
-
-    def global_state(self) -> StateSpace:
-        return self._operator.global_state_of(self._key)
-
-
-class _AggregationRuntimeContext(UserRuntimeContext):
-    def _keyed(self) -> StateSpace:
-        raise RuntimeError(
-            f"functions that reduce or aggregate windows have no state of their own, in {self._context.where}: what they "
-            "return is the window's state; a window function beside them may have some"
-        )
-
-
-class _WindowRuntimeContext(UserRuntimeContext):
-    """Its states are those of `ProcessWindowFunction.Context.global_state`."""
-
-    def __init__(self, operator: _AlignedWindows) -> None:
-        super().__init__(operator.context, None)
-        self._operator = operator
-
-    def _keyed(self) -> StateSpace:
-        return self._operator.open_global_space()
-
-
-class _AlignedWindows(Operator):
+class _AlignedWindows(WindowsBase):
     """Windows that begin and end at the same times for all keys, and fire at their ends."""
 
-    def __init__(self, spec: WindowOperator) -> None:
-        self._spec = spec
-        self._content = spec.content
-        self._size, self._offset = spec.assigner.size, spec.assigner.offset
+    def __init__(self, spec: WindowSpec, assigner: TumblingWindows[Any]) -> None:
+        super().__init__(spec)
+        self._size, self._offset = assigner.size, assigner.offset
         self._least = MIN_TIMESTAMP + self._size
         """The least timestamp whose window begins within 64 bits."""
-        self._event_time = spec.assigner.is_event_time()
-        self._lateness = spec.allowed_lateness_ms
-        self._tag = spec.late_tag
         self._time = MIN_TIMESTAMP
         """Up to where windows have fired, in the operator's time domain."""
         self._late_by = MIN_TIMESTAMP
@@ -106,66 +56,21 @@ class _AlignedWindows(Operator):
         self.window_space.expire_by(self.context.clock, None)
         self._slot = 1 + self.window_space.register(content.column())
         self._time = self.context.clock.watermark if self._event_time else MIN_TIMESTAMP
-        self._global: StateSpace | None = None
-        if content.function is not None:
-            open_function(content.function, _AggregationRuntimeContext(self.context, None))
-        if self._window_function() is not None:
-            open_function(self._window_function(), _WindowRuntimeContext(self))
+        super().open()
         self._add = content.adder(self._slot)
         self._result = content.result()
         self._checks_at_firing = content.checks_at_firing()
-        style = self._spec.window_function[0] if self._spec.window_function else None
-        self._apply = user_callable(self._window_function(), "apply") if style == "apply" else None
-        self._process = user_callable(self._window_function(), "process") if style == "process" else None
-        self._clear = self._window_function().clear if self._spec.clears else None
-        self._window_context = _WindowContext(self)
-        self._restore_key = key_restorer(self.context.key_type)
-        if "global" in self.context.state.spaces:  # a checkpoint has some
-            self.open_global_space()
 
-    def _window_function(self) -> Any:
-        return self._spec.window_function[1] if self._spec.window_function else None
-
-    def close(self) -> None:
-        for each in self._spec.functions():
-            close_function(each)
-
-    def global_state_of(self, key: Any) -> StateSpace:
-        """The function's state of a key, across windows. From the first call on every key that fires brings its own."""
-        if self._global is not None:
-            return self._global
-        space = self.open_global_space()
-        space.key = key
-        (space.row,) = space.table().load((key,))
-        return space
-
-    def open_global_space(self) -> StateSpace:
-        """The function's state across windows, of the key that fires."""
-        if self._global is not None:
-            return self._global
-        assert self.context.state is not None
-        self._global = self.context.state.space("global")
-        self._global.expire_by(self.context.clock, self.context.state.timer_queue("ttl"))
-        return self._global
+    def window_state(self) -> StateSpace:
+        return self.window_space
 
     # adding elements
 
     def process(self, batch: RecordBatch) -> None:
-        values, timestamps, keys = batch.values, batch.timestamps, batch.keys
+        values, keys = batch.values, batch.keys
         assert keys is not None
         if self._event_time:
-            if timestamps is None or min(timestamps) < self._least:
-                raise user_error(
-                    ValueError(
-                        "the element has no timestamp (Java Long.MIN_VALUE stands for that), which a window of event time "
-                        "needs: give from_source() or assign_timestamps_and_watermarks() a WatermarkStrategy with a "
-                        "timestamp assigner, or take a window of processing time"
-                    ),
-                    self.context.name,
-                    self.context.uid,
-                    values[0 if timestamps is None else timestamps.index(min(timestamps))],
-                )
-            times: list[int] = timestamps
+            times = self._timestamps(batch, self._least)
         else:
             times = [self.context.clock.processing_time] * len(values)
         self._late_by = max(self._time, self.context.clock.late_by)
@@ -215,12 +120,6 @@ class _AlignedWindows(Operator):
             at = len(values) - length_hint(rest) - 1
             raise user_error(error, self.context.name, self.context.uid, values[at], keys[at]) from error
 
-    def _late(self, values: list[Any], times: list[int]) -> None:
-        if self._tag is not None:
-            self.context.emit_side(self._tag.tag_id, RecordBatch(values, times))
-        else:
-            self.context.clock.late_dropped += len(values)
-
     # firing
 
     def advance_watermark(self, watermark: int) -> None:
@@ -228,8 +127,7 @@ class _AlignedWindows(Operator):
             self._advance(watermark)
 
     def advance_processing_time(self, now: int) -> None:
-        if self._global is not None:
-            self._global.sweep()
+        super().advance_processing_time(now)
         if not self._event_time:
             self._advance(now - 1)  # elements of this millisecond may come yet
 
@@ -333,13 +231,12 @@ class _AlignedWindows(Operator):
 
     def _make_current(self, key: Any, row: Row, window: TimeWindow) -> None:
         context = self._window_context
-        context._window = window
-        context._key = key
+        context.at = window
+        context.key = key
         space = self.window_space
         space.row, space.key, space.namespace = row, key, window.start
         if self._global is not None:
-            self._global.key = key
-            (self._global.row,) = self._global.table().load((key,))
+            self._bring_global(key)
 
     def _purge(self, start: int) -> None:
         if self._clear is not None:
@@ -352,30 +249,19 @@ class _AlignedWindows(Operator):
 
 
 @dataclass(frozen=True)
-class WindowOperator(OperatorFactory):
-    """Windows of a keyed stream: which (assigner), when they fire (trigger), and what they hold (content)."""
+class WindowOperator(WindowSpec, OperatorFactory):
+    """Windows of a keyed stream. What is asked of them decides how they are stored and fired."""
 
     state = StateKind.KEYED
 
-    assigner: TumblingWindows[Any]
-    trigger: Trigger[Any, TimeWindow]
-    content: WindowContent
-    window_function: tuple[str, Any] | None = None
-    """``('process', f)`` or ``('apply', f)``."""
-    allowed_lateness_ms: int = 0
-    late_tag: OutputTag | None = None
-    clears: bool = False
-    """Whether the window function has something to do when a window goes."""
-
     def create(self) -> Operator:
-        """A fresh operator.
-
-        Raises:
-            ConfigurationError: there is no operator for windows with this trigger.
-        """
-        if type(self.trigger) not in (EventTimeTrigger, ProcessingTimeTrigger):
-            raise ConfigurationError(f"windows fire at their ends only: there is no operator for {self.trigger!r}")
-        return _AlignedWindows(self)
+        """A fresh operator."""
+        if isinstance(self.assigner, MergingWindowAssigner):
+            return MergingWindows(self)
+        default = EventTimeTrigger if self.assigner.is_event_time() else ProcessingTimeTrigger
+        if isinstance(self.assigner, TumblingWindows) and type(self.trigger) is default and self.evictor is None:
+            return _AlignedWindows(self, self.assigner)
+        return TriggeredWindows(self)
 
     @property
     def needs_timestamps(self) -> bool:  # type: ignore[override]
@@ -383,14 +269,17 @@ class WindowOperator(OperatorFactory):
         return self.assigner.is_event_time()
 
     def deadline(self) -> Callable[[int], int] | None:
-        """An element is late when its window is gone."""
-        if not self.assigner.is_event_time():
+        """An element is late when the first of its windows is gone; for a session, when its time has come."""
+        assigner, lateness = self.assigner, self.allowed_lateness_ms
+        if not assigner.is_event_time():
             return None
-        size, offset = self.assigner.size, self.assigner.offset
-        kept = size - 1 + self.allowed_lateness_ms
-        return lambda timestamp: timestamp - (timestamp - offset) % size + kept
+        if isinstance(assigner, PeriodicWindows):
+            every, phase = assigner.ends
+            kept = every - 1 + lateness
+            return lambda timestamp: timestamp - (timestamp - phase) % every + kept
+        return _its_time if isinstance(assigner, SessionWindows) else None
 
-    def functions(self) -> Sequence[Any]:
-        """The user's functions."""
-        called = None if self.window_function is None else self.window_function[1]
-        return [function for function in (self.content.function, called) if function is not None]
+
+def _its_time(timestamp: int) -> int:
+    """A session that ends where the element begins may be over by then: whether they touch depends on the watermark."""
+    return timestamp - 1

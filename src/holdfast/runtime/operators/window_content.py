@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dis
+import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -9,16 +11,28 @@ from typing import Any
 
 from holdfast.common.typeinfo import TypeInformation
 from holdfast.common.typeinfo.batches import fitted
+from holdfast.functions.element_functions import AggregateFunction
 from holdfast.runtime.user_code import user_callable
 from holdfast.state.codec import Column
 from holdfast.state.handles import NO_ACCUMULATOR, NO_REDUCED
 from holdfast.state.row import DIRTY, Row
 from holdfast.state.typed import fitter
 
-__all__ = ["CONTENTS", "Accumulator", "Adder", "Elements", "Reduced", "WindowContent"]
+__all__ = ["CONTENTS", "Accumulator", "Adder", "Elements", "Reduced", "WindowContent", "can_merge"]
 
 CONTENTS = "window-contents"
 """The name of the state of a window's elements or accumulator, as in Flink."""
+NO_MERGED = "merge() returned None; it must return the merged accumulator"
+
+
+def can_merge(function: Any) -> bool:
+    """Whether an AggregateFunction has a ``merge``: one that only passes, or raises an error, is none."""
+    merge = getattr(type(function), "merge", None)
+    code = getattr(merge, "__code__", None)
+    if merge is AggregateFunction.merge or merge is None:
+        return False
+    return code is None or any(each.opname.startswith("LOAD_FAST") for each in dis.get_instructions(code))
+
 
 Adder = Callable[[list[Row], Iterable[Any]], None]
 """Adds each value to the content in its row."""
@@ -41,6 +55,14 @@ class WindowContent(ABC):
     @abstractmethod
     def adder(self, slot: int) -> Adder:
         """What adds elements to the contents at this position of the rows."""
+
+    @abstractmethod
+    def merged(self, content: Any, other: Any) -> Any:
+        """The content of two windows that merge; it may reuse either."""
+
+    @abstractmethod
+    def of(self, values: list[Any]) -> Any:
+        """What the window function gets of a window with these elements; None: there is no result."""
 
     def result(self) -> Callable[[Any], Any] | None:
         """What makes the result of a content; None: the content is the result."""
@@ -83,6 +105,17 @@ class Reduced(WindowContent):
 
         return add
 
+    def merged(self, content: Any, other: Any) -> Any:
+        """Both reduced to one."""
+        reduced = user_callable(self.function, "reduce")(content, other)
+        if reduced is None:
+            raise TypeError(NO_REDUCED)
+        return reduced
+
+    def of(self, values: list[Any]) -> Any:
+        """The values reduced to one."""
+        return functools.reduce(user_callable(self.function, "reduce"), values) if values else None
+
 
 @dataclass(frozen=True)
 class Accumulator(WindowContent):
@@ -106,6 +139,20 @@ class Accumulator(WindowContent):
                 row[0] |= DIRTY
 
         return add
+
+    def merged(self, content: Any, other: Any) -> Any:
+        """Both accumulators merged."""
+        accumulator = self.function.merge(content, other)
+        if accumulator is None:
+            raise TypeError(NO_MERGED)
+        return accumulator
+
+    def of(self, values: list[Any]) -> Any:
+        """The result of the values' accumulator."""
+        accumulator = self.function.create_accumulator()
+        for value in values:
+            accumulator = self.function.add(value, accumulator)
+        return self.function.get_result(accumulator)
 
     def result(self) -> Callable[[Any], Any]:
         """The AggregateFunction's ``get_result``."""
@@ -135,3 +182,11 @@ class Elements(WindowContent):
                 row[0] |= DIRTY
 
         return add
+
+    def merged(self, content: Any, other: Any) -> Any:
+        """The elements of both."""
+        return [*content, *other]
+
+    def of(self, values: list[Any]) -> Any:
+        """The values."""
+        return values

@@ -1,0 +1,37 @@
+"""Timers at the end of the input: all are due, also those that timers set then."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+from holdfast.state.timers import TimerQueue
+
+__all__ = ["last_rounds"]
+
+log = logging.getLogger(__name__)
+
+_ROUNDS = 1000
+"""How often timers that set timers may do so again when the input has ended."""
+
+
+def last_rounds(timers: TimerQueue, where: str, who: str) -> Iterator[int]:
+    """Rounds in which the caller fires all timers there are. Who keeps setting some is stopped after a thousand.
+
+    Args:
+        timers: The timers.
+        where: The operator, for messages.
+        who: What sets timers, for messages.
+    """
+    for number in range(_ROUNDS):
+        if not timers:
+            return
+        yield number
+    if timers:
+        log.warning(
+            "%s: the input has ended, and %s keeps setting timers: %d are dropped. It can tell the end by "
+            "current_watermark() == 2**63 - 1",
+            where,
+            who,
+            sum(1 for _ in timers.all()),
+        )

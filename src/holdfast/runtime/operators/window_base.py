@@ -1,0 +1,190 @@
+"""What all window operators share: their description, the user's functions with their contexts, and state across windows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.common.output_tag import OutputTag
+from holdfast.common.windows import Window
+from holdfast.functions.window_functions import ProcessWindowFunction
+from holdfast.runtime.context import UserRuntimeContext
+from holdfast.runtime.operators.base import Operator
+from holdfast.runtime.operators.window_content import WindowContent
+from holdfast.runtime.records import RecordBatch
+from holdfast.runtime.user_code import close_function, open_function, user_callable, user_error
+from holdfast.state.declared_keys import key_restorer
+from holdfast.state.space import StateSpace
+from holdfast.windowing.assigners import WindowAssigner
+from holdfast.windowing.evictors import Evictor
+from holdfast.windowing.triggers import Trigger
+
+__all__ = ["WindowContext", "WindowSpec", "WindowsBase"]
+
+
+@dataclass(frozen=True)
+class WindowSpec:
+    """Windows of a keyed stream: which (assigner), when they fire (trigger), and what they hold (content)."""
+
+    assigner: WindowAssigner[Any, Any]
+    trigger: Trigger[Any, Any]
+    content: WindowContent
+    window_function: tuple[str, Any] | None = None
+    """``('process', f)`` or ``('apply', f)``."""
+    allowed_lateness_ms: int = 0
+    late_tag: OutputTag | None = None
+    clears: bool = False
+    """Whether the window function has something to do when a window goes."""
+    evictor: Evictor[Any, Any] | None = None
+
+    def functions(self) -> Sequence[Any]:
+        """The user's functions."""
+        called = None if self.window_function is None else self.window_function[1]
+        return [function for function in (self.content.function, called) if function is not None]
+
+
+class WindowContext(ProcessWindowFunction.Context[Any]):
+    """The key and window at hand, which the operator sets."""
+
+    __slots__ = ("_operator", "at", "key")
+
+    def __init__(self, operator: WindowsBase) -> None:
+        self._operator = operator
+        self.at: Any = None
+        """The window."""
+        self.key: Any = None
+
+    def window(self) -> Window:
+        """The window."""
+        return self.at  # type: ignore[no-any-return]
+
+    def current_processing_time(self) -> int:
+        """The machine's time, in ms since 1970."""
+        return self._operator.context.clock.processing_time
+
+    def current_watermark(self) -> int:
+        """The watermark."""
+        return self._operator.context.clock.watermark
+
+    def window_state(self) -> StateSpace:
+        """The window function's state of the current key and window."""
+        return self._operator.window_state()
+
+    def global_state(self) -> StateSpace:
+        """State of the key, across windows."""
+        return self._operator.global_state_of(self.key)
+
+
+class _AggregationRuntimeContext(UserRuntimeContext):
+    def _keyed(self) -> StateSpace:
+        raise RuntimeError(
+            f"functions that reduce or aggregate windows have no state of their own, in {self._context.where}: what they "
+            "return is the window's state; a window function beside them may have some"
+        )
+
+
+class _WindowRuntimeContext(UserRuntimeContext):
+    """Its states are those of `ProcessWindowFunction.Context.global_state`."""
+
+    def __init__(self, operator: WindowsBase) -> None:
+        super().__init__(operator.context, None)
+        self._operator = operator
+
+    def _keyed(self) -> StateSpace:
+        return self._operator.open_global_space()
+
+
+class WindowsBase(Operator):
+    """The user's functions of windows, their state across windows, and elements that are late."""
+
+    def __init__(self, spec: WindowSpec) -> None:
+        self._spec = spec
+        self._content = spec.content
+        self._event_time = spec.assigner.is_event_time()
+        self._lateness = spec.allowed_lateness_ms
+        self._tag = spec.late_tag
+
+    def open(self) -> None:
+        """Open the functions, after the state has been declared."""
+        assert self.context.state is not None
+        self._global: StateSpace | None = None
+        function = self._window_function()
+        if self._content.function is not None:
+            open_function(self._content.function, _AggregationRuntimeContext(self.context, None))
+        if function is not None:
+            open_function(function, _WindowRuntimeContext(self))
+        style = self._spec.window_function[0] if self._spec.window_function else None
+        self._apply = user_callable(function, "apply") if style == "apply" else None
+        self._process = user_callable(function, "process") if style == "process" else None
+        self._clear = function.clear if self._spec.clears else None
+        self._window_context = WindowContext(self)
+        self._restore_key = key_restorer(self.context.key_type)
+        if "global" in self.context.state.spaces:  # a checkpoint has some
+            self.open_global_space()
+
+    def _window_function(self) -> Any:
+        return self._spec.window_function[1] if self._spec.window_function else None
+
+    def close(self) -> None:
+        """Close the functions."""
+        for each in self._spec.functions():
+            close_function(each)
+
+    def window_state(self) -> StateSpace:
+        """The window function's state of the current key and window."""
+        raise NotImplementedError
+
+    def global_state_of(self, key: Any) -> StateSpace:
+        """The function's state of a key, across windows. From the first call on every key that fires brings its own."""
+        if self._global is not None:
+            return self._global
+        self.open_global_space()
+        return self._bring_global(key)
+
+    def _bring_global(self, key: Any) -> StateSpace:
+        space = self._global
+        assert space is not None
+        space.key = key
+        (space.row,) = space.table().load((key,))
+        return space
+
+    def open_global_space(self) -> StateSpace:
+        """The function's state across windows, of the key that fires."""
+        if self._global is not None:
+            return self._global
+        assert self.context.state is not None
+        self._global = self.context.state.space("global")
+        self._global.expire_by(self.context.clock, self.context.state.timer_queue("ttl"))
+        return self._global
+
+    def _timestamps(self, batch: RecordBatch, least: int) -> list[int]:
+        """The timestamps of elements that fall into windows of event time.
+
+        Raises:
+            UserCodeError: an element has none, or one before ``least``.
+        """
+        values, timestamps = batch.values, batch.timestamps
+        if timestamps is None or min(timestamps) < least:
+            raise user_error(
+                ValueError(
+                    "the element has no timestamp (Java Long.MIN_VALUE stands for that), which a window of event time "
+                    "needs: give from_source() or assign_timestamps_and_watermarks() a WatermarkStrategy with a "
+                    "timestamp assigner, or take a window of processing time"
+                ),
+                self.context.name,
+                self.context.uid,
+                values[0 if timestamps is None else timestamps.index(min(timestamps))],
+            )
+        return timestamps
+
+    def _late(self, values: list[Any], times: list[int]) -> None:
+        if self._tag is not None:
+            self.context.emit_side(self._tag.tag_id, RecordBatch(values, times))
+        else:
+            self.context.clock.late_dropped += len(values)
+
+    def advance_processing_time(self, now: int) -> None:
+        """Fire what is due in processing time."""
+        if self._global is not None:
+            self._global.sweep()

@@ -1,0 +1,182 @@
+"""Triggers that look at the elements themselves (their number, how they change), and triggers around other triggers."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from holdfast.common.typeinfo import Types
+from holdfast.common.windows import Window
+from holdfast.errors import ConfigurationError
+from holdfast.state.descriptors import ReducingStateDescriptor, ValueStateDescriptor
+from holdfast.windowing.triggers import Trigger, TriggerResult
+
+__all__ = ["CountTrigger", "DeltaTrigger", "NeverTrigger", "PurgingTrigger"]
+
+T = TypeVar("T")
+
+
+class _TimelessTrigger(Trigger[T, Any]):
+    """A trigger that time does not matter to."""
+
+    def on_processing_time(self, time: int, window: Window, ctx: Trigger.TriggerContext) -> TriggerResult:
+        """Continue."""
+        return TriggerResult.CONTINUE
+
+    def on_event_time(self, time: int, window: Window, ctx: Trigger.TriggerContext) -> TriggerResult:
+        """Continue."""
+        return TriggerResult.CONTINUE
+
+
+class CountTrigger(_TimelessTrigger[T]):
+    """Fires when a number of elements has come to the window since it last fired.
+
+    Raises:
+        ConfigurationError: the number is not positive.
+    """
+
+    def __init__(self, window_size: int) -> None:
+        if isinstance(window_size, bool) or not isinstance(window_size, int) or window_size <= 0:
+            raise ConfigurationError(f"CountTrigger fires after a positive number of elements, got {window_size!r}")
+        self._window_size = window_size
+        self._count = ReducingStateDescriptor("count", operator.add, Types.LONG())
+
+    @staticmethod
+    def of(window_size: int) -> CountTrigger[Any]:
+        """Create a trigger."""
+        return CountTrigger(window_size)
+
+    def on_element(self, element: T, timestamp: int, window: Window, ctx: Trigger.TriggerContext) -> TriggerResult:
+        """Count, and fire at the number."""
+        count: Any = ctx.get_partitioned_state(self._count)
+        count.add(1)
+        if count.get() < self._window_size:
+            return TriggerResult.CONTINUE
+        count.clear()
+        return TriggerResult.FIRE
+
+    def can_merge(self) -> bool:
+        """Always True."""
+        return True
+
+    def on_merge(self, window: Window, ctx: Trigger.OnMergeContext) -> None:
+        """Add up the counts."""
+        ctx.merge_partitioned_state(self._count)
+
+    def clear(self, window: Window, ctx: Trigger.TriggerContext) -> None:
+        """Forget the count."""
+        ctx.get_partitioned_state(self._count).clear()
+
+    def __repr__(self) -> str:
+        return f"CountTrigger({self._window_size})"
+
+
+class DeltaTrigger(_TimelessTrigger[T]):
+    """Fires when an element differs by more than a threshold from that which fired last (at first: from the first).
+
+    ``delta_function(old, new)`` tells by how much two elements differ.
+    """
+
+    def __init__(self, threshold: float, delta_function: Callable[[T, T], float]) -> None:
+        delta = getattr(delta_function, "get_delta", delta_function)
+        if isinstance(delta_function, type) or not callable(delta):
+            raise TypeError(f"DeltaTrigger needs a function of two elements, got {delta_function!r}")
+        self._threshold = threshold
+        self._delta: Callable[[T, T], float] = delta
+        self._last = ValueStateDescriptor("last-element")
+
+    @staticmethod
+    def of(threshold: float, delta_function: Callable[[Any, Any], float]) -> DeltaTrigger[Any]:
+        """Create a trigger."""
+        return DeltaTrigger(threshold, delta_function)
+
+    def on_element(self, element: T, timestamp: int, window: Window, ctx: Trigger.TriggerContext) -> TriggerResult:
+        """Fire if the element differs enough."""
+        last: Any = ctx.get_partitioned_state(self._last)
+        before = last.value()
+        if before is None:
+            last.update((element,))
+            return TriggerResult.CONTINUE
+        if self._delta(before[0], element) > self._threshold:
+            last.update((element,))
+            return TriggerResult.FIRE
+        return TriggerResult.CONTINUE
+
+    def on_merge(self, window: Window, ctx: Trigger.OnMergeContext) -> None:
+        """Never called: the trigger does not merge."""
+        raise NotImplementedError("DeltaTrigger does not support merging windows")
+
+    def clear(self, window: Window, ctx: Trigger.TriggerContext) -> None:
+        """Forget the last element."""
+        ctx.get_partitioned_state(self._last).clear()
+
+    def __repr__(self) -> str:
+        return f"DeltaTrigger({self._threshold}, {self._delta!r})"
+
+
+class PurgingTrigger(Trigger[T, Any]):
+    """Fires when another trigger does, and then removes the window's elements."""
+
+    def __init__(self, nested_trigger: Trigger[T, Any]) -> None:
+        if not isinstance(nested_trigger, Trigger):
+            raise TypeError(f"PurgingTrigger.of() takes a trigger, not {nested_trigger!r}")
+        self._nested = nested_trigger
+
+    @property
+    def nested(self) -> Trigger[T, Any]:
+        """The other trigger."""
+        return self._nested
+
+    @staticmethod
+    def of(nested_trigger: Trigger[T, Any]) -> PurgingTrigger[Any]:
+        """Create a trigger around another one."""
+        return PurgingTrigger(nested_trigger)
+
+    def on_element(self, element: T, timestamp: int, window: Window, ctx: Trigger.TriggerContext) -> TriggerResult:
+        """Ask the other trigger."""
+        return _purging(self._nested.on_element(element, timestamp, window, ctx))
+
+    def on_event_time(self, time: int, window: Window, ctx: Trigger.TriggerContext) -> TriggerResult:
+        """Ask the other trigger."""
+        return _purging(self._nested.on_event_time(time, window, ctx))
+
+    def on_processing_time(self, time: int, window: Window, ctx: Trigger.TriggerContext) -> TriggerResult:
+        """Ask the other trigger."""
+        return _purging(self._nested.on_processing_time(time, window, ctx))
+
+    def clear(self, window: Window, ctx: Trigger.TriggerContext) -> None:
+        """Clear the other trigger."""
+        self._nested.clear(window, ctx)
+
+    def can_merge(self) -> bool:
+        """Whether the other trigger can."""
+        return self._nested.can_merge()
+
+    def on_merge(self, window: Window, ctx: Trigger.OnMergeContext) -> None:
+        """Merge the other trigger."""
+        self._nested.on_merge(window, ctx)
+
+    def __repr__(self) -> str:
+        return f"PurgingTrigger({self._nested!r})"
+
+
+def _purging(result: TriggerResult) -> TriggerResult:
+    return TriggerResult.FIRE_AND_PURGE if result is TriggerResult.FIRE else result
+
+
+class NeverTrigger(_TimelessTrigger[T]):
+    """Never fires."""
+
+    def on_element(self, element: T, timestamp: int, window: Window, ctx: Trigger.TriggerContext) -> TriggerResult:
+        """Continue."""
+        return TriggerResult.CONTINUE
+
+    def on_merge(self, window: Window, ctx: Trigger.OnMergeContext) -> None:
+        """Nothing to merge."""
+
+    def clear(self, window: Window, ctx: Trigger.TriggerContext) -> None:
+        """Nothing to clear."""
+
+    def __repr__(self) -> str:
+        return "NeverTrigger()"

@@ -1,0 +1,171 @@
+"""Evictors, which remove elements from a window when it fires."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from holdfast.common.time import MIN_TIMESTAMP
+from holdfast.common.windows import Window
+from holdfast.errors import ConfigurationError
+from holdfast.metrics.user import MetricGroup
+from holdfast.windowing.assigners import Span, span
+
+__all__ = ["CountEvictor", "DeltaEvictor", "Evictor", "TimeEvictor", "TimestampedValue"]
+
+T = TypeVar("T")
+W = TypeVar("W", bound=Window)
+
+
+class TimestampedValue(NamedTuple):
+    """An element of a window."""
+
+    value: Any
+    timestamp: int
+    """In ms; ``-2**63`` if the element has none."""
+
+    def has_timestamp(self) -> bool:
+        """Whether the element has a timestamp."""
+        return self.timestamp != MIN_TIMESTAMP
+
+
+class Evictor(ABC, Generic[T, W]):
+    """Removes elements from a window when it fires, before or after the window function sees them.
+
+    A window with an evictor keeps all its elements, with `reduce` and `aggregate` too.
+    """
+
+    class EvictorContext(ABC):
+        """The clocks."""
+
+        @abstractmethod
+        def get_current_processing_time(self) -> int:
+            """The machine's time, in ms since 1970."""
+
+        @abstractmethod
+        def get_current_watermark(self) -> int:
+            """The watermark, in ms; ``-2**63`` before the first."""
+
+        @abstractmethod
+        def get_metric_group(self) -> MetricGroup:
+            """The metric group of the evictor."""
+
+    @abstractmethod
+    def evict_before(
+        self, elements: list[TimestampedValue], size: int, window: W, evictor_context: Evictor.EvictorContext
+    ) -> None:
+        """Remove elements from the list before the window function is called.
+
+        Args:
+            elements: the window's elements, in the order in which they came.
+            size: how many there are.
+            window: the window.
+            evictor_context: the clocks.
+        """
+
+    @abstractmethod
+    def evict_after(
+        self, elements: list[TimestampedValue], size: int, window: W, evictor_context: Evictor.EvictorContext
+    ) -> None:
+        """Remove elements from the list after the window function was called."""
+
+
+class _OnceEvictor(Evictor[T, W]):
+    """Evicts either before or after the window function."""
+
+    def __init__(self, do_evict_after: bool) -> None:
+        self._after = do_evict_after
+
+    def evict_before(
+        self, elements: list[TimestampedValue], size: int, window: W, evictor_context: Evictor.EvictorContext
+    ) -> None:
+        """Evict, unless it is to be done after."""
+        if not self._after:
+            self._evict(elements)
+
+    def evict_after(
+        self, elements: list[TimestampedValue], size: int, window: W, evictor_context: Evictor.EvictorContext
+    ) -> None:
+        """Evict, if it is to be done after."""
+        if self._after:
+            self._evict(elements)
+
+    def _evict(self, elements: list[TimestampedValue]) -> None:
+        raise NotImplementedError
+
+
+class CountEvictor(_OnceEvictor[T, W]):
+    """Keeps the last elements, up to a number."""
+
+    def __init__(self, max_count: int, do_evict_after: bool = False) -> None:
+        super().__init__(do_evict_after)
+        if isinstance(max_count, bool) or not isinstance(max_count, int) or max_count < 0:
+            raise ConfigurationError(f"CountEvictor keeps a number of elements, got {max_count!r}")
+        self._max_count = max_count
+
+    @staticmethod
+    def of(max_count: int, do_evict_after: bool = False) -> CountEvictor[Any, Any]:
+        """Create an evictor."""
+        return CountEvictor(max_count, do_evict_after)
+
+    def _evict(self, elements: list[TimestampedValue]) -> None:
+        del elements[: max(len(elements) - self._max_count, 0)]
+
+    def __repr__(self) -> str:
+        return f"CountEvictor({self._max_count}, {self._after})"
+
+
+class TimeEvictor(_OnceEvictor[T, W]):
+    """Keeps the elements whose timestamps are less than a span of time before the latest one.
+
+    Elements without timestamps are all kept.
+    """
+
+    def __init__(self, window_size: int, do_evict_after: bool = False) -> None:
+        super().__init__(do_evict_after)
+        self._window_size = window_size
+
+    @staticmethod
+    def of(window_size: Span, do_evict_after: bool = False) -> TimeEvictor[Any, Any]:
+        """Create an evictor."""
+        return TimeEvictor(span(window_size), do_evict_after)
+
+    def _evict(self, elements: list[TimestampedValue]) -> None:
+        if not elements or not elements[0].has_timestamp():
+            return
+        cutoff = max(element.timestamp for element in elements) - self._window_size
+        elements[:] = [element for element in elements if element.timestamp > cutoff]
+
+    def __repr__(self) -> str:
+        return f"TimeEvictor({self._window_size}, {self._after})"
+
+
+class DeltaEvictor(_OnceEvictor[T, W]):
+    """Keeps the elements that differ from the last one by less than a threshold.
+
+    ``delta_function(element, last)`` tells by how much two elements differ.
+    """
+
+    def __init__(self, threshold: float, delta_function: Callable[[T, T], float], do_evict_after: bool = False) -> None:
+        super().__init__(do_evict_after)
+        delta = getattr(delta_function, "get_delta", delta_function)
+        if isinstance(delta_function, type) or not callable(delta):
+            raise TypeError(f"DeltaEvictor needs a function of two elements, got {delta_function!r}")
+        self._threshold = threshold
+        self._delta: Callable[[T, T], float] = delta
+
+    @staticmethod
+    def of(
+        threshold: float, delta_function: Callable[[Any, Any], float], do_evict_after: bool = False
+    ) -> DeltaEvictor[Any, Any]:
+        """Create an evictor."""
+        return DeltaEvictor(threshold, delta_function, do_evict_after)
+
+    def _evict(self, elements: list[TimestampedValue]) -> None:
+        if elements:
+            last = elements[-1].value
+            elements[:] = [element for element in elements if self._delta(element.value, last) < self._threshold]
+
+    def __repr__(self) -> str:
+        return f"DeltaEvictor({self._threshold}, {self._delta!r}, {self._after})"
