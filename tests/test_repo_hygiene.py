@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -97,3 +98,18 @@ def test_make_help_explains_every_target() -> None:
 @pytest.mark.parametrize("path", ["LICENSE", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "src/holdfast/py.typed"])
 def test_a_release_needs_this_file(path: str) -> None:
     assert (ROOT / path).exists()
+
+
+def a_function_of_a_test_module_is_collected_or_used(pytestconfig: pytest.Config) -> None:
+    """A test whose name does not begin as pytest expects would never run."""
+    collected = pytestconfig.getini("python_functions")
+    idle = []
+    for path in ROOT.glob("tests/**/test_*.py"):
+        text = path.read_text()
+        for node in ast.parse(text).body:
+            if not isinstance(node, ast.FunctionDef) or any(fnmatch(node.name, pattern) for pattern in collected):
+                continue
+            fixture = any("fixture" in ast.unparse(decorator) for decorator in node.decorator_list)
+            if not fixture and len(re.findall(rf"\b{node.name}\b", text)) == 1:
+                idle.append(f"{name(path)}: {node.name}")
+    assert idle == []

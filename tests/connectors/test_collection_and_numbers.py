@@ -57,7 +57,7 @@ def an_empty_collection_finishes_at_once() -> None:
     assert run.finished
 
 
-def another_collection_does_not_resume_from_the_checkpoint() -> None:
+def test_another_collection_does_not_resume_from_the_checkpoint() -> None:
     run = SourceRun(CollectionSource([1, 2, 3])).start()
     run.epoch(1)
     run.source = CollectionSource([1])
@@ -73,7 +73,7 @@ def the_place_of_a_value_is_its_number() -> None:
 
 @given(start=st.integers(-50, 50), size=st.integers(1, 100_000), per_epoch=st.integers(5_000, 60_000))
 @settings(max_examples=20, deadline=None)
-def every_number_is_read_once(start: int, size: int, per_epoch: int) -> None:
+def test_every_number_is_read_once(start: int, size: int, per_epoch: int) -> None:
     run = SourceRun(NumberSequenceSource(start, start + size - 1), max_batch=10_000).start()
     read = run.run(per_epoch)
     assert sorted(flat(read)) == list(range(start, start + size))

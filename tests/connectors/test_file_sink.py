@@ -227,7 +227,7 @@ def a_sink_that_cannot_work_is_refused(tmp_path: Path) -> None:
         hidden.build()
 
 
-def flinks_default_rolling_policy_is_taken_and_its_bounds_are_said_to_have_no_effect(
+def test_flinks_default_rolling_policy_is_taken_and_its_bounds_are_said_to_have_no_effect(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     builder = FileSink.for_row_format(str(tmp_path / "out"), JsonLinesEncoder())

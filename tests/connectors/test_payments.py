@@ -43,7 +43,7 @@ def the_same_seed_gives_the_same_payments_however_they_fall_into_epochs(count: i
     assert [p["payment_id"] for p in payments(source)] == [f"p{i:010d}" for i in range(count)]
 
 
-def another_seed_gives_other_payments() -> None:
+def test_another_seed_gives_other_payments() -> None:
     assert payments(PaymentsSource(seed=1, count=100)) != payments(PaymentsSource(seed=2, count=100))
 
 
@@ -173,7 +173,7 @@ def a_paced_source_with_a_count_ends() -> None:
     assert sum(part.weight for part in planned.ranges) == 500
 
 
-def another_seed_does_not_resume_from_the_checkpoint() -> None:
+def test_another_seed_does_not_resume_from_the_checkpoint() -> None:
     run = SourceRun(PaymentsSource(seed=1, count=100)).start()
     run.epoch()
     run.source = PaymentsSource(seed=2, count=100)

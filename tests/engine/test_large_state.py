@@ -80,7 +80,7 @@ def program(types: Any) -> Any:
 @pytest.mark.parametrize("types", TYPES, ids=["declared", "pickled"])
 @pytest.mark.parametrize("backend", ["rocksdb", "hashmap"])
 @pytest.mark.parametrize("keep_disk", [True, False])
-def large_maps_and_lists_hold_what_small_ones_would_through_crashes_and_restarts(
+def test_large_maps_and_lists_hold_what_small_ones_would_through_crashes_and_restarts(
     tmp_path: Path, types: Any, backend: str, keep_disk: bool
 ):
     LEDGERS["out"].committed.clear()

@@ -158,7 +158,7 @@ def test_a_missing_delta_is_named(storage):
             list(read_delta(storage, handle, groups))
 
 
-def another_intact_delta_under_the_same_name_is_detected(storage):
+def test_another_intact_delta_under_the_same_name_is_detected(storage):
     handle = write_delta(storage, "d", SMALL[:1])
     write_delta(storage, "d", [Change(section(1), False, [SMALL[0].pieces[0], Piece(3, 127, b"other piece " * 30)])])
     with pytest.raises(CorruptFile):
@@ -193,7 +193,7 @@ def a_later_form_is_refused_and_not_called_damaged(storage, objects, monkeypatch
 
 
 @given(st.binary(max_size=200))
-def arbitrary_bytes_never_pass_for_a_delta(data):
+def test_arbitrary_bytes_never_pass_for_a_delta(data):
     storage = Storage(MemoryStore())
     storage.put("d", data)
     for groups in (None, KeyGroupRange(0, 1)):

@@ -30,9 +30,11 @@ from holdfast.datastream.state import ValueStateDescriptor
 from holdfast.errors import IncompatibleState
 from holdfast.state.codec import Column, RowCodec
 from holdfast.state.key_codec import decode_key, decode_keys, encode_key, encode_keys
-from holdfast.state.key_groups import group_assigner, key_group, key_group_range
-from holdfast.state.store import RocksDBStore
-from holdfast.state.table import DIRTY, UNFLUSHED, RowTable
+from holdfast.state.key_groups import group_assigner, key_group, key_group_range, key_grouper
+from holdfast.state.registry import SchemaRegistry
+from holdfast.state.schema import ROWS
+from holdfast.state.store import RocksDBStore, rocksdb_settings
+from holdfast.state.table import DIRTY, RowTable
 
 QUICK = settings(deadline=None, max_examples=50)
 
@@ -254,7 +256,7 @@ def python_equal(one: Any, other: Any) -> bool:
 
 @settings(deadline=None, max_examples=150)
 @given(some_families, st.randoms(use_true_random=False))
-def keys_that_python_calls_equal_are_one_key_and_others_are_not(some: list[list[Any]], draw: Any):
+def test_keys_that_python_calls_equal_are_one_key_and_others_are_not(some: list[list[Any]], draw: Any):
     several = [key for family in some for key in family]
     draw.shuffle(several)
     several = several[:12]
@@ -282,23 +284,26 @@ def the_subtask_of_a_key_does_not_depend_on_the_keys_before_it(some: list[list[A
 
 @settings(deadline=None, max_examples=40)
 @given(some_families, st.randoms(use_true_random=False), st.sampled_from([0, 1, 100]))
-def equal_keys_share_a_row_however_few_the_cache_keeps(some: list[list[Any]], draw: Any, evicted: int):
+def test_equal_keys_share_a_row_however_few_the_cache_keeps(some: list[list[Any]], draw: Any, evicted: int):
     several = [key for family in some for key in family] * 2
     draw.shuffle(several)
     several = several[:15]
     counts: dict[Any, int] = {}
-    codec = RowCodec()
-    codec.register(Column.of(ValueStateDescriptor("count", Types.LONG())), "")
+    registry = SchemaRegistry("here")
+    registry.state("keyed", ROWS)
+    codec = RowCodec(registry, "keyed")
+    codec.register(Column.of(ValueStateDescriptor("count", Types.LONG())))
     with tempfile.TemporaryDirectory() as directory:
-        store = RocksDBStore(directory, {})
-        table = RowTable(codec, store, b"r", in_store=True)
+        store = RocksDBStore(directory, rocksdb_settings({}))
+        table = RowTable(codec, store, b"r", key_grouper(128), True, lambda key, row: None)
         for key in several:
             (row,) = table.load([key])
             counts[key] = counts.get(key, 0) + 1
             row[1] = (row[1] or 0) + 1
-            row[0] |= DIRTY | UNFLUSHED
+            row[0] |= DIRTY
             assert row[1] == counts[key], key
             table.collect("")
+            registry.commit()
             if evicted:
                 table.evict(evicted)
         store.close()
@@ -329,7 +334,7 @@ def test_keys_that_python_calls_equal_are_one_key(equal: tuple[Any, ...]):
     assert len({key_group(key, 128) for key in equal}) == 1
 
 
-def what_comes_back_from_storage_is_the_canonical_key():
+def test_what_comes_back_from_storage_is_the_canonical_key():
     def back(key: Any) -> Any:
         return decode_key(encode_key(key))
 

@@ -42,11 +42,11 @@ def a_range_of_key_groups_is_one_range_of_keys(state, slice, first, last, group,
 
 
 @given(st.integers(1, 65535), st.lists(slices.filter(lambda s: s is not None), min_size=2, max_size=2))
-def slices_sort_as_their_numbers_do(state, pair):
+def test_slices_sort_as_their_numbers_do(state, pair):
     assert (pair[0] < pair[1]) == (section(state, pair[0]).prefix < section(state, pair[1]).prefix)
 
 
 @given(st.binary(min_size=1).filter(lambda b: set(b) != {255}), st.binary(), st.binary())
-def what_begins_with_a_prefix_lies_before_its_end(prefix, rest, other):
+def test_what_begins_with_a_prefix_lies_before_its_end(prefix, rest, other):
     assert prefix <= prefix + rest < after(prefix)
     assert other.startswith(prefix) == (prefix <= other < after(prefix))

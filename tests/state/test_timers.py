@@ -260,7 +260,7 @@ def a_timer_at_no_time_is_refused_where_it_is_set(time: Any, queue: TimerFamily)
         queue.register(time, "a")
 
 
-def far_timers_leave_memory_and_those_of_one_bucket_come_back_at_a_time():
+def test_far_timers_leave_memory_and_those_of_one_bucket_come_back_at_a_time():
     queue = TimerFamily(STATE, SortedMemory(), groups_of, bound=100)
     minute = 1 << 16
     for n in range(1000):
@@ -275,7 +275,7 @@ def far_timers_leave_memory_and_those_of_one_bucket_come_back_at_a_time():
     assert fired == 991
 
 
-def buckets_whose_timers_have_fired_leave_the_store():
+def test_buckets_whose_timers_have_fired_leave_the_store():
     store = SortedMemory()
     queue = TimerFamily(STATE, store, groups_of, bound=0)
     for n in range(100):
@@ -324,7 +324,7 @@ def a_timer_deleted_in_one_epoch_and_set_again_in_the_next_is_restored():
     assert list(copy.due(80_000)) == [(70_000, "a")]
 
 
-def deleted_timers_of_far_buckets_neither_fill_memory_nor_the_store():
+def test_deleted_timers_of_far_buckets_neither_fill_memory_nor_the_store():
     store = SortedMemory()
     queue = TimerFamily(STATE, store, groups_of, bound=1000)
     far, stored = 1 << 40, []
@@ -376,7 +376,7 @@ def the_stored_form_of_timers_never_changes(namespaced: bool, owner: Any, row: b
 
 
 @pytest.mark.parametrize(("namespaced", "owner", "row"), FIRST_FORM)
-def timers_in_rows_of_their_own_are_read_and_deleted(namespaced: bool, owner: Any, row: bytes):
+def test_timers_in_rows_of_their_own_are_read_and_deleted(namespaced: bool, owner: Any, row: bytes):
     store = SortedMemory()
     store.write([(row, b"")])
     queue = TimerFamily(STATE, store, lambda keys: [2 for _ in keys], namespaced=namespaced, bound=0)
