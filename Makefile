@@ -1,11 +1,11 @@
-# Every target that needs the environment makes it first; `make help` lists them.
+# Targets that need the environment create it first; `make help` lists all targets.
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 
 VENV ?= .venv
 BIN := $(VENV)/bin
-# The first Python that fits; a version manager's shim for a version it does not have does not count.
+# The first suitable Python. A version manager's shim for a missing version does not run, so it is skipped.
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.10; do \
 	$$p -c 'import sys; sys.exit(not (3, 10) <= sys.version_info < (3, 14))' 2>/dev/null && { echo $$p; break; }; done)
 ARGS ?=
@@ -21,9 +21,9 @@ python:
 	@[[ -n "$(PYTHON)" ]] || { echo "No Python 3.10 to 3.13 in PATH; name one: make setup PYTHON=/path/to/python3.12" >&2; exit 1; }
 
 .PHONY: setup
-setup: $(VENV)/.ready ## make .venv, install Holdfast into it with all it is developed with, Java too, and make its AOT cache
+setup: $(VENV)/.ready ## create .venv with Holdfast, its development tools and Java, and create the AOT cache
 	@$(BIN)/python -m holdfast.runtime.aot_training
-	@echo "Ready: $$($(BIN)/python --version), $(VENV). Next: make test, make demo (make help lists all)"
+	@echo "Ready: $$($(BIN)/python --version), $(VENV). Next: make test, make demo (make help lists all targets)"
 
 $(VENV)/.ready: pyproject.toml | python
 	@[[ -x $(BIN)/python ]] || $(PYTHON) -m venv $(VENV)
@@ -35,11 +35,11 @@ demo: $(VENV)/.ready ## run the fraud and payment totals demo live (KAFKA=1: fro
 	$(BIN)/python -m holdfast.demo $(if $(KAFKA),--kafka) $(ARGS)
 
 .PHONY: test
-test: $(VENV)/.ready ## run all tests, those on real Spark and real Kafka included
+test: $(VENV)/.ready ## run all tests, including those on real Spark and real Kafka
 	$(BIN)/pytest -n 2 --dist loadfile --max-worker-restart 0 $(ARGS)
 
 .PHONY: lint
-lint: $(VENV)/.ready ## ruff, mypy --strict, and the contract on who may import whom
+lint: $(VENV)/.ready ## run ruff, mypy --strict and the import contract
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -50,11 +50,11 @@ bench: $(VENV)/.ready ## measure Holdfast on this machine (about an hour; ARGS='
 	$(BIN)/python -m benchmarks $(ARGS)
 
 .PHONY: bench-peers
-bench-peers: $(VENV)/.ready ## the same workloads on Flink, PyFlink and Bytewax, beside Holdfast in one run
+bench-peers: $(VENV)/.ready ## measure the same workloads on Holdfast, Flink, PyFlink and Bytewax in one run
 	$(BIN)/python -m benchmarks --peers $(ARGS)
 
 .PHONY: bench-micro
-bench-micro: $(VENV)/.ready ## small parts of the hot path, as ratios to the stored baseline
+bench-micro: $(VENV)/.ready ## measure parts of the hot path; prints ratios to the stored baseline
 	$(BIN)/python -m benchmarks micro $(ARGS)
 
 .PHONY: chaos
@@ -66,6 +66,6 @@ kafka: $(VENV)/.ready ## start a real Kafka broker for development (KRaft, no Zo
 	$(BIN)/python -m holdfast.testing.kafka $(ARGS)
 
 .PHONY: clean
-clean: ## remove what the targets made, but not the demo's state and not .venv
+clean: ## remove the targets' files, except the demo's state and .venv
 	rm -rf dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache spark-warehouse artifacts
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
