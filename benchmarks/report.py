@@ -112,44 +112,46 @@ TITLES = {
     "micro": "Small parts",
 }
 TEXTS = {
-    "stateful": "Events per second from the first element to the last result, start-up apart. Every run's checksums are "
-    "right, or it is named below. In brackets: the ratio to the engine beside it. Holdfast completes a checkpoint in "
-    "every epoch (one in two seconds or more often), the others one every 10 s. Bytewax has no timers in event time and "
-    "keeps its state "
-    "in memory. PyFlink got 50,000 events, Bytewax 100,000 in windows of a million users; the others 2,000,000.",
-    "kafka": "Six million records from the first to the last, the cold first epoch included. JSON in and out, four "
-    "partitions, the broker on the same cores. The output is read back with `read_committed` and held against the input.",
-    "latency": "From the input record's Kafka timestamp to a `read_committed` reader of the output. A lone epoch "
-    "is one with a single record through both stages, with its checkpoint and its transaction.",
-    "start": "Seconds from the start of the process to the first line of a small stateful job (two stages, parallelism 2), "
-    "medians of starts in turn. Warm: with the AOT cache; cold: without. PySpark runs two stages without state, with "
-    "Spark's own settings; Flink the same job in Java, in a local cluster of one JVM.",
-    "lone": "Milliseconds of an epoch of twenty records with state and its checkpoint, beside a job of as many stages on "
-    "plain PySpark with Spark's own settings; medians of runs in turn.",
-    "costs": "CPU time per event of each kind of process; and of the slots, where the user's code runs, by what they were "
-    "doing (stacks sampled with py-spy).",
-    "checkpointing": "The same job with a checkpoint every two seconds or more often, and with the whole input in two "
-    "epochs. "
-    "The difference is mostly the fixed cost of an epoch's Spark job; what writing took is told above.",
-    "memory": "The same job with all of its state in memory, and with a bound (`state.backend.cache.size`) of about a tenth "
-    "of it; the rest is in RocksDB.",
-    "zipf": "A million users by a zipf law with exponent 1.2, against the same number of users equally likely.",
-    "rough": "Kafka to Kafka, exactly once, for a minute: users by a zipf law with exponent 1.2 (one has a fifth of all "
-    "records), a tenth of the records 5 s to two minutes late; beside the counts with timers, windows of a minute that "
-    "late records fire again, and a side output for what is later still. The backlog is the largest that an epoch left.",
+    "stateful": "Events per second from the first element to the last result, without start-up. The checksums of all runs "
+    "were correct, or the run is listed below. In brackets: on RocksDB the ratio to Flink in Java, on the "
+    "heap the ratio to Bytewax. Holdfast completes a checkpoint in every epoch (every two seconds or more "
+    "often), the others one every 10 s. Bytewax has no event-time timers and keeps its state in memory. "
+    "PyFlink got 50,000 events, Bytewax 100,000 in windows with a million users; the others 2,000,000.",
+    "kafka": "Six million records from the first to the last, including the cold first epoch. JSON in and out, four "
+    "partitions, the broker on the same cores. The output is read back with `read_committed` and compared "
+    "with the input.",
+    "latency": "From the input record's Kafka timestamp to a `read_committed` reader of the output. A lone epoch carries "
+    "a single record through both stages, with its checkpoint and its transaction.",
+    "start": "Seconds from the start of the process to the first line of a small stateful job (two stages, parallelism "
+    "2); medians of starts in turn. Warm: with the AOT cache; cold: without. PySpark runs two stages without "
+    "state, with Spark's default settings; Flink runs the same job in Java, in a local cluster of one JVM.",
+    "lone": "Milliseconds of an epoch of twenty records with state and its checkpoint, compared with a job of as many "
+    "stages on plain PySpark with Spark's default settings; medians of runs in turn.",
+    "costs": "CPU time per event of each kind of process, and by activity of the slots, which run the user's code "
+    "(stacks sampled with py-spy).",
+    "checkpointing": "The same job with a checkpoint every two seconds or more often, and with the whole input in two epochs. "
+    "The difference is mostly the fixed cost of an epoch's Spark job; the cost of writing is given above.",
+    "memory": "The same job with all its state in memory, and with a bound (`state.backend.cache.size`) of about a "
+    "tenth of the state; the rest is in RocksDB.",
+    "zipf": "A million users with a Zipf distribution (exponent 1.2), compared with as many equally likely users.",
+    "rough": "Kafka to Kafka, exactly once, for a minute. Users have a Zipf distribution with exponent 1.2 (one user "
+    "has a fifth of all records); a tenth of the records are between 5 s and two minutes late. In addition to "
+    "the counts with timers, the job has windows of a minute that late records fire again, and a side output "
+    "for later records. The backlog is the largest left by an epoch.",
     "flat": "Small epochs of the fraud job, by tenths of the run.",
-    "growth": "RocksDB, a kilobyte a key that does not compress. Half of the events bring a new key, the others rewrite an "
-    "old one, any of them. Beside the state, the local disk holds the checkpoints' files here.",
+    "growth": "RocksDB, an incompressible kilobyte per key. Half of the events add a new key, the others rewrite a "
+    "random old one. In addition to the state, the local disk holds the checkpoints' files here.",
     "tuning": "The fraud job with one setting changed at a time, first with 10,000 keys, then with a million and a row "
     "cache of a tenth of the state. The ratio is to the first run of each table.",
-    "restart": "Every key holds a kilobyte that does not compress. Seconds from the start of the new driver process to "
-    "its first completed epoch; starting Python, the JVM and Spark is in it.",
-    "metadata": "What an epoch writes beside its state, with ten keyed operators of a hundred subtasks each, which hold 64 "
-    "deltas each: 64,000 files. The mean holds the roll-ups. CPU is that of completing the checkpoint and of the retention.",
-    "clipped": "A subtask restores one eighth of the key groups of a state with a base and deltas; the most of eight such "
-    "subtasks. Bytes and requests are those read from the storage.",
-    "micro": "Nanoseconds per operation of one thread, and the ratio to `benchmarks/baseline.json`, scaled by the speed of "
-    "plain Python on this machine.",
+    "restart": "Every key has an incompressible kilobyte. Seconds from the start of the new driver process to its first "
+    "completed epoch, including the start of Python, the JVM and Spark.",
+    "metadata": "Metadata written per epoch, with ten keyed operators of a hundred subtasks each, which hold 64 deltas "
+    "each: 64,000 files. The mean includes roll-ups. CPU is that of completing the checkpoint and of "
+    "retention.",
+    "clipped": "A subtask restores one eighth of the key groups of a state with a base and deltas; the maximum of eight "
+    "such subtasks. Bytes and requests are those read from the storage.",
+    "micro": "Nanoseconds per operation of one thread, and the ratio to `benchmarks/baseline.json`, scaled by the "
+    "speed of plain Python on this machine.",
 }
 
 
