@@ -129,8 +129,8 @@ TEXTS = {
     "stages on plain PySpark with Spark's default settings; medians of runs in turn.",
     "costs": "CPU time per event of each kind of process, and by activity of the slots, which run the user's code "
     "(stacks sampled with py-spy).",
-    "checkpointing": "The same job with a checkpoint every two seconds or more often, and with the whole input in two epochs. "
-    "The difference is mostly the fixed cost of an epoch's Spark job; the cost of writing is given above.",
+    "checkpointing": "The same job with a checkpoint every two seconds or more often, and with the whole input in two "
+    "epochs. The difference is mostly the fixed cost of an epoch's Spark job; the cost of writing is given above.",
     "memory": "The same job with all its state in memory, and with a bound (`state.backend.cache.size`) of about a "
     "tenth of the state; the rest is in RocksDB.",
     "zipf": "A million users with a Zipf distribution (exponent 1.2), compared with as many equally likely users.",
