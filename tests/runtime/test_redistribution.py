@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from holdfast.checkpoint.handles import ContainedFile
 from holdfast.checkpoint.metadata import (
     BROADCAST,
-    NO_WATERMARK,
     SPLIT,
     UNION,
     KeyedHandle,
@@ -17,6 +16,7 @@ from holdfast.checkpoint.metadata import (
     OperatorCheckpoint,
     SubtaskState,
 )
+from holdfast.common.time import MIN_TIMESTAMP
 from holdfast.runtime.redistribution import assigned, watermark_of
 from holdfast.state.key_groups import key_group_range
 
@@ -114,7 +114,7 @@ def the_event_time_goes_on_from_the_subtask_that_is_behind(watermarks: list[int]
     generators = [{"max_timestamp": w, "emitted": w} for w in watermarks]
     operator = OperatorCheckpoint("op", parallelism=len(watermarks), watermarks=watermarks, generators=generators)
     for n in range(parallelism):
-        expected = watermarks[n] if len(watermarks) == parallelism else min(watermarks, default=NO_WATERMARK)
+        expected = watermarks[n] if len(watermarks) == parallelism else min(watermarks, default=MIN_TIMESTAMP)
         assert watermark_of(operator, parallelism, n) == expected
         assert assigned(operator, parallelism, n).generator == (
             {"max_timestamp": expected, "emitted": expected} if watermarks else None

@@ -20,7 +20,6 @@ from holdfast.checkpoint.ids import CheckpointId, Epoch
 
 __all__ = [
     "BROADCAST",
-    "NO_WATERMARK",
     "SPLIT",
     "UNION",
     "CheckpointMetadata",
@@ -31,8 +30,6 @@ __all__ = [
     "SourceState",
     "SubtaskState",
 ]
-
-NO_WATERMARK = -(2**63)
 
 SPLIT = "split"
 """Redistribution of listed state: all subtasks' elements are dealt out round-robin (Flink's ListState)."""

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 
 from holdfast.common.typeinfo import TypeInformation
 from holdfast.errors import ConfigurationError
-from holdfast.graph.event_time import check_timestamps
 from holdfast.graph.pickling import check_picklable, own_copy
 from holdfast.graph.stream_graph import Edge, StreamGraph
+from holdfast.graph.timestamps import check_timestamps
 from holdfast.graph.transformations import OperatorTransformation, Physical, SourceTransformation
 from holdfast.runtime.operators.base import OperatorFactory
 from holdfast.runtime.operators.stateless import IdentityOperator

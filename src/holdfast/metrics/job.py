@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from holdfast.common.time import MIN_TIMESTAMP
 from holdfast.metrics.rate import Rate
 from holdfast.metrics.stats import (
-    NO_WATERMARK,
     CheckpointStats,
     EpochStats,
     FailedCheckpoint,
@@ -123,7 +123,7 @@ class _Last:
     epoch: EpochStats | None = None
     checkpoint: CheckpointStats | None = None
     restored: RestoredCheckpoint | None = None
-    watermark: int = NO_WATERMARK
+    watermark: int = MIN_TIMESTAMP
     plan: Mapping[str, Any] = field(default_factory=dict)
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from holdfast.common.time import MIN_TIMESTAMP
 from holdfast.metrics.user import Sample
 
 __all__ = [
-    "NO_WATERMARK",
     "CheckpointStats",
     "EpochStats",
     "FailedCheckpoint",
@@ -16,8 +16,6 @@ __all__ = [
     "RestoredCheckpoint",
     "VertexStats",
 ]
-
-NO_WATERMARK = -(2**63)
 
 
 @dataclass(frozen=True)
@@ -49,7 +47,7 @@ class EpochStats:
     """Records passed to the job's sinks."""
     phases: Mapping[str, float] = field(default_factory=dict)
     """Seconds spent in each phase, e.g. plan, job, metadata, commit."""
-    watermark: int = NO_WATERMARK
+    watermark: int = MIN_TIMESTAMP
     """The lowest watermark of the job's vertices, ms."""
     backlog: Mapping[str, int] = field(default_factory=dict)
     """Source uid -> approximate number of records ready beyond this epoch."""

@@ -14,7 +14,7 @@ from holdfast.metrics.user import MetricGroup
 from holdfast.runtime.channels import Router, Send
 from holdfast.runtime.context import Clock, OperatorContext
 from holdfast.runtime.copies import Copy, copied, same
-from holdfast.runtime.lateness import Run, deadlines, pieces
+from holdfast.runtime.event_time import Run, deadlines, pieces
 from holdfast.runtime.listed_states import ListedStates
 from holdfast.runtime.operators.base import Operator
 from holdfast.runtime.plan import Chained, ChainEdge, Vertex

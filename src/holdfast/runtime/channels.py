@@ -11,6 +11,7 @@ from holdfast.checkpoint.ids import Epoch
 from holdfast.common.time import MIN_TIMESTAMP
 from holdfast.errors import HoldfastError
 from holdfast.runtime.context import Clock
+from holdfast.runtime.event_time import combined
 from holdfast.runtime.frames import (
     BARRIER,
     DATA,
@@ -345,8 +346,7 @@ class InputMerge:
 
     def watermark(self) -> int:
         """The minimum over the channels, idle ones left out."""
-        active = [source.watermark for source in self._inputs.values() if not source.idle]
-        return min(active, default=max((s.watermark for s in self._inputs.values()), default=MIN_TIMESTAMP))
+        return combined((source.watermark, source.idle) for source in self._inputs.values())
 
     @property
     def idle(self) -> bool:

@@ -53,7 +53,7 @@ class Frame:
     locations: list[str] | None = None
     """Where each record came from; only when an epoch is traced."""
     late: list[tuple[int, int, int]] = field(default_factory=list)
-    """The runs of records that are late by the watermark of their own split (`lateness.Run`)."""
+    """The runs of records that are late by the watermark of their own split (`event_time.Run`)."""
 
     def batch(self) -> RecordBatch:
         """The records as operators take them."""

@@ -10,7 +10,6 @@ import msgspec
 
 from holdfast.checkpoint.metadata import (
     BROADCAST,
-    NO_WATERMARK,
     UNION,
     KeyedHandle,
     ListedState,
@@ -18,6 +17,7 @@ from holdfast.checkpoint.metadata import (
     OperatorCheckpoint,
     SubtaskState,
 )
+from holdfast.common.time import MIN_TIMESTAMP
 from holdfast.state.key_groups import KeyGroupRange, key_group_range
 
 __all__ = ["OperatorSnapshot", "assigned", "watermark_of"]
@@ -58,7 +58,7 @@ def watermark_of(operator: OperatorCheckpoint, parallelism: int, subtask: int) -
     watermarks = operator.watermarks
     if len(watermarks) == parallelism:
         return watermarks[subtask]
-    return min(watermarks, default=NO_WATERMARK)  # the records of any of the old subtasks may come here
+    return min(watermarks, default=MIN_TIMESTAMP)  # the records of any of the old subtasks may come here
 
 
 def _clipped(subtasks: Sequence[SubtaskState], groups: KeyGroupRange) -> list[KeyedHandle]:

@@ -7,15 +7,16 @@ from typing import Any
 from holdfast.checkpoint.metadata import SourceState
 from holdfast.common.time import MIN_TIMESTAMP
 from holdfast.connectors.base import SplitRange
+from holdfast.runtime.event_time import SplitTime
 from holdfast.runtime.events import PlannedInput
 from holdfast.runtime.plan import SourceSpec, Vertex
-from holdfast.runtime.task_messages import SourceAssignment, SplitTime, TaskId
+from holdfast.runtime.task_messages import SourceAssignment, TaskId
 
 __all__ = ["SourceProgress"]
 
 
 class SourceProgress:
-    """One source vertex as the coordinator sees it. A split stays with its subtask, so its records keep their order."""
+    """The coordinator's view of one source vertex. A split stays with its subtask, so its records keep their order."""
 
     def __init__(self, vertex: Vertex, spec: SourceSpec, restored: SourceState | None, now: int) -> None:
         """``now`` is the processing time at which the source starts, in ms."""
@@ -33,9 +34,9 @@ class SourceProgress:
             times = dict(restored.watermarks)
             self.finished = bool(times.pop(_FINISHED, {}).get("finished"))
             for name, time in times.items():
-                # A split that was quiet while the job was down was not idle: nobody could know.
+                # The time that the job was down does not count as idle.
                 self._splits[name] = SplitTime(time["max_timestamp"], now)
-                # Its records go on under its subtask's watermark; another's may be far ahead.
+                # The split stays under its subtask's watermark; that of another subtask may be far ahead.
                 self._owners[name] = time["owner"] % vertex.parallelism
         self._next_owner = len(self._owners)
 
@@ -83,12 +84,12 @@ class SourceProgress:
         self.finished = planned.input.finished
 
     def next_idle(self, now: int) -> int | None:
-        """When the next split will have been quiet for so long that it counts as idle (processing time in ms)."""
+        """When the next split becomes idle, if no record comes: processing time in ms."""
         timeout = self._idle_timeout_ms
         if timeout is None:
             return None
-        return min((s.last_active + timeout for s in self._splits.values() if s.last_active + timeout > now), default=None)
+        return min((at for split in self._splits.values() if (at := split.idle_from(timeout)) > now), default=None)
 
 
 _FINISHED = "\x00finished"
-"""Stands in place of a split's name: the source has come to its end."""
+"""An entry in place of a split's name: the source has ended."""

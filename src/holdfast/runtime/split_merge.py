@@ -9,9 +9,9 @@ from typing import Any
 
 from holdfast.common.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from holdfast.connectors.base import Batch, SourceReader, SplitRange
-from holdfast.runtime.lateness import Deadline, LateRecords, Run
+from holdfast.runtime.event_time import Deadline, LateRecords, Run, SplitTime, combined, watermark_behind
 from holdfast.runtime.records import whole_timestamps
-from holdfast.runtime.task_messages import SourceAssignment, SplitTime
+from holdfast.runtime.task_messages import SourceAssignment
 from holdfast.runtime.user_code import OperatorName, user_error
 
 __all__ = ["SplitMerge"]
@@ -127,14 +127,13 @@ class SplitMerge:
         """The watermark: the minimum over the splits, idle ones left out; it never goes back."""
         if self._delay is None or self.watermark == MAX_TIMESTAMP:
             return self.watermark
-        active = [split.max_timestamp for split in self.splits.values() if not self._is_idle(split)]
-        lowest = min(active, default=max((s.max_timestamp for s in self.splits.values()), default=MIN_TIMESTAMP))
+        lowest = combined((split.max_timestamp, self._is_idle(split)) for split in self.splits.values())
         if lowest > MIN_TIMESTAMP:
-            self.watermark = max(self.watermark, lowest - self._delay - 1)
+            self.watermark = max(self.watermark, watermark_behind(lowest, self._delay))
         return self.watermark
 
     def _is_idle(self, split: SplitTime) -> bool:
-        return self._idle_timeout is not None and self._now - split.last_active >= self._idle_timeout
+        return split.idle_from(self._idle_timeout) <= self._now
 
     @property
     def idle(self) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from holdfast.checkpoint.ids import Epoch
+from holdfast.common.time import MIN_TIMESTAMP
 from holdfast.metrics.stats import EpochStats, VertexStats
 from holdfast.metrics.user import merge
 from holdfast.runtime.plan import JobPlan, Vertex
@@ -86,7 +87,7 @@ def epoch_stats(
         records_in=sum(r.records_in for r in reports if r.task[0] in sources),
         records_out=sum(r.records_written for r in reports),
         phases=longest,
-        watermark=min((r.watermark for r in reports), default=-(2**63)),
+        watermark=min((r.watermark for r in reports), default=MIN_TIMESTAMP),
         backlog=backlog,
         vertices=tuple(vertices),
         states_needed=len(found),

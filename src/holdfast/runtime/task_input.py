@@ -10,9 +10,9 @@ from holdfast.connectors.base import ReaderContext
 from holdfast.errors import UserCodeError
 from holdfast.runtime.chain import Chain
 from holdfast.runtime.channels import InputMerge
+from holdfast.runtime.event_time import deadlines, pieces
 from holdfast.runtime.frames import Frame
 from holdfast.runtime.keyed_states import KeyedStates
-from holdfast.runtime.lateness import deadlines, pieces
 from holdfast.runtime.plan import SourceSpec, Vertex
 from holdfast.runtime.records import RecordBatch
 from holdfast.runtime.split_merge import SplitMerge, with_location

@@ -8,10 +8,11 @@ from typing import Any
 from holdfast.checkpoint.ids import NO_POSITION, CheckpointId, Epoch, LogPosition
 from holdfast.common.time import MIN_TIMESTAMP
 from holdfast.connectors.base import Committable, JobInfo, SplitRange
+from holdfast.runtime.event_time import SplitTime
 from holdfast.runtime.plan import JobPlan
 from holdfast.runtime.redistribution import OperatorSnapshot
 
-__all__ = ["EpochAssignment", "JobSetup", "SourceAssignment", "SplitTime", "TaskId", "TaskReport", "task_name"]
+__all__ = ["EpochAssignment", "JobSetup", "SourceAssignment", "TaskId", "TaskReport", "task_name"]
 
 TaskId = tuple[int, int]
 """Vertex and subtask."""
@@ -27,15 +28,6 @@ class JobSetup:
     """Unique to this start of the job in this driver: a slot serves one start at a time."""
     takeover: LogPosition = NO_POSITION
     """The position in the checkpoint log of the driver's take-over, which tasks must see; 0: they do not look."""
-
-
-@dataclass
-class SplitTime:
-    """The state of a split's watermark generator."""
-
-    max_timestamp: int = MIN_TIMESTAMP
-    last_active: int = 0
-    """Processing time of its last record, in ms."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from holdfast.functions.process_functions import ProcessFunction
 from holdfast.functions.timer_service import TimerService
 from holdfast.runtime.context import OperatorContext, UserRuntimeContext
 from holdfast.runtime.copies import FIXED, Copy, fixed
-from holdfast.runtime.lateness import LateRecords, Run, pieces
+from holdfast.runtime.event_time import LateRecords, Run, pieces, watermark_behind
 from holdfast.runtime.operators.base import Operator, OperatorFactory
 from holdfast.runtime.records import RecordBatch, whole_timestamps
 from holdfast.runtime.user_code import close_function, not_iterable, open_function, user_callable, user_error
@@ -264,7 +264,7 @@ class _Timestamps(Operator):
         self._emit(RecordBatch(values, timestamps), late)
         if self._delay is not None and timestamps:
             self._max_timestamp = max(self._max_timestamp, max(timestamps))
-            watermark = self._max_timestamp - self._delay - 1
+            watermark = watermark_behind(self._max_timestamp, self._delay)
             if watermark > self._emitted:
                 self._emitted = watermark
                 self.context.forward_watermark(watermark)

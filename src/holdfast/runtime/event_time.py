@@ -1,31 +1,85 @@
-"""Which records are late: a rule that gives the same answer however the input is cut into batches, frames and epochs.
+"""Event time in a task: watermarks and late records.
 
-A record is late for a window when the watermark of its own split, as it stands before the record, has passed the window.
-That depends on the split alone; the watermark that a task has reached depends on how the records of its splits fall into
-epochs. The generator of watermarks finds these records, and their lateness travels with them through chains and frames.
+A record is late for a window if the watermark of the record's own split, just before the record, has passed the window.
+That depends on the split alone, so the late records are the same however the input is cut into batches, frames and
+epochs. (The watermark of a task does depend on the cut.) The watermark generator finds late records, and their lateness
+travels with them through chains and frames.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
-from holdfast.common.time import MIN_TIMESTAMP
+from holdfast.common.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from holdfast.runtime.plan import JobPlan, Vertex
 
-__all__ = ["Deadline", "LateRecords", "Run", "deadlines", "pieces"]
+__all__ = [
+    "Deadline",
+    "LateRecords",
+    "Run",
+    "SplitTime",
+    "combined",
+    "deadlines",
+    "pieces",
+    "watermark_behind",
+]
+
+
+@dataclass
+class SplitTime:
+    """The state of a split's watermark generator."""
+
+    max_timestamp: int = MIN_TIMESTAMP
+    last_active: int = 0
+    """Processing time of its last record, in ms."""
+
+    def idle_from(self, timeout: int | None) -> int:
+        """The processing time from which the split is idle, if no record comes, in ms."""
+        return MAX_TIMESTAMP if timeout is None else self.last_active + timeout
+
+
+def watermark_behind(max_timestamp: int, delay: int) -> int:
+    """The watermark of a generator with bounded out-of-orderness.
+
+    Args:
+        max_timestamp: The highest timestamp so far.
+        delay: The out-of-orderness, in ms.
+    """
+    return max_timestamp - delay - 1
+
+
+def combined(inputs: Iterable[tuple[int, bool]]) -> int:
+    """The event time of several inputs: the minimum over the active ones; if all are idle, their maximum.
+
+    Args:
+        inputs: The event time of each input, and whether it is idle.
+
+    >>> combined([(70, False), (50, True), (60, False)]), combined([(70, True), (50, True)])
+    (60, 70)
+    """
+    times = list(inputs)
+    active = [time for time, idle in times if not idle]
+    return min(active, default=max((time for time, _ in times), default=MIN_TIMESTAMP))
+
 
 Deadline = Callable[[int], int]
-"""Timestamp of a record -> the watermark from which on the record is late. Never falls as timestamps rise, and is not more
-than 1 less than they are."""
+"""Timestamp of a record -> the watermark from which on the record is late: monotonous, and at least the timestamp minus 1."""
 
 Run = tuple[int, int, int]
-"""The first of some successive late records, the end of them, and the watermark of their split before them."""
+"""Consecutive late records: position of the first, the position behind the last, and their split's watermark before them."""
 
 
 def deadlines(plan: JobPlan, vertex: Vertex, positions: Sequence[int], channels: Sequence[int]) -> tuple[Deadline, ...]:
-    """Those of all operators that drop late records behind these positions of a chain and behind these vertices.
+    """The deadlines of all operators downstream that drop late records.
 
-    Other generators of watermarks end the search: what comes behind them lives in their time.
+    The search ends at watermark generators: operators behind one live in its event time.
+
+    Args:
+        plan: The job.
+        vertex: The vertex of the chain.
+        positions: Where the search begins in the chain.
+        channels: The vertices where it begins, too.
     """
     found = []
     vertices = {each.id: each for each in plan.vertices}
@@ -65,7 +119,7 @@ class LateRecords:
             return []
         behind = self._behind
         lowest, last = min(timestamps), max(highest, max(timestamps)) - behind
-        if lowest > last + 1 or self._deadline(lowest) > last:  # none is so far behind the last of them: the usual case
+        if lowest > last + 1 or self._deadline(lowest) > last:  # the usual case: no record is that far behind
             return []
         runs: list[Run] = []
         for position, timestamp in enumerate(timestamps):
@@ -84,7 +138,7 @@ class LateRecords:
 
 
 def pieces(count: int, late: Sequence[Run]) -> Iterator[Run]:
-    """All of ``count`` records in order: those between the late ones with the least watermark.
+    """Cut ``count`` records into runs, in order; the runs of records that are not late get the least watermark.
 
     >>> list(pieces(5, [(1, 3, 70)])) == [(0, 1, MIN_TIMESTAMP), (1, 3, 70), (3, 5, MIN_TIMESTAMP)]
     True
