@@ -64,7 +64,7 @@ def combined(inputs: Iterable[tuple[int, bool]]) -> int:
 
 
 Deadline = Callable[[int], int]
-"""Timestamp of a record -> the watermark from which on the record is late: monotonous, and at least the timestamp minus 1."""
+"""Timestamp of a record -> the watermark from which on the record is late; monotonous, at least the timestamp - 1."""
 
 Run = tuple[int, int, int]
 """Consecutive late records: position of the first, the position behind the last, and their split's watermark before them."""
