@@ -28,6 +28,8 @@ class ListedStates:
     """The lists of one operator in one subtask. The operator changes them in place; they are written at the barrier."""
 
     def __init__(self, storage: Storage, stored: OperatorSnapshot | None) -> None:
+        self.restored = stored is not None
+        """Whether the checkpoint has state of the operator."""
         self._storage = storage
         self._listed: dict[str, ListedState] = {} if stored is None else dict(stored.listed)
         self._parts: dict[str, list[ListPart]] = {} if stored is None else dict(stored.state.lists)

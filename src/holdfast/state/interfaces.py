@@ -22,6 +22,7 @@ __all__ = [
     "ListState",
     "MapState",
     "MergingState",
+    "OperatorStateStore",
     "ReadOnlyBroadcastState",
     "ReducingState",
     "State",
@@ -187,3 +188,19 @@ class KeyedStateStore(ABC):
     @abstractmethod
     def get_aggregating_state(self, state_descriptor: AggregatingStateDescriptor) -> AggregatingState[Any, Any]:
         """The handle of an AggregatingState."""
+
+
+class OperatorStateStore(ABC):
+    """Gives handles of operator state, which belongs to a subtask. The same name gives the same state."""
+
+    @abstractmethod
+    def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState[Any]:
+        """A list of the subtask. When the parallelism changes, the elements of all lists are shared out evenly."""
+
+    @abstractmethod
+    def get_union_list_state(self, state_descriptor: ListStateDescriptor) -> ListState[Any]:
+        """A list of the subtask. When the parallelism changes, each subtask gets the elements of all lists."""
+
+    @abstractmethod
+    def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> BroadcastState[Any, Any]:
+        """A map that is to be the same in every subtask; each gets a copy of one when the parallelism changes."""

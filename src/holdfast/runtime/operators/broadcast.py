@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from holdfast.checkpoint.metadata import BROADCAST
 from holdfast.common.time import MIN_TIMESTAMP
 from holdfast.functions.broadcast_functions import BroadcastProcessFunction, KeyedBroadcastProcessFunction
-from holdfast.runtime.context import Clock, OperatorContext
+from holdfast.runtime.context import Clock
 from holdfast.runtime.operators.base import Operator, OperatorFactory, StateKind
 from holdfast.runtime.operators.co import TwoInputs
+from holdfast.runtime.operators.function_life import FunctionLife
 from holdfast.runtime.operators.keyed import ElementContext, KeyedProcess, TimerContext
 from holdfast.runtime.operators.stateless import Process
 from holdfast.runtime.records import RecordBatch
@@ -31,11 +31,10 @@ _CHUNK = 1000
 class BroadcastStates:
     """The broadcast states of an operator in one subtask."""
 
-    def __init__(self, context: OperatorContext, descriptors: Sequence[MapStateDescriptor]) -> None:
-        assert context.lists is not None
-        self._lists = context.lists
-        self._where = context.where
-        self._maps = {each.name: BroadcastMap(each, self._lists.stored(each.name, BROADCAST)) for each in descriptors}
+    def __init__(self, life: FunctionLife, where: str, descriptors: Sequence[MapStateDescriptor]) -> None:
+        assert life.states is not None
+        self._where = where
+        self._maps = {each.name: life.states.get_broadcast_state(each) for each in descriptors}
         self._read_only = {name: ReadOnlyBroadcastMap(state, name) for name, state in self._maps.items()}
 
     def writable(self, descriptor: MapStateDescriptor) -> BroadcastMap:
@@ -53,13 +52,6 @@ class BroadcastStates:
                 f"operator {self._where} has no broadcast state {name or descriptor!r}: pass its descriptor to broadcast()"
             )
         return name
-
-    def end_epoch(self) -> None:
-        """The barrier: hand on what has changed."""
-        for name, state in self._maps.items():
-            pickles = state.drain()
-            if pickles is not None:
-                self._lists.store(name, pickles)
 
 
 class _Side(Process):
@@ -105,14 +97,11 @@ class _BroadcastProcess(TwoInputs):
         super().__init__(function, self._side, self._broadcast_side)
         self._descriptors = descriptors
 
-    def open(self) -> None:
-        self._states = BroadcastStates(self.context, self._descriptors)
-        self._side.given = _ReadOnlyContext(self.context.clock, self._states)
-        self._broadcast_side.given = _BroadcastContext(self.context.clock, self._states)
-        super().open()
-
-    def end_epoch(self) -> None:
-        self._states.end_epoch()
+    def open_sides(self) -> None:
+        states = BroadcastStates(self.life, self.context.where, self._descriptors)
+        self._side.given = _ReadOnlyContext(self.context.clock, states)
+        self._broadcast_side.given = _BroadcastContext(self.context.clock, states)
+        super().open_sides()
 
 
 class _KeyedElement(ElementContext):
@@ -162,7 +151,6 @@ class _KeyedBroadcastProcess(KeyedProcess):
         self._broadcast_side = _Side(function.process_broadcast_element)
 
     def open(self) -> None:
-        self._states = BroadcastStates(self.context, self._descriptors)
         super().open()
         side = self._broadcast_side
         side.context = self.context
@@ -170,6 +158,7 @@ class _KeyedBroadcastProcess(KeyedProcess):
         side.open()
 
     def contexts(self) -> tuple[ElementContext, TimerContext]:
+        self._states = BroadcastStates(self.life, self.context.where, self._descriptors)
         timers = (self.context.clock, self.event_timers, self.processing_timers, self.space)
         return _KeyedReadOnlyContext(self._states, *timers), _KeyedTimerContext(self._states, *timers)
 
@@ -194,9 +183,6 @@ class _KeyedBroadcastProcess(KeyedProcess):
                         raise user_error(error, self.context.name, self.context.uid, key=space.key) from error
         finally:
             space.leave_key()
-
-    def end_epoch(self) -> None:
-        self._states.end_epoch()
 
 
 def _chunks(table: RowTable, slot: int) -> Iterator[list[tuple[Any, Row]]]:

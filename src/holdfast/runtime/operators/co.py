@@ -40,6 +40,10 @@ class TwoInputs(FunctionOperator):
 
     def open(self) -> None:
         super().open()
+        self.open_sides()
+
+    def open_sides(self) -> None:
+        """Open the operators of the inputs; the function is open."""
         for side in self._sides:
             side.context = self.context
             side.open()

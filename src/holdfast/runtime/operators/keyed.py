@@ -11,13 +11,14 @@ from holdfast.common.time_domain import TimeDomain
 from holdfast.common.typeinfo import TypeInformation
 from holdfast.functions.process_functions import KeyedProcessFunction
 from holdfast.functions.timer_service import TimerService
-from holdfast.runtime.context import Clock, UserRuntimeContext
+from holdfast.runtime.context import Clock
 from holdfast.runtime.copies import fixed
 from holdfast.runtime.operators.base import Operator, OperatorFactory, StateKind
+from holdfast.runtime.operators.function_life import FunctionLife, state_kinds
 from holdfast.runtime.operators.last_timers import last_rounds
 from holdfast.runtime.operators.stateless import Collector
 from holdfast.runtime.records import RecordBatch
-from holdfast.runtime.user_code import close_function, not_iterable, open_function, user_callable, user_error
+from holdfast.runtime.user_code import close_function, not_iterable, user_callable, user_error
 from holdfast.state.codec import Column
 from holdfast.state.declared_keys import key_restorer
 from holdfast.state.row import DIRTY
@@ -113,7 +114,14 @@ class KeyedOperator(Operator):
         self.table = self.space.table()
         self.event_timers = context.state.timer_queue("event")
         self.processing_timers = context.state.timer_queue("processing")
-        open_function(self.function, UserRuntimeContext(context, self.space))
+        self.life = FunctionLife(self.function, context, self.space)
+        self.life.open()
+
+    def begin_epoch(self, epoch: int, attempt: str, committed: int) -> None:
+        self.life.epoch = epoch
+
+    def end_epoch(self) -> None:
+        self.life.end_epoch()
 
     def close(self) -> None:
         close_function(self.function)
@@ -305,8 +313,12 @@ class _KeyedReduce(KeyedOperator):
 class KeyedFactory(OperatorFactory):
     """Makes an operator with keyed state around a user's function."""
 
-    state = StateKind.KEYED
     func: Any
+
+    @property
+    def state(self) -> StateKind:  # type: ignore[override]
+        """Keyed state, and operator state if the function has some."""
+        return state_kinds(self.func, StateKind.KEYED)
 
     def functions(self) -> Sequence[Any]:
         """The user's function."""

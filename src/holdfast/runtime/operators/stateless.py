@@ -13,12 +13,13 @@ from holdfast.common.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from holdfast.connectors.base import Sink, SinkWriter, WriterContext
 from holdfast.functions.process_functions import ProcessFunction
 from holdfast.functions.timer_service import TimerService
-from holdfast.runtime.context import OperatorContext, UserRuntimeContext
+from holdfast.runtime.context import OperatorContext
 from holdfast.runtime.copies import FIXED, Copy, fixed
 from holdfast.runtime.event_time import LateRecords, Run, pieces, watermark_behind
-from holdfast.runtime.operators.base import Operator, OperatorFactory
+from holdfast.runtime.operators.base import Operator, OperatorFactory, StateKind
+from holdfast.runtime.operators.function_life import FunctionLife, state_kinds
 from holdfast.runtime.records import RecordBatch, whole_timestamps
-from holdfast.runtime.user_code import close_function, not_iterable, open_function, user_callable, user_error
+from holdfast.runtime.user_code import close_function, not_iterable, user_callable, user_error
 
 __all__ = [
     "FilterOperator",
@@ -38,7 +39,14 @@ class FunctionOperator(Operator):
         self.function = function
 
     def open(self) -> None:
-        open_function(self.function, UserRuntimeContext(self.context, None))
+        self.life = FunctionLife(self.function, self.context, None)
+        self.life.open()
+
+    def begin_epoch(self, epoch: int, attempt: str, committed: int) -> None:
+        self.life.epoch = epoch
+
+    def end_epoch(self) -> None:
+        self.life.end_epoch()
 
     def close(self) -> None:
         close_function(self.function)
@@ -352,6 +360,11 @@ class FunctionFactory(OperatorFactory):
     passes_timestamps = True
 
     func: Any
+
+    @property
+    def state(self) -> StateKind:  # type: ignore[override]
+        """Operator state, if the function has some."""
+        return state_kinds(self.func)
 
     def functions(self) -> Sequence[Any]:
         """The user's function."""

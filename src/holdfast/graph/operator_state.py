@@ -1,0 +1,27 @@
+"""Checks before the job starts that functions with operator state are where they get it."""
+
+from __future__ import annotations
+
+from holdfast.errors import ConfigurationError
+from holdfast.functions.checkpointed_function import CheckpointedFunction
+from holdfast.graph.stream_graph import StreamGraph
+from holdfast.graph.transformations import OperatorTransformation
+from holdfast.runtime.operators.base import StateKind
+
+__all__ = ["check_operator_state"]
+
+
+def check_operator_state(graph: StreamGraph) -> None:
+    """Refuse functions with operator state in operators that give them none.
+
+    Raises:
+        ConfigurationError: there is such a function; its methods would never be called.
+    """
+    for operator in graph.operators:
+        if isinstance(operator, OperatorTransformation) and StateKind.LISTED not in operator.factory.state:
+            for role, function in operator.functions:
+                if isinstance(function, CheckpointedFunction):
+                    raise ConfigurationError(
+                        f"The {role} of {operator} is the CheckpointedFunction {type(function).__name__}, but functions "
+                        "have operator state in map, flat_map, filter, reduce and process of streams only: move it there."
+                    )

@@ -1,0 +1,205 @@
+"""FunctionLife, the life of a user's function in an operator: its operator state, open, snapshots and close."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from holdfast.checkpoint.metadata import BROADCAST, SPLIT, UNION
+from holdfast.common import pickling
+from holdfast.functions.checkpointed_function import (
+    CheckpointedFunction,
+    FunctionInitializationContext,
+    FunctionSnapshotContext,
+)
+from holdfast.runtime.context import OperatorContext, UserRuntimeContext
+from holdfast.runtime.listed_states import ListedStates
+from holdfast.runtime.operators.base import StateKind
+from holdfast.runtime.user_code import close_function, open_function, user_error
+from holdfast.state.broadcast import BroadcastMap
+from holdfast.state.descriptors import ListStateDescriptor, MapStateDescriptor, StateDescriptor
+from holdfast.state.interfaces import ListState, OperatorStateStore
+from holdfast.state.space import StateSpace
+from holdfast.state.typed import checker
+
+__all__ = ["FunctionLife", "OperatorStates", "state_kinds"]
+
+
+def state_kinds(func: Any, others: StateKind = StateKind.NONE) -> StateKind:
+    """The kinds of state of an operator around a user's function, beside others that the operator has."""
+    return others | StateKind.LISTED if isinstance(func, CheckpointedFunction) else others
+
+
+class _OperatorList(ListState[Any]):
+    """A list in memory, and the stored form of its elements."""
+
+    def __init__(self, descriptor: ListStateDescriptor, stored: Sequence[bytes]) -> None:
+        self._fit = checker(descriptor.element_type_info, descriptor.name)
+        self._stored = list(stored)
+        self._elements = [pickling.loads(data) for data in stored]
+        self._changed = False
+
+    def get(self) -> Iterator[Any]:
+        """The elements; an empty iterator when there are none."""
+        return iter(list(self._elements))
+
+    def add(self, value: Any) -> None:
+        """Append an element."""
+        self._elements.append(self._fit(value))
+        self._changed = True
+
+    def add_all(self, values: list[Any]) -> None:
+        """Append elements."""
+        for value in values:
+            self.add(value)
+
+    def update(self, values: list[Any]) -> None:
+        """Replace all elements."""
+        self._elements = [self._fit(value) for value in values]
+        self._changed = True
+
+    def clear(self) -> None:
+        """Remove all elements."""
+        self.update([])
+
+    def drain(self) -> list[bytes] | None:
+        """All elements in stored form; None if they are the same as at the last call.
+
+        Raises:
+            TypeError: an element cannot be pickled.
+        """
+        if not self._changed:
+            return None
+        self._changed = False
+        stored = list(map(pickling.dumps, self._elements))
+        if stored == self._stored:
+            return None
+        self._stored = stored
+        return stored
+
+
+class OperatorStates(OperatorStateStore):
+    """The operator state of one operator in one subtask."""
+
+    def __init__(self, lists: ListedStates) -> None:
+        self._lists = lists
+        self._states: dict[str, tuple[str, _OperatorList | BroadcastMap]] = {}
+        """Mode and state by name."""
+
+    @property
+    def restored(self) -> bool:
+        """Whether a checkpoint has state of the operator."""
+        return self._lists.restored
+
+    def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState[Any]:
+        """A list whose elements are shared out when the parallelism changes."""
+        return self._get(state_descriptor, ListStateDescriptor, SPLIT, _OperatorList)  # type: ignore[no-any-return]
+
+    def get_union_list_state(self, state_descriptor: ListStateDescriptor) -> ListState[Any]:
+        """A list that each subtask gets whole when the parallelism changes."""
+        return self._get(state_descriptor, ListStateDescriptor, UNION, _OperatorList)  # type: ignore[no-any-return]
+
+    def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> BroadcastMap:
+        """A map that every subtask has."""
+        return self._get(state_descriptor, MapStateDescriptor, BROADCAST, BroadcastMap)  # type: ignore[no-any-return]
+
+    def _get(
+        self,
+        descriptor: StateDescriptor,
+        kind: type[StateDescriptor],
+        mode: str,
+        make: Callable[[Any, Sequence[bytes]], Any],
+    ) -> Any:
+        if not isinstance(descriptor, kind):
+            raise TypeError(f"operator state needs a {kind.__name__} here, not {descriptor!r}")
+        if descriptor.ttl_config is not None:
+            raise ValueError(f"operator state {descriptor.name!r} has a time-to-live, but only keyed state expires")
+        known = self._states.get(descriptor.name)
+        if known is None:
+            state = make(descriptor, self._lists.stored(descriptor.name, mode))
+            self._states[descriptor.name] = known = (mode, state)
+        elif known[0] != mode:
+            raise ValueError(f"operator state {descriptor.name!r} has mode {known[0]!r} already, and cannot have {mode!r}")
+        return known[1]
+
+    def store(self) -> None:
+        """The barrier: hand on what has changed."""
+        for name, (_, state) in self._states.items():
+            pickles = state.drain()
+            if pickles is not None:
+                self._lists.store(name, pickles)
+
+
+class _Initialization(FunctionInitializationContext):
+    def __init__(self, states: OperatorStates, keyed: UserRuntimeContext) -> None:
+        self._states = states
+        self._keyed = keyed
+
+    def is_restored(self) -> bool:
+        return self._states.restored
+
+    def get_operator_state_store(self) -> OperatorStates:
+        return self._states
+
+    def get_keyed_state_store(self) -> UserRuntimeContext:
+        return self._keyed
+
+
+class _Snapshot(FunctionSnapshotContext):
+    def __init__(self, epoch: int, now: int) -> None:
+        self._epoch = epoch
+        self._now = now
+
+    def get_checkpoint_id(self) -> int:
+        return self._epoch
+
+    def get_checkpoint_timestamp(self) -> int:
+        return self._now
+
+
+class FunctionLife:
+    """A user's function from `open` to `close`."""
+
+    def __init__(self, function: Any, context: OperatorContext, space: StateSpace | None) -> None:
+        self._function = function
+        self._context = context
+        self._runtime_context = UserRuntimeContext(context, space)
+        self.states = None if context.lists is None else OperatorStates(context.lists)
+        """The operator state, of functions and operators that have some."""
+        self.epoch = 0
+
+    def open(self) -> None:
+        """Give the function its operator state, and open it.
+
+        Raises:
+            UserCodeError: the function failed.
+        """
+        function = self._function
+        if isinstance(function, CheckpointedFunction):
+            assert self.states is not None
+            initialization = _Initialization(self.states, self._runtime_context)
+            self._call(lambda: function.initialize_state(initialization))
+        open_function(function, self._runtime_context)
+
+    def end_epoch(self) -> None:
+        """The barrier: the function brings its operator state up to date, and what has changed is handed on.
+
+        Raises:
+            UserCodeError: the function failed, or an element cannot be stored.
+        """
+        function = self._function
+        if isinstance(function, CheckpointedFunction):
+            snapshot = _Snapshot(self.epoch, self._context.clock.processing_time)
+            self._call(lambda: function.snapshot_state(snapshot))
+        if self.states is not None:
+            self._call(self.states.store)
+
+    def _call(self, method: Callable[[], None]) -> None:
+        try:
+            method()
+        except (Exception, SystemExit) as error:
+            raise user_error(error, self._context.name, self._context.uid) from error
+
+    def close(self) -> None:
+        """Close the function."""
+        close_function(self._function)

@@ -1,0 +1,82 @@
+"""Keyed, operator and broadcast state, and two inputs, lose and repeat nothing when drivers and slots are killed."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from seed_programs import KEPT, Feed, Program, Reader, new_seed, scattered_payments
+
+pytestmark = [pytest.mark.fault, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(600)]
+
+
+class RuledFeed(Feed):
+    """A new rule after every 50 payments; each payment says which rule was there before it."""
+
+    version = 0
+
+    def __init__(self, rules: str, *args: Any) -> None:
+        super().__init__(*args)
+        self._rules = rules
+
+    def _write(self, partition: int, merchant: str, at: int) -> None:
+        if len(self.sent) % 50 == 0:
+            assert self._producer.flush(60) == 0
+            self.version += 1
+            self._producer.produce(self._rules, json.dumps({"version": self.version}))
+            assert self._producer.flush(60) == 0
+        payment = json.dumps({"merchant_id": merchant, "known": self.version})
+        self._producer.produce(self._topic, payment, partition=partition)
+        self.sent.append((merchant, at))
+
+
+def test_three_kinds_of_state_and_two_inputs_survive_kills_of_drivers_and_slots(
+    kafka: Any, new_topic: Callable[..., str]
+) -> None:
+    draw = random.Random(seed := new_seed())
+    payments, rules, results = new_topic(2), new_topic(1), new_topic(2, **KEPT)
+    feed = RuledFeed(rules, kafka.bootstrap_servers, payments, scattered_payments(seed, 2))
+    reader = Reader(kafka.bootstrap_servers, results)
+    environment = {
+        "KAFKA": kafka.bootstrap_servers,
+        "PAYMENTS_TOPIC": payments,
+        "RULES_TOPIC": rules,
+        "RESULTS_TOPIC": results,
+    }
+    program = Program(str(Path(__file__).with_name("three_states.py")), "three-states", environment, feed)
+    with program:
+        for _ in range(2):
+            program.start()
+            program.wait_for_checkpoints(2)
+            program.let_pass(draw.uniform(0, 0.5))
+            program.driver.kill(draw.choice(program.members("slot")))
+            program.wait_for_checkpoints(2)
+            program.let_pass(draw.uniform(0, 0.5))
+            program.kill()
+        program.start()
+        program.wait_for_checkpoints(2)
+        program._feed = None
+        assert feed._producer.flush(60) == 0
+        program.wait(lambda: reader.look() >= len(feed.sent), f"all {len(feed.sent)} results visible", program.driver)
+        program.kill()
+        found = reader.by_key()
+    reader.close()
+    sent: dict[str, int] = defaultdict(int)
+    for merchant, _ in feed.sent:
+        sent[merchant] += 1
+    assert {merchant: len(told) for merchant, told in found.items()} == dict(sent)
+    numbers: dict[int, list[int]] = defaultdict(list)
+    for told in found.values():
+        assert sorted(each["nth"] for each in told) == list(range(1, len(told) + 1))  # keyed
+        assert [each["both"] for each in told] == list(range(1, len(told) + 1))  # keyed, of two inputs
+        for each in told:
+            assert each["rule"] >= each["known"]  # broadcast
+            numbers[each["subtask"]].append(each["number"])
+    assert all(sorted(each) == list(range(1, len(each) + 1)) for each in numbers.values())  # of the operator
+    assert len(numbers) == 2
+    assert feed.version > 5

@@ -1,0 +1,98 @@
+"""The program of ``test_killed_states.py``: keyed, operator and broadcast state, and two inputs, from Kafka to Kafka."""
+
+import json
+import os
+from typing import Any
+
+from holdfast.common import Types, WatermarkStrategy
+from holdfast.datastream import (
+    CheckpointedFunction,
+    KeyedBroadcastProcessFunction,
+    KeyedCoProcessFunction,
+    ListStateDescriptor,
+    MapFunction,
+    MapStateDescriptor,
+    StreamExecutionEnvironment,
+    ValueStateDescriptor,
+)
+from holdfast.datastream.connectors.base import DeliveryGuarantee
+from holdfast.datastream.connectors.kafka import KafkaRecordSerializationSchema, KafkaSink, KafkaSource
+
+RULES = MapStateDescriptor("rules", Types.STRING(), Types.LONG())
+
+
+class Numbered(MapFunction, CheckpointedFunction):
+    """Numbers the payments of a subtask."""
+
+    def initialize_state(self, context: Any) -> None:
+        self.state = context.get_operator_state_store().get_list_state(ListStateDescriptor("numbers", Types.LONG()))
+        self.number = sum(self.state.get())
+
+    def open(self, runtime_context: Any) -> None:
+        self.subtask = runtime_context.get_index_of_this_subtask()
+
+    def snapshot_state(self, context: Any) -> None:
+        self.state.update([self.number])
+
+    def map(self, value: Any) -> Any:
+        self.number += 1
+        return {**json.loads(value), "subtask": self.subtask, "number": self.number}
+
+
+class Ruled(KeyedBroadcastProcessFunction):
+    """Numbers the payments of a merchant, with the newest rule."""
+
+    def open(self, runtime_context: Any) -> None:
+        self.count = runtime_context.get_state(ValueStateDescriptor("count", Types.LONG()))
+
+    def process_broadcast_element(self, value: Any, ctx: Any) -> Any:
+        ctx.get_broadcast_state(RULES)["newest"] = json.loads(value)["version"]
+
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        self.count.update((self.count.value() or 0) + 1)
+        yield {**value, "nth": self.count.value(), "rule": ctx.get_broadcast_state(RULES)["newest"] or 0}
+
+
+class Both(KeyedCoProcessFunction):
+    """Numbers the payments of a merchant again, after they went two ways."""
+
+    def open(self, runtime_context: Any) -> None:
+        self.count = runtime_context.get_state(ValueStateDescriptor("count", Types.LONG()))
+
+    def process_element1(self, value: Any, ctx: Any) -> Any:
+        self.count.update((self.count.value() or 0) + 1)
+        yield {**value, "both": self.count.value()}
+
+    process_element2 = process_element1
+
+
+def topic(name: str) -> Any:
+    builder = KafkaSource.builder().set_bootstrap_servers(os.environ["KAFKA"]).set_topics(os.environ[name])
+    return env.from_source(builder.set_starting_offsets("earliest").build(), WatermarkStrategy.no_watermarks(), name)
+
+
+env = StreamExecutionEnvironment.get_execution_environment()
+env.enable_checkpointing(1_000)
+env.get_checkpoint_config().set_checkpoint_storage_dir(os.environ["CHECKPOINTS"])
+serializer = (
+    KafkaRecordSerializationSchema.builder()
+    .set_topic(os.environ["RESULTS_TOPIC"])
+    .set_key_serialization_schema(lambda result: result["merchant_id"])
+    .set_value_serialization_schema(json.dumps)
+    .build()
+)
+sink = (
+    KafkaSink.builder()
+    .set_bootstrap_servers(os.environ["KAFKA"])
+    .set_record_serializer(serializer)
+    .set_delivery_guarantee(DeliveryGuarantee.EXACTLY_ONCE)
+    .set_transactional_id_prefix("three-states")
+    .build()
+)
+rules = topic("RULES_TOPIC").broadcast(RULES)
+payments = topic("PAYMENTS_TOPIC").map(Numbered()).uid("numbered")
+ruled = payments.key_by(lambda payment: payment["merchant_id"]).connect(rules).process(Ruled()).uid("ruled")
+first, second = ruled.filter(lambda each: each["nth"] % 2), ruled.filter(lambda each: each["nth"] % 2 == 0)
+by_merchant = first.connect(second).key_by(lambda each: each["merchant_id"], lambda each: each["merchant_id"])
+by_merchant.process(Both()).uid("both").sink_to(sink)
+env.execute("three-states")
