@@ -174,10 +174,9 @@ def test_open_must_take_the_runtime_context(stream):
         stream.map(Opened())
 
 
-def test_what_this_release_does_not_have_is_absent(stream, keyed):
-    for name in ("window_all", "project", "cache"):
+def test_what_this_release_does_not_have_is_absent(stream):
+    for name in ("project", "cache"):
         assert not hasattr(stream, name)
-    assert not hasattr(keyed, "count_window")
 
 
 @pytest.mark.parametrize("call", ["name", "uid", "set_parallelism", "set_max_parallelism", "set_description"])

@@ -11,12 +11,14 @@ import pytest
 from holdfast.common import Time, Types, WatermarkStrategy
 from holdfast.datastream import (
     AggregateFunction,
+    AllWindowFunction,
+    ProcessAllWindowFunction,
     ProcessWindowFunction,
     ReduceFunction,
     ValueStateDescriptor,
     WindowFunction,
 )
-from holdfast.datastream.window import TumblingEventTimeWindows
+from holdfast.datastream.window import CountTrigger, GlobalWindows, Trigger, TriggerResult, TumblingEventTimeWindows
 from holdfast.errors import UserCodeError
 
 from .inprocess import LEDGERS, Lab, LedgerSink, SplitSource
@@ -221,3 +223,115 @@ def test_a_reduce_function_of_a_window_is_told_that_it_has_no_state():
 
     with pytest.raises(UserCodeError, match="functions that reduce or aggregate windows have no state of their own"):
         run(build, 1)
+
+
+class Everything(ProcessAllWindowFunction):
+    """Tells the window and its elements, and counts the windows."""
+
+    def process(self, context: Any, elements: Any) -> Any:
+        before = context.global_state().get_state(ValueStateDescriptor("before", Types.LONG()))
+        before.update((before.value() or 0) + 1)
+        yield context.window().start, before.value(), sorted(each[2] for each in elements)
+
+    def clear(self, context: Any) -> None:
+        CLEARED.append(context.window().start)
+
+
+class AppliedToAll(AllWindowFunction):
+    def open(self, runtime_context: Any) -> None:
+        self.before = runtime_context.get_state(ValueStateDescriptor("before", Types.LONG()))
+
+    def apply(self, window: Any, inputs: Any) -> Any:
+        self.before.update((self.before.value() or 0) + 1)
+        yield window.start, self.before.value(), sorted(each[2] for each in inputs)
+
+
+@pytest.mark.parametrize("applied", [False, True])
+@pytest.mark.parametrize("budget", [1, 1000])
+def test_windows_without_keys_have_all_elements_in_one_subtask(applied, budget):
+    elements = [("a", START, 0), ("b", START, 1), ("a", START + MINUTE, 2), ("c", START + MINUTE, 3)]
+    CLEARED.clear()
+
+    def build(env: Any) -> None:
+        windows = stream(env.set_parallelism(3), {"s": elements}).window_all(MINUTES)
+        result = windows.apply(AppliedToAll()) if applied else windows.process(Everything())
+        assert result._transformation.parallelism == 1
+        result.sink_to(LedgerSink("out"))
+
+    assert run(build, 3, budget=budget) == [(START, 1, [0, 1]), (START + MINUTE, 2, [2, 3])]
+    assert applied or CLEARED == [START, START + MINUTE]
+
+
+@pytest.mark.parametrize(("size", "slide", "expected"), [(2, 0, ["ab", "cd"]), (3, 2, ["abc", "cde"]), (1, 3, ["a", "d"])])
+@pytest.mark.parametrize("keyed", [True, False])
+@pytest.mark.parametrize("budget", [1, 1000])
+def test_windows_of_a_number_of_elements_fire_when_they_are_full(keyed, size, slide, expected, budget):
+    elements = [("k", START + n, letter) for n, letter in enumerate("abcde")]
+
+    def build(env: Any) -> None:
+        records = stream(env, {"s": elements})
+        windows = (
+            records.key_by(lambda r: r[0]).count_window(size, slide) if keyed else records.count_window_all(size, slide)
+        )
+        windows.reduce(lambda a, b: (a[0], b[1], a[2] + b[2])).map(lambda r: r[2]).sink_to(LedgerSink("out"))
+
+    assert run(build, 3, budget=budget, crashes=[("after complete", 2)]) == expected
+
+
+class Nonsense(CountTrigger):
+    def on_element(self, element: Any, timestamp: int, window: Any, ctx: Any) -> Any:
+        return True
+
+
+def test_a_trigger_that_returns_nonsense_is_told_with_its_element():
+    def build(env: Any) -> None:
+        windows = stream(env, {"s": [("a", START, 1)]}).key_by(lambda r: r[0]).window(MINUTES).trigger(Nonsense(3))
+        windows.reduce(max).sink_to(LedgerSink("out"))
+
+    with pytest.raises(UserCodeError, match=r"on_element\(\) of the trigger CountTrigger\(3\) returned True") as failure:
+        run(build, 3)
+    assert "element: ('a'," in str(failure.value)
+
+
+class Once(Trigger):
+    """A trigger of the program's own: fires at the third element, and again two minutes after it, by timer."""
+
+    seen = ValueStateDescriptor("seen", Types.LONG())
+
+    def on_element(self, element: Any, timestamp: int, window: Any, ctx: Any) -> TriggerResult:
+        seen = ctx.get_partitioned_state(self.seen)
+        seen.update((seen.value() or 0) + 1)
+        if seen.value() != 3:
+            return TriggerResult.CONTINUE
+        ctx.register_event_time_timer(timestamp + 2 * MINUTE)
+        return TriggerResult.FIRE
+
+    def on_event_time(self, time: int, window: Any, ctx: Any) -> TriggerResult:
+        return TriggerResult.FIRE_AND_PURGE
+
+    def on_processing_time(self, time: int, window: Any, ctx: Any) -> TriggerResult:
+        return TriggerResult.CONTINUE
+
+    def on_merge(self, window: Any, ctx: Any) -> None:
+        raise AssertionError("these windows do not merge")
+
+    def clear(self, window: Any, ctx: Any) -> None:
+        ctx.get_partitioned_state(self.seen).clear()
+
+
+@pytest.mark.parametrize(("backend", "cache"), [("hashmap", "256mb"), ("rocksdb", "1kb")])
+@pytest.mark.parametrize("crashing", [False, True])
+def test_a_trigger_of_the_programs_own_has_state_and_timers(backend, cache, crashing):
+    elements = [("a", START + n * 1000, n) for n in range(5)] + [("b", START + n * MINUTE, 0) for n in range(5)]
+
+    def build(env: Any) -> None:
+        windows = stream(env, {"s": elements}, cut=1).key_by(lambda r: r[0]).window(GlobalWindows.create()).trigger(Once())
+        windows.aggregate(Sums()).sink_to(LedgerSink("out"))
+
+    crashes = [("after complete", 2)] * 4 if crashing else []
+    assert sorted(run(build, 1, backend, cache, budget=1, crashes=crashes)) == sorted([0 + 1 + 2, 0 + 1 + 2 + 3 + 4, 0, 0])
+
+
+class Sums(Count):
+    def add(self, value: Any, accumulator: int) -> int:
+        return accumulator + value[2]

@@ -13,6 +13,7 @@ from holdfast.datastream.checkpoint_storage import (
 )
 from holdfast.datastream.checkpointing_mode import CheckpointingMode
 from holdfast.datastream.data_stream import (
+    AllWindowedStream,
     BroadcastConnectedStream,
     BroadcastStream,
     CloseableIterator,
@@ -26,6 +27,7 @@ from holdfast.datastream.execution_mode import RuntimeExecutionMode
 from holdfast.datastream.externalized_checkpoint_retention import ExternalizedCheckpointRetention
 from holdfast.datastream.functions import (
     AggregateFunction,
+    AllWindowFunction,
     BroadcastProcessFunction,
     CheckpointedFunction,
     CoFlatMapFunction,
@@ -43,6 +45,7 @@ from holdfast.datastream.functions import (
     KeySelector,
     MapFunction,
     Partitioner,
+    ProcessAllWindowFunction,
     ProcessFunction,
     ProcessWindowFunction,
     ReduceFunction,
@@ -114,6 +117,9 @@ from holdfast.datastream.window import (
 )
 
 __all__ = [
+    "AllWindowedStream",
+    "AllWindowFunction",
+    "ProcessAllWindowFunction",
     "AggregateFunction",
     "AggregatingState",
     "AggregatingStateDescriptor",

@@ -19,6 +19,7 @@ from holdfast.datastream.data_stream_sink import CloseableIterator, DataStreamSi
 from holdfast.datastream.function_checks import check_assigner, check_function, check_object, check_type, selector_callable
 from holdfast.datastream.functions import KeyedProcessFunction, ProcessFunction
 from holdfast.datastream.operator_settings import MAX_KEY_GROUPS, OperatorSettings, check_count
+from holdfast.datastream.window import CountSlidingWindowAssigner, CountTumblingWindowAssigner, WindowAssigner
 from holdfast.errors import ConfigurationError
 from holdfast.graph.transformations import (
     OperatorTransformation,
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from holdfast.datastream.stream_execution_environment import StreamExecutionEnvironment
 
 __all__ = [
+    "AllWindowedStream",
     "BroadcastConnectedStream",
     "BroadcastStream",
     "CloseableIterator",
@@ -266,6 +268,21 @@ class DataStream(OperatorSettings):
         check_type(key_type, "the key_type of key_by()")
         return KeyedStream(self, self._partitioned(Partitioning.HASH, key_selector=select, key_type=key_type))
 
+    def window_all(self, window_assigner: WindowAssigner[Any, Any]) -> AllWindowedStream:
+        """Group all elements by windows, whatever their keys, in one subtask."""
+        return AllWindowedStream(self, window_assigner)
+
+    def count_window_all(self, size: int, slide: int = 0) -> AllWindowedStream:
+        """Group all elements by their number, in one subtask.
+
+        Args:
+            size: The number of elements in a window.
+            slide: A window begins with each ``slide``-th element; 0: when the one before it is full.
+        """
+        if slide == 0:
+            return AllWindowedStream(self, CountTumblingWindowAssigner.of(size))
+        return AllWindowedStream(self, CountSlidingWindowAssigner.of(size, slide))
+
     def partition_custom(
         self, partitioner: Callable[[Any, int], int] | Any, key_selector: Callable[[Any], Any] | Any
     ) -> DataStream:
@@ -431,6 +448,7 @@ class DataStream(OperatorSettings):
 
 
 # DataStream makes these streams, and they need it: this module comes first.
+from holdfast.datastream.all_windowed_stream import AllWindowedStream  # noqa: E402
 from holdfast.datastream.connected_streams import (  # noqa: E402
     BroadcastConnectedStream,
     BroadcastStream,

@@ -10,7 +10,7 @@ from holdfast.datastream.aggregations import Max, MaxBy, Min, MinBy, Sum
 from holdfast.datastream.data_stream import DataStream
 from holdfast.datastream.function_checks import check_function, check_object
 from holdfast.datastream.functions import KeyedProcessFunction
-from holdfast.datastream.window import WindowAssigner
+from holdfast.datastream.window import CountSlidingWindowAssigner, CountTumblingWindowAssigner, WindowAssigner
 from holdfast.datastream.windowed_stream import WindowedStream
 from holdfast.errors import ConfigurationError
 from holdfast.graph.transformations import Partitioned
@@ -147,6 +147,18 @@ class KeyedStream(DataStream):
     def window(self, window_assigner: WindowAssigner[Any, Any]) -> WindowedStream:
         """Group the elements of each key by windows, e.g. ``TumblingEventTimeWindows.of(Time.minutes(1))``."""
         return WindowedStream(self, window_assigner)
+
+    def count_window(self, size: int, slide: int = 0) -> WindowedStream:
+        """Group the elements of each key by their number.
+
+        Args:
+            size: The number of elements in a window.
+            slide: A window begins with each ``slide``-th element; 0: when the one before it is full. A window gives its
+                result when it is full.
+        """
+        if slide == 0:
+            return WindowedStream(self, CountTumblingWindowAssigner.of(size))
+        return WindowedStream(self, CountSlidingWindowAssigner.of(size, slide))
 
     def key_by(self, key_selector: Callable[[Any], Any] | Any, key_type: TypeInformation | None = None) -> KeyedStream:
         """Partition the original stream by another key."""

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
 __all__ = ["WindowedStream"]
 
-_PROCESS = {"process": ("key", "context", "elements"), "clear": ("context",)}
-_APPLY = {"apply": ("key", "window", "inputs")}
 _TRIGGER = {
     "on_element": ("element", "timestamp", "window", "ctx"),
     "on_event_time": ("time", "window", "ctx"),
@@ -49,6 +47,11 @@ class WindowedStream:
 
     ``reduce`` and ``aggregate`` store one value for each window, ``process`` and ``apply`` all its elements.
     """
+
+    _apply_class: type[Any] = WindowFunction
+    _apply_arguments: tuple[str, ...] = ("key", "window", "inputs")
+    _process_class: type[Any] = ProcessWindowFunction
+    _process_arguments: tuple[str, ...] = ("key", "context", "elements")
 
     def __init__(self, keyed_stream: KeyedStream, window_assigner: WindowAssigner[Any, Any]) -> None:
         if not isinstance(window_assigner, WindowAssigner):
@@ -180,7 +183,8 @@ class WindowedStream:
             window_function: The WindowFunction.
             output_type: The declared type of the results: they are checked and converted to it (a tuple becomes a Row).
         """
-        check_object(window_function, WindowFunction, _APPLY, "apply()", "A ProcessWindowFunction goes to process().")
+        hint = f"A {self._process_class.__name__} goes to process()."
+        check_object(window_function, self._apply_class, {"apply": self._apply_arguments}, "apply()", hint)
         return self._windows(Elements(self._keyed_stream._transformation.output_type), window_function, output_type)
 
     def process(
@@ -194,13 +198,9 @@ class WindowedStream:
             process_window_function: The ProcessWindowFunction.
             output_type: The declared type of the results: they are checked and converted to it (a tuple becomes a Row).
         """
-        check_object(
-            process_window_function,
-            ProcessWindowFunction,
-            _PROCESS,
-            "process() on windows",
-            "A WindowFunction goes to apply().",
-        )
+        calls = {"process": self._process_arguments, "clear": ("context",)}
+        hint = f"A {self._apply_class.__name__} goes to apply()."
+        check_object(process_window_function, self._process_class, calls, "process() on windows", hint)
         content = Elements(self._keyed_stream._transformation.output_type)
         return self._windows(content, process_window_function, output_type)
 
@@ -212,10 +212,15 @@ class WindowedStream:
         *functions: tuple[str, Any],
     ) -> DataStream:
         call: tuple[str, Any] | None = None
-        if isinstance(window_function, ProcessWindowFunction):
-            call = ("process", check_object(window_function, ProcessWindowFunction, _PROCESS, "the window function"))
+        clears = False
+        if isinstance(window_function, self._process_class):
+            calls = {"process": self._process_arguments, "clear": ("context",)}
+            check_object(window_function, self._process_class, calls, "the window function")
+            call = ("process", self._adapted(window_function))
+            clears = type(window_function).clear is not self._process_class.clear
         elif window_function is not None:
-            call = ("apply", check_object(window_function, WindowFunction, _APPLY, "the window function"))
+            check_object(window_function, self._apply_class, {"apply": self._apply_arguments}, "the window function")
+            call = ("apply", self._adapted(window_function))
         if call is not None:
             functions = (*functions, ("window function", window_function))
         trigger = self._effective_trigger()
@@ -229,8 +234,7 @@ class WindowedStream:
             call,
             self._allowed_lateness_ms,
             self._late_tag,
-            isinstance(window_function, ProcessWindowFunction)
-            and type(window_function).clear is not ProcessWindowFunction.clear,
+            clears,
             self._evictor,
         )
         return self._keyed_stream._then(
@@ -241,6 +245,10 @@ class WindowedStream:
             functions=(*functions, ("window assigner", self._assigner)),
             side_outputs=True,
         )
+
+    def _adapted(self, window_function: Any) -> Any:
+        """The window function as the operator calls it."""
+        return window_function
 
     def _effective_trigger(self) -> Trigger[Any, Any]:
         if self._trigger is not None:
