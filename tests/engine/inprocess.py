@@ -20,6 +20,7 @@ from typing import Any
 from holdfast.checkpoint.log import CheckpointLog
 from holdfast.checkpoint.paths import JobPaths
 from holdfast.checkpoint.retention import Retention, verify_files
+from holdfast.checkpoint.savepoint import open_savepoint, savepoint_directory
 from holdfast.checkpoint.storage import Storage
 from holdfast.connectors.base import (
     Batch,
@@ -37,6 +38,7 @@ from holdfast.runtime.coordinator import Coordinator
 from holdfast.runtime.frames import unpack_header
 from holdfast.runtime.plan import JobPlan
 from holdfast.runtime.restart import FixedDelay, RestartStrategy
+from holdfast.runtime.savepoints import SavepointWriter, StartFromSavepoint
 from holdfast.runtime.task_messages import EpochAssignment, JobSetup, TaskReport
 from holdfast.state.delta_files import verify_contents
 from holdfast.testing.executor import InProcessExecutor
@@ -272,6 +274,9 @@ class Lab:
     seed: int = 0
     keep_disk: bool = True
     """Whether a new driver finds the local stores of the one that crashed."""
+    savepoint: str = ""
+    """The savepoint that drivers are told to start from."""
+    claim: bool = False
     drivers: int = 0
     metrics: JobMetrics | None = None
     executor: FlakyExecutor | None = None
@@ -320,7 +325,14 @@ class Lab:
             strategy or FixedDelay(10_000 if self.failures or self.repeats else 5, 0),
             self.metrics,
             FixedPace(budget or self.budget),  # type: ignore[arg-type]
+            SavepointWriter(storage, plan.settings),
+            self._start_from(checkpoint_log, storage, paths),
         )
+
+    def _start_from(self, log: CheckpointLog, storage: Storage, paths: JobPaths) -> StartFromSavepoint | None:
+        if not self.savepoint or log.started_from() == savepoint_directory(self.savepoint):
+            return None
+        return StartFromSavepoint(open_savepoint(self.savepoint), storage, paths, self.claim)
 
     def close(self) -> None:
         if self.executor is not None:
@@ -350,9 +362,9 @@ class Lab:
         coordinator = self.coordinator()
         complete = coordinator._log.complete
 
-        def completing(checkpoint: Any) -> None:
+        def completing(*checkpoint: Any) -> None:
             at("before complete")
-            complete(checkpoint)
+            complete(*checkpoint)
             at("after complete")
 
         coordinator._log.complete = completing  # type: ignore[method-assign]

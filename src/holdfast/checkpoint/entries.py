@@ -65,6 +65,8 @@ class Takeover(msgspec.Struct, frozen=True, omit_defaults=True, tag="takeover"):
     """The checkpoint of the user's last request to go back; 0: never requested."""
     created_at: int = 0
     """In ms since 1970."""
+    savepoint: str = ""
+    """The savepoint from which the job last started; empty: none."""
 
 
 class Completed(msgspec.Struct, frozen=True, omit_defaults=True, tag="completed"):
@@ -77,6 +79,8 @@ class Completed(msgspec.Struct, frozen=True, omit_defaults=True, tag="completed"
     """The oldest retained checkpoint, up to and including this one. Older entries may be deleted."""
     takeover: LogPosition
     """The position of the take-over by which this driver acquired the job."""
+    savepoint: str = ""
+    """The savepoint from which the job last started; empty: none."""
 
 
 LogEntry = Takeover | Completed

@@ -64,6 +64,8 @@ class Ownership:
     """The positions of all take-overs, this driver's last; their entries must stay."""
     requested: CheckpointId
     """The checkpoint of the user's last request to go back; 0: never requested."""
+    savepoint: str
+    """The savepoint from which the job last started; empty: none."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,8 @@ class TakenOver:
     """The checkpoint to continue from; None: start with empty state."""
     next_id: CheckpointId
     """The id of the first checkpoint to complete."""
+    begins_from_savepoint: bool
+    """Whether the requested savepoint comes next: its copy is the first checkpoint to complete."""
 
 
 class CheckpointLog:
@@ -127,7 +131,21 @@ class CheckpointLog:
         while self._displaced:
             yield self._displaced.popleft()
 
-    def take_over(self, verify: Verify | None = None, restore_from: CheckpointId | None = None) -> TakenOver:
+    def started_from(self) -> str:
+        """The savepoint from which the job last started; empty: none. For a driver before its take-over.
+
+        Raises:
+            CorruptFile: the log cannot be read.
+            StorageError: the storage does not answer.
+        """
+        return self._at_the_end(self._listed_tail(), lambda tail: self._get(tail).savepoint if tail else "")
+
+    def take_over(
+        self,
+        verify: Verify | None = None,
+        restore_from: CheckpointId | None = None,
+        savepoint: tuple[str, int] | None = None,
+    ) -> TakenOver:
         """Become the job's driver; the previous driver is fenced from now on.
 
         The same driver calls it again after `complete` raised StorageError, and whenever it must return to the log's
@@ -138,6 +156,8 @@ class CheckpointLog:
                 checks that all files exist). An older checkpoint is used if that cannot harm the sinks.
             restore_from: Go back to this checkpoint at the user's request, whatever came after. A request takes effect once:
                 later drivers with the same request continue from the newest checkpoint.
+            savepoint: Start from this savepoint at the user's request: its URI and the generation of the driver that wrote
+                it, which this driver's exceeds. Takes effect once, like ``restore_from``.
 
         Raises:
             CorruptFile: no checkpoint is usable; the message says what to do.
@@ -146,7 +166,7 @@ class CheckpointLog:
             StorageError: the storage does not answer; retrying is safe.
         """
         with self._lock:
-            facts = self._fence(restore_from)
+            facts, begins = self._fence(restore_from, savepoint)
             loaded = self._load(facts.completed)
             self._settle(facts, loaded)
 
@@ -168,10 +188,15 @@ class CheckpointLog:
                 if index > 0:
                     self._fall_back(facts.completed[index:], loaded)
             owned = self.owned
-            return TakenOver(owned.generation, owned.retained[0] if owned.retained else None, owned.next_id)
+            restored = owned.retained[0] if owned.retained else None
+            return TakenOver(owned.generation, restored, owned.next_id, begins)
 
-    def complete(self, checkpoint: CheckpointMetadata) -> None:
+    def complete(self, checkpoint: CheckpointMetadata, savepoint: str = "") -> None:
         """Complete a checkpoint: the commit point. The id and generation must be this driver's next.
+
+        Args:
+            checkpoint: The checkpoint.
+            savepoint: The savepoint that it is a copy of; empty for the checkpoint of an epoch.
 
         Raises:
             Fenced: another driver has taken over; the checkpoint is not completed, and its output must not be committed.
@@ -194,10 +219,18 @@ class CheckpointLog:
                     checkpoint=stored.record,
                     oldest=retained[-1].checkpoint_id,
                     takeover=owned.takeovers[-1],
+                    savepoint=savepoint or owned.savepoint,
                 )
             )
             self._stored = stored
-            self._set(replace(owned, retained=retained, next_id=CheckpointId(owned.next_id + 1)))
+            self._set(
+                replace(
+                    owned,
+                    retained=retained,
+                    next_id=CheckpointId(owned.next_id + 1),
+                    savepoint=savepoint or owned.savepoint,
+                )
+            )
 
     def still_mine(self) -> bool:
         """Whether this driver still owns the job. Checked before a sink's commit, to fail early.
@@ -235,14 +268,17 @@ class CheckpointLog:
             ) from None
         self._settled = True
 
-    def _fence(self, restore_from: CheckpointId | None) -> LogFacts:
-        """Put a take-over at the log's end; returns the log's state after it."""
+    def _fence(self, restore_from: CheckpointId | None, savepoint: tuple[str, int] | None) -> tuple[LogFacts, bool]:
+        """Put a take-over at the log's end; returns the log's state after it, and whether a savepoint's copy comes next."""
         hint = self._listed_tail()
         while True:
             facts = self._at_the_end(hint, lambda tail: self._read(tail, restore_from))
             if self._owned is not None and facts.owner != self._driver:
                 self._settled = False
                 raise self._fenced(f"another driver (generation {facts.generation}) took over")
+            begins = savepoint is not None and facts.savepoint != savepoint[0]
+            if savepoint is not None and begins:
+                facts = replace(facts, completed=(), generation=max(facts.generation, savepoint[1]))
             record = next_takeover(facts, self._driver, self._now_ms())
             hint = position = LogPosition(facts.tail + 1)
             try:
@@ -250,7 +286,7 @@ class CheckpointLog:
             except AlreadyExists:
                 continue  # the log grew meanwhile
             if not has_successor(self._exists, position):
-                return after_takeover(facts, record)
+                return after_takeover(facts, record), begins
             self._give_way(position, record)
 
     def _load(self, records: Sequence[CheckpointRecord]) -> _Loaded:
@@ -278,6 +314,7 @@ class CheckpointLog:
                 next_id=checkpoint_at(LogPosition(facts.tail + 1)),
                 takeovers=facts.takeovers,
                 requested=facts.requested,
+                savepoint=facts.savepoint,
             )
         )
         self._settled = True
@@ -298,6 +335,7 @@ class CheckpointLog:
             intact,
             owned.takeovers,
             owned.requested,
+            owned.savepoint,
         )
         record = next_takeover(facts, self._driver, self._now_ms())
         self._append(record)
@@ -345,7 +383,7 @@ class CheckpointLog:
         else:
             completed = self._walk(last, tail)
         takeovers = (*takeover.takeovers, since)
-        return LogFacts(tail, last.generation, takeover.driver, tuple(completed), takeovers, requested)
+        return LogFacts(tail, last.generation, takeover.driver, tuple(completed), takeovers, requested, last.savepoint)
 
     def _walk(self, entry: LogEntry, position: LogPosition) -> list[CheckpointRecord]:
         """The retained checkpoints before and at an entry, newest first."""

@@ -22,7 +22,7 @@ import xxhash
 from holdfast.checkpoint.ids import CheckpointId, Epoch, LogPosition
 from holdfast.errors import ConfigurationError
 
-__all__ = ["JobPaths", "StateFileName", "new_attempt", "restored_position", "safe_name"]
+__all__ = ["JobPaths", "StateFileName", "names_checkpoint", "new_attempt", "restored_position", "safe_name"]
 
 _LONGEST = 80
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]+")
@@ -47,6 +47,15 @@ def safe_name(name: str) -> str:
         return safe
     # Characters were replaced or cut, so two names may have become equal: the hash distinguishes them.
     return f"{safe or 'job'}-{xxhash.xxh3_64_hexdigest(name.encode())[:8]}"
+
+
+def names_checkpoint(path: str) -> bool:
+    """Whether `execution.state-recovery.path` names a checkpoint, by its number; else it names a savepoint.
+
+    >>> names_checkpoint("s3://bucket/job/log/00000000000000000017"), names_checkpoint("s3://bucket/savepoint-5e1f07-ab")
+    (True, False)
+    """
+    return re.fullmatch(r"\d{1,20}", path.strip().rstrip("/").rpartition("/")[2]) is not None
 
 
 def restored_position(path: str, log: str) -> CheckpointId:

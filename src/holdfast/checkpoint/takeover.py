@@ -31,6 +31,8 @@ class LogFacts:
     """The positions of all take-overs."""
     requested: CheckpointId
     """The checkpoint of the user's last request to go back; 0: never requested."""
+    savepoint: str = ""
+    """The savepoint from which the job last started; empty: none."""
 
 
 def next_takeover(facts: LogFacts, driver: str, now_ms: int) -> Takeover:
@@ -45,6 +47,7 @@ def next_takeover(facts: LogFacts, driver: str, now_ms: int) -> Takeover:
         takeovers=list(facts.takeovers[-_REMEMBERED:]),
         requested=facts.requested,
         created_at=now_ms,
+        savepoint=facts.savepoint,
     )
 
 

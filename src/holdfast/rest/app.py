@@ -1,4 +1,4 @@
-"""The HTTP application: routes of the REST API. It only reads job snapshots and requests cancellation."""
+"""The HTTP application: routes of the REST API. It reads job snapshots and requests cancellation and savepoints."""
 
 from __future__ import annotations
 
@@ -23,13 +23,14 @@ from holdfast import __version__
 from holdfast.metrics.job import TERMINAL, JobMetrics, JobSnapshot
 from holdfast.metrics.prometheus import JobCollector
 from holdfast.rest import shapes
+from holdfast.rest.savepoints import SavepointTriggers, TakesSavepoints
 
 __all__ = ["JobView", "RateLimit", "Shown", "create_app"]
 
 _log = logging.getLogger(__name__)
 
 
-class JobView(Protocol):
+class JobView(TakesSavepoints, Protocol):
     """A job as the REST API sees it."""
 
     @property
@@ -96,11 +97,16 @@ def create_app(jobs: Callable[[], Mapping[str, Shown]], middleware: Iterable[Mid
         "/jobs/{job_id}/exceptions": pages.exceptions,
         "/jobs/{job_id}/plan": pages.plan,
         "/jobs/{job_id}/config": pages.config,
+        "/jobs/{job_id}/savepoints/{request_id}": pages.savepoint,
         "/jobs/{job_id}/vertices/{vertex_id}/metrics": pages.vertex_metrics,
         "/metrics": pages.prometheus,
     }
     routes = [Route(path, _guarded(page), methods=["GET"]) for path, page in readings.items()]
-    routes.append(Route("/jobs/{job_id}", _guarded(pages.cancel), methods=["PATCH"]))
+    routes += [
+        Route("/jobs/{job_id}", _guarded(pages.cancel), methods=["PATCH"]),
+        Route("/jobs/{job_id}/savepoints", _guarded(pages.trigger_savepoint), methods=["POST"]),
+        Route("/jobs/{job_id}/stop", _guarded(pages.stop), methods=["POST"]),
+    ]
     return Starlette(
         routes=routes,
         middleware=[Middleware(RateLimit), *middleware],
@@ -126,6 +132,7 @@ def _guarded(page: Callable[[Request], Awaitable[Response]]) -> Callable[[Reques
 class _Pages:
     def __init__(self, jobs: Callable[[], Mapping[str, Shown]]) -> None:
         self._jobs = jobs
+        self._savepoints = SavepointTriggers()
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(JobCollector(self._snapshots))
 
@@ -197,6 +204,22 @@ class _Pages:
             raise HTTPException(409, f"Job {job.job_id} is over already: {job.status}")
         threading.Thread(target=view.cancel, name=f"cancel-{job.job_id[:8]}", daemon=True).start()
         return Json({}, status_code=202)
+
+    async def trigger_savepoint(self, request: Request) -> Response:
+        return await self._begin_savepoint(request, stop=False)
+
+    async def stop(self, request: Request) -> Response:
+        return await self._begin_savepoint(request, stop=True)
+
+    async def _begin_savepoint(self, request: Request, *, stop: bool) -> Response:
+        view = self._shown(request).job
+        job = view.metrics.snapshot()
+        if job.status in TERMINAL:
+            raise HTTPException(409, f"Job {job.job_id} is over already: {job.status}")
+        return Json(await self._savepoints.trigger(request, view, stop=stop), status_code=202)
+
+    async def savepoint(self, request: Request) -> Response:
+        return Json(self._savepoints.status(request.path_params["job_id"], request.path_params["request_id"]))
 
     async def prometheus(self, request: Request) -> Response:
         return Response(generate_latest(self._registry), media_type=CONTENT_TYPE_LATEST)

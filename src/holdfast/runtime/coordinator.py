@@ -6,20 +6,22 @@ enumerators, the executor and the sinks' committers, and no decision on the orde
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import logging
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from queue import Empty, SimpleQueue
-from typing import Protocol
+from typing import Any, Protocol
 
 from holdfast.checkpoint.ids import CheckpointId, Epoch, checkpoint_of
 from holdfast.checkpoint.log import CheckpointLog
 from holdfast.checkpoint.metadata import CheckpointMetadata
 from holdfast.checkpoint.retention import Retention
 from holdfast.connectors.base import Committable, Committer, Enumerator, JobInfo
-from holdfast.errors import StorageError
+from holdfast.errors import CheckpointError, StorageError
 from holdfast.metrics.job import JobMetrics
 from holdfast.runtime import events, instructions
 from holdfast.runtime.events import Event, Failed, Instant, PlannedInput
@@ -29,6 +31,8 @@ from holdfast.runtime.notices import Notices
 from holdfast.runtime.pacing import Pace
 from holdfast.runtime.plan import JobPlan
 from holdfast.runtime.restart import RestartStrategy
+from holdfast.runtime.savepoint_requests import SavepointRequest
+from holdfast.runtime.savepoints import SavepointWriter, StartFromSavepoint
 from holdfast.runtime.task_messages import EpochAssignment, TaskReport
 
 __all__ = ["Coordinator", "EpochExecutor"]
@@ -45,6 +49,12 @@ class EpochExecutor(Protocol):
     def run(self, assignment: EpochAssignment) -> list[TaskReport]:
         """Run them all; returns their reports."""
 
+    def each(self, task: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
+        """Run a function for each item where tasks run, beside the epochs. Called in a thread of its own."""
+
+    def stop_each(self) -> None:
+        """Let `each` fail soon."""
+
 
 class Coordinator:
     """One job in one driver."""
@@ -60,7 +70,8 @@ class Coordinator:
         strategy: RestartStrategy,
         metrics: JobMetrics,
         pace: Pace,
-        restore_from: CheckpointId | None = None,
+        savepoints: SavepointWriter,
+        restore_from: CheckpointId | StartFromSavepoint | None = None,
     ) -> None:
         """``job`` and ``executor`` are made when the generation is known.
 
@@ -72,7 +83,9 @@ class Coordinator:
         self._log = checkpoint_log
         self._retention = retention
         self._verify = verify
-        self._restore_from = restore_from
+        self._savepoint_writer = savepoints
+        self._restore_from = None if isinstance(restore_from, StartFromSavepoint) else restore_from
+        self._savepoint = restore_from if isinstance(restore_from, StartFromSavepoint) else None
         self._machine = CoordinatorMachine(plan, strategy, pace)
         self._notices = Notices(plan.name, metrics, checkpoint_log)
         self._inbox: SimpleQueue[Event | BaseException] = SimpleQueue()
@@ -80,6 +93,10 @@ class Coordinator:
         self._commits = ThreadPoolExecutor(1, thread_name_prefix="holdfast-commit")
         self._clean_ups = ThreadPoolExecutor(1, thread_name_prefix="holdfast-clean-up")
         self._cleaning: Future[None] | None = None
+        self._writes = ThreadPoolExecutor(1, thread_name_prefix="holdfast-savepoint")
+        self._requested: dict[int, tuple[SavepointRequest, Future[str]]] = {}
+        """The savepoints that were asked for and have no answer yet."""
+        self._ended = False
         self._delay_until: float | None = None
         self._enumerators: dict[str, Enumerator] = {}
         self._committers: dict[str, Committer] = {}
@@ -89,6 +106,30 @@ class Coordinator:
     def cancel(self) -> None:
         """Stop after the epoch that is running. Safe to call from any thread."""
         self._inbox.put(events.Cancel())
+
+    def request_savepoint(self, uri: str, *, stop: bool = False, drain: bool = False) -> Future[str]:
+        """Write a savepoint of what the job has read by now. Safe to call from any thread.
+
+        Args:
+            uri: Its directory, from `holdfast.runtime.savepoints.new_savepoint`.
+            stop: Whether the job ends with it.
+            drain: Whether event time comes to its end before: all timers and windows fire.
+
+        Returns:
+            The directory, once the savepoint is complete.
+        """
+        written: Future[str] = Future()
+        request = SavepointRequest(next(_numbers), uri, stop, drain)
+        self._requested[request.number] = request, written
+        self._inbox.put(events.SavepointRequested(request))
+        if self._ended:
+            self._fail_requests()
+        return written
+
+    def _fail_requests(self) -> None:
+        while self._requested:
+            _, (request, written) = self._requested.popitem()
+            _fail(written, CheckpointError(f"the job has ended; the savepoint {request.uri} was not written"))
 
     @property
     def completed(self) -> CheckpointMetadata | None:
@@ -110,6 +151,8 @@ class Coordinator:
             end = self._drive()
         finally:
             self._close()
+            self._ended = True
+            self._fail_requests()
         if end.failure is not None:
             raise end.failure from end.failure.__cause__
 
@@ -125,6 +168,7 @@ class Coordinator:
                 return instruction
             if isinstance(instruction, Notice):
                 self._notices.show(instruction)
+                self._answer_request(instruction)
                 continue
             try:
                 answer = self._carry_out(instruction)
@@ -151,7 +195,20 @@ class Coordinator:
             if isinstance(event, BaseException):
                 raise event
             given += self._handle(event)
+            if isinstance(event, events.SavepointWritten):
+                request, written = self._requested.pop(event.number)
+                written.set_result(request.uri)
             block = False
+
+    def _answer_request(self, notice: Notice) -> None:
+        match notice:
+            case instructions.SavepointFailed(request, failure):
+                _fail(self._requested.pop(request.number)[1], failure)
+            case instructions.SavepointRefused(request):
+                ending = CheckpointError(f"the job is about to end; the savepoint {request.uri} was not written")
+                _fail(self._requested.pop(request.number)[1], ending)
+            case _:
+                pass
 
     def _delay_left(self) -> float | None:
         return None if self._delay_until is None else max(0.0, self._delay_until - time.monotonic())
@@ -181,6 +238,9 @@ class Coordinator:
                 return events.Acknowledged(epoch)
             case instructions.Sleep():
                 return self._sleep(instruction)
+            case instructions.WriteSavepoint():
+                self._write_savepoint(instruction)
+                return None
             case instructions.Delay(seconds):
                 self._delay_until = time.monotonic() + seconds
                 return None
@@ -197,9 +257,23 @@ class Coordinator:
 
     def _take_over(self, deep: bool) -> Event:
         self._close_parts()
-        taken = self._log.take_over(lambda checkpoint: self._verify(checkpoint, deep), self._restore_from)
+        savepoint = self._savepoint
+        taken = self._log.take_over(
+            lambda checkpoint: self._verify(checkpoint, deep),
+            self._restore_from,
+            None if savepoint is None else savepoint.request,
+        )
         self._job = self._make_job(taken.generation)
-        return events.TookOver(self._job, taken.restored, taken.next_id)
+        if savepoint is None or not taken.begins_from_savepoint:
+            return events.TookOver(self._job, taken.restored, taken.next_id)
+        self._log.complete(savepoint.copy(taken.next_id, taken.generation), savepoint.source.uri)
+        if savepoint.claim:
+            try:
+                savepoint.source.delete()
+            except StorageError as error:
+                log.warning("the savepoint %s, which the job has claimed, was not deleted: %s", savepoint.source.uri, error)
+        owned = self._log.owned
+        return events.TookOver(self._job, owned.retained[0], owned.next_id, savepoint.source.uri)
 
     def _recover(self, committables: Sequence[Committable]) -> Event:
         assert self._job is not None
@@ -268,6 +342,27 @@ class Coordinator:
             self._enumerators[uid].wait(seconds)
         return events.Woke()
 
+    # savepoints
+
+    def _write_savepoint(self, instruction: instructions.WriteSavepoint) -> None:
+        held = contextlib.ExitStack()
+        checkpoint = held.enter_context(self._retention.hold(instruction.checkpoint_id))
+        executor, request = self._executor, instruction.request
+        assert executor is not None
+
+        def write() -> None:
+            try:
+                with held:
+                    self._savepoint_writer.write(checkpoint, request.uri, instruction.drained, executor.each)
+            except Exception as error:
+                self._inbox.put(Failed(instruction, error))
+            except BaseException as end:
+                self._inbox.put(end)
+            else:
+                self._inbox.put(events.SavepointWritten(request.number))
+
+        self._writes.submit(write)
+
     # the end
 
     def _close_parts(self) -> None:
@@ -280,6 +375,17 @@ class Coordinator:
             self._committers.popitem()[1].close()
 
     def _close(self) -> None:
+        if self._executor is not None and self._requested:
+            self._executor.stop_each()
+        self._writes.shutdown(wait=True)
         self._commits.shutdown(wait=True)
         self._clean_ups.shutdown(wait=True)
         self._close_parts()
+
+
+def _fail(written: Future[str], failure: Exception) -> None:
+    if not written.done():
+        written.set_exception(failure)
+
+
+_numbers = itertools.count(1)

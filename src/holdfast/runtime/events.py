@@ -11,6 +11,7 @@ from holdfast.checkpoint.metadata import CheckpointMetadata
 from holdfast.connectors.base import EpochInput, JobInfo
 from holdfast.runtime import instructions
 from holdfast.runtime.instructions import Instruction
+from holdfast.runtime.savepoint_requests import SavepointRequest
 from holdfast.runtime.task_messages import TaskReport
 
 __all__ = [
@@ -29,6 +30,8 @@ __all__ = [
     "PlannedInput",
     "Ran",
     "Recovered",
+    "SavepointRequested",
+    "SavepointWritten",
     "Start",
     "TookOver",
     "Woke",
@@ -67,6 +70,13 @@ class Cancel(Event):
 
 
 @dataclass(frozen=True)
+class SavepointRequested(Event):
+    """The user wants a savepoint."""
+
+    request: SavepointRequest
+
+
+@dataclass(frozen=True)
 class Failed(Event):
     """An instruction failed; how much of it was done is unknown."""
 
@@ -90,6 +100,8 @@ class TookOver(Answer):
     restored: CheckpointMetadata | None
     next_id: CheckpointId
     """The id of the first checkpoint to complete."""
+    savepoint: str = ""
+    """The savepoint that ``restored`` was made of just now; empty if it is the job's own."""
 
 
 @dataclass(frozen=True)
@@ -154,6 +166,15 @@ class Acknowledged(Answer):
 
     to = instructions.Acknowledge
     epoch: Epoch
+
+
+@dataclass(frozen=True)
+class SavepointWritten(Answer):
+    """The savepoint is complete."""
+
+    to = instructions.WriteSavepoint
+    number: int
+    """The request's."""
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from holdfast.checkpoint.ids import CheckpointId, Epoch, epoch_of
 from holdfast.checkpoint.metadata import CheckpointMetadata
 from holdfast.connectors.base import Committable
 from holdfast.metrics.stats import EpochStats
+from holdfast.runtime.savepoint_requests import SavepointRequest
 from holdfast.runtime.task_messages import EpochAssignment
 
 __all__ = [
@@ -39,7 +40,10 @@ __all__ = [
     "Run",
     "Running",
     "Sleep",
+    "SavepointFailed",
+    "SavepointRefused",
     "TakeOver",
+    "WriteSavepoint",
 ]
 
 
@@ -150,6 +154,16 @@ class Delay(Instruction):
 
 
 @dataclass(frozen=True)
+class WriteSavepoint(Instruction):
+    """Write a savepoint of a checkpoint whose output is committed, in the background. Answer: `SavepointWritten`."""
+
+    checkpoint_id: CheckpointId
+    request: SavepointRequest
+    drained: bool
+    """Whether event time has come to its end."""
+
+
+@dataclass(frozen=True)
 class End(Instruction):
     """The job is over."""
 
@@ -170,6 +184,8 @@ class Restored(Notice):
     """The job resumes from a checkpoint."""
 
     checkpoint_id: CheckpointId
+    savepoint: str
+    """The savepoint that the checkpoint was made of just now; empty if it is the job's own."""
 
 
 @dataclass(frozen=True)
@@ -225,6 +241,21 @@ class EpochFinished(Notice):
     sync_ms: float
     """The longest time that a task took to write its state."""
     subtasks: int
+
+
+@dataclass(frozen=True)
+class SavepointFailed(Notice):
+    """A savepoint could not be written; the job goes on."""
+
+    request: SavepointRequest
+    failure: Exception
+
+
+@dataclass(frozen=True)
+class SavepointRefused(Notice):
+    """A savepoint was asked for when the job was about to end."""
+
+    request: SavepointRequest
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,11 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from holdfast.checkpoint.ids import CheckpointId
 from holdfast.checkpoint.log import CheckpointLog
-from holdfast.checkpoint.paths import JobPaths, restored_position
+from holdfast.checkpoint.paths import JobPaths, names_checkpoint, restored_position
 from holdfast.checkpoint.retention import Retention, verify_files
+from holdfast.checkpoint.savepoint import open_savepoint, savepoint_directory
 from holdfast.checkpoint.storage import Storage
 from holdfast.common.completable_future import CompletableFuture
 from holdfast.common.job_client import JobClient
@@ -30,6 +32,7 @@ from holdfast.runtime.coordinator import Coordinator
 from holdfast.runtime.pacing import Pace
 from holdfast.runtime.plan import JobPlan
 from holdfast.runtime.restart import restart_strategy
+from holdfast.runtime.savepoints import SavepointWriter, StartFromSavepoint, new_savepoint
 from holdfast.runtime.shipping import SparkJobFailed
 from holdfast.runtime.spark import SparkExecutor, begin_slots
 from holdfast.runtime.spark_context import spark_context
@@ -103,10 +106,10 @@ class Job(JobClient):
             self._temporary = weakref.finalize(self, shutil.rmtree, uri, ignore_errors=True)
         storage = Storage.open(uri, settings.storage_options)
         paths = JobPaths.of(plan.name)
-        path = settings.restore_path
-        restore_from = restored_position(path, storage.locate(paths.log_prefix)) if path else None
         storage.check(paths)
         self._storage, self._paths = storage, paths
+        self._log = checkpoint_log = CheckpointLog(storage, paths, settings.retained_checkpoints)
+        restore_from = self._restore_from(settings.restore_path)
         sinks = [
             (chained.uid, chained.factory.written_sink)
             for vertex in plan.vertices
@@ -117,7 +120,6 @@ class Job(JobClient):
         for _, sink in sinks:
             sink.validate()
         self._spark = session.sparkContext if session is not None else self._start_spark()
-        self._log = checkpoint_log = CheckpointLog(storage, paths, settings.retained_checkpoints)
         self._executors: list[SparkExecutor] = []
         self._coordinator = Coordinator(
             plan,
@@ -129,9 +131,22 @@ class Job(JobClient):
             strategy,
             self._metrics,
             Pace(settings.epoch_target_ms / 1000, settings.epoch_max_records),
+            SavepointWriter(storage, settings),
             restore_from,
         )
         self._thread = threading.Thread(target=self._run, name=f"holdfast-{plan.name}", daemon=True)
+
+    def _restore_from(self, path: str) -> CheckpointId | StartFromSavepoint | None:
+        """What `execution.state-recovery.path` names; None if that is done already, or nothing is named."""
+        if not path:
+            return None
+        if names_checkpoint(path):
+            return restored_position(path, self._storage.locate(self._paths.log_prefix))
+        settings = self._plan.settings
+        if self._log.started_from() == savepoint_directory(path, settings.storage_options):
+            return None  # the savepoint may be gone meanwhile
+        source = open_savepoint(path, settings.storage_options)
+        return StartFromSavepoint(source, self._storage, self._paths, settings.claim_savepoint)
 
     def _start_spark(self) -> SparkContext:
         """Spark, whose JVM may have begun to start; what can be done beside that is done first."""
@@ -238,12 +253,37 @@ class Job(JobClient):
     def stop_with_savepoint(
         self, advance_to_end_of_event_time: bool, savepoint_directory: str | None = None
     ) -> CompletableFuture[str]:
-        """Not available yet."""
-        raise NotImplementedError("savepoints are not available yet; cancel() keeps the latest checkpoint")
+        """Stop the job with a savepoint."""
+        _, written = self.begin_savepoint(savepoint_directory, stop=True, drain=advance_to_end_of_event_time)
+        stopped: Future[str] = Future()
+
+        def done(savepoint: Future[str]) -> None:
+            error = savepoint.exception()
+            if error is not None:
+                stopped.set_exception(error)
+            else:
+                self._result.add_done_callback(lambda _: stopped.set_result(savepoint.result()))
+
+        written.add_done_callback(done)
+        return CompletableFuture(stopped)
 
     def trigger_savepoint(self, savepoint_directory: str | None = None) -> CompletableFuture[str]:
-        """Not available yet."""
-        raise NotImplementedError("savepoints are not available yet; every epoch ends in a completed checkpoint")
+        """Write a savepoint while the job goes on."""
+        return CompletableFuture(self.begin_savepoint(savepoint_directory, stop=False, drain=False)[1])
+
+    def begin_savepoint(self, directory: str | None, *, stop: bool, drain: bool) -> tuple[str, Future[str]]:
+        """The path of a new savepoint, and its completion.
+
+        Raises:
+            ConfigurationError: no savepoint can be written there.
+        """
+        directory = directory or self._plan.settings.savepoint_directory
+        if not directory:
+            raise ConfigurationError(
+                "there is no directory for savepoints: give one, or set execution.checkpointing.savepoint-dir"
+            )
+        uri = new_savepoint(directory, str(self._id), self._plan.settings.storage_options)
+        return uri, self._coordinator.request_savepoint(uri, stop=stop, drain=drain)
 
     def get_job_execution_result(self) -> CompletableFuture[JobExecutionResult]:
         """The outcome, when the job has ended; its error if it failed."""

@@ -45,7 +45,8 @@ TRANSITIONS: Mapping[JobState, frozenset[JobState]] = {
     _S.FAILED: frozenset(),
 }
 
-_UNDER_WAY = frozenset(
+_ANY_TIME = frozenset({events.SavepointRequested, events.SavepointWritten, events.Cancel})
+_UNDER_WAY = _ANY_TIME | frozenset(
     {
         events.Planned,
         events.Ran,
@@ -56,14 +57,13 @@ _UNDER_WAY = frozenset(
         events.Woke,
         events.DelayOver,
         events.Failed,
-        events.Cancel,
     }
 )
 KNOWN_EVENTS: Mapping[JobState, frozenset[type[Event]]] = {
-    _S.CREATED: frozenset({events.Start, events.Cancel}),
-    _S.TAKING_OVER: frozenset({events.TookOver, events.Failed, events.Cancel}),
-    _S.RECOVERING: frozenset({events.Recovered, events.Failed, events.Cancel}),
-    _S.OPENING: frozenset({events.Opened, events.Failed, events.Cancel}),
+    _S.CREATED: frozenset({events.Start, events.SavepointRequested, events.Cancel}),
+    _S.TAKING_OVER: _ANY_TIME | frozenset({events.TookOver, events.Failed}),
+    _S.RECOVERING: _ANY_TIME | frozenset({events.Recovered, events.Failed}),
+    _S.OPENING: _ANY_TIME | frozenset({events.Opened, events.Failed}),
     _S.RUNNING: _UNDER_WAY,
     _S.RESTARTING: _UNDER_WAY,
     _S.CANCELLING: _UNDER_WAY,

@@ -11,7 +11,6 @@ from holdfast.checkpoint.ids import Epoch
 from holdfast.checkpoint.metadata import KeyedHandle
 from holdfast.checkpoint.paths import JobPaths, new_attempt
 from holdfast.checkpoint.storage import Storage
-from holdfast.errors import IncompatibleState
 from holdfast.runtime.operators.base import StateKind
 from holdfast.runtime.plan import Chained, Vertex
 from holdfast.runtime.redistribution import OperatorSnapshot
@@ -19,7 +18,7 @@ from holdfast.state.backend import Place, StateBackendSettings
 from holdfast.state.key_groups import key_group_range
 from holdfast.state.keyed_backend import KeyedStateBackend, NewPath
 from holdfast.state.keyed_state import KeyedState
-from holdfast.state.schema import OperatorSchema, joined
+from holdfast.state.schema import OperatorSchema, restored_schema
 
 __all__ = ["KeyedStates"]
 
@@ -140,11 +139,4 @@ def _stored(where: str, stored: OperatorSnapshot | None) -> tuple[list[KeyedHand
     """The handles that a subtask starts from, and the schema that reads all of them."""
     if stored is None or not stored.state.keyed:
         return [], None
-    schemas = [OperatorSchema.of_plain(schema) for schema in stored.schemas.values()]
-    schema = joined(schemas)
-    if schema is None:
-        raise IncompatibleState(
-            f"the subtasks of operator {where} have declared different states, and this release cannot redistribute them; "
-            "resume with the parallelism that the checkpoint was written at"
-        )
-    return stored.state.keyed, schema
+    return stored.state.keyed, restored_schema(where, list(stored.schemas.values()))

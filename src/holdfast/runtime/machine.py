@@ -17,9 +17,7 @@ tests/simulator does so on a simulated storage and a simulated broker.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn
 
 from holdfast.checkpoint.ids import NO_CHECKPOINT, Epoch, checkpoint_of, epoch_of
 from holdfast.checkpoint.metadata import CheckpointMetadata
@@ -28,14 +26,16 @@ from holdfast.errors import CorruptFile, HoldfastError, StorageError
 from holdfast.runtime import events, instructions
 from holdfast.runtime.completion import check_resumable, failure_of
 from holdfast.runtime.epoch import EpochInFlight, EpochState
-from holdfast.runtime.events import Answer, Event, Failed, Instant, PlannedInput
+from holdfast.runtime.events import Event, Failed, Instant, PlannedInput
+from holdfast.runtime.exchange import Exchange, named
 from holdfast.runtime.failures import FailurePolicy, Hopeless, Trace
-from holdfast.runtime.instructions import Instruction, Notice
+from holdfast.runtime.instructions import Instruction
 from holdfast.runtime.job_state import KNOWN_EVENTS, TRANSITIONS, JobState
 from holdfast.runtime.lifecycle import IllegalTransition, Lifecycle
 from holdfast.runtime.pacing import Pace
 from holdfast.runtime.plan import JobPlan
 from holdfast.runtime.restart import RestartStrategy, is_bug
+from holdfast.runtime.savepoint_requests import SavepointRequest, SavepointRequests
 from holdfast.runtime.sources import SourceProgress
 from holdfast.runtime.statistics import epoch_stats
 from holdfast.runtime.task_messages import TaskReport
@@ -46,13 +46,11 @@ _CLOCK_TOLERANCE_MS = 60_000
 """Clocks of drivers that differ by less are not worth a warning."""
 _SWEEP_EVERY = 1000
 """Epochs between two searches for orphans."""
+_BESIDE = instructions.Delay, instructions.WriteSavepoint
+"""The end of the job does not wait for these."""
 _LONGEST_SLEEP = 0.5
 _SLEEP_BESIDE_A_COMMIT = 0.01
 """Seconds; the enumerators hear of a commit soon after it: group offsets follow it."""
-_REMEMBERED = 40
-"""Events in the story of an illegal transition."""
-
-_Key = tuple[type[Any], int]
 
 
 class CoordinatorMachine:
@@ -68,13 +66,10 @@ class CoordinatorMachine:
         self._plan = plan
         self._policy = FailurePolicy(strategy, chosen="restart-strategy.type" in plan.config)
         self._pace = pace
-        self._story: deque[tuple[float, type[Any], int, str]] = deque(maxlen=_REMEMBERED)
-        """Events and instructions: when, what, of which epoch, why. Not the messages, which hold reports."""
+        self._exchange = Exchange(self._tell)
+        self._give = self._exchange.give
+        self._awaits = self._exchange.awaits
         self._life = Lifecycle("the job", JobState.CREATED, TRANSITIONS, self._tell)
-        self._awaited: set[_Key] = set()
-        """The instructions that are not answered yet."""
-        self._given: list[Instruction] = []
-        """What the event in hand leads to."""
         self._now = Instant(0, 0.0)
         self._processing_time = 0
         self._planning_since = 0.0
@@ -93,6 +88,7 @@ class CoordinatorMachine:
         """Those under way, in order."""
         self._next_timer: int | None = None
         self._idle_at: int | None = None
+        self._savepoints = SavepointRequests()
 
     @property
     def state(self) -> JobState:
@@ -117,18 +113,15 @@ class CoordinatorMachine:
         """
         self._now = now
         self._processing_time = max(self._processing_time, now.wall_ms)  # the wall clock may be set back
-        self._remember(event)
+        self._exchange.received(event, now.seconds)
         if type(event) not in KNOWN_EVENTS[self.state]:
-            self._illegal(f"{_named(event)} came to a job that is {self.state.value}")
-        if isinstance(event, Answer | Failed):
-            key = _key(event.instruction if isinstance(event, Failed) else event)
-            if key not in self._awaited:
-                self._illegal(f"{_named(event)} came unasked")
-            self._awaited.remove(key)
+            raise IllegalTransition(
+                f"{named(event)} came to a job that is {self.state.value}. This is a bug in Holdfast{self._tell()}"
+            )
+        self._exchange.settle(event)
         self._take(event)
         self._advance()
-        given, self._given = self._given, []
-        return given
+        return self._exchange.taken()
 
     def _take(self, event: Event) -> None:
         match event:
@@ -144,6 +137,13 @@ class CoordinatorMachine:
                 self._opened()
             case events.Committed():
                 self._committed_epoch(event.epoch)
+            case events.SavepointRequested():
+                self._savepoint_requested(event.request)
+            case events.SavepointWritten():
+                self._savepoint_written(event.number)
+            case Failed(instructions.WriteSavepoint(_, request), failure):
+                self._savepoints.answered(request.number)
+                self._give(instructions.SavepointFailed(request, failure))
             case _ if self.state in (JobState.RESTARTING, JobState.STOPPING):
                 pass  # what was under way has come to its end; nothing follows from it
             case events.Planned():
@@ -174,10 +174,11 @@ class CoordinatorMachine:
                 self._advance_epoch(epoch)
         match self.state:
             case JobState.RUNNING:
+                self._write_savepoint()
                 self._plan_or_finish()
-            case JobState.RESTARTING if not self._awaited:
+            case JobState.RESTARTING if self._exchange.awaits_only(instructions.WriteSavepoint):
                 self._take_over()
-            case JobState.CANCELLING | JobState.STOPPING if all(kind is instructions.Delay for kind, _ in self._awaited):
+            case JobState.CANCELLING | JobState.STOPPING if self._exchange.awaits_only(*_BESIDE):
                 self._end(JobState.CANCELED if self._failure is None else JobState.FAILED)
             case _:
                 pass
@@ -203,14 +204,22 @@ class CoordinatorMachine:
         if not all(epoch.is_complete for epoch in self._epochs.values()):
             return  # one epoch is planned and run at a time
         unfinished = tuple(source.uid for source in self._sources if not source.finished)
-        if unfinished:
+        if self._savepoints.stop_planning and self._completed is not None:
+            if self._savepoints.drain and self._is_idle:
+                self._drain()
+        elif unfinished:
             if not self._awaits(instructions.Plan) and not self._awaits(instructions.Sleep):
                 self._planning_since = self._now.seconds
                 self._give(instructions.Plan(unfinished, self._pace.budget()))
-        elif not self._awaited:
+        elif self._exchange.awaits_only():
             if self._completed is not None:
                 self._give(instructions.InputEnded())
             self._end(JobState.FINISHED)
+
+    @property
+    def _is_idle(self) -> bool:
+        """Whether no epoch is under way or being planned."""
+        return not self._epochs and not self._awaits(instructions.Plan) and not self._awaits(instructions.Sleep)
 
     @property
     def _commit_under_way(self) -> bool:
@@ -219,37 +228,12 @@ class CoordinatorMachine:
     # the machine itself
 
     def _end(self, state: JobState) -> None:
-        self._awaited.clear()
         self._life.to(state)
-        self._given.append(instructions.End(self._failure))
-
-    def _give(self, instruction: Instruction) -> None:
-        self._given.append(instruction)
-        if not isinstance(instruction, Notice):
-            key = _key(instruction)
-            if key in self._awaited:
-                self._illegal(f"{_named(instruction)} is given a second time")
-            self._awaited.add(key)
-            self._remember(instruction)
-
-    def _remember(self, message: Instruction | Event) -> None:
-        why = f": {_named(message.instruction)}, {message.failure!r:.200}" if isinstance(message, Failed) else ""
-        self._story.append((self._now.seconds, type(message), getattr(message, "epoch", 0), why))
-
-    def _awaits(self, kind: type[Instruction]) -> bool:
-        return (kind, 0) in self._awaited
-
-    def _illegal(self, what: str) -> NoReturn:
-        raise IllegalTransition(f"{what}. This is a bug in Holdfast{self._tell()}")
+        self._exchange.end(instructions.End(self._failure))
 
     def _tell(self) -> str:
         epochs = "".join(f"; epoch {e.number} is {e.state.value}" for e in self._epochs.values())
-        awaited = ", ".join(f"{kind.__name__} {epoch or ''}".rstrip() for kind, epoch in self._awaited) or "nothing"
-        lines = "".join(
-            f"\n  {at:.3f} s  {'' if issubclass(kind, Event) else '  gives '}{kind.__name__}({epoch or ''}){why}"
-            for at, kind, epoch, why in self._story
-        )
-        return f". The job is {self.state.value}{epochs}; awaited: {awaited}. What happened last:{lines}"
+        return f". The job is {self.state.value}{epochs}{self._exchange.told()}"
 
     # from the log to a running job
 
@@ -270,7 +254,7 @@ class CoordinatorMachine:
             except HoldfastError as error:
                 self._job_failed(error)
                 return
-            self._give(instructions.Restored(restored.checkpoint_id))
+            self._give(instructions.Restored(restored.checkpoint_id, event.savepoint))
         self._life.to(JobState.RECOVERING)
         self._give(instructions.Recover(_committables(restored)))
 
@@ -304,13 +288,16 @@ class CoordinatorMachine:
             return
         now = self._processing_time
         quiet = not any(planned.input.ranges or planned.input.finished for planned in inputs.values())
-        if quiet and not self._timer_due(now):
+        if quiet and not self._timer_due(now) and not (self._savepoints and self._completed is None):
             self._sleep(now)
             return
         ended = {s.uid: PlannedInput(EpochInput(finished=True), s.enumerator) for s in self._sources if s.finished}
+        self._begin({**inputs, **ended})
+
+    def _begin(self, inputs: Mapping[str, PlannedInput]) -> None:
         number, self._next_epoch = self._next_epoch, Epoch(self._next_epoch + 1)
         self._epochs[number] = EpochInFlight(
-            number, {**inputs, **ended}, now, self._planning_since, self._now.seconds, self._tell
+            number, inputs, self._processing_time, self._planning_since, self._now.seconds, self._tell
         )
 
     def _run(self, epoch: EpochInFlight) -> None:
@@ -365,6 +352,39 @@ class CoordinatorMachine:
         sync_ms = 1000 * max((report.phases.get("state", 0.0) for report in reports), default=0.0)
         self._give(instructions.EpochFinished(stats, epoch.checkpoint, sync_ms, len(reports)))
         self._pace = self._pace.after(stats.records_in, seconds)
+
+    # savepoints
+
+    def _savepoint_requested(self, request: SavepointRequest) -> None:
+        if self.state in (JobState.CANCELLING, JobState.STOPPING) or self._cancelled:
+            self._give(instructions.SavepointRefused(request))
+        else:
+            self._savepoints.add(request, max(self._epochs, default=Epoch(0)))
+
+    def _write_savepoint(self) -> None:
+        """Begin the next savepoint if the latest checkpoint is the one, and its output is visible."""
+        completed = self._completed
+        if completed is None or self._committed != completed.checkpoint_id or self._awaits(instructions.WriteSavepoint):
+            return
+        request = self._savepoints.next(completed.checkpoint_id, self._is_idle)
+        if request is not None:
+            self._give(instructions.WriteSavepoint(completed.checkpoint_id, request, self._savepoints.drained))
+
+    def _drain(self) -> None:
+        """Begin the epoch that brings event time to its end."""
+        self._savepoints.draining()
+        self._planning_since = self._now.seconds
+        self._begin({s.uid: PlannedInput(EpochInput(finished=True), s.enumerator) for s in self._sources})
+        for epoch in self._epochs.values():
+            self._advance_epoch(epoch)
+
+    def _savepoint_written(self, number: int) -> None:
+        if not self._savepoints.answered(number).stop:
+            return
+        if self.state is JobState.RUNNING:
+            self._end(JobState.FINISHED)
+        else:  # something has failed since; the savepoint is whole nevertheless
+            self._cancel()
 
     # time
 
@@ -463,19 +483,6 @@ class CoordinatorMachine:
         self._failure = failure
         self._epochs.clear()
         self._life.to(JobState.STOPPING)
-
-
-def _key(message: Instruction | Answer) -> _Key:
-    """The same for an instruction and for its answer."""
-    return (message.to if isinstance(message, Answer) else type(message)), getattr(message, "epoch", 0)
-
-
-def _named(message: Instruction | Event) -> str:
-    name = type(message).__name__
-    if isinstance(message, Failed):
-        return f"{name}({_named(message.instruction)})"
-    epoch = getattr(message, "epoch", 0)
-    return f"{name}({epoch})" if epoch else name
 
 
 def _committables(checkpoint: CheckpointMetadata | None) -> list[Committable]:

@@ -42,9 +42,16 @@ class Notices:
                 self._show_epoch(notice)
             case instructions.Running():
                 self._metrics.status("RUNNING")
-            case instructions.Restored(checkpoint_id):
+            case instructions.Restored(checkpoint_id, ""):
                 log.info("job %r resumes from checkpoint %d", self._job_name, checkpoint_id)
                 self._metrics.checkpoint_restored(checkpoint_id, self._log.locate(checkpoint_id))
+            case instructions.Restored(checkpoint_id, savepoint):
+                log.info("job %r starts from savepoint %s", self._job_name, savepoint)
+                self._metrics.checkpoint_restored(checkpoint_id, savepoint, is_savepoint=True)
+            case instructions.SavepointFailed(request, failure):
+                log.warning("savepoint %s could not be written, the job goes on:%s", request.uri, _text(failure))
+            case instructions.SavepointRefused(request):
+                log.info("savepoint %s was not written: the job is about to end", request.uri)
             case instructions.ClockBehind(checkpoint_id, milliseconds):
                 log.warning(
                     "processing time stands still for %d s: the driver that completed checkpoint %d had a clock that was so "

@@ -37,7 +37,11 @@ class JobSettings:
     retained_checkpoints: int
     delete_on_cancellation: bool
     restore_path: str
-    """The checkpoint that the user asked to restore; empty for the latest."""
+    """The checkpoint or savepoint that the user asked to restore; empty for the latest checkpoint."""
+    claim_savepoint: bool
+    """Whether the savepoint that the job starts from belongs to the job, which deletes it."""
+    savepoint_directory: str
+    """Where savepoints are written; empty for none given."""
     ignore_unclaimed_state: bool
     temporary_directory: str
     """Parent of local stores and spilled frames; empty for the default."""
@@ -71,6 +75,8 @@ class JobSettings:
             delete_on_cancellation=settings.get(CheckpointingOptions.RETENTION)
             is ExternalizedCheckpointRetention.DELETE_ON_CANCELLATION,
             restore_path=settings.get(StateRecoveryOptions.PATH) or "",
+            claim_savepoint=_claims(settings),
+            savepoint_directory=settings.get(CheckpointingOptions.SAVEPOINT_DIR) or "",
             ignore_unclaimed_state=settings.get(StateRecoveryOptions.IGNORE_UNCLAIMED_STATE),
             temporary_directory=config.get("io.tmp.dirs", ""),
             storage_options={key: value for key, value in config.items() if key.startswith("s3.")},
@@ -83,3 +89,13 @@ def _positive(settings: Configuration, option: ConfigOption[int]) -> int:
     if value < 1:
         raise ConfigurationError(f"{option.key} must be at least 1, got {value}")
     return value
+
+
+def _claims(settings: Configuration) -> bool:
+    mode = settings.get(StateRecoveryOptions.CLAIM_MODE).strip().upper()
+    if mode not in ("NO_CLAIM", "CLAIM"):
+        raise ConfigurationError(
+            f"{StateRecoveryOptions.CLAIM_MODE.key} is {mode}: it must be NO_CLAIM (the savepoint stays as it is) or CLAIM "
+            "(the job deletes it once it has its own copy)"
+        )
+    return mode == "CLAIM"

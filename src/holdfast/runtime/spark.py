@@ -11,9 +11,9 @@ import logging
 import os
 import pickle
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import cloudpickle
 from pyspark import SparkContext
@@ -33,6 +33,9 @@ from holdfast.runtime.task_messages import EpochAssignment, JobSetup, TaskReport
 __all__ = ["SparkExecutor", "begin_slots"]
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 _VARIABLE = "spark.executorEnv."
 
@@ -114,6 +117,31 @@ class SparkExecutor:
         return f"{self._name}: epoch {assignment.epoch}{again}: " + " => ".join(
             ", ".join(v.name for v in self._plan.at(level)) for level in range(self._plan.levels)
         )
+
+    def each(self, task: Callable[[T], R], items: Sequence[T]) -> list[R]:
+        """Run a function for each item in Spark's workers, beside the epochs, with half of the cores at most.
+
+        Args:
+            task: The function. It, the items and its results are pickled.
+            items: What it is run for.
+        """
+
+        def run(_: int, pickled: Iterable[bytes]) -> Iterator[bytes]:
+            for item in pickled:
+                yield pickle.dumps(task(pickle.loads(item)), 5)
+
+        if not items:
+            return []
+        context = self._context
+        width = min(len(items), max(1, context.defaultParallelism // 2))
+        with self._clear_errors():
+            context.setJobGroup(f"{self._group}-savepoint", f"{self._name}: savepoint", interruptOnCancel=True)
+            given = context.parallelize([pickle.dumps(item, 5) for item in items], width)
+            return [pickle.loads(result) for result in given.mapPartitionsWithIndex(portable(run)).collect()]
+
+    def stop_each(self) -> None:
+        """Let `each` fail soon."""
+        self._context.cancelJobGroup(f"{self._group}-savepoint")
 
     def close(self) -> None:
         """End the job's slots and free what Spark keeps for it."""

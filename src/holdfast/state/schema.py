@@ -280,6 +280,26 @@ def judge_key(stored: KeySchema, declared: Mapping[str, Any] | None, hash_versio
     )
 
 
+def restored_schema(where: str, schemas: Sequence[Any]) -> OperatorSchema:
+    """The schema that reads the state of several subtasks.
+
+    Args:
+        where: The operator, for the message.
+        schemas: The subtasks' schemas as plain data; at least one.
+
+    Raises:
+        IncompatibleState: two of them contradict.
+    """
+    schema = joined([OperatorSchema.of_plain(schema) for schema in schemas])
+    if schema is None:
+        raise IncompatibleState(
+            f"the subtasks of operator {where} have declared different states, or in different orders, so that their "
+            "state cannot be redistributed: resume with the parallelism that the checkpoint was written at, and declare "
+            "all states in open()"
+        )
+    return schema
+
+
 def joined(schemas: Sequence[OperatorSchema]) -> OperatorSchema | None:
     """The schema that reads the data of all of these, e.g. of redistributed subtasks; None if two of them contradict.
 

@@ -6,7 +6,9 @@ Tasks, frames, state and coordinator are the same as on Spark; only the transpor
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import cloudpickle
 
@@ -55,6 +57,13 @@ class InProcessExecutor:
                     reports.append(subtask.run(assignment, frames.pop((level, partition), []), send))
                     partition += 1
         return reports
+
+    def each(self, task: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
+        """Run a function for each item, all in this thread."""
+        return [task(item) for item in items]
+
+    def stop_each(self) -> None:
+        """`each` comes to its end."""
 
     def close(self) -> None:
         """End all operators."""

@@ -1,0 +1,86 @@
+"""Savepoints by the REST API: triggered by one request, followed by others, as in Flink."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import uuid
+from concurrent.futures import Future
+from typing import Any, NamedTuple, Protocol
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+
+from holdfast.errors import HoldfastError
+
+__all__ = ["SavepointTriggers", "TakesSavepoints"]
+
+_REMEMBERED = 100
+
+
+class TakesSavepoints(Protocol):
+    """A job that writes savepoints."""
+
+    def begin_savepoint(self, directory: str | None, *, stop: bool, drain: bool) -> tuple[str, Future[str]]:
+        """The savepoint's path, and its completion; may block.
+
+        Raises:
+            ConfigurationError: it cannot be written there.
+        """
+
+
+class _Trigger(NamedTuple):
+    job_id: str
+    written: Future[str]
+
+
+class SavepointTriggers:
+    """The savepoints that were asked for by requests, the latest ones."""
+
+    def __init__(self) -> None:
+        self._triggers: dict[str, _Trigger] = {}
+
+    async def trigger(self, request: Request, job: TakesSavepoints, *, stop: bool) -> dict[str, str]:
+        """Begin the savepoint that a request asks for; its id, and the path where it will be.
+
+        Raises:
+            HTTPException: the request cannot be understood, or the savepoint not be written.
+        """
+        body = await request.body()
+        try:
+            wanted = json.loads(body or b"{}")
+            directory = wanted.get("targetDirectory") or wanted.get("target-directory")
+            drain = wanted.get("drain", False)
+            stop = stop or bool(wanted.get("cancel-job", False))
+            if not isinstance(directory, str | None) or not isinstance(drain, bool):
+                raise ValueError("targetDirectory is a string and drain is true or false")
+        except (ValueError, AttributeError) as error:
+            raise HTTPException(
+                400, f'The body must be JSON as {{"targetDirectory": "file:///savepoints"}}: {error}'
+            ) from None
+        try:
+            path, written = await asyncio.to_thread(job.begin_savepoint, directory, stop=stop, drain=drain)
+        except HoldfastError as error:
+            raise HTTPException(400, str(error)) from None
+        number = uuid.uuid4().hex
+        self._triggers[number] = _Trigger(request.path_params["job_id"], written)
+        while len(self._triggers) > _REMEMBERED:
+            del self._triggers[next(iter(self._triggers))]
+        return {"request-id": number, "location": path}
+
+    def status(self, job_id: str, number: str) -> dict[str, Any]:
+        """How far a savepoint is.
+
+        Raises:
+            HTTPException: there was no such request.
+        """
+        found = self._triggers.get(number)
+        if found is None or found.job_id != job_id:
+            raise HTTPException(404, f"Savepoint request {number} of job {job_id} not found")
+        if not found.written.done():
+            return {"status": {"id": "IN_PROGRESS"}}
+        error = found.written.exception()
+        if error is None:
+            return {"status": {"id": "COMPLETED"}, "operation": {"location": found.written.result()}}
+        cause = {"class": type(error).__name__, "stack-trace": str(error) or repr(error)}
+        return {"status": {"id": "COMPLETED"}, "operation": {"failure-cause": cause}}

@@ -1,0 +1,162 @@
+"""Savepoints of a running job: written of a completed checkpoint beside the epochs, and what a job starts from."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import msgspec
+
+from holdfast.checkpoint.ids import CheckpointId
+from holdfast.checkpoint.metadata import CheckpointMetadata, KeyedHandle, ListPart, OperatorCheckpoint, SubtaskState
+from holdfast.checkpoint.paths import JobPaths, new_attempt, safe_name
+from holdfast.checkpoint.savepoint import OpenSavepoint, copy_file, import_savepoint, put_metadata
+from holdfast.checkpoint.storage import Storage
+from holdfast.errors import ConfigurationError, StorageError
+from holdfast.runtime.settings import JobSettings
+from holdfast.state.backend import StateBackendSettings
+from holdfast.state.canonical import Part, parts_of, write_part
+
+__all__ = ["SavepointWriter", "StartFromSavepoint", "new_savepoint"]
+
+T = TypeVar("T")
+R = TypeVar("R")
+Each = Callable[[Callable[[T], R], Sequence[T]], list[R]]
+"""Runs a function for each item, where the job's tasks run."""
+
+_BEGUN = "_in-progress"
+"""Stands in the directory of a savepoint as long as it is being written, or if it could not be."""
+
+
+def new_savepoint(directory: str, job_id: str, options: Mapping[str, str]) -> str:
+    """Make sure that a savepoint can be written into a directory; returns the savepoint's own directory.
+
+    Raises:
+        ConfigurationError: it cannot; says why.
+    """
+    uri = f"{directory.rstrip('/')}/savepoint-{job_id[:6]}-{new_attempt()[:12]}"
+    storage = Storage.open(uri, options)
+    try:
+        storage.put_new(_BEGUN, job_id.encode())
+    except StorageError as error:
+        raise ConfigurationError(f"no savepoint can be written into {directory}: {error}") from error
+    return storage.uri
+
+
+@dataclass(frozen=True)
+class _WritePart:
+    """Writes a part of a savepoint, in any process."""
+
+    source: str
+    target: str
+    options: Mapping[str, str]
+    backend: StateBackendSettings
+    scratch: str
+
+    def __call__(self, part: Part) -> KeyedHandle:
+        scratch = self.scratch or tempfile.gettempdir()
+        os.makedirs(scratch, exist_ok=True)
+        source, target = Storage.open(self.source, self.options), Storage.open(self.target, self.options)
+        return write_part(part, source, target, self.backend, scratch)
+
+
+class SavepointWriter:
+    """Writes savepoints of a job's checkpoints.
+
+    Args:
+        storage: Where the job's checkpoints are.
+        settings: The job's.
+    """
+
+    def __init__(self, storage: Storage, settings: JobSettings) -> None:
+        self._storage = storage
+        self._settings = settings
+
+    def write(self, checkpoint: CheckpointMetadata, uri: str, drained: bool, each: Each[Part, KeyedHandle]) -> None:
+        """Write a savepoint; it is there once this returns, and not before.
+
+        Args:
+            checkpoint: What to write, held until this returns. Its output is committed.
+            uri: From `new_savepoint`.
+            drained: Whether event time has come to its end.
+            each: Runs a function for each part.
+
+        Raises:
+            HoldfastError: it could not be written. The files so far are deleted if the storage allows it.
+        """
+        options = self._settings.storage_options
+        target = Storage.open(uri, options)
+        try:
+            parts = [part for uid, operator in checkpoint.operators.items() for part in parts_of(uid, operator)]
+            task = _WritePart(
+                self._storage.uri, uri, options, self._settings.state_backend, self._settings.temporary_directory
+            )
+            keyed: dict[str, list[KeyedHandle]] = {}
+            for part, handle in zip(parts, each(task, parts), strict=True):
+                keyed.setdefault(part.uid, []).append(handle)
+            operators = {
+                uid: self._canonical(uid, operator, keyed.get(uid, []), target)
+                for uid, operator in checkpoint.operators.items()
+            }
+            size = sum(file.size for o in operators.values() for subtask in o.subtasks for file in subtask.files())
+            whole = msgspec.structs.replace(checkpoint, operators=operators, full_size=size, delta_size=size)
+            put_metadata(target, whole, drained)
+        except BaseException:
+            target.delete([path for path in target.list("") if path != _BEGUN])
+            raise
+        target.delete([_BEGUN])
+
+    def _canonical(
+        self, uid: str, operator: OperatorCheckpoint, keyed: list[KeyedHandle], target: Storage
+    ) -> OperatorCheckpoint:
+        names: dict[str, str] = {}
+
+        def part(each: ListPart) -> ListPart:
+            if each.file is None:
+                return each
+            path = names.get(each.file.path)
+            if path is None:
+                path = names[each.file.path] = f"{safe_name(uid)}-{new_attempt()}.list"
+                copy_file(self._storage, each.file.path, target, path)
+            return msgspec.structs.replace(each, file=msgspec.structs.replace(each.file, path=path))
+
+        subtasks = [
+            SubtaskState(keyed if n == 0 else [], {name: [part(p) for p in parts] for name, parts in state.lists.items()})
+            for n, state in enumerate(operator.subtasks)
+        ]
+        used = {handle.schema for handle in keyed}
+        return msgspec.structs.replace(
+            operator,
+            subtasks=subtasks,
+            attempts=[],
+            schemas={name: schema for name, schema in operator.schemas.items() if name in used},
+        )
+
+
+@dataclass(frozen=True)
+class StartFromSavepoint:
+    """The savepoint that a job starts from."""
+
+    source: OpenSavepoint
+    storage: Storage
+    """Of the job's checkpoints."""
+    paths: JobPaths
+    claim: bool
+    """Whether the savepoint is deleted once the job has a copy."""
+
+    @property
+    def request(self) -> tuple[str, int]:
+        """As `CheckpointLog.take_over` takes it."""
+        return self.source.uri, self.source.savepoint.checkpoint.generation
+
+    def copy(self, checkpoint_id: CheckpointId, generation: int) -> CheckpointMetadata:
+        """The job's own copy, as the next checkpoint to complete.
+
+        Raises:
+            CorruptFile: a file of the savepoint is missing or truncated.
+            StorageError: a storage did not answer within the retry budget, or refused.
+        """
+        return import_savepoint(self.source, self.storage, self.paths, checkpoint_id, generation)

@@ -1,0 +1,96 @@
+"""Keyed state in canonical form: dumps by key group, which any backend restores at any parallelism.
+
+A part is some key groups of one operator, few enough that its rows fit into memory: a part is restored as the heap backend
+does it, and dumped.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from holdfast.checkpoint.metadata import KeyedHandle, OperatorCheckpoint
+from holdfast.checkpoint.paths import new_attempt, safe_name
+from holdfast.checkpoint.storage import Storage
+from holdfast.state.backend import HEAP, Place, StateBackendSettings, clip, size_of
+from holdfast.state.delta import write_delta
+from holdfast.state.key_groups import KeyGroupRange
+from holdfast.state.keyed_backend import KeyedStateBackend
+from holdfast.state.schema import restored_schema
+
+__all__ = ["Part", "parts_of", "write_part"]
+
+_PART = 64 << 20
+"""Stored bytes, about, of a part. Its rows take several times as much while it is written."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some key groups of an operator's keyed state, as a checkpoint holds them."""
+
+    uid: str
+    where: str
+    """The operator, for messages."""
+    groups: KeyGroupRange
+    max_parallelism: int
+    handles: Sequence[KeyedHandle]
+    schemas: Sequence[Any]
+    """Plain data."""
+
+
+def parts_of(uid: str, operator: OperatorCheckpoint) -> Iterator[Part]:
+    """The parts of an operator's keyed state; none if there is none."""
+    handles = [handle for subtask in operator.subtasks for handle in subtask.keyed if next(handle.handles(), None)]
+    if not handles:
+        return
+    stored = sum(size_of(each) for handle in handles for each in handle.handles())
+    count = min(operator.max_parallelism, 1 + stored // _PART)
+    for n in range(count):
+        first, end = n * operator.max_parallelism // count, (n + 1) * operator.max_parallelism // count
+        groups = KeyGroupRange(first, end - 1)
+        own = [handle for handle in handles if handle.first <= groups.last and handle.last >= groups.first]
+        if own:
+            schemas = [operator.schemas[name] for name in {handle.schema: None for handle in own}]
+            yield Part(uid, f"{operator.name!r} (uid {uid!r})", groups, operator.max_parallelism, own, schemas)
+
+
+def write_part(part: Part, source: Storage, target: Storage, settings: StateBackendSettings, scratch: str) -> KeyedHandle:
+    """Store a part in canonical form, under a name of its own; the part in this form.
+
+    Args:
+        part: What to store.
+        source: Where the checkpoint is.
+        target: The savepoint.
+        settings: Of the job's backend.
+        scratch: A directory for temporary files.
+
+    Raises:
+        CorruptFile: a file of the checkpoint is missing or altered.
+        IncompatibleState: the subtasks have declared states that do not fit together.
+        StorageError: a storage did not answer within the retry budget, or refused.
+    """
+    directory = tempfile.mkdtemp(prefix="savepoint-", dir=scratch)
+    schema = restored_schema(part.where, part.schemas)
+    place = Place(part.where, part.groups, part.max_parallelism, source, directory)
+    try:
+        with ThreadPoolExecutor(1) as unused:
+            backend = KeyedStateBackend(place, StateBackendSettings(HEAP, settings.rocksdb, 0), unused)
+            state = backend.open([_clipped(handle, part.groups) for handle in part.handles], schema)
+            backend.replay()
+            path = f"{safe_name(part.uid)}-{new_attempt()}.dump"
+            dump = write_delta(target, path, state.dump())
+            backend.close()
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+    return KeyedHandle(part.groups.first, part.groups.last, schema.fingerprint, HEAP, base=[dump])
+
+
+def _clipped(handle: KeyedHandle, groups: KeyGroupRange) -> KeyedHandle:
+    own = clip(handle, groups)
+    return msgspec.structs.replace(handle, first=own.first, last=own.last)

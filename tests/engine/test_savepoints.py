@@ -1,0 +1,303 @@
+"""Savepoints: a job stops, moves, and goes on elsewhere, with nothing lost and nothing repeated."""
+
+from __future__ import annotations
+
+import copy
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.checkpoint.files import pack, unpack
+from holdfast.checkpoint.savepoint import METADATA, open_savepoint
+from holdfast.errors import CheckpointError, ConfigurationError, CorruptFile, HoldfastError, IncompatibleState
+from holdfast.runtime.coordinator import Coordinator
+from holdfast.runtime.savepoints import new_savepoint
+from holdfast.state import canonical
+
+from . import test_large_state as large
+from .inprocess import LEDGERS, Crash, Lab, LedgerSink
+from .programs import UntypedSessions, everything, records, sessions, sessions_model, stream, windows, windows_model
+from .test_rescaling import parallelisms
+from .test_same_results import backends, config, few, lab, seeds, visible
+
+
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch):
+    """Savepoints of several parts."""
+    monkeypatch.setattr(canonical, "_PART", 2_000)
+
+
+def run(job: Lab, after: int, stop: bool = True, drain: bool = False, directory: Path | None = None) -> str:
+    """Run a driver that is asked for a savepoint in its epoch number ``after``; the savepoint, once the driver has ended."""
+    coordinator = job.coordinator()
+    asked: list[Future[str]] = []
+    at_epoch(coordinator, after, lambda: asked.append(request(job, coordinator, stop, drain, directory)))
+    try:
+        coordinator.run()
+    finally:
+        job.close()
+    assert asked, "the input ended before"
+    return asked[0].result(timeout=0)
+
+
+def request(job: Lab, coordinator: Coordinator, stop: bool, drain: bool, directory: Path | None = None) -> Future[str]:
+    uri = new_savepoint(str(directory or job.directory / "savepoints"), "abcdef0123", {})
+    return coordinator.request_savepoint(uri, stop=stop, drain=drain)
+
+
+def at_epoch(coordinator: Coordinator, number: int, what: Callable[[], object]) -> None:
+    make = coordinator._make_executor
+
+    def making(job: Any) -> Any:
+        made: Any = make(job)
+        run, left = made.run, [number]
+
+        def running(assignment: Any) -> Any:
+            left[0] -= 1
+            if left[0] == 0:
+                what()
+            return run(assignment)
+
+        made.run = running
+        return made
+
+    coordinator._make_executor = making
+
+
+def moved(savepoint: str) -> str:
+    """The savepoint in another place; there is nothing left in the first."""
+    old = Path(savepoint.removeprefix("file://"))
+    new = Path(tempfile.mkdtemp(prefix="holdfast-moved-")) / "here"
+    shutil.move(old, new)
+    return str(new)
+
+
+@few
+@given(
+    seed=seeds,
+    kinds=st.tuples(backends, backends),
+    widths=st.tuples(parallelisms, parallelisms),
+    after=st.integers(1, 6),
+    function=st.sampled_from([UntypedSessions, UntypedSessions.__base__]),
+)
+def test_a_job_that_is_stopped_goes_on_in_another_directory_on_another_backend(seed, kinds, widths, after, function):
+    data = records(seed, 300, keys=20)
+    build = sessions(data, cut=20, function=function)
+    with lab(build, parallelism=widths[0], budget=40, config=config(kinds[0], "64")) as first:
+        savepoint = moved(run(first, after))
+        with ExitStack() as stack:
+            elsewhere = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            second = Lab(
+                build, elsewhere, parallelism=widths[1], budget=60, config=config(kinds[1], "64"), savepoint=savepoint
+            )
+            second.run([("after complete", 3), ("before complete", 2)])
+        assert visible() == sessions_model(data)
+
+
+@few
+@given(seed=seeds, backend=backends, after=st.integers(1, 6), width=parallelisms)
+def test_a_savepoint_of_a_running_job_holds_what_was_read_when_it_was_taken(seed, backend, after, width):
+    data = records(seed, 300)
+    with lab(windows(data, cut=20), budget=40, config=config(backend, "64")) as first:
+        coordinator = first.coordinator()
+        asked: list[Future[str]] = []
+        then: list[Any] = []
+        at_epoch(coordinator, after, lambda: asked.append(request(first, coordinator, stop=False, drain=False)))
+        write = coordinator._write_savepoint
+
+        def writing(instruction: Any) -> None:
+            then.append(copy.deepcopy(LEDGERS["out"].committed))
+            write(instruction)
+
+        coordinator._write_savepoint = writing  # type: ignore[method-assign]
+        coordinator.run()
+        first.close()
+        assert visible() == windows_model(data), "the job has gone on as if nothing had been"
+        LEDGERS["out"].committed = then[0]
+        with tempfile.TemporaryDirectory() as elsewhere:
+            second = Lab(windows(data, cut=50), Path(elsewhere), parallelism=width, budget=60, savepoint=asked[0].result(0))
+            second.run([("before commit", 2)])
+        assert visible() == windows_model(data)
+
+
+@few
+@given(seed=seeds, backend=backends, after=st.integers(1, 5))
+def test_a_drained_job_has_fired_everything_and_begins_event_time_anew(seed, backend, after):
+    data = records(seed, 200)
+
+    def counted() -> Counter[str]:
+        return Counter(element for value in LEDGERS["out"].values if value[0] == "all" for element in value[4])
+
+    with lab(windows(data, cut=20), budget=40, config=config(backend, "64")) as job:
+        job.savepoint = run(job, after, drain=True)
+        opened = open_savepoint(job.savepoint)
+        positions = opened.savepoint.checkpoint.sources["source"].enumerator
+        read = [record for name, split in data.items() for record in split[: positions[name]]]
+        assert counted() == Counter(map(repr, read))
+        job.run()
+        assert counted() == Counter(map(repr, everything(data)))
+
+
+@pytest.mark.parametrize("types", large.TYPES, ids=["declared", "pickled"])
+@pytest.mark.parametrize("kinds", [("rocksdb", "hashmap"), ("hashmap", "rocksdb")])
+def test_maps_and_lists_of_any_size_are_in_savepoints(types, kinds):
+    small = {"state.backend.cache.size": "1kb"}
+    with lab(large.program(types), budget=130, config={**small, "state.backend.type": kinds[0]}) as first:
+        savepoint = moved(run(first, 8))
+        with tempfile.TemporaryDirectory() as elsewhere:
+            settings = {**small, "state.backend.type": kinds[1]}
+            Lab(large.program(types), Path(elsewhere), 3, 130, settings, savepoint=savepoint).run([("after complete", 5)])
+        assert sorted(LEDGERS["out"].values) == sorted(large.model())
+
+
+@pytest.fixture
+def job():
+    with lab(sessions(records(5, 300, keys=20), cut=20), budget=40) as made:
+        yield made
+
+
+MODEL = sessions_model(records(5, 300, keys=20))
+
+
+def a_savepoint_that_the_user_deletes_later_is_not_missed(job):
+    job.savepoint = run(job, 3)
+    job._run_until("after complete", 3)
+    shutil.rmtree(job.savepoint.removeprefix("file://"))
+    job.run()
+    assert visible() == MODEL
+
+
+def a_claimed_savepoint_is_deleted_once_the_job_has_its_copy(job):
+    job.savepoint, job.claim = run(job, 3), True
+    job._run_until("after complete", 3)
+    left = Path(job.savepoint.removeprefix("file://"))
+    assert not left.exists() or not list(left.iterdir())
+    job.run()
+    assert visible() == MODEL
+
+
+def a_driver_that_dies_while_it_copies_the_savepoint_is_followed_by_one_that_copies_it_again(job, monkeypatch):
+    job.savepoint = run(job, 3)
+    from holdfast.checkpoint import savepoint as module
+
+    left = [1]
+    copy_file = module.copy_file
+
+    def dying(*arguments: Any) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise Crash
+        copy_file(*arguments)
+
+    monkeypatch.setattr(module, "copy_file", dying)
+    with pytest.raises(Crash):
+        job.coordinator().run()
+    monkeypatch.setattr(module, "copy_file", copy_file)
+    job.run()
+    assert visible() == MODEL
+    stored = {path.name for path in (job.directory / "checkpoints" / "job" / "state").iterdir()}
+    assert len(stored) < 400, "what the first copy left was swept"
+
+
+def the_generation_goes_on_from_the_savepoints(job):
+    savepoint = run(job, 3)
+    before = open_savepoint(savepoint).savepoint.checkpoint.generation
+    with tempfile.TemporaryDirectory() as elsewhere:
+        second = Lab(job.build, Path(elsewhere), budget=40, savepoint=savepoint)
+        second.run()
+        assert second.coordinator()._log.started_from() == open_savepoint(savepoint).uri
+        taken = second.coordinator()._log.take_over()
+    assert taken.generation > before + 1
+    assert visible() == MODEL
+
+
+def a_savepoint_that_cannot_be_written_leaves_the_job_running_and_nothing_that_looks_whole(job, monkeypatch):
+    from holdfast.runtime import savepoints
+
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(savepoints, "write_part", full)
+    with pytest.raises(OSError, match="No space left"):
+        run(job, 3)
+    assert visible() == MODEL, "the job has gone on to its end"
+    (directory,) = (job.directory / "savepoints").iterdir()
+    assert [path.name for path in directory.iterdir()] == ["_in-progress"]
+    with pytest.raises(ConfigurationError, match="where no savepoint is"):
+        open_savepoint(str(directory))
+
+
+def a_directory_that_cannot_be_written_is_refused_when_the_savepoint_is_asked_for(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(ConfigurationError, match="no savepoint can be written into"):
+        new_savepoint(str(tmp_path / "file"), "abcdef", {})
+
+
+def a_job_that_ends_before_says_so(job):
+    coordinator = job.coordinator()
+    coordinator.run()
+    with pytest.raises(CheckpointError, match="the job has ended"):
+        request(job, coordinator, stop=False, drain=False).result(timeout=0)
+
+
+def a_job_without_a_checkpoint_yet_makes_one_for_the_savepoint(job):
+    coordinator = job.coordinator()
+    asked = request(job, coordinator, stop=True, drain=False)
+    coordinator.run()
+    job.close()
+    job.savepoint = asked.result(timeout=0)
+    job.run()
+    assert visible() == MODEL
+
+
+def a_changed_job_is_refused_with_the_list_of_what_is_missing(job):
+    job.savepoint = run(job, 3)
+
+    def other(env: Any) -> None:
+        stream(env, records(5, 300, keys=20)).map(str).sink_to(LedgerSink("out"))
+
+    with tempfile.TemporaryDirectory() as elsewhere:
+        changed = Lab(other, Path(elsewhere), savepoint=job.savepoint)
+        with pytest.raises(IncompatibleState, match="which the program does not have"):
+            changed.run()
+
+
+def a_damaged_savepoint_is_refused_before_any_input_is_read(job):
+    savepoint = run(job, 3)
+    dump = next(Path(savepoint.removeprefix("file://")).glob("*.dump"))
+    content = bytearray(dump.read_bytes())
+    dump.write_bytes(content[:-1])
+    with pytest.raises(CorruptFile, match="truncated"):
+        open_savepoint(savepoint)
+    dump.unlink()
+    with pytest.raises(CorruptFile, match="missing"):
+        open_savepoint(savepoint)
+    content[-1] ^= 1
+    dump.write_bytes(content)
+    before = visible()
+    job.savepoint = savepoint
+    with pytest.raises(HoldfastError):
+        job.run()
+    assert visible() == before
+
+
+def a_savepoint_of_a_newer_format_is_refused(job):
+    savepoint = run(job, 3)
+    metadata = Path(savepoint.removeprefix("file://")) / METADATA
+    newer = {**msgspec.msgpack.decode(unpack(metadata.read_bytes(), "")), "format_version": 99}
+    metadata.write_bytes(pack(msgspec.msgpack.encode(newer)))
+    with pytest.raises(IncompatibleState, match="format 99"):
+        open_savepoint(savepoint)
+    metadata.write_bytes(b"something else")
+    with pytest.raises(CorruptFile):
+        open_savepoint(savepoint)
