@@ -8,6 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 
 import httpx
 import pytest
@@ -26,9 +27,17 @@ class Job:
     def __init__(self, metrics: JobMetrics) -> None:
         self.metrics = metrics
         self.cancelled = threading.Event()
+        self.savepoints: list[tuple[str, bool, bool, Future[str]]] = []
 
     def cancel(self) -> None:
         self.cancelled.set()
+
+    def begin_savepoint(self, directory: str | None, *, stop: bool, drain: bool) -> tuple[str, Future[str]]:
+        if directory is None:
+            raise ConfigurationError("there is no directory for savepoints")
+        written: Future[str] = Future()
+        self.savepoints.append((directory, stop, drain, written))
+        return f"{directory}/savepoint-1", written
 
 
 class Jobs:
@@ -184,6 +193,46 @@ def a_job_that_is_over_cannot_be_cancelled(client: httpx.Client, jobs: Jobs, met
     answer = client.patch(f"/jobs/{ID}")
     assert (answer.status_code, answer.json()) == (409, {"errors": [f"Job {ID} is over already: FINISHED"]})
     assert not jobs.by_id[ID].cancelled.is_set()
+
+
+def a_savepoint_is_triggered_and_followed(client: httpx.Client, jobs: Jobs, metrics: JobMetrics) -> None:
+    answer = client.post(f"/jobs/{ID}/savepoints", json={"target-directory": "file:///savepoints"})
+    assert (answer.status_code, answer.json()["location"]) == (202, "file:///savepoints/savepoint-1")
+    page = f"/jobs/{ID}/savepoints/{answer.json()['request-id']}"
+    assert client.get(page).json() == {"status": {"id": "IN_PROGRESS"}}
+    ((directory, stop, drain, written),) = jobs.by_id[ID].savepoints
+    assert (directory, stop, drain) == ("file:///savepoints", False, False)
+    written.set_result("file:///savepoints/savepoint-1")
+    done = {"status": {"id": "COMPLETED"}, "operation": {"location": "file:///savepoints/savepoint-1"}}
+    assert client.get(page).json() == done
+
+
+def a_job_is_stopped_with_a_savepoint_that_may_fail(client: httpx.Client, jobs: Jobs, metrics: JobMetrics) -> None:
+    answer = client.post(f"/jobs/{ID}/stop", json={"targetDirectory": "file:///savepoints", "drain": True})
+    ((_, stop, drain, written),) = jobs.by_id[ID].savepoints
+    assert (stop, drain) == (True, True)
+    written.set_exception(OSError("No space left on device"))
+    status = client.get(f"/jobs/{ID}/savepoints/{answer.json()['request-id']}").json()
+    assert status["operation"]["failure-cause"] == {"class": "OSError", "stack-trace": "No space left on device"}
+
+
+@pytest.mark.parametrize(
+    "body", [b"[", b"[1]", b'{"targetDirectory": 7}', b'{"targetDirectory": "x", "drain": "yes"}', b"{}"]
+)
+def a_savepoint_request_that_makes_no_sense_is_refused(
+    client: httpx.Client, jobs: Jobs, metrics: JobMetrics, body: bytes
+) -> None:
+    answer = client.post(f"/jobs/{ID}/savepoints", content=body)
+    assert answer.status_code == 400
+    assert answer.json()["errors"]
+    assert not jobs.by_id[ID].savepoints
+
+
+def a_savepoint_that_nobody_asked_for_is_not_found(client: httpx.Client, jobs: Jobs, metrics: JobMetrics) -> None:
+    assert client.get(f"/jobs/{ID}/savepoints/none").status_code == 404
+    assert client.post(f"/jobs/{OTHER}/stop").status_code == 404
+    metrics.status("FINISHED")
+    assert client.post(f"/jobs/{ID}/stop", json={"targetDirectory": "file:///savepoints"}).status_code == 409
 
 
 def an_unknown_mode_is_refused(client: httpx.Client, jobs: Jobs, metrics: JobMetrics) -> None:

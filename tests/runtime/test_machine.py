@@ -18,6 +18,7 @@ from holdfast.runtime.lifecycle import IllegalTransition
 from holdfast.runtime.machine import CoordinatorMachine
 from holdfast.runtime.pacing import Pace
 from holdfast.runtime.restart import FixedDelay
+from holdfast.runtime.savepoint_requests import SavepointRequest
 from holdfast.runtime.task_messages import TaskReport
 
 SOURCE = "numbers"
@@ -237,3 +238,84 @@ def the_end_of_a_commit_is_noticed_soon_by_a_job_without_input():
     driver.epoch()
     (sleep,) = driver.planned(ranges=0)
     assert sleep.seconds < 0.1
+
+
+# savepoints
+
+
+def savepoint(number: int = 1, stop: bool = False, drain: bool = False) -> events.SavepointRequested:
+    return events.SavepointRequested(SavepointRequest(number, "file:///savepoint", stop, drain))
+
+
+def a_savepoint_is_of_the_epoch_that_runs_when_it_is_asked_for_and_waits_for_its_commit():
+    driver = Driver()
+    driver.open()
+    (run,) = driver.planned()
+    assert driver.tell(savepoint()) == []
+    (complete,) = driver.ran(run)
+    driver.tell(events.Completed(complete.epoch))
+    commit = driver.given[0]
+    given = driver.tell(events.Committed(commit.epoch))
+    (write,) = (i for i in given if isinstance(i, instructions.WriteSavepoint))
+    assert (write.checkpoint_id, write.drained) == (run.epoch, False)
+    assert driver.tell(events.SavepointWritten(1)) == []
+    assert driver.machine.state is JobState.RUNNING
+
+
+def a_job_that_stops_with_a_savepoint_reads_nothing_more_and_ends_with_it():
+    driver = Driver()
+    driver.open()
+    (run,) = driver.planned()
+    driver.tell(savepoint(stop=True))
+    (complete,) = driver.ran(run)
+    (commit,) = driver.tell(events.Completed(complete.epoch))
+    driver.tell(events.Committed(commit.epoch))
+    given = driver.tell(events.Acknowledged(commit.epoch))
+    assert kinds(given) == ["WriteSavepoint"]
+    assert kinds(driver.tell(events.SavepointWritten(1))) == ["End"]
+    assert driver.machine.state is JobState.FINISHED
+
+
+def a_job_that_drains_ends_event_time_in_an_epoch_of_its_own():
+    driver = Driver()
+    driver.open()
+    commit = driver.epoch()
+    driver.commit(commit)
+    driver.tell(savepoint(stop=True, drain=True))
+    (last,) = driver.tell(events.Planned({SOURCE: PlannedInput(EpochInput(), {"next": 1})}))
+    assert all(assignment.finished for assignment in last.assignment.sources.values())
+    (complete,) = driver.ran(last)
+    (commit,) = driver.tell(events.Completed(complete.epoch))
+    driver.tell(events.Committed(commit.epoch))
+    (write,) = driver.tell(events.Acknowledged(commit.epoch))
+    assert write.drained
+    assert kinds(driver.tell(events.SavepointWritten(1))) == ["End"]
+
+
+def a_savepoint_that_fails_lets_the_job_go_on():
+    driver = Driver()
+    driver.open()
+    driver.commit(driver.epoch())
+    driver.tell(savepoint(stop=True))
+    (write,) = driver.tell(events.Planned({SOURCE: PlannedInput(EpochInput(), {"next": 1})}))
+    assert kinds(driver.tell(Failed(write, StorageError("full")))) == ["Plan"]
+    assert driver.machine.state is JobState.RUNNING
+
+
+def a_job_without_a_checkpoint_runs_an_empty_epoch_for_its_savepoint():
+    driver = Driver()
+    driver.open()
+    driver.tell(savepoint())
+    (run,) = driver.tell(events.Planned({SOURCE: PlannedInput(EpochInput(), {"next": 0})}))
+    assert isinstance(run, instructions.Run)
+
+
+def a_job_that_is_cancelled_refuses_savepoints_and_does_not_wait_for_those_under_way():
+    driver = Driver()
+    driver.open()
+    driver.commit(driver.epoch())
+    driver.tell(savepoint())
+    driver.tell(events.Cancel())
+    refused = driver.machine.handle(savepoint(2), Instant(0, 9.0))
+    assert [type(each) for each in refused] == [instructions.SavepointRefused]
+    assert kinds(driver.tell(events.Planned({SOURCE: PlannedInput(EpochInput(), {"next": 1})}))) == ["End"]

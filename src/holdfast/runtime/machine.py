@@ -289,7 +289,8 @@ class CoordinatorMachine:
         now = self._processing_time
         quiet = not any(planned.input.ranges or planned.input.finished for planned in inputs.values())
         if quiet and not self._timer_due(now) and not (self._savepoints and self._completed is None):
-            self._sleep(now)
+            if not self._savepoints.stop_planning:
+                self._sleep(now)
             return
         ended = {s.uid: PlannedInput(EpochInput(finished=True), s.enumerator) for s in self._sources if s.finished}
         self._begin({**inputs, **ended})

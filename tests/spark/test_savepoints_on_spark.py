@@ -1,0 +1,108 @@
+"""A job on Spark that moves by savepoints, triggered by its client and by REST."""
+
+from __future__ import annotations
+
+import sys
+import time
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import orjson
+import pytest
+from pyspark import SparkContext
+
+from holdfast.common import Configuration, Encoder, JobStatus, Types, WatermarkStrategy
+from holdfast.datastream import KeyedProcessFunction, StreamExecutionEnvironment, ValueStateDescriptor
+from holdfast.datastream.connectors.file_system import FileSink
+from holdfast.datastream.connectors.number_seq import NumberSequenceSource
+from holdfast.errors import ConfigurationError
+from holdfast.rest import RestServer
+
+pytestmark = pytest.mark.spark
+
+KEYS, LAST = 7, 2_000
+
+
+@pytest.fixture(autouse=True)
+def functions_of_this_module_travel_by_value():
+    """The workers' path does not hold the tests."""
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    yield
+    cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
+
+
+class Count(KeyedProcessFunction):
+    def open(self, runtime_context: Any) -> None:
+        self.count = runtime_context.get_state(ValueStateDescriptor("count", Types.LONG()))
+
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        self.count.update((self.count.value() or 0) + 1)
+        yield f"{ctx.get_current_key()} {self.count.value()}"
+
+
+def job(directory: Path, parallelism: int, **settings: str) -> StreamExecutionEnvironment:
+    """Counts numbers by key, in a checkpoint directory of its own; all such jobs write into one directory."""
+    config = Configuration()
+    defaults = {"rest.port": "0", "restart-strategy.type": "none", "holdfast.epoch.max-records": "50"}
+    for key, value in {**defaults, **settings}.items():
+        config.set_string(key, value)
+    env = StreamExecutionEnvironment.get_execution_environment(config).set_parallelism(parallelism)
+    env.get_checkpoint_config().set_checkpoint_storage_dir((directory / f"checkpoints-{parallelism}").as_uri())
+    numbers = env.from_source(NumberSequenceSource(1, LAST), WatermarkStrategy.no_watermarks(), "numbers").uid("numbers")
+    counts = numbers.key_by(lambda n: n % KEYS).process(Count()).uid("counts")
+    sink = FileSink.for_row_format(str(directory / "out"), Encoder.simple_string_encoder()).build()
+    counts.sink_to(sink).uid("out").set_parallelism(1)
+    return env
+
+
+def written(directory: Path) -> list[str]:
+    parts = [path for path in (directory / "out").rglob("part-*") if not path.name.startswith(".")]
+    return [line for path in parts for line in path.read_text().splitlines()]
+
+
+def post(path: str, body: dict[str, Any]) -> dict[str, Any]:
+    deadline = time.monotonic() + 60
+    while (server := RestServer.running()) is None:  # it starts beside the job
+        assert time.monotonic() < deadline, "the REST API does not start"
+        time.sleep(0.02)
+    request = urllib.request.Request(f"{server.url}{path}", orjson.dumps(body), method="POST")
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        return orjson.loads(answer.read())
+
+
+def test_a_job_moves_twice_by_savepoints_and_every_number_is_counted_once(tmp_path: Path) -> None:
+    savepoints = (tmp_path / "savepoints").as_uri()
+    first = job(tmp_path, 2).execute_async("first")
+    still_running = first.trigger_savepoint(savepoints).result(120)
+    assert (Path(still_running.removeprefix("file://")) / "_metadata").exists()
+    assert first.get_job_status().result() is JobStatus.RUNNING
+    stopped = first.stop_with_savepoint(False, savepoints).result(120)
+    assert first.get_job_status().result() is JobStatus.FINISHED
+    so_far = len(written(tmp_path))
+    assert 0 < so_far < LAST, "it was stopped in the middle"
+
+    second = job(tmp_path, 3, **{"execution.state-recovery.path": stopped}).execute_async("second")
+    answer = post(f"/jobs/{second.get_job_id()}/stop", {"targetDirectory": savepoints})
+    second.get_job_execution_result().result(120)
+    assert so_far <= len(written(tmp_path)) < LAST
+
+    third = {"execution.state-recovery.path": answer["location"], "state.backend.type": "hashmap"}
+    job(tmp_path, 1, **third).execute("third")
+    each = [f"{key} {n}" for key in range(KEYS) for n in range(1, len(range(1, LAST + 1)[(key - 1) % KEYS :: KEYS]) + 1)]
+    assert sorted(written(tmp_path)) == sorted(each)
+    assert SparkContext._active_spark_context is not None
+
+
+def a_path_without_a_savepoint_is_told_before_the_job_starts(tmp_path: Path) -> None:
+    missing = (tmp_path / "savepoint-abc").as_uri()
+    with pytest.raises(ConfigurationError, match="where no savepoint is"):
+        job(tmp_path, 1, **{"execution.state-recovery.path": missing}).execute("never")
+
+
+def a_job_without_a_directory_for_savepoints_says_which_setting_is_missing(tmp_path: Path) -> None:
+    client = job(tmp_path, 1).execute_async("nowhere")
+    with pytest.raises(ConfigurationError, match=r"execution\.checkpointing\.savepoint-dir"):
+        client.trigger_savepoint()
+    client.cancel().result(120)
