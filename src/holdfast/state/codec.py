@@ -11,12 +11,11 @@ it stands for). A value that is its own stored form is only checked, and convert
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from types import GenericAlias
-from typing import Any, NamedTuple, Optional, Union
+from typing import Any, Literal, NamedTuple, Optional, Union
 
 import msgspec
 
@@ -32,9 +31,6 @@ from holdfast.state.schema import ColumnSchema
 __all__ = ["Column", "PartCodec", "RowCodec"]
 
 _pack = msgspec.msgpack.Encoder().encode
-_ARRAY = struct.Struct(">BI")
-_ARRAY_32 = 0xDD
-"""msgpack: an array whose length follows in 32 bits."""
 _unpack = msgspec.msgpack.Decoder().decode
 
 
@@ -215,9 +211,10 @@ class RowCodec:
         width = self._state.width(schema_id)
         # A column that the program no longer declares keeps its stored form.
         slots = [Optional[Any if c is None else c.annotation] for c in self.columns[:width]]  # noqa: UP045
-        one = msgspec.msgpack.Decoder(GenericAlias(tuple, (int, *slots))).decode
+        stored = GenericAlias(tuple, (Literal[schema_id], *slots))
+        one = msgspec.msgpack.Decoder(stored).decode
+        all = msgspec.msgpack.Decoder(GenericAlias(list, (stored,))).decode
         many = msgspec.msgpack.Decoder(GenericAlias(list, (GenericAlias(tuple, tuple(slots)),))).decode
-        all = msgspec.msgpack.Decoder(GenericAlias(list, (GenericAlias(tuple, (int, *slots)),))).decode
         reader = self._readers[schema_id] = _Reader(width, one, all, many)
         return reader
 
@@ -247,12 +244,9 @@ class RowCodec:
 
     def decode(self, data: bytes, flags: int) -> Row:
         """Decode a row written by `encode`."""
-        row: Row | None
         try:
             row = list(self._one(data))
-        except msgspec.ValidationError:
-            row = None
-        if row is None or row[0] != self.schema_id:
+        except msgspec.ValidationError:  # a row of an earlier schema
             reader = self._reader(_unpack(data)[0])
             row = [*reader.one(data), *[None] * (self.width - reader.width)]
         row[0] = flags
@@ -261,14 +255,14 @@ class RowCodec:
                 row[position] = decode(row[position])
         return row
 
-    def decode_all(self, stored: Sequence[bytes]) -> list[Row]:
-        """Decode rows written by `encode`, all at once, without flags."""
+    def decode_all(self, stored: Sequence[bytes], flags: int) -> list[Row]:
+        """Decode rows written by `encode`, all at once."""
         try:
-            rows = list(map(list, self._all(_ARRAY.pack(_ARRAY_32, len(stored)) + b"".join(stored))))
-        except msgspec.ValidationError:
-            rows = []
-        if any(row[0] != self.schema_id for row in rows) or len(rows) < len(stored):
-            return [self.decode(data, 0) for data in stored]
+            rows = list(map(list, self._all(_pack(list(map(msgspec.Raw, stored))))))
+        except msgspec.ValidationError:  # a row of an earlier schema is among them
+            return [self.decode(data, flags) for data in stored]
+        for row in rows:
+            row[0] = flags
         for position, decode in self._decoders:
             for row in rows:
                 if row[position] is not None:
@@ -331,8 +325,10 @@ class RowCodec:
     def decode_many(self, data: bytes, schema_id: int, flags: int) -> list[Row]:
         """Decode rows written by `encode_many` with this schema."""
         reader = self._reader(schema_id)
-        padding = [None] * (self.width - reader.width)
-        rows = [[flags, *slots, *padding] for slots in reader.many(data)]
+        rows = [[flags, *slots] for slots in reader.many(data)]
+        if reader.width < self.width:
+            for row in rows:
+                row.extend([None] * (self.width - reader.width))
         for position, decode in self._decoders:
             for row in rows:
                 if row[position] is not None:

@@ -51,8 +51,12 @@ class Handle:
     def clear(self) -> None:
         """Empty the state of the current key."""
         row = self._space.row
-        if row[self._i] is not None:
-            self._set(row, None)
+        before = row[self._i]
+        if before is not None:
+            if type(before) in LARGE:
+                before.drop()
+            row[self._i] = None
+            row[0] |= DIRTY
 
     def _set(self, row: Row, slot: Any) -> None:
         """Replace the content of the slot."""
@@ -141,7 +145,13 @@ class ListHandle(Handle):
 
     def update(self, values: Iterable[Any]) -> None:
         """Replace the list; an empty list clears the state."""
-        self._replace(self._space.row, list(values))
+        row = self._space.row
+        elements = list(values)
+        if len(elements) > MOST_IN_ROW or type(row[self._i]) is LargeList:
+            self._replace(row, elements)
+        else:
+            row[self._i] = elements or None
+            row[0] |= DIRTY
 
 
 class MapHandle(Handle):

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
+import msgspec
 import xxhash
 
 from holdfast.state.key_codec import canonical_core, encode_core
@@ -18,6 +20,8 @@ __all__ = ["KeyGroupRange", "group_assigner", "key_group", "key_group_range", "k
 
 _MASK = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15
+_digest = xxhash.xxh3_64_intdigest
+_encode = msgspec.msgpack.Encoder().encode
 
 
 @dataclass(frozen=True)
@@ -53,7 +57,7 @@ def key_group(key: Any, max_parallelism: int) -> int:
     """
     kind = type(key)
     if kind is str:
-        return int(xxhash.xxh3_64_intdigest(key.encode("utf-8", "surrogatepass"))) % max_parallelism
+        return int(_digest(key.encode("utf-8", "surrogatepass"))) % max_parallelism
     if kind is int:
         return int((((key * _GOLDEN) & _MASK) >> 32) % max_parallelism)
     try:
@@ -65,41 +69,49 @@ def key_group(key: Any, max_parallelism: int) -> int:
     core = canonical_core(key)
     if type(core) is int or type(core) is str:
         return key_group(core, max_parallelism)
-    return int(xxhash.xxh3_64_intdigest(encode_core(core))) % max_parallelism
+    return int(_digest(encode_core(core))) % max_parallelism
 
 
 def group_assigner(max_parallelism: int, parallelism: int, memo_size: int = 200_000) -> Callable[[list[Any]], list[int]]:
-    """Create a function that maps a list of keys to the subtasks that own them; it caches recent keys."""
+    """Create a function that maps a list of keys to the subtasks that own them; it caches recent keys.
+
+    >>> group_assigner(128, 2)([7, 7.0, "a"]) == [key_group(key, 128) * 2 // 128 for key in (7, 7, "a")]
+    True
+    """
+    owners = [group * parallelism // max_parallelism for group in range(max_parallelism)]
     memo: dict[Any, int] = {}
-    digest = xxhash.xxh3_64_intdigest
+    # A power of two needs no division: the bits of the product above the 32nd, of which the mask takes the lowest.
+    mask = max_parallelism - 1 if max_parallelism.bit_count() == 1 else 0
 
     def assign(keys: list[Any]) -> list[int]:
         kinds = set(map(type, keys))
         if kinds == {int}:
-            return [((((key * _GOLDEN) & _MASK) >> 32) % max_parallelism) * parallelism // max_parallelism for key in keys]
+            if mask:
+                return [owners[key * _GOLDEN >> 32 & mask] for key in keys]
+            return [owners[(((key * _GOLDEN) & _MASK) >> 32) % max_parallelism] for key in keys]
         if len(memo) > memo_size:
             memo.clear()
         try:
             return [memo[key] for key in keys]
         except (KeyError, TypeError):
-            pass  # some keys are not in the cache
-        result = []
-        known = memo.get
-        for key in keys:
-            try:
-                subtask = known(key)
-            except TypeError:
-                subtask = None  # not hashable: `key_group` raises the error
-            if subtask is None:
-                try:
-                    group = digest(key.encode()) % max_parallelism if type(key) is str else key_group(key, max_parallelism)
-                except UnicodeEncodeError:
-                    group = key_group(key, max_parallelism)
-                subtask = memo[key] = group * parallelism // max_parallelism
-            result.append(subtask)
+            pass  # some keys are not in the cache, or not hashable: `key_group` raises the error
+        result = [owners[group] for group in _groups(kinds, keys, max_parallelism)]
+        memo.update(zip(keys, result))
         return result
 
     return assign
+
+
+def _groups(kinds: set[type], keys: list[Any], max_parallelism: int) -> list[int]:
+    """The key groups of keys of these classes. Strings, and tuples of strings and integers, take no Python call each."""
+    try:
+        if kinds == {str}:
+            return [digest % max_parallelism for digest in map(_digest, map(str.encode, keys))]
+        if kinds == {tuple} and set(map(type, chain.from_iterable(keys))) <= {int, str}:
+            return [digest % max_parallelism for digest in map(_digest, map(_encode, keys))]
+    except (OverflowError, UnicodeEncodeError):
+        pass  # an integer beyond 64 bits, or a lone surrogate: `key_group` handles both
+    return [key_group(key, max_parallelism) for key in keys]
 
 
 def key_grouper(max_parallelism: int) -> Callable[[list[Any]], list[int]]:
@@ -108,18 +120,4 @@ def key_grouper(max_parallelism: int) -> Callable[[list[Any]], list[int]]:
     >>> key_grouper(128)([7, 7.0, "a"]) == [key_group(key, 128) for key in (7, 7, "a")]
     True
     """
-    assign = group_assigner(max_parallelism, max_parallelism, memo_size=20_000)
-    digest = xxhash.xxh3_64_intdigest
-
-    def groups_of(keys: list[Any]) -> list[int]:
-        kinds = set(map(type, keys))
-        if kinds == {str}:
-            try:
-                return [hashed % max_parallelism for hashed in map(digest, map(str.encode, keys))]
-            except UnicodeEncodeError:
-                pass  # a lone surrogate: the general path handles it
-        if kinds == {int}:
-            return [(((key * _GOLDEN) & _MASK) >> 32) % max_parallelism for key in keys]
-        return assign(keys)
-
-    return groups_of
+    return group_assigner(max_parallelism, max_parallelism, memo_size=20_000)

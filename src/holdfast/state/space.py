@@ -15,7 +15,7 @@ from holdfast.state.key_groups import KeyGroupRange
 from holdfast.state.layout import Section, after, section, slice_of
 from holdfast.state.ordered import Family, OrderedStore
 from holdfast.state.registry import SchemaRegistry
-from holdfast.state.row import DIRTY, GROUP_SHIFT, Row
+from holdfast.state.row import DIRTY, Row
 from holdfast.state.schema import ROWS
 from holdfast.state.table import RowTable
 from holdfast.state.timers import TimerQueue
@@ -152,7 +152,7 @@ class StateSpace(KeyedStateStore):
         table = self.tables.get(self.namespace)
         if column in self._never_large or table is None or table.rows.get(self.key) is not self.row:
             return None
-        group = self.row[0] >> GROUP_SHIFT
+        (group,) = self._groups_of([self.key])
         try:
             if isinstance(content, dict):
                 return LargeMap(self.entry_family(column), self.namespace, group, self.key, content)
@@ -180,7 +180,7 @@ class StateSpace(KeyedStateStore):
             marker = row[column + 1]
             declared = self.codec.columns[column]
             if type(marker) is int and declared is not None:
-                family, group = self._entries[column], row[0] >> GROUP_SHIFT
+                family, (group,) = self._entries[column], self._groups_of([key])
                 if declared.schema.kind == "map":
                     row[column + 1] = LargeMap(family, namespace, group, key)
                 else:

@@ -1,14 +1,13 @@
 """A table: rows by key, hot rows in memory, and the local store, if any, behind them.
 
 The dictionary is a write-back cache, and user functions access only it. The misses of a whole frame are fetched with one
-sorted bulk read. Changes are collected once, at the barrier. The store receives only committed rows: when they are
-evicted, or for a materialisation.
+bulk read. Changes are collected once, at the barrier. The store receives only committed rows: when they are evicted, or
+for a materialisation. Key groups are computed a batch at a time where rows are stored or fetched, not for rows in memory.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import chain, islice
 from typing import Any
 
@@ -20,7 +19,7 @@ from holdfast.state.key_codec import decode_key, encode_key
 from holdfast.state.key_groups import KeyGroupRange
 from holdfast.state.layout import after, group_prefix, group_range, split_key
 from holdfast.state.ordered import OrderedStore
-from holdfast.state.row import DIRTY, GROUP_SHIFT, PERSISTED, UNFLUSHED, Row, filled
+from holdfast.state.row import DIRTY, PERSISTED, UNFLUSHED, Row, filled
 from holdfast.state.row_pieces import deleted_pieces, read_piece, row_pieces
 
 __all__ = ["RowTable", "store_key"]
@@ -46,25 +45,14 @@ def store_key(prefix: bytes, key: Any) -> bytes:
     return prefix + encode_key(key)
 
 
-def store_keys(prefixes: Mapping[int, bytes], groups: Mapping[Any, int]) -> list[bytes]:
-    """The stored keys of these keys, given with their key groups."""
-    if set(map(type, groups)) <= _PLAIN:
+def store_keys(prefixes: Iterable[bytes], keys: Collection[Any]) -> list[bytes]:
+    """The stored keys of these keys, given with the prefixes of their key groups."""
+    if set(map(type, keys)) <= _PLAIN:
         try:
-            return [prefixes[group] + _plain_key(key) for key, group in groups.items()]
+            return [prefix + stored for prefix, stored in zip(prefixes, map(_plain_key, keys))]
         except (OverflowError, UnicodeEncodeError):
             pass  # a key beyond 64 bits or with a lone surrogate: encode each separately
-    return [store_key(prefixes[group], key) for key, group in groups.items()]
-
-
-class _Templates(dict[int, Row]):
-    """A row without state for each key group."""
-
-    def __init__(self, width: int) -> None:
-        self._width = width
-
-    def __missing__(self, group: int) -> Row:
-        row = self[group] = [group << GROUP_SHIFT] + [None] * self._width
-        return row
+    return [store_key(prefix, key) for prefix, key in zip(prefixes, keys)]
 
 
 class _Prefixes(dict[int, bytes]):
@@ -84,9 +72,9 @@ class RowTable:
     __slots__ = (
         "_batches",
         "_bind",
+        "_fresh_row",
         "_groups_of",
         "_prefixes",
-        "_templates",
         "_touched",
         "codec",
         "in_store",
@@ -138,7 +126,7 @@ class RowTable:
     def resize(self) -> None:
         """Give every row the slots of newly declared columns."""
         width = self.codec.width + 1
-        self._templates = _Templates(self.codec.width)
+        self._fresh_row: Row = [0] + [None] * self.codec.width
         for row in self.rows.values():
             row.extend([None] * (width - len(row)))
 
@@ -158,28 +146,28 @@ class RowTable:
         rows = self.rows
         loaded: list[Any] = list(map(rows.get, keys))
         missing = [position for position, row in enumerate(loaded) if row is None]
-        fresh = [keys[position] for position in missing]
-        groups = self._groups_of(fresh)
         if self.in_store:
-            self._fetch(dict(zip(fresh, groups)))
-        take, templates = rows.setdefault, self._templates
-        for position, key, group in zip(missing, fresh, groups):
-            loaded[position] = take(key, templates[group].copy())
+            self._fetch(list({keys[position] for position in missing}))
+            loaded = list(map(rows.get, keys))
+            missing = [position for position, row in enumerate(loaded) if row is None]
+        take, fresh = rows.setdefault, self._fresh_row
+        for position in missing:
+            loaded[position] = take(keys[position], fresh.copy())
         return loaded
 
-    def _fetch(self, fresh: dict[Any, int]) -> None:
-        """Read the store's rows of these keys, given with their key groups, into memory."""
-        prefixes, rows = self._prefixes, self.rows
-        owners = dict(zip(store_keys(prefixes, fresh), fresh))
-        wanted = sorted(owners)
-        found = self.store.get_many(wanted)
+    def _store_keys(self, keys: list[Any]) -> list[bytes]:
+        return store_keys(map(self._prefixes.__getitem__, self._groups_of(keys)), keys)
+
+    def _fetch(self, keys: list[Any]) -> None:
+        """Read the store's rows of these keys into memory."""
+        found = self.store.get_many(self._store_keys(keys))
         stored = [data for data in found if data is not None]
         if len(stored) < len(found):
-            wanted = [at for at, data in zip(wanted, found) if data is not None]
-        for key, row in zip(map(owners.__getitem__, wanted), self.codec.decode_all(stored)):
-            row[0] = fresh[key] << GROUP_SHIFT | PERSISTED
-            rows[key] = row
-            if self.codec.large:
+            keys = [key for key, data in zip(keys, found) if data is not None]
+        loaded = self.codec.decode_all(stored, PERSISTED)
+        self.rows.update(zip(keys, loaded))
+        if self.codec.large:
+            for key, row in zip(keys, loaded):
                 self._bind(key, row)
         self.codec.footprint.count(len(found), sum(map(len, stored)))
 
@@ -187,38 +175,40 @@ class RowTable:
         """At the barrier: drain this epoch's changes as pieces, in stored form; empty if nothing changed."""
         rows = self.rows
         pieces: list[Piece] = []
-        deleted: defaultdict[int, list[Any]] = defaultdict(list)
+        deleted: list[Any] = []
         idle: list[Any] = []
         more = self.codec.width > 2
         # A row's second occurrence is already clean, or noted as idle.
         asked = chain(self._touched.items(), *(zip(*batch) for batch in self._batches))
         total = len(self._touched) + sum(len(keys) for keys, _ in self._batches)
         for _ in range(0, total, _BLOCK):
-            changed: defaultdict[int, list[Any]] = defaultdict(list)
+            changed: list[Any] = []
+            kept: list[Row] = []
             for key, row in islice(asked, _BLOCK):
                 flags = row[0]
-                # The first and last slot usually suffice; a row without slots has only its flags.
-                if len(row) > 1 and (row[1] is not None or row[-1] is not None or (more and filled(row))):
-                    if flags & DIRTY:
-                        bucket = changed[flags >> GROUP_SHIFT]
-                        bucket.append(key)
-                        bucket.append(row)
-                        row[0] = flags & ~DIRTY | (PERSISTED | UNFLUSHED)
-                elif not flags & (PERSISTED | UNFLUSHED):
+                if flags & DIRTY:
+                    # The first and last slot usually suffice.
+                    if row[1] is not None or row[-1] is not None or (more and filled(row)):
+                        changed.append(key)
+                        kept.append(row)
+                        row[0] = PERSISTED | UNFLUSHED
+                    elif flags & PERSISTED:
+                        deleted.append(key)
+                        row[0] = UNFLUSHED
+                    elif flags & UNFLUSHED:
+                        row[0] = UNFLUSHED
+                    else:
+                        idle.append(key)
+                elif not flags:
                     idle.append(key)
-                elif flags & PERSISTED and flags & DIRTY:
-                    deleted[flags >> GROUP_SHIFT].append(key)
-                    row[0] = flags & ~(DIRTY | PERSISTED) | UNFLUSHED
-                else:
-                    row[0] = flags & ~DIRTY
-            pieces += row_pieces(changed, self.codec, where)
+            pieces += row_pieces(changed, kept, self._groups_of(changed), self.codec, where)
         self._touched, self._batches = {}, []
         for key in idle:
             rows.pop(key, None)
         if not self.in_store:  # no store rows to delete
-            for key in chain.from_iterable(deleted.values()):
+            for key in deleted:
                 del rows[key]
-        pieces += deleted_pieces(deleted, self.codec, where)
+        pieces += deleted_pieces(deleted, self._groups_of(deleted), self.codec, where)
         pieces.sort(key=_first_group)
         return pieces
 
@@ -231,19 +221,19 @@ class RowTable:
             for key, row in held:
                 self._bind(key, row)
         rows.update(held)
-        for key, group in gone:
+        for key in gone:
             if self.in_store:
-                row = rows[key] = self._templates[group].copy()
-                row[0] |= UNFLUSHED
+                row = rows[key] = self._fresh_row.copy()
+                row[0] = UNFLUSHED
             else:
                 rows.pop(key, None)
 
     def drop(self, groups: KeyGroupRange | None) -> None:
         """Drop the rows of ``groups`` (None: all) from memory and store."""
-        if groups is None:
-            gone, start, end = list(self.rows), self.prefix, after(self.prefix)
-        else:
-            gone = [key for key, row in self.rows.items() if row[0] >> GROUP_SHIFT in groups]
+        gone = list(self.rows)
+        start, end = self.prefix, after(self.prefix)
+        if groups is not None:
+            gone = [key for key, group in zip(gone, self._groups_of(gone)) if group in groups]
             start, end = group_range(self.prefix, groups)
         for key in gone:
             del self.rows[key]
@@ -275,36 +265,39 @@ class RowTable:
             del self.rows[key]
 
     def _flush(self, keys: Iterable[Any]) -> None:
-        store = self.store
+        rows = self.rows
+        encode = self.codec.committed_encoder()
+        unflushed = [key for key in keys if rows[key][0] & UNFLUSHED]
         puts: list[tuple[bytes, bytes]] = []
         deletes: list[bytes] = []
-        prefixes = self._prefixes
-        encode = self.codec.committed_encoder()
         held = 0
-        for key in keys:
-            row = self.rows[key]
-            if row[0] & UNFLUSHED:
-                row[0] &= ~UNFLUSHED
-                prefix = prefixes[row[0] >> GROUP_SHIFT]
-                if filled(row):
-                    data = encode(row)
-                    held += len(data)
-                    puts.append((store_key(prefix, key), data))
-                    self.in_store = True
-                else:
-                    deletes.append(store_key(prefix, key))
-                if held > _BATCH or len(deletes) > _MOST_DELETES:
-                    store.write(puts, deletes)
-                    puts, deletes, held = [], [], 0
+        for key, at in self._placed(unflushed):
+            row = rows[key]
+            row[0] &= ~UNFLUSHED
+            if filled(row):
+                data = encode(row)
+                held += len(data)
+                puts.append((at, data))
+                self.in_store = True
+            else:
+                deletes.append(at)
+            if held > _BATCH or len(deletes) > _MOST_DELETES:
+                self.store.write(puts, deletes)
+                puts, deletes, held = [], [], 0
         if puts or deletes:
-            store.write(puts, deletes)
+            self.store.write(puts, deletes)
+
+    def _placed(self, keys: list[Any]) -> Iterator[tuple[Any, bytes]]:
+        """Each key with its stored key."""
+        for start in range(0, len(keys), _BLOCK):
+            part = keys[start : start + _BLOCK]
+            yield from zip(part, self._store_keys(part))
 
     def stored_rows(self) -> Iterator[tuple[Any, Row]]:
         """The store's rows of this table; memory may hold newer versions."""
         start = len(self.prefix)
         for at, data in self.store.scan(self.prefix, after(self.prefix)):
-            group, key = split_key(at, start)
-            owner, row = decode_key(key), self.codec.decode(data, group << GROUP_SHIFT | PERSISTED)
+            owner, row = decode_key(split_key(at, start)[1]), self.codec.decode(data, PERSISTED)
             if self.codec.large:
                 self._bind(owner, row)
             yield owner, row
@@ -332,12 +325,10 @@ class RowTable:
     def dump(self, where: str) -> list[Piece]:
         """All rows in memory, in pieces: the materialisation of a table without a store."""
         pieces: list[Piece] = []
-        held = iter(self.rows.items())
-        while part := list(islice(held, _BLOCK)):
-            buckets: defaultdict[int, list[Any]] = defaultdict(list)
-            for key, row in part:
-                buckets[row[0] >> GROUP_SHIFT] += (key, row)
-            pieces += row_pieces(buckets, self.codec, where)
+        keys = list(self.rows)
+        for start in range(0, len(keys), _BLOCK):
+            part = keys[start : start + _BLOCK]
+            pieces += row_pieces(part, [self.rows[key] for key in part], self._groups_of(part), self.codec, where)
         pieces.sort(key=_first_group)
         return pieces
 

@@ -8,6 +8,7 @@ are checked at the barrier only, which costs less.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from operator import countOf
 from typing import Any
 
 from holdfast.common.typeinfo import TypeInformation
@@ -26,21 +27,22 @@ def typed(handle: type[Any], descriptor: Any) -> type[Any]:
         if to_key is not None:
             handle = _map_by(handle, to_key)
         return handle if to_value is None else _map_of(handle, to_value)
-    fit = fitter(descriptor.element_type_info if kind == "list" else descriptor.type_info, name)
-    return handle if fit is None else _TYPED[kind](handle, fit)
+    declared = descriptor.element_type_info if kind == "list" else descriptor.type_info
+    fit = fitter(declared, name)
+    if fit is None:
+        return handle
+    return _list(handle, fit, _container(declared)) if kind == "list" else _TYPED[kind](handle, fit)
 
 
 def fitter(declared: TypeInformation | None, name: str) -> _Fit | None:
     """A function that converts values for a state of this type and name at the write; None: values stay unchanged."""
     if declared is None or declared.is_pickled:
         return None
-    if not declared.is_plain:
-        return checker(declared, name)
-    if declared.annotation is not float and not isinstance(declared, SequenceTypeInfo):
+    if declared.is_plain and declared.annotation is not float and not isinstance(declared, SequenceTypeInfo):
         return None
-    # Elements stay unchanged, so that a write does not traverse a long list.
-    container = getattr(declared.annotation, "__origin__", declared.annotation)
-    check = checker(declared, name)
+    container, check = _container(declared), checker(declared, name)
+    if container is None:
+        return check
     return lambda value: value if type(value) is container else check(value)
 
 
@@ -59,6 +61,11 @@ def checker(declared: TypeInformation | None, name: str) -> _Fit:
     return check
 
 
+def _container(declared: TypeInformation) -> type | None:
+    """The class whose objects are written unchanged. Their elements are, too: a write does not traverse a long list."""
+    return getattr(declared.annotation, "__origin__", declared.annotation) if declared.is_plain else None
+
+
 def _value(base: type[Any], fit: _Fit) -> type[Any]:
     class TypedValue(base):  # type: ignore[misc]
         def update(self, value: Any) -> None:
@@ -67,16 +74,22 @@ def _value(base: type[Any], fit: _Fit) -> type[Any]:
     return TypedValue
 
 
-def _list(base: type[Any], fit: _Fit) -> type[Any]:
+def _list(base: type[Any], fit: _Fit, container: type | None) -> type[Any]:
+    def fit_all(values: Iterable[Any]) -> list[Any]:
+        elements = list(values)
+        if countOf(map(type, elements), container) == len(elements):  # the usual case, without a call for each
+            return elements
+        return list(map(fit, elements))
+
     class TypedList(base):  # type: ignore[misc]
         def add(self, value: Any) -> None:
             base.add(self, fit(value))
 
         def add_all(self, values: Iterable[Any]) -> None:
-            base.add_all(self, [fit(value) for value in values])
+            base.add_all(self, fit_all(values))
 
         def update(self, values: Iterable[Any]) -> None:
-            base.update(self, [fit(value) for value in values])
+            base.update(self, fit_all(values))
 
     return TypedList
 
@@ -164,8 +177,7 @@ def _aggregating(base: type[Any], fit: _Fit) -> type[Any]:
 
 _TYPED: dict[str, Callable[[type[Any], _Fit], type[Any]]] = {
     "value": _value,
-    "list": _list,
     "reducing": _reducing,
     "aggregating": _aggregating,
 }
-"""Creates the typed subclass of a handle, by the descriptor's kind; maps have two types and are handled apart."""
+"""Creates the typed subclass of a handle, by the descriptor's kind. Lists and maps take more and are handled apart."""
