@@ -1,4 +1,4 @@
-"""From the reports of an epoch's tasks to the checkpoint it completes, or to the reason why it does not. Pure."""
+"""Turns an epoch's task reports into a checkpoint, or into the reason why the epoch failed. Pure."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ __all__ = ["check_resumable", "failure_of", "operator_states", "tokens_of"]
 
 
 def failure_of(plan: JobPlan, reports: Sequence[TaskReport]) -> tuple[BaseException, str] | None:
-    """Why the epoch cannot be completed, and the task it happened in; None if it can.
+    """Why the epoch failed, and in which task; None if it succeeded.
 
-    The cause comes before its consequences: a user's error before anything else, a lost channel last.
+    Of several failures, the cause is preferred to its consequences: user errors first, lost channels last.
     """
     by_task: dict[TaskId, TaskReport] = {report.task: report for report in reports}
     names = {(v.id, n): task_name(v.name, n, v.parallelism) for v in plan.vertices for n in range(v.parallelism)}
@@ -39,7 +39,7 @@ def failure_of(plan: JobPlan, reports: Sequence[TaskReport]) -> tuple[BaseExcept
         for (channel, sender), attempt in report.seen.items():
             source = (senders[channel], sender)
             if by_task[source].attempt != attempt:
-                # Spark ran the sender again in the middle of the epoch, and not every reader read the same run of it.
+                # Spark ran the sender again during the epoch, and its readers have read different attempts.
                 return (
                     ChannelIncomplete(f"{names[report.task]} read another attempt of {names[source]} than was reported"),
                     names[report.task],
@@ -48,7 +48,7 @@ def failure_of(plan: JobPlan, reports: Sequence[TaskReport]) -> tuple[BaseExcept
 
 
 def operator_states(plan: JobPlan, reports: Sequence[TaskReport]) -> dict[str, OperatorCheckpoint]:
-    """The operators' part of the checkpoint."""
+    """The state of all operators for the checkpoint, by uid."""
     by_task = {report.task: report for report in reports}
     states = {}
     for vertex in plan.vertices:
@@ -79,7 +79,7 @@ _STATELESS = OperatorSnapshot()
 
 
 def tokens_of(plan: JobPlan, checkpoint: CheckpointMetadata | None) -> dict[TaskId, str]:
-    """Which state each subtask must have to continue a checkpoint: the attempt that made it, or the stored one."""
+    """The token of the state that each subtask continues: the attempt that made it, or the stored checkpoint."""
     if checkpoint is None:
         return {}
     tokens = {}
@@ -94,10 +94,10 @@ def tokens_of(plan: JobPlan, checkpoint: CheckpointMetadata | None) -> dict[Task
 
 
 def check_resumable(plan: JobPlan, checkpoint: CheckpointMetadata) -> None:
-    """Whether the program fits the checkpoint that it would resume from.
+    """Check that the program can resume from the checkpoint.
 
     Raises:
-        IncompatibleState: it does not; says what differs and what can be done.
+        IncompatibleState: it cannot; the message names the difference and the remedy.
     """
     operators = {chained.uid: vertex for vertex in plan.vertices for chained in vertex.chain}
     sources = {vertex.source.uid for vertex in plan.vertices if vertex.source is not None}

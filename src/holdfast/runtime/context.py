@@ -1,4 +1,4 @@
-"""What an operator and the functions in it can reach: outputs, time, state, timers, metrics."""
+"""OperatorContext: the outputs, time, state, timers and metrics of an operator and its functions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = ["Clock", "OperatorContext", "UserRuntimeContext"]
 
 
 def _nowhere(batch: RecordBatch) -> None:
-    """Output that nobody asked for."""
+    """Drop output without a receiver."""
 
 
 @dataclass
@@ -40,12 +40,12 @@ class Clock:
     processing_time: int = 0
     late_dropped: int = 0
     late_by: int = MIN_TIMESTAMP
-    """Records at hand that are late by the watermark of their own split: that watermark. Else the least."""
+    """While late records are processed: the watermark of their own split. Otherwise the least timestamp."""
 
 
 @dataclass
 class OperatorContext:
-    """The surroundings of one operator in one subtask."""
+    """The context of one operator in one subtask."""
 
     job: JobInfo
     uid: str
@@ -55,29 +55,29 @@ class OperatorContext:
     max_parallelism: int
     clock: Clock
     state: KeyedState | None
-    """Keyed state and timers; None if the operator has declared none."""
+    """Keyed state and timers; None for an operator without keyed state."""
     metrics: MetricGroup
     key_type: TypeInformation | None = None
     """The declared type of the keys."""
     lists: ListedStates | None = None
-    """State that belongs to no key; None if the operator has declared none."""
+    """Listed state; None for an operator without listed state."""
     job_parameters: Mapping[str, str] = field(default_factory=dict)
     attempt: int = 0
     copied: Copy = copied
-    """Makes of a value that a function emits one that it cannot change any more."""
+    """Copies an emitted value, unless it is immutable or the job reuses objects."""
     emit: Emit = _nowhere
     side_outputs: dict[str, Emit] = field(default_factory=dict)
     deadlines: Sequence[Callable[[int], int]] = ()
-    """For operators that make watermarks: when their records are late further on."""
+    """For watermark generators: the deadlines of the operators downstream."""
     output_clock: Clock = field(default_factory=Clock)
-    """The clock of what follows; the operator's own, unless it makes watermarks."""
+    """The clock of the operators behind this one: its own, unless it generates watermarks."""
     forward_watermark: Callable[[int], None] = lambda watermark: None
-    """Event time has reached a watermark of the operator's own."""
+    """Send a generated watermark downstream."""
     resume_watermark: Callable[[int], None] = lambda watermark: None
-    """Event time goes on behind the operator from a watermark that an earlier attempt has emitted."""
+    """Restore event time downstream to a watermark that an earlier attempt has emitted."""
     forward_idle: Callable[[bool], None] = lambda idle: None
     warnings: dict[str, str] = field(default_factory=dict)
-    """For the user, by subject: the driver shows them once the epoch has ended."""
+    """Warnings for the user, by subject; the driver logs them after the epoch."""
 
     def warn(self, subject: str, text: str) -> None:
         """Warn the user of the job, once for each subject."""
@@ -89,14 +89,14 @@ class OperatorContext:
         return f"{self.name!r} (uid {self.uid!r}, subtask {self.subtask})"
 
     def emit_side(self, tag_id: str, batch: RecordBatch) -> None:
-        """Emit to a side output; dropped when nobody reads it."""
+        """Emit to a side output; the records are dropped if it has no reader."""
         emit = self.side_outputs.get(tag_id)
         if emit is not None:
             emit(batch)
 
 
 class UserRuntimeContext(RuntimeContext):
-    """What `Function.open` receives."""
+    """The argument of `Function.open`."""
 
     def __init__(self, context: OperatorContext, space: StateSpace | None) -> None:
         self._context = context
@@ -141,7 +141,7 @@ class UserRuntimeContext(RuntimeContext):
         return self._context.job_parameters.get(key, default_value)
 
     def get_metrics_group(self) -> MetricGroup:
-        """Where the function registers its metrics."""
+        """The group in which the function registers its metrics."""
         return self._context.metrics
 
     def _keyed(self) -> StateSpace:

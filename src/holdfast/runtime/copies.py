@@ -1,7 +1,8 @@
-"""Copies of elements: what a function has emitted does not change when the function changes its object.
+"""Copies of emitted elements.
 
-A function may keep what it emits, in its state for instance, and change it for the next element. Flink copies elements
-for that, unless the job reuses objects (``pipeline.object-reuse``). Most elements need no copy: they cannot change.
+A function may keep an emitted object, in its state for instance, and change it later; the emitted element must not change
+with it. Like Flink, Holdfast copies elements unless the job reuses objects (``pipeline.object-reuse``). Most elements are
+immutable and need no copy.
 """
 
 from __future__ import annotations
@@ -28,18 +29,18 @@ FIXED = frozenset(
         *(datetime.datetime, datetime.date, datetime.time, datetime.timedelta, datetime.timezone),
     }
 )
-"""The types whose values cannot change."""
+"""Types whose values are immutable."""
 fixed = FIXED.issuperset
-"""Whether all of some types are such."""
+"""Whether all given types are immutable."""
 
 
 def same(value: Any) -> Any:
-    """The value itself: the job reuses objects."""
+    """Return the value itself, for jobs that reuse objects."""
     return value
 
 
 def copied(value: Any) -> Any:
-    """The value, or where it can change a copy that nobody else has.
+    """Return the value if it is immutable, else a copy.
 
     >>> items = [1, 2]
     >>> emitted = copied(("a", items))
@@ -97,6 +98,6 @@ def _of_object(value: Any) -> Any:
         return copy.deepcopy(value)
     except RecursionError:
         raise
-    except Exception:  # a class's own copying may raise anything
-        log.debug("an element of %s cannot be copied, and is passed on as it is", type(value))
+    except Exception:  # a class's own __copy__ may raise anything
+        log.debug("an element of %s cannot be copied and is emitted without a copy", type(value))
         return value

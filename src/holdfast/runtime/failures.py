@@ -1,4 +1,4 @@
-"""FailurePolicy: what follows from a failure of the job. Pure."""
+"""FailurePolicy: decides between restart, traced rerun and the end of the job. Pure."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ class Hopeless:
     """The job ends."""
 
     failure: BaseException
-    """What it ends with."""
+    """The final error."""
 
 
 @dataclass(frozen=True)
 class Trace:
-    """The epoch is run once more, traced, to find the record that fails; then the job ends."""
+    """The epoch is rerun once with tracing, to find the failing record; then the job ends."""
 
 
 class FailurePolicy:
-    """The restart strategy, and the failures that it does not cover.
+    """Applies the restart strategy, and ends the job on failures that a restart cannot cure.
 
     Args:
-        strategy: The job's.
-        chosen: Whether the user has chosen it. Then the same record may fail as often as any other.
+        strategy: The restart strategy.
+        chosen: Whether the user configured it. Then a record that fails again does not end the job.
     """
 
     def __init__(self, strategy: RestartStrategy, chosen: bool) -> None:
@@ -38,12 +38,12 @@ class FailurePolicy:
         self._last_record = ""
 
     def answer(self, failure: BaseException, traced: bool, now_ms: int) -> Restart | Trace | Hopeless:
-        """What follows from a failure.
+        """Decide about a failure.
 
         Args:
-            failure: Why the job or its epoch failed.
-            traced: Whether another run could not tell more about it.
-            now_ms: When, by a clock that does not jump.
+            failure: The failure of the job or its epoch.
+            traced: Whether the epoch ran with tracing, so that a rerun would add nothing.
+            now_ms: The time of the failure by a monotonic clock, in ms.
         """
         if isinstance(failure, Fenced) or self._repeats(failure, traced):
             return Hopeless(failure)
@@ -59,7 +59,7 @@ class FailurePolicy:
         self._last_record = ""
 
     def _repeats(self, failure: BaseException, traced: bool) -> bool:
-        """Whether the same record fails the same function again: then no restart will help."""
+        """Whether the same record has failed again, so that another restart is useless."""
         if not isinstance(failure, UserCodeError) or self._chosen:
             return False
         same = traced or (bool(failure.record) and failure.record == self._last_record)

@@ -1,4 +1,4 @@
-"""Notices: shows the machine's notices in the log and in the job's metrics."""
+"""Notices: writes the machine's notices to the log and the job's metrics."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ log = logging.getLogger("holdfast")
 
 
 class Notices:
-    """Where a job's notices go."""
+    """The log and metrics of a job."""
 
     def __init__(self, job_name: str, metrics: JobMetrics, checkpoint_log: CheckpointLog) -> None:
         self._job_name = job_name
@@ -28,7 +28,7 @@ class Notices:
         self._warned: set[str] = set()
 
     def warn(self, reports: Iterable[TaskReport]) -> None:
-        """Log what the tasks warn of, once for each subject."""
+        """Log the warnings of tasks, once for each subject."""
         for report in reports:
             for subject, text in report.warnings.items():
                 if subject not in self._warned:
@@ -66,10 +66,10 @@ class Notices:
             case instructions.Restarting(failure, task, delay_ms):
                 self._metrics.status("RESTARTING")
                 seconds = delay_ms / 1000
-                log.warning("%s has failed and starts again in %.1f s:%s", task or "the job", seconds, _text(failure))
+                log.warning("%s failed; restart in %.1f s:%s", task or "the job", seconds, _text(failure))
             case instructions.CancelledAfterFailure(failure, task, uncommitted):
-                kept = "; its output is committed when the job is started again" if uncommitted else ""
-                log.warning("%s has failed while it was being cancelled%s:%s", task or "the job", kept, _text(failure))
+                kept = "; its output will be committed when the job is started again" if uncommitted else ""
+                log.warning("%s failed during its cancellation%s:%s", task or "the job", kept, _text(failure))
             case instructions.InputEnded():
                 log.info("the input of job %r has ended", self._job_name)
             case _:

@@ -1,4 +1,4 @@
-"""How large the next epoch may be: as much as fits the target duration at the measured rate. Pure."""
+"""Sizes the next epoch to meet the target duration at the measured rate. Pure."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ __all__ = ["Pace"]
 _FIRST = 50_000
 _SMALLEST = 5_000
 _COLD_SECONDS = 2.0
-"""About what the first epoch takes longer than others: processes start, nothing is compiled yet."""
+"""Approximate extra time of the first epoch, in which processes start and nothing is compiled yet, in seconds."""
 
 
 @dataclass(frozen=True)
 class Pace:
-    """The measured speed of a job, and what follows for its epochs.
+    """The measured speed of a job, and the budget of its next epoch.
 
-    An epoch costs a fixed time (scheduling, the barrier) and a time per record. The fixed time is learnt from nearly
-    empty epochs, the time per record from the others; the budget of the next is what fits the target.
+    An epoch costs a fixed time (scheduling, the barrier) and a time per record. Nearly empty epochs show the fixed time,
+    the others the time per record. The budget is the number of records that fits the target duration.
     """
 
     target_seconds: float
@@ -27,14 +27,14 @@ class Pace:
     """0 before the first epoch with records."""
 
     def budget(self) -> int:
-        """How many records the next epoch may have."""
+        """The maximum number of records of the next epoch."""
         if not self.seconds_per_record:
             return min(_FIRST, self.most_records)
         spare = max(self.target_seconds - self.fixed_seconds, self.target_seconds / 2)
         return int(min(max(spare / self.seconds_per_record, _SMALLEST), self.most_records))
 
     def after(self, records: int, seconds: float) -> Pace:
-        """The pace after an epoch of so many records took so long."""
+        """The pace after an epoch with this number of records and duration."""
         if records < 1_000:
             fixed = self.fixed_seconds + 0.4 * (seconds - self.fixed_seconds)
             return replace(self, fixed_seconds=min(fixed, self.target_seconds))
@@ -44,7 +44,7 @@ class Pace:
             return replace(self, seconds_per_record=measured)
         measured = max(seconds - self.fixed_seconds, seconds / 4) / records
         if measured < known:
-            # One lucky epoch must not make a huge one.
+            # One lucky epoch must not be followed by a huge one.
             return replace(self, seconds_per_record=max(measured, known / 4))
         # A short epoch says little about the speed of a long one.
         weight = 0.5 * min(1.0, seconds / self.target_seconds)

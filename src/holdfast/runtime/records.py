@@ -34,21 +34,21 @@ class RecordBatch:
         )
 
     def stamps(self) -> Sequence[int]:
-        """The timestamps, or as many of the least one."""
+        """The timestamps; for records without one, the least timestamp."""
         return [MIN_TIMESTAMP] * len(self.values) if self.timestamps is None else self.timestamps
 
 
 Emit = Callable[[RecordBatch], None]
-"""Takes what an operator emits."""
+"""Takes the output of an operator."""
 
 
 def select_keys(
     select: Callable[[Any], Any], declared: TypeInformation | None, values: list[Any], owner: OperatorName
 ) -> list[Any]:
-    """The key of each value, made to fit the declared type.
+    """Select the key of each value and fit it to the declared type.
 
     Raises:
-        UserCodeError: the selector failed, or the key is of another type; the message names the value and ``owner``.
+        UserCodeError: the selector failed, or a key is of another type; the message names the value and ``owner``.
     """
     keys = _selected(select, values, owner)
     if declared is None:
@@ -74,16 +74,16 @@ def _selected(select: Callable[[Any], Any], values: list[Any], owner: OperatorNa
 
 
 def whole_timestamps(stamps: list[Any]) -> list[int]:
-    """What a timestamp assigner returned, if all of it can be timestamps.
+    """Check the results of a timestamp assigner.
 
     Raises:
-        TypeError: one is not a whole number of ms in 64 bits.
+        TypeError: a result is not a whole number of ms in 64 bits; the message names the first.
     """
     try:
         if type(sum(stamps)) is int and max(stamps, default=0) <= MAX_TIMESTAMP and min(stamps, default=0) >= MIN_TIMESTAMP:
             return stamps
     except TypeError:
-        pass  # no numbers: one by one below, which tells the first that is wrong
+        pass  # not numbers: the loop below finds the first
     return [_whole_timestamp(stamp) for stamp in stamps]
 
 

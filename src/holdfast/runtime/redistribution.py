@@ -1,4 +1,4 @@
-"""What each subtask gets of an operator's stored state, also at another parallelism than it was stored at. Pure."""
+"""Assigns an operator's stored state to its subtasks, also at a changed parallelism. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["OperatorSnapshot", "assigned", "watermark_of"]
 
 @dataclass(frozen=True)
 class OperatorSnapshot:
-    """The state of one operator in one subtask: what it reports at the barrier, and what it starts from."""
+    """The state of one operator in one subtask, as reported at the barrier and as restored."""
 
     state: SubtaskState = field(default_factory=SubtaskState)
     schemas: dict[str, Any] = field(default_factory=dict)
@@ -33,11 +33,11 @@ class OperatorSnapshot:
     listed: dict[str, ListedState] = field(default_factory=dict)
     """The listed states by name."""
     generator: Any = None
-    """The state of the watermark generator, plain data; None if the operator makes no watermarks."""
+    """The state of the watermark generator, plain data; None for operators that generate no watermarks."""
 
 
 def assigned(operator: OperatorCheckpoint, parallelism: int, subtask: int) -> OperatorSnapshot:
-    """What one of ``parallelism`` subtasks starts from."""
+    """The state that one of ``parallelism`` subtasks restores."""
     groups = key_group_range(operator.max_parallelism, parallelism, subtask)
     lists = {
         name: _share([state.lists.get(name, []) for state in operator.subtasks], listed.mode, parallelism, subtask)
@@ -54,11 +54,11 @@ def assigned(operator: OperatorCheckpoint, parallelism: int, subtask: int) -> Op
 
 
 def watermark_of(operator: OperatorCheckpoint, parallelism: int, subtask: int) -> int:
-    """The watermark that a chain with this head goes on from."""
+    """The watermark that a subtask restores, from the state of the chain's head."""
     watermarks = operator.watermarks
     if len(watermarks) == parallelism:
         return watermarks[subtask]
-    return min(watermarks, default=MIN_TIMESTAMP)  # the records of any of the old subtasks may come here
+    return min(watermarks, default=MIN_TIMESTAMP)  # records of any old subtask may come here
 
 
 def _clipped(subtasks: Sequence[SubtaskState], groups: KeyGroupRange) -> list[KeyedHandle]:
@@ -74,7 +74,7 @@ def _clipped(subtasks: Sequence[SubtaskState], groups: KeyGroupRange) -> list[Ke
 
 
 def _share(stored: Sequence[list[ListPart]], mode: str, parallelism: int, subtask: int) -> list[ListPart]:
-    """The parts of a listed state for one subtask; ``stored`` has those of every old subtask."""
+    """The parts of a listed state for one subtask; ``stored`` holds the parts of every old subtask."""
     if mode == UNION:
         return [part for parts in stored for part in parts]
     if not stored:
@@ -108,5 +108,5 @@ def _generator(stored: Sequence[Any], parallelism: int, subtask: int) -> Any:
     known = [state for state in stored if state is not None]
     if not known:
         return None
-    # As for the watermark: no further than the one that is behind.
+    # Like the watermark: the generator that is furthest behind.
     return {name: min(state[name] for state in known) for name in known[0]}

@@ -1,7 +1,7 @@
 """Restart strategies: whether a failed job starts again, and when. Flink's four, with Flink's configuration keys.
 
-Each is a pure state machine: `decide` takes its state, the time and the failure, and returns what to do and the state
-after it. The coordinator waits, restarts and tells.
+Each is a pure state machine: `decide` takes its state, the time and the failure, and returns the decision and the next
+state. The coordinator waits, restarts and logs.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ N = TypeVar("N", int, float)
 _ENDLESS = 2**31 - 1
 """Flink's Integer.MAX_VALUE: the number of attempts that means no limit."""
 _HOPELESS = (ConfigurationError, Fenced, IncompatibleState, InputLost, SparkGone)
-"""Failures that no restart in this driver mends, or must survive (another driver has the job)."""
+"""Failures that always end the job: a restart cannot fix them, or another driver owns the job."""
 
 
 _BUGS = (AttributeError, NameError, ImportError, AssertionError, TypeError, KeyError, IndexError)
@@ -43,14 +43,14 @@ _PACKAGE = __name__.partition(".")[0]
 
 @dataclass(frozen=True)
 class RestartState:
-    """What a strategy remembers; a job begins with ``RestartState()``."""
+    """The memory of a strategy; a job begins with ``RestartState()``."""
 
     restarts: int = 0
-    """Since the beginning, or since the backoff was reset."""
+    """Restarts since the beginning or the last reset of the backoff."""
     backoff_ms: float = 0.0
     """The latest backoff without its jitter."""
     failures: tuple[int, ...] = ()
-    """Times of the failures that still count, in ms, the latest last."""
+    """Times of the failures that still count, in ms, in ascending order."""
 
 
 @dataclass(frozen=True)
@@ -65,17 +65,17 @@ class GiveUp:
     """End the job."""
 
     reason: str
-    """For the error that ends it."""
+    """The reason, for the final error."""
 
 
 Decision = Restart | GiveUp
 
 
 class RestartStrategy(Protocol):
-    """One way to answer failures."""
+    """Decides what follows a failure."""
 
     def next(self, state: RestartState, now_ms: int) -> tuple[Decision, RestartState]:
-        """What to do about a failure at ``now_ms``, and the state after it."""
+        """Decide about a failure at ``now_ms``; returns the decision and the next state."""
 
 
 @dataclass(frozen=True)
@@ -83,19 +83,19 @@ class NoRestart:
     """The first failure ends the job."""
 
     def next(self, state: RestartState, now_ms: int) -> tuple[Decision, RestartState]:
-        """What to do about a failure."""
+        """Decide about a failure."""
         return GiveUp("the restart strategy is 'none'"), state
 
 
 @dataclass(frozen=True)
 class FixedDelay:
-    """A number of restarts, each after the same delay."""
+    """A limited number of restarts, each after the same delay."""
 
     attempts: int = 1
     delay_ms: int = 1000
 
     def next(self, state: RestartState, now_ms: int) -> tuple[Decision, RestartState]:
-        """What to do about a failure."""
+        """Decide about a failure."""
         if state.restarts >= self.attempts:
             return GiveUp(
                 f"{state.restarts} restarts have been made, {RestartOptions.FIXED_DELAY_ATTEMPTS.key} allows no more"
@@ -105,14 +105,14 @@ class FixedDelay:
 
 @dataclass(frozen=True)
 class FailureRate:
-    """Restarts for as long as no interval has more than a number of failures."""
+    """Restarts as long as no interval has more failures than allowed."""
 
     max_failures: int = 1
     interval_ms: int = 60_000
     delay_ms: int = 1000
 
     def next(self, state: RestartState, now_ms: int) -> tuple[Decision, RestartState]:
-        """What to do about a failure."""
+        """Decide about a failure."""
         recent = (*(at for at in state.failures if now_ms - at <= self.interval_ms), now_ms)
         after = replace(state, failures=recent, restarts=state.restarts + 1)
         if len(recent) > self.max_failures:
@@ -125,7 +125,7 @@ class FailureRate:
 
 @dataclass(frozen=True)
 class ExponentialDelay:
-    """Restarts after a growing delay, which starts over when the job has run long enough without a failure."""
+    """Restarts after a growing delay; it is reset after a long enough run without a failure."""
 
     initial_ms: int = 1000
     max_ms: int = 60_000
@@ -134,11 +134,11 @@ class ExponentialDelay:
     jitter: float = 0.1
     attempts: int = _ENDLESS
     uniform: Callable[[float, float], float] = field(default=random.uniform, compare=False)
-    """Draws the jitter; a test gives its own."""
+    """Draws the jitter; tests replace it."""
 
     def next(self, state: RestartState, now_ms: int) -> tuple[Decision, RestartState]:
-        """What to do about a failure."""
-        # The job ran only after the backoff had passed, so that the threshold counts from there.
+        """Decide about a failure."""
+        # The job has run only since the end of the backoff, so the threshold counts from there.
         if state.failures and now_ms - state.failures[-1] >= self.reset_threshold_ms + state.backoff_ms:
             state = RestartState()
         if state.restarts >= self.attempts:
@@ -153,10 +153,9 @@ class ExponentialDelay:
 
 
 def is_bug(failure: BaseException) -> bool:
-    """Whether Holdfast's own code raised an error that only a mistake in it explains; a restart would meet it again.
+    """Whether the error is a bug in Holdfast, which a restart would hit again.
 
-    The innermost frame decides: the same error raised by a client library or a user's connector may well be gone
-    after a restart.
+    The innermost frame decides: a restart may cure the same error in a client library or a user's connector.
     """
     if not isinstance(failure, _BUGS):
         return False
@@ -171,16 +170,16 @@ def is_bug(failure: BaseException) -> bool:
 def decide(
     strategy: RestartStrategy, state: RestartState, now_ms: int, failure: BaseException
 ) -> tuple[Decision, RestartState]:
-    """What to do about a failure of the job.
+    """Decide about a failure of the job.
 
     Args:
-        strategy: The job's.
-        state: After its last decision; ``RestartState()`` in the beginning.
-        now_ms: When the job failed, by a clock that does not jump (`time.monotonic`).
-        failure: Why. Some failures end the job under every strategy.
+        strategy: The strategy of the job.
+        state: The state after the previous decision; ``RestartState()`` at first.
+        now_ms: The time of the failure by a monotonic clock, in ms.
+        failure: The failure. Some failures end the job under every strategy.
 
     Returns:
-        The decision, and the state for the next one.
+        The decision and the next state.
     """
     if isinstance(failure, _HOPELESS):
         return GiveUp(f"a restart cannot help against {type(failure).__name__}"), state
@@ -188,7 +187,7 @@ def decide(
 
 
 def restart_strategy(settings: Mapping[str, str]) -> RestartStrategy:
-    """The strategy that a job's configuration chooses by ``restart-strategy.type``; exponential-delay by default.
+    """The strategy configured by ``restart-strategy.type``; exponential-delay by default.
 
     >>> restart_strategy({"restart-strategy.type": "fixed-delay", "restart-strategy.fixed-delay.attempts": "5"})
     FixedDelay(attempts=5, delay_ms=1000)

@@ -1,4 +1,4 @@
-"""From the plan and the tasks' reports to what the job's metrics show. Pure."""
+"""Turns the plan and the tasks' reports into the figures of the job's metrics. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["epoch_stats", "plan_shape"]
 
 
 def _shown_id(vertex: Vertex) -> str:
-    """The vertex's id as Flink writes ids."""
+    """The vertex's id in Flink's format."""
     return f"{vertex.id:032x}"
 
 
@@ -59,7 +59,7 @@ def epoch_stats(
     phases: Mapping[str, float],
     backlog: Mapping[str, int],
 ) -> EpochStats:
-    """What the epoch did, for the metrics."""
+    """The figures of an epoch, for the metrics."""
     vertices = []
     for vertex in plan.vertices:
         tasks = [r for r in reports if r.task[0] == vertex.id]

@@ -1,4 +1,4 @@
-"""Calling users' functions: what to call on them, and how their errors are told."""
+"""Calls to user functions, and the errors that they raise."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class OperatorName(NamedTuple):
 
 
 def user_callable(function: Any, name: str) -> Callable[..., Any]:
-    """The callable of a user's function: its method of this name, or itself when it is a plain callable."""
+    """The method of this name, or the function itself if it is a plain callable."""
     method = getattr(function, name, None)
     if callable(method):
         return method  # type: ignore[no-any-return]
@@ -56,11 +56,11 @@ def close_function(function: Any) -> None:
 
 
 def not_iterable(error: BaseException, results: Any) -> BaseException:
-    """The error of calling a function and going through its ``results``, told plainly if these are no iterable.
+    """Explain an error of a call or of iterating over its results, if these are not iterable.
 
     Args:
-        error: What was raised.
-        results: What the function returned last; None if it has returned nothing.
+        error: The error.
+        results: The last return value of the function; None if there is none.
     """
     if not isinstance(error, TypeError) or results is None:
         return error
@@ -75,7 +75,7 @@ def not_iterable(error: BaseException, results: Any) -> BaseException:
 
 
 def _traceback(error: BaseException) -> str:
-    """The error's traceback, and those of its causes, each from the user's first frame on."""
+    """The traceback of the error and its causes, each without Holdfast's frames above the user's."""
     report = traceback.TracebackException.from_exception(error)
     waiting, seen = [report], set()
     while waiting:
@@ -91,12 +91,12 @@ def _traceback(error: BaseException) -> str:
 def _text(value: Any, limit: int) -> str:
     try:
         return repr(value)[:limit]
-    except Exception:  # the class's own, which must not hide the error that is being told
+    except Exception:  # raised by the class's own repr; must not hide the original error
         return f"<{type(value).__name__} without a text>"
 
 
 def user_error(error: BaseException, operator: str, uid: str, value: Any = _NOTHING, key: Any = None) -> UserCodeError:
-    """The error as the user sees it: the own traceback first, then the place."""
+    """The error for the user: the traceback of the function, then the operator, key and element."""
     if isinstance(error, UserCodeError):
         return error
     lines = [_traceback(error), f"  in operator {operator!r} (uid {uid!r})"]
