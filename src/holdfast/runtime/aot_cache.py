@@ -1,8 +1,8 @@
-"""The AOT cache: Spark's classes as the JVM has them after loading and linking, so that the next JVM starts with them.
+"""AotCache: Spark's classes as the JVM holds them after loading and linking, for a quicker start of the next JVM.
 
-One file of about 100 MB for each Java and Spark, in the user's cache directory. It holds code, so it is used only where
-nobody else can write, and only with the digest that was stored when it was made. A program that finds none goes on without;
-when it has ended, or after a minute, a process of low priority makes one (`aot_training`).
+One file of about 100 MB per Java and Spark, in the user's cache directory. It holds code, so it is used only if its
+directory is closed to other users and its digest is the stored one. A program without a cache starts normally; after its
+end, or after a minute, a low-priority process creates one (`aot_training`).
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ __all__ = ["AotCache"]
 log = logging.getLogger(__name__)
 
 _FORMAT = 1
-"""Part of each cache's name; rises when the options or the training change."""
+"""Part of each cache's name; incremented when the options or the training change."""
 _SPACE = 600 << 20
-"""Bytes that must be free on the disk: two caches for a moment, and something to spare."""
+"""Required free bytes on the disk: two caches and a reserve."""
 _RETRY_AFTER_S = 86400.0
-"""A cache that could not be made is not tried again for so long."""
+"""Pause after a failed creation, in seconds."""
 _UNUSED_S = 30 * 86400.0
-"""Caches that no program has used for so long are deleted when a new one is made."""
+"""Caches unused for this time (seconds) are deleted when a new one is created."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class AotCache:
     Attributes:
         java: The runtime.
         jars: Spark's jars, in the order of the class path.
-        path: Where the cache is kept; None if this user has no directory that is safe from others.
+        path: The cache's file; None if this user has no directory that is closed to others.
     """
 
     java: Java
@@ -56,7 +56,7 @@ class AotCache:
 
     @classmethod
     def of(cls, java: Java, jars: Sequence[str]) -> AotCache:
-        """The cache for this Java and these jars, which need not exist yet."""
+        """The cache for this Java and these jars; the file may not exist yet."""
         directory = _directory()
         files = [*filter(os.path.exists, [str(java.home / "lib" / "modules")]), *jars]
         known = [(file, status.st_size, status.st_mtime_ns) for file in files for status in [os.stat(file)]]
@@ -70,19 +70,19 @@ class AotCache:
 
     @property
     def log(self) -> Path:
-        """What the process said that made the cache; kept if it failed."""
+        """The output of the creating process; kept if it failed."""
         assert self.path is not None
         return self.path.with_suffix(".log")
 
     def to_use(self) -> list[str]:
-        """The JVM's options to start with the cache; none if it is not there, damaged, or open to others."""
+        """The JVM options that use the cache; empty if it is missing, damaged or open to others."""
         if self.path is None:
             return []
         try:
             if not (_is_private(self.path) and _is_private(self._digest)):
                 return []
             if self._digest.read_text() != _digest_of(self.path):
-                log.warning("the AOT cache %s is damaged and deleted; it will be made again", self.path)
+                log.warning("the AOT cache %s is damaged; deleting it, it will be made again", self.path)
                 self.delete()
                 return []
             os.utime(self.path)
@@ -93,7 +93,7 @@ class AotCache:
         return [f"-XX:SharedArchiveFile={self.path}", "-Xlog:cds*=off"]
 
     def to_make(self, path: Path) -> list[str]:
-        """The JVM's options to write a cache to this path when it ends."""
+        """The JVM options that write a cache to this path when the JVM ends."""
         if self.java.major >= 25:
             return [f"-XX:AOTCacheOutput={path}"]
         return [f"-XX:ArchiveClassesAtExit={path}"]
@@ -106,7 +106,7 @@ class AotCache:
                     path.unlink()
 
     def store(self, made: Path) -> None:
-        """Take over a cache that was made beside this one's place, and delete those that nobody uses any more."""
+        """Install a newly created cache, and delete caches that are no longer used."""
         assert self.path is not None
         digest = made.with_suffix(".digest")
         digest.write_text(_digest_of(made))
@@ -120,9 +120,9 @@ class AotCache:
                     old.with_suffix(".xxh3").unlink()
 
     def make_later(self) -> None:
-        """Have the cache made by a process of its own when this one has ended, or after a minute.
+        """Start a process that creates the cache after the end of this one, or after a minute.
 
-        Nothing happens if another program has it made, it could not be made within the last day, or there is no space.
+        Does nothing if another program is creating it, if creating it failed within the last day, or without disk space.
         """
         if self.path is None:
             return
@@ -146,10 +146,10 @@ class AotCache:
                 )
             leave_running(training)
         except OSError as error:
-            log.debug("the AOT cache cannot be made: %s", error)
+            log.debug("creating the AOT cache failed: %s", error)
 
     def lock(self) -> int | None:
-        """A descriptor that holds the right to make the cache; None if another process has it."""
+        """A descriptor of the lock for creating the cache; None if another process holds it."""
         assert self.path is not None
         lock = os.open(self.path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -161,7 +161,7 @@ class AotCache:
 
 
 def _directory() -> Path | None:
-    """The directory of the caches, made if it is missing; None if it cannot be, or others could change it."""
+    """The directory of the caches, created if missing; None if that fails or other users can write to it."""
     try:
         base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
         directory = Path(base).resolve() / "holdfast" / "aot"
@@ -172,7 +172,7 @@ def _directory() -> Path | None:
 
 
 def _is_private(path: Path) -> bool:
-    """Whether nobody but this user and root can change what is at the path, or put something else there."""
+    """Whether only this user and root can change or replace the path."""
     for place in (path, *path.parents):
         status = os.lstat(place)
         if stat.S_ISLNK(status.st_mode) or status.st_uid not in (0, os.geteuid()):

@@ -1,7 +1,7 @@
-"""Makes the AOT cache: ``python -m holdfast.runtime.aot_training [PROCESS [JAVA]]``.
+"""Creates the AOT cache: ``python -m holdfast.runtime.aot_training [PROCESS [JAVA]]``.
 
-A JVM runs a small Spark job and writes down, as it ends, which classes it has loaded. With the id of a process the work
-begins when that has ended, or after a minute; it has the lowest priority and may be killed at any moment.
+A JVM runs a small Spark job and writes the cache when it ends. With the id of a process, the work begins after the end of
+that process, or after a minute. It has the lowest priority and may be killed at any moment.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ __all__ = ["make"]
 
 _PATIENCE_S = 60.0
 _END_S = 300.0
-"""How long the JVM may take to write the cache."""
+"""Timeout for the JVM to write the cache, in seconds."""
 
 
 def make(java: Java) -> str:
-    """Make the cache for this Java unless there is one; says what came of it. The caller holds the cache's lock.
+    """Create the cache for this Java if it is missing; returns a sentence about the outcome. The caller holds the lock.
 
     Raises:
-        OSError: there is no space, or the directory cannot be written.
+        OSError: the disk is full, or the directory is not writable.
         ConfigurationError: the JVM does not start.
     """
     cache = AotCache.of(java, spark_jars())
@@ -52,7 +52,7 @@ def make(java: Java) -> str:
 
 
 def _train(java: Java, options: list[str]) -> None:
-    """Run a job of two stages, as programs do, and end the JVM in order."""
+    """Run a Spark job of two stages, as programs do, and end the JVM gracefully."""
     from holdfast.runtime.spark_context import local_settings
 
     settings = {**local_settings(), "spark.master": "local[2]", "spark.app.name": "holdfast-aot"}
@@ -80,7 +80,7 @@ def _train(java: Java, options: list[str]) -> None:
 
 def _main(arguments: list[str]) -> int:
     if arguments:
-        with contextlib.suppress(OSError, AttributeError):  # it has ended; or this system cannot wait for it
+        with contextlib.suppress(OSError, AttributeError):  # it has ended, or this system cannot wait for it
             wait([os.pidfd_open(int(arguments[0]))], _PATIENCE_S)  # type: ignore[attr-defined, unused-ignore]
         os.nice(19)
     try:
@@ -88,7 +88,7 @@ def _main(arguments: list[str]) -> int:
         if len(arguments) > 1 and str(java.executable) != arguments[1]:
             java = find_java(own_first=True)
         cache = AotCache.of(java, spark_jars())
-        lock = None if arguments or cache.path is None else cache.lock()  # a program hands its lock down
+        lock = None if arguments or cache.path is None else cache.lock()  # inherited from the program
         if cache.path is not None and not arguments and lock is None:
             print("Another process makes the AOT cache")
             return 0

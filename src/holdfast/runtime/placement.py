@@ -1,9 +1,8 @@
-"""Where the tasks of a partition run: always on the same host, so that they find their state there.
+"""Placement: keeps the tasks of a partition on one host, where their state is.
 
-An anchor is a cached RDD with one small block a partition. Spark prefers to run a task where its cached input is; united
-with the shuffled frames by the same partitioner, the anchor keeps each partition's tasks on the host that has the
-block, epoch after epoch. Which host that is, is decided here: every host has its fair share of the partitions, and when
-executors come or go, as few partitions as possible move.
+An anchor is a cached RDD with one small block per partition. Spark prefers to run a task where its cached input is.
+United with the shuffled frames by the same partitioner, the anchor keeps each partition's tasks on the host of its block,
+epoch after epoch. Every host gets its fair share of the partitions; when executors come or go, few partitions move.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ __all__ = ["Placement", "place"]
 log = logging.getLogger(__name__)
 
 _LOOK_EVERY = 5.0
-"""Seconds between two looks at the executors. A change counts when it is seen twice: a lost executor is often replaced."""
+"""Seconds between two checks of the executors. A change counts if two checks see it: lost executors are often replaced."""
 
 
 def place(width: int, cores: Mapping[str, int], before: Sequence[str] = ()) -> list[str]:
-    """A host for each partition: shares in proportion to the hosts' cores, and few moves.
+    """Choose a host for each partition: shares proportional to the hosts' cores, few moves.
 
     >>> place(4, {"a": 1, "b": 1})
     ['a', 'b', 'a', 'b']
@@ -37,16 +36,16 @@ def place(width: int, cores: Mapping[str, int], before: Sequence[str] = ()) -> l
     ['a', 'b', 'c', 'c']
 
     Args:
-        width: How many partitions.
-        cores: How many cores of executors there are on each host.
-        before: Where the partitions were until now; empty if nowhere.
+        width: The number of partitions.
+        cores: The number of executor cores on each host.
+        before: The present hosts of the partitions; empty at first.
     """
     total = sum(cores.values())
     if not total:
         return []
     held = Counter(host for host in before if host in cores)
     shares = {host: width * count // total for host, count in cores.items()}
-    # What division leaves over goes to hosts whose share was cut, first to those that have more already, so that less moves.
+    # The remainder goes to the hosts whose share was rounded down, first to those that hold more, so that less moves.
     cut = {host: rest for host, count in cores.items() if (rest := width * count % total)}
     order = sorted(cut, key=lambda host: (-(held[host] > shares[host]), -cut[host], host))
     for host in order[: width - sum(shares.values())]:
@@ -66,8 +65,8 @@ class Placement:
 
     Args:
         context: The Spark that the job runs on.
-        widths: The numbers of partitions that stages have.
-        name: Of the job, for Spark's user interface.
+        widths: The numbers of partitions of the stages.
+        name: The job's name, for Spark's UI.
     """
 
     def __init__(self, context: SparkContext, widths: Iterable[int], name: str) -> None:
@@ -78,7 +77,7 @@ class Placement:
         self._hosts: dict[int, list[str]] = {width: [] for width in self._widths}
         self._anchors: dict[int, Any] = {}
         self.arrangement = 0
-        """Rises when partitions are placed anew: the anchors are others then."""
+        """Increases when partitions are placed anew and the anchors change."""
         self._cores = self._seen = self._look()
         self._looked = time.monotonic()
         self._arrange()
@@ -93,18 +92,18 @@ class Placement:
             return frames.rdd()
         anchor = self._anchors[width].toJavaRDD()
         united = self._context._gateway.new_array(self._context._jvm.JavaRDD, 3)
-        # Twice, for Spark takes the host that most of the united want, and a shuffle may want any one host.
+        # Twice: Spark takes the host preferred by most inputs of the union, and a shuffle may prefer any host.
         united[0], united[1], united[2] = anchor, anchor, frames
         return self._context._jsc.union(united).rdd()
 
     def follow_executors(self) -> None:
-        """Move partitions if executors have come or gone for good."""
+        """Move partitions if executors have joined or left permanently."""
         if self._local or time.monotonic() - self._looked < _LOOK_EVERY:
             return
         self._looked = time.monotonic()
         seen, self._seen = self._seen, self._look()
         if seen == self._seen and seen != self._cores:
-            log.info("cores of executors by host are now %s; partitions of %r are placed anew", dict(seen), self._name)
+            log.info("executor cores by host are now %s; placing the partitions of %r anew", dict(seen), self._name)
             self._cores = seen
             old = list(self._anchors.values())
             self._arrange()
@@ -112,7 +111,7 @@ class Placement:
                 anchor.unpersist(False)
 
     def close(self) -> None:
-        """Free what Spark keeps."""
+        """Free the anchors in Spark."""
         for anchor in self._anchors.values():
             anchor.unpersist(False)
 
@@ -121,10 +120,10 @@ class Placement:
         self.arrangement += 1
         for width in self._widths:
             self._hosts[width] = place(width, self._cores, self._hosts[width])
-            if self._local:  # one host: nothing to place, and no Spark job to wait for
+            if self._local:  # one host: no placement, and no Spark job to wait for
                 self._anchors[width] = self._context._jsc.parallelize([b""] * width, width).rdd()
                 continue
-            # The one map output for a partition is on its host, so Spark runs (and caches) its reduce task there.
+            # The only map output for a partition is on its host, so Spark runs (and caches) the reduce task there.
             keyed: Any = self._located(width, self._hosts[width]).mapPartitionsWithIndex(
                 lambda partition, _: iter((struct.pack(">q", partition), b""))
             )
@@ -136,7 +135,7 @@ class Placement:
             self._anchors[width] = anchor
 
     def _located(self, width: int, hosts: Sequence[str]) -> RDD[Any]:
-        """An RDD of a partition each, computed on these hosts if they have executors."""
+        """An RDD with one partition per host, computed on these hosts if they have executors."""
         jvm: Any = self._context._jvm
         located = jvm.java.util.ArrayList()
         for number in range(width):
@@ -149,7 +148,7 @@ class Placement:
         return RDD(java, self._context, NoOpSerializer())
 
     def _look(self) -> Mapping[str, int]:
-        """How many cores of executors there are on each host."""
+        """The number of executor cores on each host."""
         if self._local:
             return {}
         cores: Counter[str] = Counter()

@@ -1,8 +1,8 @@
-"""How a program reaches the executors: Holdfast itself, the user's files, and clear words if something is not there.
+"""Ships Holdfast and the user's files to the executors, and explains failures due to missing ones.
 
-Holdfast travels with every job, so executors run the driver's version whatever is installed there; the packages that it
-is built on do not, as some of them are binary. The user's files (``python.files``) travel with the job's setup to its
-task slots and nowhere else, so that two jobs of one session can have different versions of a module.
+Holdfast travels with every job, so executors run the driver's version whatever is installed there. Its dependencies do
+not, as some of them are binary. The user's files (``python.files``) travel with the job's setup only to its task slots, so
+two jobs of one session can have different versions of a module.
 """
 
 from __future__ import annotations
@@ -54,16 +54,16 @@ REMEDY = (
 )
 
 _OF_A_FUTURE = ": java.util.concurrent.ExecutionException"
-"""Stands around the exception with which an asynchronous Spark job failed."""
+"""Java wraps the failure of an asynchronous Spark job in this exception."""
 _EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(: |$)")
-"""The line of a Python traceback that names the exception."""
+"""Matches the line of a Python traceback that names the exception."""
 PYTHON_FILES = "python.files"
 _ARCHIVES = (".zip", ".whl", ".egg")
 _shipped: weakref.WeakSet[SparkContext] = weakref.WeakSet()
 
 
 def is_local(master: str) -> bool:
-    """Whether the tasks of such a Spark run on the driver's machine, with its Python and its files."""
+    """Whether the tasks run on the driver's machine, with its Python and its files."""
     return master.startswith("local")
 
 
@@ -71,11 +71,11 @@ def is_local(master: str) -> bool:
 
 
 def ship_package(context: SparkContext) -> None:
-    """Make Holdfast importable on all executors, present and future, once for each Spark."""
+    """Make Holdfast importable on all present and future executors, once per SparkContext."""
     if is_local(context.master) or context in _shipped:
         return
     directory = tempfile.mkdtemp(prefix="holdfast-package-")
-    atexit.register(shutil.rmtree, directory, ignore_errors=True)  # executors may join and fetch it as long as we run
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)  # executors that join later fetch it, too
     package = _package()
     path = os.path.join(directory, f"holdfast-{xxhash.xxh3_64_hexdigest(package)}.zip")
     Path(path).write_bytes(package)
@@ -84,7 +84,7 @@ def ship_package(context: SparkContext) -> None:
 
 
 def _package() -> bytes:
-    """The package as a zip archive that Python can import from, with sources and byte code."""
+    """Pack Holdfast into a zip archive that Python can import, with sources and byte code."""
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive, tempfile.TemporaryDirectory() as scratch:
         compiled = os.path.join(scratch, "compiled")
@@ -92,7 +92,7 @@ def _package() -> bytes:
             for path in sorted(Path(root).rglob("*.py")):
                 name = f"holdfast/{path.relative_to(root).as_posix()}"
                 archive.write(path, name)
-                # Not checked against the source: an archive's times are too coarse for that, and both come from here.
+                # Unchecked byte code: an archive's times are too coarse to compare, and the sources are the same.
                 py_compile.compile(
                     str(path), compiled, name, True, invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH
                 )
@@ -104,10 +104,10 @@ def _package() -> bytes:
 
 
 def pack_files(config: Mapping[str, str]) -> list[bytes]:
-    """The entries of ``python.files``, each as a zip archive whose root belongs on the Python path.
+    """Pack each entry of ``python.files`` into a zip archive whose root belongs on the Python path.
 
     Raises:
-        ConfigurationError: an entry does not exist or is of no use to Python.
+        ConfigurationError: an entry does not exist, or Python cannot import from it.
     """
     entries = [entry.strip() for entry in config.get(PYTHON_FILES, "").split(",")]
     return [_pack(Path(entry.removeprefix("file://"))) for entry in entries if entry]
@@ -132,7 +132,7 @@ def _pack(path: Path) -> bytes:
 
 
 def install_files(archives: Iterable[bytes], directory: str) -> None:
-    """Unpack what `pack_files` packed under a directory of this host, and put it first on this process's Python path."""
+    """Unpack the archives of `pack_files` below a directory and put them first on this process's Python path."""
     found = []
     for archive in archives:
         target = os.path.join(directory, f"python-{xxhash.xxh3_64_hexdigest(archive)}")
@@ -142,21 +142,21 @@ def install_files(archives: Iterable[bytes], directory: str) -> None:
                 content.extractall(fresh)
             try:
                 os.rename(fresh, target)
-            except OSError:  # another slot of this host was quicker
+            except OSError:  # another slot of this host was faster
                 shutil.rmtree(fresh, ignore_errors=True)
         found.append(target)
     sys.path[:0] = [path for path in found if path not in sys.path]
     importlib.invalidate_caches()
 
 
-# tasks, and what to say if they cannot run
+# tasks, and the errors of those that cannot run
 
 
 def load_and_run() -> Callable[..., Iterator[Any]]:
-    """A function that unpickles a task and runs it, and that any Python can unpickle by itself.
+    """Make a function that unpickles a task and runs it, and that any Python can unpickle without Holdfast.
 
-    So it can say what is missing where it runs. It takes the pickled task, the broadcasts that the task needs (Spark would
-    not notice them in the pickled one), the partition and its items.
+    On a host where packages are missing it can therefore report them. Its arguments are the pickled task, the broadcasts
+    that the task needs (Spark would not find them inside the pickle), the partition and its items.
     """
 
     def run(pickled: bytes, *arguments: Any) -> Iterator[Any]:  # pickled by value: refers to nothing outside
@@ -168,7 +168,7 @@ def load_and_run() -> Callable[..., Iterator[Any]]:
         *broadcasts, partition, items = arguments
         try:
             loaded = pickle.loads(pickled)
-        except (ImportError, AttributeError) as error:  # a package is missing, or is another version
+        except (ImportError, AttributeError) as error:  # a package is missing or has another version
             host = os.environ.get("SPARK_LOCAL_IP") or socket.gethostname()
             raise ImportError(f"cannot be loaded on host {host} by {sys.executable}: {error}") from error
         result: Iterator[Any] = loaded(partition, items, *broadcasts)
@@ -178,21 +178,21 @@ def load_and_run() -> Callable[..., Iterator[Any]]:
 
 
 def portable(task: Callable[..., Iterator[Any]]) -> Callable[[int, Iterable[Any]], Iterator[Any]]:
-    """The task as a function that any Python can unpickle by itself."""
+    """Wrap a task into a function that any Python can unpickle without Holdfast."""
     return functools.partial(load_and_run(), cloudpickle.dumps(task))
 
 
 class SparkJobFailed(RuntimeError):
-    """Spark gave an epoch's job up, after its own retries."""
+    """Spark gave up an epoch's job after its own retries."""
 
 
 def spark_failure(error: BaseException, local: bool) -> Exception:
-    """Why a Spark job failed, without the stacks of Java.
+    """The reason why a Spark job failed, without Java's stack traces.
 
-    A ConfigurationError if something is wrong with the executors, SparkGone if there is no Spark any more.
+    It is a ConfigurationError if the executors are set up wrongly, SparkGone if Spark has ended.
 
     Args:
-        error: What Spark raised.
+        error: The error that Spark raised.
         local: Whether the tasks run on the driver's machine.
     """
     if isinstance(error, (Py4JNetworkError, ConnectionError)) or "stopped SparkContext" in str(error):
@@ -204,7 +204,7 @@ def spark_failure(error: BaseException, local: bool) -> Exception:
 
 
 def _last_words(text: str) -> str:
-    r"""The exception at the end of a Python traceback in Spark's text, else the first line that says something.
+    r"""The exception at the end of a Python traceback in Spark's text, else the first informative line.
 
     >>> _last_words("An error occurred while calling o1.f.\n: java.lang.Exception: gone\n\tat A.b(A.scala:1)")
     'java.lang.Exception: gone'
@@ -225,7 +225,7 @@ def _last_words(text: str) -> str:
 
 
 def configuration_error(error: BaseException, local: bool = False) -> ConfigurationError | None:
-    """What is wrong with the executors, if that is why a Spark job failed; None for any other failure."""
+    """The error for a Spark job that failed because its executors are set up wrongly; None for other failures."""
     text = str(error)
     if found := re.search(r"^ImportError: (cannot be loaded on host \S+ by (\S+): .*)", text, re.MULTILINE):
         said, python = found.groups()

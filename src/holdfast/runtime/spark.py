@@ -41,7 +41,7 @@ _VARIABLE = "spark.executorEnv."
 
 
 def begin_slots(plan: JobPlan, job_id: str) -> None:
-    """Start the job's slots while a local Spark starts, whose workers would otherwise do it one after the other."""
+    """Start the job's slots while a local Spark starts; its workers would start them one after the other."""
     executor = jvm_process()
     if executor is None or os.environ.get("PYSPARK_PYTHON") != sys.executable:
         return
@@ -55,7 +55,7 @@ def begin_slots(plan: JobPlan, job_id: str) -> None:
 
 
 def _widths(plan: JobPlan) -> list[int]:
-    """How many partitions each level has."""
+    """The number of partitions of each level."""
     return [sum(v.parallelism for v in plan.at(level)) for level in range(plan.levels)]
 
 
@@ -68,7 +68,7 @@ class SparkExecutor:
         self.root = setup.plan.settings.temporary_directory
         self.job_id = setup.job.job_id
         self.started = setup.started
-        # The program's own modules are found where the driver finds them, if the task is on the same machine.
+        # Tasks on the driver's machine find the program's own modules where the driver finds them.
         python_path = sys.path if is_local(context.master) else []
         stored = pickle.dumps((python_path, pack_files(setup.plan.config), cloudpickle.dumps(setup)), 5)
         self._name = setup.job.job_name
@@ -86,7 +86,7 @@ class SparkExecutor:
             self._stages = Stages(context, tasks, self._widths, self._placement, self._setup)
 
     def run(self, assignment: EpochAssignment) -> list[TaskReport]:
-        """Run an epoch; returns the reports of all its tasks that got through."""
+        """Run an epoch; returns the reports of its tasks."""
         with self._clear_errors():
             collected = self._collect(assignment)
         return [pickle.loads(memoryview(frame)[HEADER_SIZE:]) for frame in collected if unpack_header(frame).kind == REPORT]
@@ -105,7 +105,7 @@ class SparkExecutor:
 
     @staticmethod
     def _part_of(assignment: EpochAssignment, task: tuple[int, int]) -> EpochAssignment:
-        """The assignment as one task needs it."""
+        """One task's part of the assignment."""
         return replace(
             assignment,
             tokens={task: assignment.tokens[task]} if task in assignment.tokens else {},
@@ -144,7 +144,7 @@ class SparkExecutor:
         self._context.cancelJobGroup(f"{self._group}-savepoint")
 
     def close(self) -> None:
-        """End the job's slots and free what Spark keeps for it."""
+        """End the job's slots and free its resources in Spark."""
         root, job_id = self.root, self.job_id
 
         def retire(partition: int, items: Iterable[Any]) -> Iterator[bytes]:
@@ -156,7 +156,7 @@ class SparkExecutor:
             self._stages.run_on_all(max(self._widths), portable(retire))
         except Exception as error:
             failure = spark_failure(error, is_local(self._context.master))
-            log.warning("the task slots could not be told that the job is over, and end by themselves: %s", failure)
+            log.warning("telling the task slots to end failed; they will end by themselves: %s", failure)
             log.debug("closing the slots failed", exc_info=True)
             if isinstance(failure, SparkGone):
                 return
@@ -165,7 +165,7 @@ class SparkExecutor:
 
     @contextlib.contextmanager
     def _clear_errors(self) -> Iterator[None]:
-        """Say why a Spark job fails, without the pages that Java says about it."""
+        """Raise the reason why a Spark job fails, without Java's stack traces."""
         try:
             yield
         except Exception as error:

@@ -1,4 +1,4 @@
-"""The Spark that a job runs on: the active one, or one that is started."""
+"""The SparkContext of a job: the active one, or a new one."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 _LOG_SETTINGS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "log4j2.properties")
 _OWN_ARCHIVE = ("-XX:SharedArchiveFile", "-XX:AOT", "-Xshare", "-XX:ArchiveClassesAtExit")
-"""Options of a user who has a class archive of his own."""
+"""Options of users with their own class archive."""
 
 
 _QUICK: dict[str, tuple[str, tuple[int, int]]] = {
@@ -38,14 +38,14 @@ _QUICK: dict[str, tuple[str, tuple[int, int]]] = {
     "spark.broadcast.compress": ("false", (4, 0)),
     "spark.shuffle.compress": ("false", (4, 0)),
 }
-"""Settings that short epochs gain from, and the release of Spark that has them."""
+"""Settings that speed up short epochs, and the Spark release that introduced them."""
 _known: weakref.WeakSet[SparkContext] = weakref.WeakSet()
-"""Sparks that were started here, or of whose settings was told."""
+"""Contexts that were started here or whose settings have been logged."""
 
 
 @dataclass
 class _Start:
-    """A JVM that was started directly, with its cache and Spark's settings."""
+    """A directly started JVM, with its AOT cache and Spark's settings."""
 
     settings: dict[str, str]
     jvm: Jvm
@@ -55,14 +55,14 @@ class _Start:
 
 
 _begun: _Start | None = None
-"""The JVM that starts while its program gets ready, or has started."""
+"""The JVM that was started early."""
 
 
 def begin_spark(name: str, config: Mapping[str, str]) -> None:
-    """Start the JVM of the Spark that `spark_context` will be asked for; returns at once.
+    """Start the JVM early, for a later call of `spark_context`; returns at once.
 
-    Nothing happens if there is a JVM already, Spark's own scripts must start it, or it cannot be started, which
-    `spark_context` will tell.
+    Does nothing if a JVM exists, if Spark's own scripts must start it, or if it cannot be started; `spark_context` will
+    raise the error.
     """
     if _submitted_program() or _begun is not None or _active() is not None:
         return
@@ -73,10 +73,10 @@ def begin_spark(name: str, config: Mapping[str, str]) -> None:
 
 
 def spark_context(name: str, config: Mapping[str, str]) -> SparkContext:
-    """The active Spark, or a new one: local, with as many cores as the machine has, unless ``spark.master`` is set.
+    """The active SparkContext, or a new one: local with all cores of the machine, unless ``spark.master`` is set.
 
-    All ``spark.*`` keys of the configuration reach a new one, before those of spark-submit. It has no SQL session, which
-    takes seconds to start.
+    A new one gets all ``spark.*`` keys of the configuration, which override those of spark-submit. It has no SQL session,
+    which takes seconds to start.
     """
     from pyspark import SparkContext
 
@@ -93,7 +93,7 @@ def spark_context(name: str, config: Mapping[str, str]) -> SparkContext:
 
 
 def jvm_process() -> int | None:
-    """The process of the JVM if it was started directly, and is all there is of Spark."""
+    """The id of the JVM's process if it was started directly and runs all of Spark."""
     return _begun.jvm.pid if _begun is not None and is_local(_begun.settings["spark.master"]) else None
 
 
@@ -106,7 +106,7 @@ def _active() -> SparkContext | None:
 def _settings(name: str, config: Mapping[str, str]) -> dict[str, str]:
     given = _submitted() | {key: value for key, value in config.items() if key.startswith("spark.")}
     master = given.get("spark.master", "local[*,4]")
-    # The workers are this Python, with its packages, unless the user says otherwise.
+    # The workers run this Python, with its packages, unless the user configures another.
     os.environ.setdefault("PYSPARK_PYTHON", config.get("python.executable", sys.executable))
     if is_local(master):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -115,7 +115,7 @@ def _settings(name: str, config: Mapping[str, str]) -> dict[str, str]:
 
 
 def advise(context: SparkContext) -> None:
-    """Log once which settings would make short epochs quicker on a Spark that Holdfast has not started."""
+    """Log once which settings would speed up short epochs on a Spark that Holdfast has not started."""
     if context in _known:
         return
     _known.add(context)
@@ -140,27 +140,27 @@ def _release(version: str) -> tuple[int, ...]:
 def _common_settings() -> dict[str, str]:
     return {
         "spark.ui.showConsoleProgress": "false",
-        # One job an epoch for months: the past must go away by itself.
+        # One job per epoch, for months: old jobs must be forgotten.
         "spark.cleaner.periodicGC.interval": "2min",
         "spark.ui.retainedJobs": "200",
         "spark.ui.retainedStages": "200",
         "spark.ui.retainedTasks": "2000",
-        # Frames and tasks are small, and mostly stay on their host.
+        # Frames and tasks are small and mostly stay on their host.
         "spark.shuffle.compress": "false",
         "spark.broadcast.compress": "false",
     }
 
 
 def local_settings() -> dict[str, str]:
-    """The settings of a Spark on this machine alone."""
+    """The settings of a local Spark."""
     return {
         **_common_settings(),
         "spark.locality.wait": "0s",
-        # The job has its REST API; what Spark gathers for its own pages costs every epoch, and the start.
+        # The job has its REST API; Spark's UI would cost time at the start and in every epoch.
         "spark.ui.enabled": "false",
         # Not by Unix sockets (spark.python.unix.domain.socket.enabled): a daemon that dies while it starts may leave Spark
         # 4.3 without its path, and every later task of the JVM then fails.
-        # Java only passes frames on. Its optimising compiler would take a core for the first half minute to save little.
+        # Java only moves frames: its optimising compiler would occupy a core for half a minute and save little.
         "spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=1 -Dlog4j2.configurationFile=file:{_LOG_SETTINGS}",
     }
 
@@ -170,7 +170,7 @@ def _submitted_program() -> bool:
 
 
 def _submitted() -> dict[str, str]:
-    """What spark-submit was told, by options and files; nothing if it did not start this program."""
+    """The options and files given to spark-submit; empty if it did not start this program."""
     if not _submitted_program():
         return {}
     from pyspark import SparkConf, SparkContext
@@ -186,11 +186,11 @@ def _conf(settings: Mapping[str, str]) -> SparkConf:
 
 
 def _gateway(settings: dict[str, str]) -> Any:
-    """PySpark's gateway to a JVM, one that starts already if it has the right settings."""
+    """PySpark's gateway to a JVM: the one started early if it has the right settings."""
     global _begun
     reason = must_use_scripts(settings, os.environ)
     if reason:
-        log.debug("Spark is started by its own scripts, because of %s", reason)
+        log.debug("Spark's own scripts start it, because of %s", reason)
         with _environment(scripts_environment(find_java(own_first=True))):
             return _by_scripts(settings)
     start, _begun = _begun, None
@@ -206,7 +206,7 @@ def _gateway(settings: dict[str, str]) -> Any:
         _begun = None
         cache, start = start.cache, _begin(settings, use_cache=False)
         gateway = start.jvm.connect()
-        log.warning("Spark's JVM does not start with the AOT cache %s, which is deleted", cache.path)
+        log.warning("Spark's JVM does not start with the AOT cache %s; deleting it", cache.path)
         cache.delete()
     _begun = start
     if not start.cached and not _has_own_archive(settings):
@@ -260,7 +260,7 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _interrupts_later() -> Iterator[None]:
-    """Let Ctrl-C wait for the end of the block: a JVM left alone in its start would live on by itself."""
+    """Defer Ctrl-C to the end of the block: a JVM abandoned during its start would not end."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -273,7 +273,7 @@ def _interrupts_later() -> Iterator[None]:
     try:
         yield
     finally:
-        # Not PySpark's handler, which would cancel the epoch: it is completed before the job ends.
+        # Not PySpark's handler, which would cancel the running epoch; the job completes it first.
         signal.signal(signal.SIGINT, before)
         if came:
             signal.raise_signal(signal.SIGINT)
