@@ -1,4 +1,4 @@
-"""EpochInFlight: the input, the orders, the reports and the checkpoint of one epoch, and its life. Pure."""
+"""EpochInFlight: the input, assignments, reports and checkpoint of one epoch, and its life cycle. Pure."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ __all__ = ["EpochInFlight", "EpochState"]
 
 
 class EpochState(Enum):
-    """Where an epoch is in its life."""
+    """The state of an epoch."""
 
     PLANNED = "planned"
     """Its input is fixed."""
     RUNNING = "running"
     FAILED = "failed"
-    """It waits for the commit that is under way."""
+    """It waits for the running commit."""
     CONFIRMING = "confirming"
-    """It is asked whether the job still belongs to this driver."""
+    """The driver checks that it still owns the job."""
     BACKING_OFF = "backing off"
-    """It will be run again after a delay."""
+    """It waits for the delay before its next run."""
     REPORTED = "reported"
-    """Its tasks have ended well."""
+    """Its tasks have succeeded."""
     COMPLETING = "completing"
-    """Its checkpoint is being put into the log."""
+    """Its checkpoint is being appended to the log."""
     COMMITTING = "committing"
-    """Its checkpoint is complete: nothing of it is ever computed again."""
+    """Its checkpoint is complete: the epoch is never computed again."""
     ACKNOWLEDGING = "acknowledging"
     """Its output is visible."""
 
@@ -59,12 +59,12 @@ class EpochInFlight:
     """An epoch from its plan to the commit of its output.
 
     Args:
-        number: Its number, which is the id of its checkpoint.
-        inputs: By the uid of every source what the epoch reads.
-        planned_ms: Processing time at which its input was fixed.
-        started: When its planning began, in seconds of the clock that never goes back.
-        now: When its planning was done, by the same clock.
-        story: Tells the recent events, for the message of an illegal transition.
+        number: The epoch's number, which is the id of its checkpoint.
+        inputs: The input from each source, by uid.
+        planned_ms: The processing time at which its input was fixed.
+        started: The start of its planning, in seconds of the monotonic clock.
+        now: The end of its planning, by the same clock.
+        story: Returns the recent events, for the message of an illegal transition.
     """
 
     def __init__(
@@ -80,16 +80,16 @@ class EpochInFlight:
         self.inputs = inputs
         self.planned_ms = planned_ms
         self.processing_ms = planned_ms
-        """Processing time at which its latest run began; from its reports on, that at which it ended."""
+        """Processing time at the start of its latest run; once its tasks have reported, at its end."""
         self.started = started
         self.phases: dict[str, float] = {}
         """The duration of each phase, in seconds."""
         self.failure: BaseException | None = None
         self.task = ""
-        """Where it failed; empty if in no task."""
+        """The failed task; empty if the failure was outside of tasks."""
         self.reports: Sequence[TaskReport] = ()
         self.traced = False
-        """Whether records carry their origin, element by element, to explain a failure."""
+        """Whether the next run is processed element by element with each record's origin, to explain a failure."""
         self._life = Lifecycle(f"epoch {number}", EpochState.PLANNED, _TRANSITIONS, story)
         self._run = -1
         self._phase_began = started
@@ -98,12 +98,12 @@ class EpochInFlight:
 
     @property
     def state(self) -> EpochState:
-        """Where it is in its life."""
+        """The epoch's state."""
         return self._life.state
 
     @property
     def is_idle(self) -> bool:
-        """Whether no task works on it, and none has ended well."""
+        """Whether it is not running and has not succeeded."""
         return self.state in (EpochState.PLANNED, EpochState.FAILED, EpochState.BACKING_OFF, EpochState.CONFIRMING)
 
     @property
@@ -132,17 +132,17 @@ class EpochInFlight:
         now_ms: int,
         now: float,
     ) -> EpochAssignment:
-        """Begin a run, the first or another one.
+        """Begin the first run or a rerun; returns its assignment.
 
         Args:
-            plan: The job's.
-            job: The job's.
+            plan: The plan of the job.
+            job: The job.
             base: The completed checkpoint that the epoch continues.
             committed: The last checkpoint whose output is known to be committed.
-            restarts: How often the job has started again.
-            sources: How far they were read in ``base``.
-            now_ms: Processing time.
-            now: The clock that never goes back.
+            restarts: The number of restarts of the job.
+            sources: The progress of the sources in ``base``.
+            now_ms: The processing time.
+            now: The monotonic time, in seconds.
         """
         self._life.to(EpochState.RUNNING)
         self._run += 1
@@ -167,12 +167,12 @@ class EpochInFlight:
         )
 
     def failed(self, failure: BaseException, task: str) -> None:
-        """A run failed."""
+        """Its run failed."""
         self._life.to(EpochState.FAILED)
         self.failure, self.task = failure, task
 
     def confirm(self) -> None:
-        """It is asked whether the job still belongs to this driver."""
+        """The driver checks that it still owns the job."""
         self._life.to(EpochState.CONFIRMING)
 
     def back_off(self) -> None:
@@ -180,14 +180,14 @@ class EpochInFlight:
         self._life.to(EpochState.BACKING_OFF)
 
     def reported(self, reports: Sequence[TaskReport], now: float) -> None:
-        """All tasks have ended well."""
+        """All tasks have succeeded."""
         self._life.to(EpochState.REPORTED)
         self.reports = reports
         self.processing_ms = max([self.processing_ms, *(report.processing_time for report in reports)])
         self._end_phase("job", now)
 
     def complete(self, plan: JobPlan, job: JobInfo, sources: Sequence[SourceProgress], now: float) -> CheckpointMetadata:
-        """The checkpoint to put into the log; ``sources`` take the reports."""
+        """Make the checkpoint from the reports, and update ``sources``."""
         self._life.to(EpochState.COMPLETING)
         self._end_phase("commit", now)
         for source in sources:
@@ -212,7 +212,7 @@ class EpochInFlight:
         return self._checkpoint
 
     def completed(self, now: float) -> None:
-        """Its checkpoint is in the log: nothing of it is ever computed again."""
+        """Its checkpoint is in the log: the epoch is never computed again."""
         self._life.to(EpochState.COMMITTING)
         self._end_phase("metadata", now)
 

@@ -1,4 +1,4 @@
-"""Events: what the coordinator machine learns. Most are the answer to one of its instructions."""
+"""Events of the coordinator machine. Most are the answer to one of its instructions."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ class Instant(NamedTuple):
     """The time of an event."""
 
     wall_ms: int
-    """Milliseconds since 1970; this clock may be set back."""
+    """Wall-clock time in ms since 1970; it may be set back."""
     seconds: float
-    """A clock that never goes back, from an arbitrary beginning."""
+    """Monotonic time in seconds."""
 
 
 class PlannedInput(NamedTuple):
@@ -52,7 +52,7 @@ class PlannedInput(NamedTuple):
 
     input: EpochInput
     snapshot: Any
-    """The enumerator's state once the part has been read."""
+    """The enumerator's state behind this part."""
 
 
 class Event:
@@ -66,7 +66,7 @@ class Start(Event):
 
 @dataclass(frozen=True)
 class Cancel(Event):
-    """The user wants the job to stop after the epoch that runs."""
+    """The user cancels the job: it stops after the running epoch."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class SavepointRequested(Event):
 
 @dataclass(frozen=True)
 class Failed(Event):
-    """An instruction failed; how much of it was done is unknown."""
+    """An instruction failed; it may have been carried out in part."""
 
     instruction: Instruction
     failure: Exception
@@ -120,7 +120,7 @@ class Opened(Answer):
 
 @dataclass(frozen=True)
 class Planned(Answer):
-    """The enumerators have cut an epoch's input."""
+    """The enumerators have assigned an epoch's input."""
 
     to = instructions.Plan
     inputs: Mapping[str, PlannedInput]
@@ -129,7 +129,7 @@ class Planned(Answer):
 
 @dataclass(frozen=True)
 class Ran(Answer):
-    """All tasks of an epoch have ended; their reports say whether they failed."""
+    """All tasks of an epoch have ended; their reports include failures."""
 
     to = instructions.Run
     epoch: Epoch
@@ -162,7 +162,7 @@ class Committed(Answer):
 
 @dataclass(frozen=True)
 class Acknowledged(Answer):
-    """The enumerators know of the committed checkpoint."""
+    """The enumerators have been told of the committed checkpoint."""
 
     to = instructions.Acknowledge
     epoch: Epoch
@@ -179,7 +179,7 @@ class SavepointWritten(Answer):
 
 @dataclass(frozen=True)
 class Woke(Answer):
-    """There may be new input, or the time has passed."""
+    """There may be new input, or the timeout has passed."""
 
     to = instructions.Sleep
 

@@ -1,4 +1,4 @@
-"""The header of a frame: all that needs to be known of it to pass it on."""
+"""Header: the part of a frame that is needed to forward it."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ DATA, BARRIER, REPORT = 0, 1, 2
 _HEADER = struct.Struct("<BBIIII")
 
 HEADER_SIZE = _HEADER.size
-"""Where the payload begins."""
+"""The offset of the payload."""
 
 
 @dataclass(frozen=True)
 class Header:
-    """Where a frame comes from and goes."""
+    """The sender and the receiver of a frame."""
 
     kind: int
     level: int
-    """The Spark stage of the receiver; a frame for a later stage is passed on as it is."""
+    """The Spark stage of the receiver; frames for later stages are forwarded unchanged."""
     partition: int
     """The receiver's partition in that stage."""
     channel: int
@@ -31,10 +31,10 @@ class Header:
 
 
 def pack_frame(kind: int, level: int, partition: int, channel: int, sender: int, sequence: int, payload: bytes) -> bytes:
-    """A frame's bytes."""
+    """Encode a frame."""
     return _HEADER.pack(kind, level, partition, channel, sender, sequence) + payload
 
 
 def unpack_header(frame: bytes) -> Header:
-    """The header of a frame; the payload begins at ``HEADER_SIZE``."""
+    """Decode the header of a frame; the payload begins at ``HEADER_SIZE``."""
     return Header(*_HEADER.unpack_from(frame))

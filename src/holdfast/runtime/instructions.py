@@ -53,10 +53,10 @@ class Instruction:
 
 @dataclass(frozen=True)
 class TakeOver(Instruction):
-    """Close what an earlier start has opened, and put a take-over into the checkpoint log. Answer: `TookOver`."""
+    """Close resources of an earlier start, and append a take-over to the checkpoint log. Answer: `TookOver`."""
 
     deep: bool
-    """Whether every byte of the checkpoint is checked, not only that its files are there."""
+    """Whether to check the content of the checkpoint's files, not only their existence."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Recover(Instruction):
     """Have the committers take over earlier output, and delete orphans. Answer: `Recovered`."""
 
     committables: Sequence[Committable]
-    """Of the restored checkpoint: they may have been committed already."""
+    """The committables of the restored checkpoint; they may be committed already."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Open(Instruction):
     """Start the enumerators and the executor. Answer: `Opened`."""
 
     sources: Mapping[str, Any]
-    """By uid the enumerator's state to go on from; None to begin afresh. Sources at their end are left out."""
+    """The state of each enumerator by uid; None to start without one. Finished sources are left out."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class Run(Instruction):
 
 @dataclass(frozen=True)
 class Confirm(Instruction):
-    """Ask whether another driver has the job: then an epoch may have failed for want of what that one deleted.
+    """Check that the job still belongs to this driver: a successor may have deleted the files that a failed epoch needed.
 
     Answer: `Confirmed`.
     """
@@ -125,7 +125,7 @@ class Commit(Instruction):
     epoch: Epoch
     committables: Sequence[Committable]
     sweep_from: Epoch | None
-    """Also delete orphans of epochs before this one; None: only what displaced checkpoints leave."""
+    """Also delete orphans of epochs before this one; None: only the files of displaced checkpoints."""
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ class Acknowledge(Instruction):
 
     epoch: Epoch
     sources: Mapping[str, Any]
-    """By uid the enumerator's state in the checkpoint."""
+    """The state of each enumerator in the checkpoint, by uid."""
 
 
 @dataclass(frozen=True)
@@ -143,12 +143,12 @@ class Sleep(Instruction):
 
     sources: Sequence[str]
     seconds: float
-    """At most."""
+    """The maximum time to wait."""
 
 
 @dataclass(frozen=True)
 class Delay(Instruction):
-    """Wait before the next attempt, while events are taken. Answer: `DelayOver`."""
+    """Wait before the next attempt; events are still handled. Answer: `DelayOver`."""
 
     seconds: float
 
@@ -190,7 +190,7 @@ class Restored(Notice):
 
 @dataclass(frozen=True)
 class ClockBehind(Notice):
-    """This host's clock is behind the one under which the restored checkpoint was completed."""
+    """This host's clock is behind the clock of the driver that completed the restored checkpoint."""
 
     checkpoint_id: CheckpointId
     milliseconds: int
@@ -206,16 +206,16 @@ class EpochFailed(Notice):
 
 @dataclass(frozen=True)
 class JobFailure(Notice):
-    """A failure, before it is decided what follows from it."""
+    """A failure, before the decision about it."""
 
     failure: BaseException
     task: str
-    """Where; empty if in no task."""
+    """The failed task; empty if the failure was outside of tasks."""
 
 
 @dataclass(frozen=True)
 class Restarting(Notice):
-    """The job will start again, or the epoch run again, after a delay."""
+    """The job restarts, or the epoch is run again, after a delay."""
 
     failure: BaseException
     task: str
@@ -224,12 +224,12 @@ class Restarting(Notice):
 
 @dataclass(frozen=True)
 class CancelledAfterFailure(Notice):
-    """A job that is being cancelled has failed; it is not started again."""
+    """The job failed during its cancellation; it does not restart."""
 
     failure: BaseException
     task: str
     uncommitted: bool
-    """Whether output is left that the next start of the job commits."""
+    """Whether output is left for the next start of the job to commit."""
 
 
 @dataclass(frozen=True)
@@ -239,7 +239,7 @@ class EpochFinished(Notice):
     stats: EpochStats
     checkpoint: CheckpointMetadata
     sync_ms: float
-    """The longest time that a task took to write its state."""
+    """The longest time of a task for writing its state."""
     subtasks: int
 
 
@@ -260,4 +260,4 @@ class SavepointRefused(Notice):
 
 @dataclass(frozen=True)
 class InputEnded(Notice):
-    """All sources have come to their end, and everything is committed."""
+    """All sources have ended, and all output is committed."""

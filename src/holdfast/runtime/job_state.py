@@ -1,4 +1,4 @@
-"""JobState: where a job is in its life, which states may follow, and which events each state knows."""
+"""JobState: the states of a job, their transitions, and the events that each state accepts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["KNOWN_EVENTS", "TRANSITIONS", "JobState"]
 
 
 class JobState(Enum):
-    """Where a job is in its life, as its driver sees it."""
+    """The state of a job in its driver."""
 
     CREATED = "created"
     TAKING_OVER = "taking over"
@@ -20,11 +20,11 @@ class JobState(Enum):
     OPENING = "opening"
     RUNNING = "running"
     RESTARTING = "restarting"
-    """It goes back to the log once the delay has passed and nothing is under way any more."""
+    """It goes back to the log after the delay, once all running instructions have ended."""
     CANCELLING = "cancelling"
-    """The epoch that runs and its commit are the last."""
+    """The running epoch and its commit are the last."""
     STOPPING = "stopping"
-    """What is under way comes to its end; nothing follows from it."""
+    """Running instructions end; no others follow."""
     FINISHED = "finished"
     CANCELED = "canceled"
     FAILED = "failed"
@@ -68,7 +68,7 @@ KNOWN_EVENTS: Mapping[JobState, frozenset[type[Event]]] = {
     _S.RESTARTING: _UNDER_WAY,
     _S.CANCELLING: _UNDER_WAY,
     _S.STOPPING: _UNDER_WAY,
-    # A client may cancel a job that is over.
+    # A client may cancel a job that has ended.
     _S.FINISHED: frozenset({events.Cancel}),
     _S.CANCELED: frozenset({events.Cancel}),
     _S.FAILED: frozenset({events.Cancel}),

@@ -25,12 +25,12 @@ __all__ = ["KeyedStates"]
 
 @dataclass
 class _Kept:
-    """The keyed state of one operator, and what the storage and this host have of it."""
+    """The keyed state of one operator with its backend."""
 
     state: KeyedState
     backend: KeyedStateBackend
     written: list[KeyedHandle] | None = None
-    """What the last epoch wrote, not known to be complete yet."""
+    """The handles of the last epoch, whose checkpoint may not be complete yet."""
 
 
 class KeyedStates:
@@ -46,7 +46,7 @@ class KeyedStates:
         directory: Callable[[str], str],
         uploads: ThreadPoolExecutor,
     ) -> None:
-        """``directory``: by an operator's uid, where its state is kept on this host."""
+        """``directory``: operator uid -> local directory of its state."""
         self._storage = storage
         self._paths = paths
         self._keyed = [chained for chained in vertex.chain if StateKind.KEYED in chained.factory.state]
@@ -58,10 +58,10 @@ class KeyedStates:
         self._uploads = uploads
         self._kept: dict[str, _Kept] = {}
         self._epoch = (0, Epoch(0))
-        """Generation and number of the last epoch that was written."""
+        """Generation and number of the last written epoch."""
 
     def open(self, stored: Mapping[str, OperatorSnapshot]) -> dict[str, KeyedState]:
-        """The states for a checkpoint, by uid; what is not in the local store comes with `replay`."""
+        """Open the states of a checkpoint, by uid; `replay` completes them."""
         for chained in self._keyed:
             kept = self._kept[chained.uid] = self._open(chained, stored.get(chained.uid))
             kept.state.registry.key(None if chained.key_type is None else chained.key_type.to_dict())
@@ -75,17 +75,17 @@ class KeyedStates:
         return _Kept(state, backend)
 
     def replay(self) -> None:
-        """Bring the opened states to the checkpoint. The operators have declared their states by now."""
+        """Apply the checkpoint's deltas to the opened states. Called after the operators have declared their states."""
         for kept in self._kept.values():
             kept.backend.replay()
 
     @property
     def reused(self) -> bool | None:
-        """Whether this host's stores were usable in the last restore; None: there is no keyed state."""
+        """Whether the last restore reused this host's stores; None without keyed state."""
         return all(kept.backend.reused for kept in self._kept.values()) if self._kept else None
 
     def check(self, key: Any) -> None:
-        """Make sure that what this epoch has changed of a key can be stored.
+        """Check that the changes of a key in this epoch can be stored.
 
         Raises:
             UserCodeError: a value does not fit the declared type of its state.
@@ -94,12 +94,12 @@ class KeyedStates:
             kept.state.check(key)
 
     def bound(self) -> None:
-        """Keep the rows in memory within the bound."""
+        """Evict rows until memory is within the bound."""
         for kept in self._kept.values():
             kept.backend.bound()
 
     def snapshot(self, generation: int, epoch: Epoch) -> dict[str, tuple[list[KeyedHandle], OperatorSchema]]:
-        """Write what the epoch changed; returns by uid how the checkpoint refers to each state, and its schema."""
+        """Write the epoch's changes; returns the handles and the schema of each state, by uid."""
         self._epoch = (generation, epoch)
         written = {}
         for uid, kept in self._kept.items():
@@ -112,7 +112,7 @@ class KeyedStates:
         return lambda kind: self._paths.state_file(generation, epoch, uid, self._subtask, new_attempt(), kind)
 
     def committed(self) -> None:
-        """The last epoch that was written is complete: the stores may follow, new bases may begin."""
+        """The last written epoch is complete: local stores follow it, and new bases may begin."""
         for uid, kept in self._kept.items():
             if kept.written is not None:
                 kept.backend.committed(kept.written, self._epoch[1], self._new_path(uid))
@@ -120,23 +120,23 @@ class KeyedStates:
 
     @property
     def delta_bytes(self) -> int:
-        """What the last epoch wrote."""
+        """Bytes written in the last epoch."""
         return sum(kept.backend.written for kept in self._kept.values())
 
     @property
     def uploading(self) -> Epoch | None:
-        """The earliest epoch in which an upload began that is still under way."""
+        """The earliest epoch in which a running upload began."""
         return min((u for k in self._kept.values() if (u := k.backend.uploading) is not None), default=None)
 
     def close(self) -> None:
-        """Close the local stores; what was not committed is forgotten."""
+        """Close the local stores; uncommitted changes are dropped."""
         kept, self._kept = self._kept, {}
         for each in kept.values():
             each.backend.close()
 
 
 def _stored(where: str, stored: OperatorSnapshot | None) -> tuple[list[KeyedHandle], OperatorSchema | None]:
-    """The handles that a subtask starts from, and the schema that reads all of them."""
+    """The handles that a subtask restores, and the schema that reads all of them."""
     if stored is None or not stored.state.keyed:
         return [], None
     return stored.state.keyed, restored_schema(where, list(stored.schemas.values()))

@@ -1,4 +1,4 @@
-"""Lifecycle: a state from an enum that changes only as a table allows."""
+"""Lifecycle: a state from an enum, and the table of its transitions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ S = TypeVar("S", bound=Enum)
 
 
 class IllegalTransition(AssertionError):
-    """A bug in Holdfast: a state was left, or an event came, in a way that the protocol does not know."""
+    """A bug in Holdfast: a transition or an event that the protocol does not allow."""
 
 
 class Lifecycle(Generic[S]):
@@ -20,9 +20,9 @@ class Lifecycle(Generic[S]):
 
     Args:
         name: The object, for messages.
-        initial: Its first state.
-        transitions: For each state the states that may follow it.
-        story: Gives the recent events, for the message of an illegal transition.
+        initial: The first state.
+        transitions: The states that may follow each state.
+        story: Returns the recent events, for the message of an illegal transition.
     """
 
     __slots__ = ("_name", "_story", "_transitions", "state")

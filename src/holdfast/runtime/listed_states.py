@@ -1,4 +1,4 @@
-"""ListedStates, an operator's state that belongs to no key: lists that are dealt out anew when its parallelism changes."""
+"""ListedStates: an operator's non-keyed state, as lists that are redistributed when its parallelism changes."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from holdfast.runtime.redistribution import OperatorSnapshot
 __all__ = ["ListedStates"]
 
 _INLINE = 1 << 10
-"""Elements of more bytes than this go into a file, so that the metadata stays small."""
+"""Lists of more bytes than this are stored in a file, so that the metadata stays small."""
 
 _pack = msgspec.msgpack.Encoder().encode
 _unpack = msgspec.msgpack.Decoder(list[bytes]).decode
 
 
 class ListedStates:
-    """The lists of one operator in one subtask. The operator changes them in place; they are written at the barrier."""
+    """The lists of one operator in one subtask. The operator changes them in place; the barrier writes them."""
 
     def __init__(self, storage: Storage, stored: OperatorSnapshot | None) -> None:
         self.restored = stored is not None
@@ -34,20 +34,20 @@ class ListedStates:
         self._listed: dict[str, ListedState] = {} if stored is None else dict(stored.listed)
         self._parts: dict[str, list[ListPart]] = {} if stored is None else dict(stored.state.lists)
         self._encoded: dict[str, list[bytes]] = {}
-        """The elements in `_parts`, of the lists that were asked for."""
+        """The stored form of the lists in use."""
         self._lists: dict[str, list[Any]] = {}
         self._replaced: dict[str, list[bytes]] = {}
-        """What `store` was given since the last snapshot."""
+        """Lists replaced by `store` since the last snapshot."""
 
     def get(self, name: str, mode: str = SPLIT) -> list[Any]:
-        """The list of this name: empty, or this subtask's share of what a checkpoint has.
+        """The list of this name: this subtask's share of the checkpoint's elements, or empty.
 
         Args:
-            name: Names the list in checkpoints.
-            mode: How its elements are dealt out to the subtasks: `SPLIT`, `UNION` or `BROADCAST`.
+            name: The name in checkpoints.
+            mode: The redistribution mode: `SPLIT`, `UNION` or `BROADCAST`.
 
         Raises:
-            ValueError: the list has been dealt out in another mode before.
+            ValueError: the checkpoint has the list with another mode.
             CorruptFile: a file of the checkpoint is missing or altered.
         """
         if name not in self._lists:
@@ -58,10 +58,10 @@ class ListedStates:
         return self._lists[name]
 
     def stored(self, name: str, mode: str) -> list[bytes]:
-        """The pickles of a list whose owner calls `store` when it has changed, instead of changing it in place.
+        """The pickled elements of a list that its owner replaces by `store` instead of changing it in place.
 
         Raises:
-            ValueError: the list has been dealt out in another mode before.
+            ValueError: the checkpoint has the list with another mode.
             CorruptFile: a file of the checkpoint is missing or altered.
         """
         listed = self._listed.setdefault(name, ListedState(mode))
@@ -70,7 +70,7 @@ class ListedStates:
         return [element for part in self._parts.get(name, []) for element in self._read(part)]
 
     def store(self, name: str, pickles: list[bytes]) -> None:
-        """Replace a list that `stored` has given; the next `snapshot` writes it."""
+        """Replace a list returned by `stored`; the next `snapshot` writes it."""
         self._replaced[name] = pickles
 
     def _read(self, part: ListPart) -> Sequence[bytes]:
@@ -80,10 +80,10 @@ class ListedStates:
         return _unpack(read_file(self._storage, part.file))[part.first : part.first + part.count]
 
     def snapshot(self, new_path: Callable[[], str]) -> tuple[dict[str, list[ListPart]], dict[str, ListedState]]:
-        """Write the lists that have changed; returns by name how the checkpoint refers to each, and what it is.
+        """Write the changed lists; returns the parts and the description of each list, by name.
 
         Args:
-            new_path: Makes the path of a file for a large list.
+            new_path: Returns the path of a new file for a large list.
         """
         for name, pickles in self._replaced.items():
             self._parts[name] = [self._write(pickles, new_path)]

@@ -42,7 +42,7 @@ class Partitioning(Enum):
 
 
 class InputKind(Enum):
-    """What reaches one input of a vertex."""
+    """The kind of one input of a vertex."""
 
     KEYED = "KEYED"
     """Records with their keys; all records of a key reach the same subtask."""
@@ -63,7 +63,7 @@ class ChainEdge:
     key_selector: Callable[[Any], Any] | None = None
     """Record -> key, for a target with keyed state."""
     key_type: TypeInformation | None = None
-    """What keys are made to fit; None: they are left as they are."""
+    """The declared type of the keys; None: keys are not checked."""
 
 
 @dataclass(frozen=True)
@@ -78,11 +78,11 @@ class Channel:
     key_selector: Callable[[Any], Any] | None = None
     """For HASH and CUSTOM: record -> key."""
     key_type: TypeInformation | None = None
-    """What keys are made to fit; None: they are left as they are."""
+    """The declared type of the keys; None: keys are not checked."""
     partitioner: Callable[[Any, int], int] | None = None
     """For CUSTOM."""
     input_index: int = 0
-    """Which of the receiving vertex's ``inputs`` it feeds."""
+    """The receiver's input, an index of ``Vertex.inputs``."""
 
 
 @dataclass(frozen=True)
@@ -90,19 +90,19 @@ class Chained:
     """One operator in a vertex's chain."""
 
     uid: str
-    """Names the operator's state in checkpoints; the user's, or derived from the graph."""
+    """Identifies the operator's state in checkpoints; given by the user, or derived from the graph."""
     uid_given: bool
-    """Whether the user chose it."""
+    """Whether the user has given the uid."""
     name: str
     factory: OperatorFactory
     edges: tuple[ChainEdge, ...] = ()
     channels: tuple[Channel, ...] = ()
     output_type: TypeInformation | None = None
-    """What it emits is made to fit this type; None: it is left as it is."""
+    """The declared type of the output, which is fitted to it; None: the output is not checked."""
     side_types: Mapping[str, TypeInformation] = field(default_factory=dict)
-    """The same for its side outputs, by their tags' ids."""
+    """The declared types of the side outputs, by tag id."""
     key_type: TypeInformation | None = None
-    """The declared type of the keys of its state."""
+    """The declared type of the keys of the operator's state."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ class Vertex:
     chain: tuple[Chained, ...]
     source: SourceSpec | None = None
     inputs: tuple[InputKind, ...] = ()
-    """What its first operator takes, by the input's index; empty for a source."""
+    """The inputs of the first operator; empty for a source."""
 
 
 @dataclass(frozen=True)
@@ -142,11 +142,11 @@ class JobPlan:
     config: dict[str, str]
     """The effective configuration, Flink's keys and Holdfast's."""
     settings: JobSettings
-    """What the runtime reads of it."""
+    """The parsed configuration of the runtime."""
 
     @property
     def levels(self) -> int:
-        """How many Spark stages an epoch has."""
+        """The number of Spark stages of an epoch."""
         return 1 + max(v.level for v in self.vertices)
 
     def at(self, level: int) -> list[Vertex]:

@@ -1,4 +1,4 @@
-"""Processing time in a task: it begins where the driver says and moves while the task works."""
+"""ProcessingTime: the processing time of a task, which moves during an epoch."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ __all__ = ["ProcessingTime"]
 class ProcessingTime:
     """Processing time of a subtask in one epoch, in ms since 1970.
 
-    The driver gives the start; from there it moves by the host's monotonic clock, so hosts whose wall clocks differ
-    agree, and it never falls.
+    It starts at the driver's time and moves by the host's monotonic clock. So hosts with different wall clocks agree, and it
+    never goes back.
     """
 
     def __init__(self, start: int, advance: Callable[[int], None]) -> None:
-        """``advance`` is called with the time whenever `tick` finds that it has moved, for the first time with the start."""
+        """``advance``: called by `tick` with the new time if it has moved, and at the first tick."""
         self._start = start
         self._began = time.monotonic()
         self._advance = advance
         self.reached = start
-        """The time that was told last."""
+        """The last time passed to ``advance``, in ms."""
         self._told = False
 
     def tick(self) -> None:
-        """Tell the time if it has moved."""
+        """Advance the time to now."""
         now = self._start + int(1000 * (time.monotonic() - self._began))
         if now > self.reached or not self._told:
             self._told = True

@@ -1,4 +1,4 @@
-"""SourceProgress, how far one source has been read: the owners of its splits and the event time of each. Pure."""
+"""SourceProgress: the position of a source, and the owner and event time of each of its splits. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class SourceProgress:
         self.enumerator: Any = None if restored is None else restored.enumerator
         """The enumerator's state in the last completed checkpoint."""
         self.finished = False
-        """Whether the source had come to its end in the last completed checkpoint."""
+        """Whether the source had ended in the last completed checkpoint."""
         self._idle_timeout_ms: int | None = spec.watermark_strategy.idle_timeout_ms
         self._splits: dict[str, SplitTime] = {}
         self._owners: dict[str, int] = {}
@@ -62,15 +62,15 @@ class SourceProgress:
         }
 
     def read(self, subtask: int, splits: dict[str, SplitTime], watermark: int) -> None:
-        """Take a subtask's report of an epoch that is about to be completed."""
+        """Apply a subtask's report of an epoch that is about to be completed."""
         for name in [name for name, owner in self._owners.items() if owner == subtask and name not in splits]:
             self._splits.pop(name, None)
-            del self._owners[name]  # it has ended
+            del self._owners[name]  # the split has ended
         self._splits.update(splits)
         self._watermarks[subtask] = watermark
 
     def state(self, planned: PlannedInput) -> SourceState:
-        """The source's part of the checkpoint of an epoch whose reports were taken."""
+        """The source's state for the checkpoint, after the reports of the epoch."""
         times: dict[str, dict[str, Any]] = {
             name: {"max_timestamp": time.max_timestamp, "owner": self._own(name)} for name, time in self._splits.items()
         }

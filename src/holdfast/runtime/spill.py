@@ -1,4 +1,4 @@
-"""A store for the frames of an epoch: in memory up to a bound, beyond it in a temporary file."""
+"""FrameStore: holds the frames of an epoch, in memory up to a bound and beyond it in a temporary file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["FrameStore"]
 
 
 class FrameStore:
-    """Keeps frames until the epoch's input is whole.
+    """Stores frames until the epoch's input is complete.
 
     >>> import tempfile
     >>> store = FrameStore(tempfile.gettempdir(), bound=4)
@@ -28,7 +28,7 @@ class FrameStore:
         self._end = 0
 
     def put(self, frame: bytes) -> int:
-        """Keep a frame; returns its place."""
+        """Store a frame; returns its place."""
         if self._held + len(frame) <= self._bound:
             self._held += len(frame)
             self._frames.append(frame)

@@ -1,4 +1,4 @@
-"""Reading a source's splits in event-time order, and making watermarks from what is read."""
+"""SplitMerge: reads a source's splits in event-time order and generates their watermarks."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class _OpenRange:
 
 
 class SplitMerge:
-    """The records of a source subtask's epoch, the split with the lowest event time first.
+    """Reads the epoch of a source subtask, always from the split with the lowest event time.
 
-    So an hour of backlog in one epoch gives what a live hour gives: no split runs ahead of the others.
+    So no split runs ahead of the others, and an hour of backlog in one epoch gives the same results as a live hour.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class SplitMerge:
         max_batch: int,
         source: OperatorName,
     ) -> None:
-        """``deadlines``: when records are late further on."""
+        """``deadlines``: those of the operators downstream."""
         self._reader = reader
         self._assignment = assignment
         self._assign = strategy.timestamp_assigner
@@ -54,7 +54,7 @@ class SplitMerge:
         self.read_seconds = 0.0
 
     def batches(self) -> Iterator[tuple[Batch, list[int] | None, list[Run], int]]:
-        """Each batch with its timestamps, its records that are late by their split, and the watermark behind it."""
+        """Yield each batch with its timestamps, its late records, and the watermark behind it."""
         waiting: dict[str, list[SplitRange]] = {}
         for part in self._assignment.ranges:
             self.splits.setdefault(part.split, SplitTime(last_active=self._now))
@@ -137,14 +137,14 @@ class SplitMerge:
 
     @property
     def idle(self) -> bool:
-        """Whether the subtask has nothing to say about event time: all its splits are idle, or it has none."""
+        """Whether all splits are idle, or there are none."""
         if self.watermark == MAX_TIMESTAMP:
             return False
         return all(self._is_idle(split) for split in self.splits.values())
 
 
 def with_location(error: Any, location: str) -> Any:
-    """The user's error with the place that its record came from."""
+    """Add the origin of its record to a user's error."""
     if error.record:
         return error
     error.record = location

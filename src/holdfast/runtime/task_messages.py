@@ -1,4 +1,4 @@
-"""What the coordinator tells the tasks of an epoch, and what they report back."""
+"""Messages between the coordinator and the tasks of an epoch: assignments and reports."""
 
 from __future__ import annotations
 
@@ -20,54 +20,54 @@ TaskId = tuple[int, int]
 
 @dataclass(frozen=True)
 class JobSetup:
-    """What a task slot needs once per job and generation."""
+    """The job as a task slot gets it, once per start of the job."""
 
     plan: JobPlan
     job: JobInfo
     started: str
     """Unique to this start of the job in this driver: a slot serves one start at a time."""
     takeover: LogPosition = NO_POSITION
-    """The position in the checkpoint log of the driver's take-over, which tasks must see; 0: they do not look."""
+    """The position of the driver's take-over in the checkpoint log. Tasks check that they see it; 0: no check."""
 
 
 @dataclass(frozen=True)
 class SourceAssignment:
-    """What one subtask of a source reads in this epoch."""
+    """The input of one source subtask in an epoch."""
 
     ranges: tuple[SplitRange, ...]
     splits: dict[str, SplitTime]
-    """All splits that the subtask has and that may still give records, with their event time so far."""
+    """The event time of all splits of the subtask that may still have records."""
     watermark: int
-    """What the subtask has emitted so far."""
+    """The last emitted watermark of the subtask."""
     finished: bool
     """Whether the source ends with this epoch."""
 
 
 @dataclass(frozen=True)
 class EpochAssignment:
-    """One run of one epoch."""
+    """One run of one epoch, as assigned to its tasks."""
 
     epoch: Epoch
     """The id of the checkpoint that completes it."""
     run: int
-    """Counts the tries at this epoch, from 0."""
+    """The number of earlier runs of this epoch."""
     base: CheckpointId
-    """The completed checkpoint that it continues; 0 for none."""
+    """The completed checkpoint that the epoch continues; 0 for none."""
     committed: CheckpointId
     """The last checkpoint whose committables have been committed."""
     generation: int
     restarts: int
     processing_time: int
     tokens: dict[TaskId, str]
-    """Which state each keyed subtask must have: the token in the base checkpoint; empty for none."""
+    """The token of the state that each subtask continues; empty to begin without state."""
     sources: dict[TaskId, SourceAssignment] = field(default_factory=dict)
     trace: bool = False
-    """Whether records carry their origin, element by element, to explain a failure."""
+    """Whether the epoch is processed element by element with each record's origin, to explain a failure."""
 
 
 @dataclass
 class TaskReport:
-    """What a task says at its barrier."""
+    """The report of a task at its barrier."""
 
     task: TaskId
     attempt: str
@@ -76,33 +76,33 @@ class TaskReport:
     seen: dict[tuple[int, int], str] = field(default_factory=dict)
     """By channel and sending subtask: the attempt whose frames were read."""
     state: dict[str, OperatorSnapshot] = field(default_factory=dict)
-    """By uid, of every operator of the chain that has some: keyed, listed, or that of a watermark generator."""
+    """The state of the operators by uid: keyed state, listed state and watermark generators."""
     event_time: int = MIN_TIMESTAMP
-    """The watermark that the chain has come to."""
+    """The event time of the chain."""
     committables: list[Committable] = field(default_factory=list)
     splits: dict[str, SplitTime] = field(default_factory=dict)
     watermark: int = MIN_TIMESTAMP
     processing_time: int = 0
-    """What the subtask's clock showed at the barrier, in ms."""
+    """The subtask's processing time at the barrier, in ms."""
     next_timer: int | None = None
     """Processing time of the earliest timer or window, in ms."""
     records_in: int = 0
     records_out: int = 0
     records_written: int = 0
-    """Given to sinks."""
+    """Records given to sinks."""
     busy_seconds: float = 0.0
     late_dropped: int = 0
     uploading: Epoch | None = None
-    """The epoch in which the background upload of a new base began that is still under way."""
+    """The epoch in which a running background upload began."""
     delta_bytes: int = 0
     found_state: bool | None = None
-    """Whether the state was in the slot or on its host's disk (True) or had to be fetched (False); None: there was none."""
+    """Whether the state was local (in the slot or on disk) or had to be fetched; None: there was no state."""
     phases: dict[str, float] = field(default_factory=dict)
     user_metrics: dict[str, Any] = field(default_factory=dict)
     warnings: dict[str, str] = field(default_factory=dict)
-    """For the user, by subject: all since the operators were opened, so that none is lost with an attempt."""
+    """Warnings for the user, by subject: all since the operators were opened, as reports of failed attempts are lost."""
 
 
 def task_name(vertex_name: str, subtask: int, parallelism: int) -> str:
-    """A task in messages, as Flink writes it: ``Map -> Sink (1/2)``."""
+    """The name of a task in Flink's format: ``Map -> Sink (1/2)``."""
     return f"{vertex_name} ({subtask + 1}/{parallelism})"

@@ -19,7 +19,7 @@ _BUFFER = 1 << 20
 
 
 _LONGEST_ADDRESS = 107
-"""Bytes that the kernel takes of a Unix socket's address."""
+"""The kernel's limit for the address of a Unix socket, in bytes."""
 
 
 class WireClosed(ConnectionError):
@@ -28,7 +28,7 @@ class WireClosed(ConnectionError):
 
 @contextlib.contextmanager
 def socket_address(path: str) -> Iterator[str]:
-    """What to bind or connect to for a Unix socket at this path, however long that is.
+    """The address of a Unix socket at this path, which may be longer than the kernel allows.
 
     Raises:
         OSError: the path is too long and its directory cannot be opened.
@@ -44,7 +44,7 @@ def socket_address(path: str) -> Iterator[str]:
 
 
 class Wire:
-    """One connection. A message is a kind, a number (a partition, where it matters) and bytes."""
+    """A connection. A message consists of a kind, a number (of a partition, if needed) and bytes."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
@@ -60,7 +60,7 @@ class Wire:
             raise WireClosed(str(error)) from error
 
     def flush(self) -> None:
-        """Send what is queued."""
+        """Send the queued messages."""
         try:
             self._out.flush()
         except OSError as error:
@@ -85,11 +85,11 @@ class Wire:
         return kind, number, payload
 
     def answers(self, seconds: float) -> bool:
-        """Whether something comes (or the connection ends) within so many seconds; nothing may have come yet."""
+        """Wait for a message or the end of the connection; False after a timeout in seconds. Call it before `receive`."""
         return bool(wait([self._connection], seconds))
 
     def peer(self) -> int:
-        """The id of the process that listens on the other side."""
+        """The id of the process on the other side."""
         if sys.platform == "darwin":
             return self._connection.getsockopt(0, 2)  # SOL_LOCAL, LOCAL_PEERPID
         credentials = self._connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
@@ -101,5 +101,5 @@ class Wire:
             try:
                 stream.close()
             except OSError:
-                continue  # the other side went first; nothing is lost that anyone waits for
+                continue  # closed by the other side first: there is no message left that it would read
         self._connection.close()
