@@ -398,7 +398,7 @@ class TestWindows:
         sessions.aggregate(Merged())
 
     def test_global_windows_need_a_trigger(self, keyed):
-        with pytest.raises(ConfigurationError, match="nothing fires them but a trigger of yours"):
+        with pytest.raises(ConfigurationError, match="only your own trigger can fire them"):
             keyed.window(GlobalWindows.create()).reduce(max)
         keyed.window(GlobalWindows.create()).trigger(CountTrigger.of(2)).reduce(max)
 

@@ -15,11 +15,11 @@ class Window(ABC):
 
     @abstractmethod
     def max_timestamp(self) -> int:
-        """The largest timestamp in the window, in ms."""
+        """The largest timestamp of the window, in ms."""
 
 
 class TimeWindow(Window):
-    """The time from ``start`` (included) to ``end`` (excluded), in ms since 1970.
+    """The time range from ``start`` (inclusive) to ``end`` (exclusive), in ms since 1970.
 
     Examples:
         >>> TimeWindow(0, 60_000).max_timestamp()
@@ -37,7 +37,7 @@ class TimeWindow(Window):
         return self.end - 1
 
     def intersects(self, other: TimeWindow) -> bool:
-        """Whether the two overlap or touch."""
+        """Whether the windows overlap or touch."""
         return self.start <= other.end and self.end >= other.start
 
     def cover(self, other: TimeWindow) -> TimeWindow:
@@ -56,7 +56,7 @@ class TimeWindow(Window):
 
     @staticmethod
     def merge_windows(windows: Iterable[TimeWindow], callback: Callable[[list[TimeWindow], TimeWindow], object]) -> None:
-        """Merge the windows that overlap or touch: call ``callback.merge(merged, cover)`` for each merge of several.
+        """Merge windows that overlap or touch: call ``callback.merge(merged, cover)`` for each group of several windows.
 
         Args:
             windows: the windows, in any order.
@@ -83,7 +83,7 @@ class TimeWindow(Window):
 
 
 class CountWindow(Window):
-    """A number of successive elements of a key. Windows of a key are numbered from 0.
+    """A fixed number of successive elements of a key. A key's windows are numbered from 0.
 
     Examples:
         >>> CountWindow(3)
@@ -96,7 +96,7 @@ class CountWindow(Window):
         self.id = id
 
     def max_timestamp(self) -> int:
-        """The end of time: elements belong to it whatever their timestamps."""
+        """The end of time: timestamps do not matter."""
         return MAX_TIMESTAMP
 
     def __eq__(self, other: object) -> bool:
@@ -113,7 +113,7 @@ class CountWindow(Window):
 
 
 class GlobalWindow(Window):
-    """The one window that all elements of a key belong to."""
+    """The single window of all elements of a key."""
 
     __slots__ = ()
 
@@ -143,7 +143,7 @@ _GLOBAL = GlobalWindow()
 
 
 def covers(windows: Iterable[TimeWindow]) -> list[tuple[list[TimeWindow], TimeWindow]]:
-    """The groups of windows that overlap or touch, with what they cover, in order of time.
+    """Group windows that overlap or touch, each group with its covering window, in order of time.
 
     >>> covers([TimeWindow(5, 8), TimeWindow(0, 5), TimeWindow(9, 10)])[0][1]
     TimeWindow(start=0, end=8)

@@ -1,4 +1,4 @@
-"""Two streams that meet in one function: ConnectedStreams, and BroadcastConnectedStream with state in every subtask."""
+"""Two streams with one function: ConnectedStreams, and BroadcastConnectedStream with broadcast state."""
 
 from __future__ import annotations
 
@@ -55,10 +55,10 @@ def _two_inputs(
 
 
 class ConnectedStreams:
-    """Two streams, as returned by ``connect``. A function takes the elements of each in a method of its own.
+    """Two streams, as returned by ``connect``. The function has one method for each stream's elements.
 
-    If both streams are keyed, the function shares the key's state and timers between them. Its watermark is the lower
-    one of the two.
+    If both streams are keyed, they share the key's state and timers. The function's watermark is the lower one of the two
+    streams.
     """
 
     def __init__(self, stream1: DataStream, stream2: DataStream) -> None:
@@ -79,7 +79,7 @@ class ConnectedStreams:
 
         Args:
             key_selector1: A callable ``value -> key`` or a KeySelector for the first stream.
-            key_selector2: The same for the second stream; both must give keys of one type.
+            key_selector2: The same for the second stream; both must return keys of the same type.
             key_type: The declared type of the keys.
         """
         return ConnectedStreams(self.stream1.key_by(key_selector1, key_type), self.stream2.key_by(key_selector2, key_type))
@@ -92,7 +92,7 @@ class ConnectedStreams:
             output_type: The declared type of the results: they are checked and converted to it (a tuple becomes a Row).
 
         Raises:
-            TypeError: ``func`` is of another class.
+            TypeError: ``func`` has another class.
         """
         methods = {"map1": ("value",), "map2": ("value",)}
         check_object(func, CoMapFunction, methods, "map() of connected streams", "Derive it from CoMapFunction.")
@@ -107,7 +107,7 @@ class ConnectedStreams:
             output_type: The declared type of the results: they are checked and converted to it (a tuple becomes a Row).
 
         Raises:
-            TypeError: ``func`` is of another class.
+            TypeError: ``func`` has another class.
         """
         methods = {"flat_map1": ("value",), "flat_map2": ("value",)}
         where = "flat_map() of connected streams"
@@ -125,7 +125,7 @@ class ConnectedStreams:
             output_type: The declared type of the results: they are checked and converted to it (a tuple becomes a Row).
 
         Raises:
-            TypeError: ``func`` is of another class.
+            TypeError: ``func`` has another class.
         """
         methods: dict[str, Sequence[str]] = {"process_element1": ("value", "ctx"), "process_element2": ("value", "ctx")}
         where = "process() of connected streams"
@@ -186,7 +186,7 @@ class BroadcastConnectedStream:
         func: BroadcastProcessFunction[Any, Any, Any] | KeyedBroadcastProcessFunction[Any, Any, Any, Any],
         output_type: TypeInformation | None = None,
     ) -> DataStream:
-        """Apply a function whose broadcast side changes state in every subtask, and whose other side reads it.
+        """Apply a function whose broadcast side changes state in every subtask, and whose other side reads that state.
 
         In every epoch the broadcast elements come first, so that they apply to all other elements of the epoch.
 
@@ -195,7 +195,7 @@ class BroadcastConnectedStream:
             output_type: The declared type of the results: they are checked and converted to it (a tuple becomes a Row).
 
         Raises:
-            TypeError: ``func`` is of another class.
+            TypeError: ``func`` has another class.
         """
         keyed = isinstance(self.non_broadcast_stream, KeyedStream)
         wanted: type = KeyedBroadcastProcessFunction if keyed else BroadcastProcessFunction

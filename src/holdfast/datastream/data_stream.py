@@ -241,16 +241,16 @@ class DataStream(OperatorSettings):
     def connect(self, ds: BroadcastStream) -> BroadcastConnectedStream: ...
 
     def connect(self, ds: DataStream | BroadcastStream) -> ConnectedStreams | BroadcastConnectedStream:
-        """Connect this stream with another one, of other elements perhaps, for one function with a method for each.
+        """Connect this stream with another one, possibly of other elements, for one function with a method for each stream.
 
         Args:
             ds: A stream, or a BroadcastStream (as ``broadcast(descriptor)`` returns it), whose elements reach every
                 subtask.
         """
         if not isinstance(ds, (DataStream, BroadcastStream)):
-            raise TypeError(f"connect() takes a stream, or a stream with broadcast(descriptor), not {ds!r}.")
+            raise TypeError(f"connect() takes a stream or the result of broadcast(descriptor), not {ds!r}.")
         if ds.get_execution_environment() is not self._env:
-            raise ConfigurationError("connect() takes a stream of the same environment; these belong to two.")
+            raise ConfigurationError("connect() takes a stream of the same environment; these have different ones.")
         if isinstance(ds, BroadcastStream):
             return BroadcastConnectedStream(self, ds, ds.broadcast_state_descriptors)
         return ConnectedStreams(self, ds)

@@ -78,13 +78,13 @@ class WindowedStream:
         """Set the trigger, which decides when a window fires; it replaces the assigner's default trigger.
 
         Raises:
-            TypeError: it is no trigger, or one that does not merge for windows that do.
+            TypeError: the argument is not a trigger, or the windows merge and the trigger does not support it.
         """
         check_object(trigger, Trigger, _TRIGGER, "trigger()")
         if isinstance(self._assigner, MergingWindowAssigner) and not trigger.can_merge():
             raise TypeError(
                 f"The windows of {type(self._assigner).__name__} merge, and the trigger {trigger!r} cannot: its "
-                "can_merge() is False. Take another trigger, or define can_merge() and on_merge(window, ctx)."
+                "can_merge() is False. Use another trigger, or define can_merge() and on_merge(window, ctx)."
             )
         self._trigger = trigger
         return self
@@ -93,7 +93,7 @@ class WindowedStream:
         """Set the evictor, which removes elements when a window fires. The window then keeps all its elements.
 
         Raises:
-            TypeError: it is no evictor.
+            TypeError: the argument is not an evictor.
         """
         arguments = ("elements", "size", "window", "evictor_context")
         check_object(evictor, Evictor, {"evict_before": arguments, "evict_after": arguments}, "evictor()")
@@ -167,7 +167,7 @@ class WindowedStream:
         if isinstance(self._assigner, MergingWindowAssigner) and not can_merge(aggregate_function):
             raise ConfigurationError(
                 f"The windows of {type(self._assigner).__name__} merge, and {type(aggregate_function).__name__} has no "
-                "merge(acc_a, acc_b): define it, so that it returns one accumulator for both."
+                "merge(acc_a, acc_b): define it to merge two accumulators into one."
             )
         check_type(accumulator_type, "the accumulator_type of aggregate()")
         function = ("aggregate function", aggregate_function)
@@ -255,10 +255,10 @@ class WindowedStream:
             return self._trigger
         if isinstance(self._assigner, GlobalWindows):
             raise ConfigurationError(
-                "Global windows never end, so nothing fires them but a trigger of yours: call e.g. "
+                "Global windows never end, so only your own trigger can fire them: call e.g. "
                 "trigger(PurgingTrigger.of(CountTrigger.of(100))) after window(GlobalWindows.create())."
             )
         default = self._assigner.get_default_trigger(self.get_execution_environment())
         if isinstance(self._assigner, (CountTumblingWindowAssigner, CountSlidingWindowAssigner)):
-            return PurgingTrigger.of(default)  # a window that is full gets no more elements
+            return PurgingTrigger.of(default)  # a full window gets no more elements
         return default

@@ -79,12 +79,11 @@ class KeyedBroadcastProcessFunction(BaseBroadcastProcessFunction, Generic[KEY, I
 
         @abstractmethod
         def apply_to_keyed_state(self, state_descriptor: StateDescriptor, function: Callable[[Any, Any], object]) -> None:
-            """Call a function with every key of this subtask that has the state, and the state; in no particular order.
+            """Call a function with every key of this subtask that has the state, and with the state, in undefined order.
 
             Args:
-                state_descriptor: The descriptor of a keyed state of this function, as ``open`` gave it to the runtime
-                    context.
-                function: A callable ``(key, state)``. It may read and change the state; what it returns is dropped.
+                state_descriptor: The descriptor of a keyed state that ``open`` requested from the runtime context.
+                function: A callable ``(key, state)``. It may read and change the state; its result is ignored.
             """
 
     class ReadOnlyContext(BaseBroadcastProcessFunction.ReadOnlyContext, ABC):

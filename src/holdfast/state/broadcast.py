@@ -1,4 +1,4 @@
-"""BroadcastMap, a map that every subtask holds and changes in the same way."""
+"""BroadcastMap: a map that every subtask holds and changes identically."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ __all__ = ["BroadcastMap", "ReadOnlyBroadcastMap"]
 
 
 class BroadcastMap(BroadcastState[Any, Any]):
-    """The entries in memory, each with its stored form as of its last `put`."""
+    """Keeps the entries in memory, each with its stored form as of its last `put`."""
 
     def __init__(self, descriptor: MapStateDescriptor, stored: Iterable[bytes]) -> None:
-        """``stored``: what `drain` has returned."""
+        """``stored``: the entries as returned by `drain`."""
         self._key = checker(descriptor.key_type_info, descriptor.name)
         self._value = checker(descriptor.value_type_info, descriptor.name)
         self._entries: dict[Any, Any] = {}
@@ -37,15 +37,15 @@ class BroadcastMap(BroadcastState[Any, Any]):
         return list(self._stored.values())
 
     def get(self, key: Any) -> Any:
-        """The value of an entry; None when there is none."""
+        """The entry's value; None if there is no such entry."""
         return self._entries.get(self._key(key))
 
     def contains(self, key: Any) -> bool:
-        """Whether there is such an entry."""
+        """Whether the map has this entry."""
         return self._key(key) in self._entries
 
     def items(self) -> Iterator[tuple[Any, Any]]:
-        """The entries, in the order in which they were first put."""
+        """The entries, in order of their first put."""
         return iter(list(self._entries.items()))
 
     def keys(self) -> Iterator[Any]:
@@ -57,14 +57,14 @@ class BroadcastMap(BroadcastState[Any, Any]):
         return iter(list(self._entries.values()))
 
     def is_empty(self) -> bool:
-        """Whether there are no entries."""
+        """Whether the map is empty."""
         return not self._entries
 
     def put(self, key: Any, value: Any) -> None:
         """Set an entry.
 
         Raises:
-            TypeError: the key or the value is not of the declared type, or cannot be pickled.
+            TypeError: the key or the value does not have the declared type, or cannot be pickled.
         """
         key, value = self._key(key), None if value is None else self._value(value)
         self._stored[key] = pickling.dumps((key, value))
@@ -77,7 +77,7 @@ class BroadcastMap(BroadcastState[Any, Any]):
             self.put(key, value)
 
     def remove(self, key: Any) -> None:
-        """Remove an entry, if there is one."""
+        """Remove an entry, if it exists."""
         key = self._key(key)
         if key in self._entries:
             del self._entries[key], self._stored[key]
@@ -91,22 +91,22 @@ class BroadcastMap(BroadcastState[Any, Any]):
 
 
 class ReadOnlyBroadcastMap(ReadOnlyBroadcastState[Any, Any]):
-    """A BroadcastMap as the elements of the other stream see it."""
+    """A BroadcastMap as seen by elements of the other stream."""
 
     def __init__(self, state: BroadcastMap, name: str) -> None:
         self._state = state
         self._name = name
 
     def get(self, key: Any) -> Any:
-        """The value of an entry; None when there is none."""
+        """The entry's value; None if there is no such entry."""
         return self._state.get(key)
 
     def contains(self, key: Any) -> bool:
-        """Whether there is such an entry."""
+        """Whether the map has this entry."""
         return self._state.contains(key)
 
     def items(self) -> Iterator[tuple[Any, Any]]:
-        """The entries, in the order in which they were first put."""
+        """The entries, in order of their first put."""
         return self._state.items()
 
     def keys(self) -> Iterator[Any]:
@@ -118,13 +118,13 @@ class ReadOnlyBroadcastMap(ReadOnlyBroadcastState[Any, Any]):
         return self._state.values()
 
     def is_empty(self) -> bool:
-        """Whether there are no entries."""
+        """Whether the map is empty."""
         return self._state.is_empty()
 
     def _refuse(self, *_: Any) -> NoReturn:
         raise RuntimeError(
             f"broadcast state {self._name!r} can be changed only in process_broadcast_element: an element of the other "
-            "stream reaches one subtask, and the subtasks would come to differ"
+            "stream reaches only one subtask, so the subtasks' states would diverge"
         )
 
     put = put_all = remove = clear = __setitem__ = __delitem__ = _refuse

@@ -54,7 +54,7 @@ _MOST_STATES = (1 << 16) - 1
 _FIRST_ENTRIES = 1 << 15
 """Ids from here on belong to entries of columns."""
 _MOST_COLUMNS = 1 << 10
-"""Columns of a state whose entries have an id of their own."""
+"""The number of columns per state with a reserved id for their entries."""
 _WHOLE_NUMBERS = ("BYTE", "SHORT", "INT", "LONG", "BIG_INT")
 """Integer types, in order of width."""
 
@@ -184,8 +184,8 @@ class OperatorSchema(msgspec.Struct, frozen=True, omit_defaults=True):
     def with_entries(self, name: str, state: str, position: int) -> OperatorSchema:
         """The schema with a state for the entries of a column's large maps or lists.
 
-        When a column outgrows its rows depends on the data of a subtask. So the id depends on the column alone, and no row
-        is written differently: the version stays.
+        A subtask's data determine when a column outgrows its rows. The id therefore depends on the column alone. The form
+        of rows does not change, so the version stays.
         """
         if name in self.states:
             return self
@@ -196,10 +196,10 @@ class OperatorSchema(msgspec.Struct, frozen=True, omit_defaults=True):
         return msgspec.structs.replace(self, states={**self.states, name: StateSchema(number, ENTRIES, rows.slices)})
 
     def _free_id(self) -> int:
-        """An id for a new state.
+        """The id for a new state.
 
         Raises:
-            IncompatibleState: there is none left.
+            IncompatibleState: all ids are used.
         """
         number = 1 + max((state.id for state in self.states.values() if state.id < _FIRST_ENTRIES), default=0)
         if number >= _FIRST_ENTRIES:
@@ -301,9 +301,9 @@ def restored_schema(where: str, schemas: Sequence[Any]) -> OperatorSchema:
 
 
 def joined(schemas: Sequence[OperatorSchema]) -> OperatorSchema | None:
-    """The schema that reads the data of all of these, e.g. of redistributed subtasks; None if two of them contradict.
+    """Join the schemas, e.g. of redistributed subtasks, to one that reads all their data; None if two of them contradict.
 
-    Subtasks of one program differ in how far they have evolved, and in which columns have outgrown their rows.
+    Subtasks of one program may be at different versions, and different columns may have outgrown their rows.
     """
     newest = max(schemas, key=lambda schema: schema.version)
     states = dict(newest.states)

@@ -189,11 +189,11 @@ class StateSpace(KeyedStateStore):
     # what operators call
 
     def state_of(self, descriptor: Any) -> tuple[Any, int]:
-        """The handle of a state of any kind, and the position of its slot in rows."""
+        """The handle of a state of any kind, and its slot's position in rows."""
         return self._handle(descriptor, descriptor.kind), self.register(Column.of(descriptor)) + 1
 
     def leave_key(self) -> None:
-        """No key is current from now on."""
+        """Clear the current key."""
         self.row, self.key = NO_KEY, None
 
     def expire_by(self, clock: HasProcessingTime, due: TimerQueue | None) -> None:

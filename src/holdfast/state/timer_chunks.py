@@ -1,15 +1,15 @@
-"""Timers in chunks: the stored form of many timers at once, and the rows of one service's timers in the local store.
+"""Chunks of timers: the stored form of many timers, and one service's timers in the local store.
 
-A change of many timers is a msgpack array: times, keys and namespaces (or nil) of the timers that were set, then those of
-the timers that were removed. Keys and namespaces are arrays in canonical form, as binary.
+A change of many timers is a msgpack array: times, keys and namespaces (or nil) of the added timers, then those of the
+removed ones. Keys and namespaces are arrays in canonical form, stored as binary.
 
-In the local store the timers of a bucket and key group lie in chunks, one for each time that timers left memory:
+The local store holds the timers of a bucket and key group in chunks, one for each time that timers left memory:
 
     state id | bucket, as the slice | key group | 0xC1 | number of the chunk (u64)
 
-with the value ``u32 timers set | u32 timers removed | change``, whose times are counted from the beginning of the bucket. A
-later chunk counts for more than an earlier one. 0xC1 begins no key in canonical form. A key there instead, with the time
-(u16) behind it and no value, is one timer that was set before all chunks; earlier releases stored timers so:
+with the value ``u32 timers added | u32 timers removed | change``, whose times are relative to the bucket's start. A later
+chunk overrides earlier ones. No key in canonical form begins with 0xC1. A row with a key there instead, followed by the
+time (u16) and without a value, is one timer added before all chunks; earlier releases stored timers in this form:
 
     state id | bucket, as the slice | key group | key | time within the bucket (u16) [| namespace | its length (u16)]
 """
@@ -40,7 +40,7 @@ _NUMBER = struct.Struct(">Q")
 _COUNTS = struct.Struct(">II")
 _SHORT = struct.Struct(">H")
 _MOST_REMOVED = 4096
-"""Removed timers in the chunks of a bucket that are too few to care."""
+"""Up to this many removed timers in a bucket's chunks, a merge is not worth its cost."""
 
 _pack = msgspec.msgpack.Encoder().encode
 _unpack = msgspec.msgpack.Decoder(tuple[list[int], bytes, bytes | None, list[int], bytes, bytes | None]).decode
@@ -55,7 +55,7 @@ class TimerList(NamedTuple):
 
     @staticmethod
     def of(timers: Collection[Timer], namespaced: bool) -> TimerList:
-        """The stored form of these timers."""
+        """Encode these timers."""
         times = [time for time, _ in timers]
         if not namespaced:
             return TimerList(times, encode_keys([key for _, key in timers]), None)
@@ -63,40 +63,40 @@ class TimerList(NamedTuple):
         return TimerList(times, keys, encode_keys([owner[1] for _, owner in timers]))
 
     def timers(self) -> list[Timer]:
-        """The timers."""
+        """Decode the timers."""
         owners = decode_keys(self.keys)
         if self.namespaces is not None:
             owners = list(zip(owners, decode_keys(self.namespaces), strict=True))
         return list(zip(self.times, owners, strict=True))
 
     def moved(self, by: int) -> TimerList:
-        """The same timers at times that are so much later."""
+        """The same timers, ``by`` ms later."""
         return TimerList([time + by for time in self.times], self.keys, self.namespaces)
 
 
 def pack_change(added: TimerList, removed: TimerList) -> bytes:
-    """The stored form of a change."""
+    """Encode a change."""
     return _pack((*added, *removed))
 
 
 def unpack_change(data: bytes) -> tuple[TimerList, TimerList]:
-    """What was set and what was removed by a change that `pack_change` stored."""
+    """Decode a change written by `pack_change`: the added and the removed timers."""
     times, keys, namespaces, removed_times, removed_keys, removed_namespaces = _unpack(data)
     return TimerList(times, keys, namespaces), TimerList(removed_times, removed_keys, removed_namespaces)
 
 
 @dataclass
 class _Chunks:
-    """What is known of the chunks of one bucket."""
+    """The known facts about one bucket's chunks."""
 
     next: int = 0
-    """The number of the next one."""
+    """The number of the next chunk."""
     added: int = 0
     removed: int = 0
 
 
 class TimerChunks:
-    """The rows of one service's timers in the local store: a `holdfast.state.timers.TimerStore`."""
+    """One service's timers in the local store: a `holdfast.state.timers.TimerStore`."""
 
     def __init__(self, state: int, store: OrderedStore, groups_of: GroupsOf, namespaced: bool) -> None:
         self._state = state
@@ -106,7 +106,7 @@ class TimerChunks:
         self._whole = section(state).prefix
         self._none = TimerList.of((), namespaced)
         self._chunks: dict[int, _Chunks] = {}
-        """By bucket, of those that were written to since the store was opened."""
+        """By bucket, for the buckets written to since the store was opened."""
 
     def buckets(self) -> Iterator[int]:
         """The buckets with timers, found with one seek each."""
@@ -136,13 +136,13 @@ class TimerChunks:
         return timers
 
     def _rows(self, bucket: int) -> Iterator[tuple[bytes, bytes]]:
-        """The rows of a bucket, their keys without its prefix."""
+        """A bucket's rows; their keys lack the bucket's prefix."""
         prefix = section(self._state, bucket).prefix
         start = len(prefix)
         return ((key[start:], value) for key, value in self._store.scan(prefix, after(prefix)))
 
     def _single(self, row: bytes, first: int) -> Timer:
-        """The timer in a row of its own."""
+        """Decode a timer stored in a row of its own."""
         _, key = split_key(row, 0)
         end = len(key) - _SHORT.size
         if not self._namespaced:
@@ -170,7 +170,7 @@ class TimerChunks:
         self._merge_if_worth_it(bucket, chunks)
 
     def replace(self, bucket: int, timers: Collection[Timer]) -> None:
-        """Let a bucket hold these timers and no others."""
+        """Replace a bucket's timers."""
         prefix = section(self._state, bucket).prefix
         before = [key for key, _ in self._store.scan(prefix, after(prefix))]
         self._of(bucket)
@@ -184,7 +184,7 @@ class TimerChunks:
         self._chunks.pop(bucket, None)
 
     def _of(self, bucket: int) -> _Chunks:
-        """What is known of a bucket; its rows are looked through when it is first written to."""
+        """The facts about a bucket's chunks; its rows are scanned when it is first written to."""
         known = self._chunks.get(bucket)
         if known is None:
             known = self._chunks[bucket] = _Chunks()
@@ -199,12 +199,12 @@ class TimerChunks:
         return known
 
     def _merge_if_worth_it(self, bucket: int, chunks: _Chunks) -> None:
-        """Write the timers that are left as new chunks if most of what the chunks tell is of removed ones."""
+        """Rewrite the remaining timers as new chunks if most entries of the chunks concern removed timers."""
         if chunks.removed > _MOST_REMOVED and 2 * chunks.removed > chunks.added:
             self.replace(bucket, self.load(bucket))
 
     def _puts(self, bucket: int, added: Collection[Timer], removed: Collection[Timer]) -> list[tuple[bytes, bytes]]:
-        """New chunks, one for each key group."""
+        """Encode new chunks, one per key group."""
         prefix = section(self._state, bucket).prefix
         number = self._chunks[bucket].next
         self._chunks[bucket].next += 1
@@ -231,7 +231,7 @@ class TimerChunks:
 
 
 def timers_by_group(timers: Collection[Timer], groups_of: GroupsOf, namespaced: bool) -> dict[int, list[Timer]]:
-    """Timers by the key group of their keys."""
+    """Group timers by the key group of their keys."""
     keys = [owner[0] for _, owner in timers] if namespaced else [key for _, key in timers]
     by_group: defaultdict[int, list[Timer]] = defaultdict(list)
     for group, timer in zip(groups_of(keys), timers, strict=True):

@@ -1,6 +1,6 @@
-"""The timers of one service as a family of the key space: how changes of them get into deltas and dumps, and out again.
+"""The timers of one service as a family of the key space: their changes in deltas and dumps.
 
-Timers of all buckets lie side by side there, in pieces by key group (`holdfast.state.timer_chunks` has their form).
+There, timers of all buckets are stored together, in pieces by key group (`holdfast.state.timer_chunks` has their form).
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from holdfast.state.timers import BUCKET_BITS, UNBOUNDED, Timer, TimerQueue
 __all__ = ["TimerFamily"]
 
 _PIECE = 4096
-"""Timers of one key group that are stored together, at most."""
+"""The most timers of one key group per piece."""
 _ENOUGH = 512
-"""Timers in a piece of several key groups."""
+"""Timers per piece of several key groups."""
 _DENSE = 16_384
-"""Timers of a bucket that are stored apart from those of other buckets."""
+"""Timers from which a bucket gets pieces of its own."""
 _DUMPED = 1 << 17
 """Timers held in memory at a time during a dump."""
 
@@ -75,7 +75,7 @@ class TimerFamily(TimerQueue):
         self.drain()
 
     def _store_all(self, added: TimerList, removed: TimerList) -> None:
-        """Bring timers of any buckets and key groups into the store."""
+        """Write timers of any buckets and key groups to the store."""
         buckets: defaultdict[int, tuple[list[Timer], list[Timer]]] = defaultdict(lambda: ([], []))
         for position, timers in enumerate((added.timers(), removed.timers())):
             for timer in timers:
@@ -107,14 +107,14 @@ class TimerFamily(TimerQueue):
                     part = []
 
     def _clipped(self, listed: TimerList, groups: KeyGroupRange) -> TimerList:
-        """The timers of keys in some groups."""
+        """The timers of keys in these key groups."""
         by_group = timers_by_group(listed.timers(), self._groups_of, self._namespaced)
         mine = [timer for group, timers in by_group.items() if group in groups for timer in timers]
         return TimerList.of(mine, self._namespaced)
 
 
 def _bucket_of(added: TimerList, removed: TimerList) -> int | None:
-    """The bucket of all these timers; None if there are several."""
+    """The common bucket of these timers; None if there are several."""
     times = added.times or removed.times
     first, last = min(times) >> BUCKET_BITS, max(times) >> BUCKET_BITS
     if added.times and removed.times:

@@ -1,4 +1,4 @@
-"""Window assigners, which assign each element to windows: the interface, and windows that begin alike for all keys."""
+"""Window assigners, which assign elements to windows: the interface, and windows with the same boundaries for all keys."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class WindowAssigner(ABC, Generic[T, W]):
 
         @abstractmethod
         def get_runtime_context(self) -> RuntimeContext:
-            """The context of the window operator. Its state is the assigner's own, by key."""
+            """The context of the window operator. Its state belongs to the assigner, by key."""
 
     @abstractmethod
     def assign_windows(self, element: T, timestamp: int, context: WindowAssigner.WindowAssignerContext) -> Collection[W]:
@@ -71,22 +71,22 @@ class WindowAssigner(ABC, Generic[T, W]):
 
 
 class MergingWindowAssigner(WindowAssigner[T, W]):
-    """Assigns each element to windows of its own, which then merge with those of other elements of the key."""
+    """Assigns each element to windows of its own, which are then merged with the key's other windows."""
 
     class MergeCallback(ABC, Generic[W2]):
-        """Takes the merges that ``merge_windows`` decides on."""
+        """Receives the merges from ``merge_windows``."""
 
         @abstractmethod
         def merge(self, to_be_merged: Iterable[W2], merge_result: W2) -> None:
-            """These windows become one window."""
+            """Merge these windows into one."""
 
     @abstractmethod
     def merge_windows(self, windows: Iterable[W], callback: MergingWindowAssigner.MergeCallback[W]) -> None:
-        """Call ``callback.merge`` for each group of windows that become one.
+        """Call ``callback.merge`` for each group of windows to merge.
 
         Args:
             windows: all windows of a key.
-            callback: takes the merges.
+            callback: receives the merges.
         """
 
 
@@ -94,15 +94,15 @@ Span = Time | Duration | datetime.timedelta
 
 
 def span(given: Span | None) -> int:
-    """A span of time in ms; None is none."""
+    """Convert a span of time to ms; None is 0."""
     return 0 if given is None else to_milliseconds(given)
 
 
 def check_timestamp(timestamp: int) -> None:
-    """Refuse the timestamp of an element without one.
+    """Check that an element has a timestamp.
 
     Raises:
-        ValueError: it has no timestamp.
+        ValueError: the element has no timestamp.
     """
     if timestamp == MIN_TIMESTAMP:
         raise ValueError(
@@ -112,10 +112,10 @@ def check_timestamp(timestamp: int) -> None:
 
 
 class PeriodicWindows(WindowAssigner[T, TimeWindow]):
-    """Windows that begin and end at the same times for all keys. They consist of *panes* of one length.
+    """Windows with the same boundaries for all keys. They consist of *panes* of equal length.
 
-    An element falls into one pane, and a pane into one or several windows. ``pane`` is the length of a pane in ms;
-    panes begin at multiples of it plus the offset.
+    An element belongs to one pane, and a pane to one or several windows. ``pane`` is the length of a pane in ms; panes begin
+    at its multiples plus the offset.
     """
 
     ends: tuple[int, int]
@@ -143,7 +143,7 @@ class PeriodicWindows(WindowAssigner[T, TimeWindow]):
 
     @abstractmethod
     def windows(self, pane: int) -> list[tuple[int, int]]:
-        """The windows that a pane belongs to, by its start: their starts and ends, in the order of their ends."""
+        """The windows that contain the pane with this start: their starts and ends, in order of their ends."""
 
     def pane_of(self, timestamp: int) -> int:
         """The start of the pane that contains the timestamp."""
@@ -203,7 +203,7 @@ class TumblingWindows(PeriodicWindows[T]):
         self.ends = size, offset
 
     def windows(self, pane: int) -> list[tuple[int, int]]:
-        """The one window that is the pane."""
+        """The single window, which is the pane."""
         return [(pane, pane + self._size)]
 
     def __repr__(self) -> str:
@@ -299,7 +299,7 @@ class SlidingProcessingTimeWindows(_Sliding[T], _ProcessingTime[T]):
 
 
 class _Cumulative(PeriodicWindows[T]):
-    """Windows that begin together at each multiple of the greatest size, and end one step after the other."""
+    """Windows that begin together at each multiple of the maximum size, and end one step after another."""
 
     def __init__(self, max_size: int, step: int, offset: int) -> None:
         if max_size <= 0 or step <= 0 or max_size % step:
@@ -323,9 +323,9 @@ class _Cumulative(PeriodicWindows[T]):
 
 
 class CumulativeEventTimeWindows(_Cumulative[T], _EventTime[T]):
-    """Windows that grow by a step up to their greatest size, by the elements' timestamps: totals of the day, each hour.
+    """Windows that grow by a step up to a maximum size, by the elements' timestamps; for example hourly totals of the day.
 
-    As Flink SQL's ``CUMULATE``.
+    Like Flink SQL's ``CUMULATE``.
 
     Examples:
         >>> windows = CumulativeEventTimeWindows.of(Time.days(1), Time.hours(1))
@@ -333,7 +333,7 @@ class CumulativeEventTimeWindows(_Cumulative[T], _EventTime[T]):
         [(0, 82800000), (0, 86400000)]
 
     Raises:
-        ConfigurationError: the greatest size is no multiple of the step, or the offset is not smaller than it.
+        ConfigurationError: the maximum size is not a multiple of the step, or the offset is not smaller than it.
     """
 
     @staticmethod
@@ -343,10 +343,10 @@ class CumulativeEventTimeWindows(_Cumulative[T], _EventTime[T]):
 
 
 class CumulativeProcessingTimeWindows(_Cumulative[T], _ProcessingTime[T]):
-    """Windows that grow by a step up to their greatest size, in processing time.
+    """Windows that grow by a step up to a maximum size, in processing time.
 
     Raises:
-        ConfigurationError: the greatest size is no multiple of the step, or the offset is not smaller than it.
+        ConfigurationError: the maximum size is not a multiple of the step, or the offset is not smaller than it.
     """
 
     @staticmethod
@@ -356,7 +356,7 @@ class CumulativeProcessingTimeWindows(_Cumulative[T], _ProcessingTime[T]):
 
 
 class GlobalWindows(WindowAssigner[T, GlobalWindow]):
-    """All elements of a key in one window, which fires only by the trigger that the program sets."""
+    """All elements of a key in one window, which fires only by the program's trigger."""
 
     @staticmethod
     def create() -> GlobalWindows[Any]:
@@ -366,7 +366,7 @@ class GlobalWindows(WindowAssigner[T, GlobalWindow]):
     def assign_windows(
         self, element: T, timestamp: int, context: WindowAssigner.WindowAssignerContext
     ) -> Collection[GlobalWindow]:
-        """Return the one window."""
+        """Return the global window."""
         return [GlobalWindow.get()]
 
     def get_default_trigger(self, env: Any) -> Trigger[T, GlobalWindow]:

@@ -1,4 +1,4 @@
-"""Triggers that fire a window again and again before its end."""
+"""Triggers that fire a window repeatedly before its end."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class _Continuous(Trigger[T, Any]):
-    """Fires at each multiple of an interval, from the first element of a window on."""
+    """Fires at each multiple of an interval, starting with a window's first element."""
 
     def __init__(self, interval: int) -> None:
         if isinstance(interval, bool) or not isinstance(interval, int) or interval <= 0:
@@ -47,13 +47,13 @@ class _Continuous(Trigger[T, Any]):
             self.register_next_fire_timestamp(time - time % self.interval, window, ctx, state)
 
     def _again(self, time: int, window: Window, ctx: Trigger.TriggerContext, ended: bool) -> TriggerResult:
-        """Fire if this is the time of the next firing, and register the one after it unless the input has ``ended``."""
+        """Fire if this is the next firing time, and register the following one unless the input has ``ended``."""
         state: Any = ctx.get_partitioned_state(self._next_fire)
         if state.get() != time:
             return TriggerResult.CONTINUE
         state.clear()
         last = window.max_timestamp()
-        if time < last and not (ended and last == MAX_TIMESTAMP):  # a window without end would fire for ever
+        if time < last and not (ended and last == MAX_TIMESTAMP):  # a window without end would fire forever
             self.register_next_fire_timestamp(time, window, ctx, state)
         return TriggerResult.FIRE
 
@@ -62,7 +62,7 @@ class _Continuous(Trigger[T, Any]):
         return True
 
     def on_merge(self, window: Window, ctx: Trigger.OnMergeContext) -> None:
-        """Fire next when the first of the merged windows would have."""
+        """Fire next at the earliest firing time of the merged windows."""
         ctx.merge_partitioned_state(self._next_fire)
         state: Any = ctx.get_partitioned_state(self._next_fire)
         if state.get() is not None:
@@ -80,7 +80,7 @@ class _Continuous(Trigger[T, Any]):
 
 
 class ContinuousEventTimeTrigger(_Continuous[T]):
-    """Fires at each interval of event time from a window's first element on, and at the window's end.
+    """Fires at each interval of event time, starting with a window's first element, and at the window's end.
 
     Raises:
         ConfigurationError: the interval is not positive.
@@ -110,7 +110,7 @@ class ContinuousEventTimeTrigger(_Continuous[T]):
         return TriggerResult.CONTINUE
 
     def on_merge(self, window: Window, ctx: Trigger.OnMergeContext) -> None:
-        """Fire next when the first of the merged windows would have, and at the new window's end."""
+        """Fire next at the earliest firing time of the merged windows, and at the new window's end."""
         super().on_merge(window, ctx)
         if window.max_timestamp() > ctx.get_current_watermark():
             ctx.register_event_time_timer(window.max_timestamp())
@@ -128,7 +128,7 @@ class ContinuousEventTimeTrigger(_Continuous[T]):
 
 
 class ContinuousProcessingTimeTrigger(_Continuous[T]):
-    """Fires at each interval of processing time, from a window's first element on.
+    """Fires at each interval of processing time, starting with a window's first element.
 
     Raises:
         ConfigurationError: the interval is not positive.

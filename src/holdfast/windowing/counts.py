@@ -1,4 +1,4 @@
-"""Windows of a number of elements of a key."""
+"""Windows with a fixed number of elements per key."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class _CountWindows(WindowAssigner[T, CountWindow]):
 
 
 class CountTumblingWindowAssigner(_CountWindows[T]):
-    """Consecutive windows of a number of elements.
+    """Consecutive windows of a fixed number of elements.
 
     Raises:
         ConfigurationError: the size is not a positive number.
@@ -71,7 +71,7 @@ class CountTumblingWindowAssigner(_CountWindows[T]):
 
 
 class CountSlidingWindowAssigner(_CountWindows[T]):
-    """Windows of a number of elements, one of which begins each ``window_slide`` elements.
+    """Windows of a fixed number of elements; a new one begins every ``window_slide`` elements.
 
     Raises:
         ConfigurationError: the size or the slide is not a positive number.

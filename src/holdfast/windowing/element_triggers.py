@@ -1,4 +1,4 @@
-"""Triggers that look at the elements themselves (their number, how they change), and triggers around other triggers."""
+"""Triggers that depend on the elements (their number or their differences), and triggers that wrap other triggers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class _TimelessTrigger(Trigger[T, Any]):
-    """A trigger that time does not matter to."""
+    """A trigger that ignores time."""
 
     def on_processing_time(self, time: int, window: Window, ctx: Trigger.TriggerContext) -> TriggerResult:
         """Continue."""
@@ -30,7 +30,7 @@ class _TimelessTrigger(Trigger[T, Any]):
 
 
 class CountTrigger(_TimelessTrigger[T]):
-    """Fires when a number of elements has come to the window since it last fired.
+    """Fires when a window has received a number of elements since its last firing.
 
     Raises:
         ConfigurationError: the number is not positive.
@@ -65,7 +65,7 @@ class CountTrigger(_TimelessTrigger[T]):
         ctx.merge_partitioned_state(self._count)
 
     def clear(self, window: Window, ctx: Trigger.TriggerContext) -> None:
-        """Forget the count."""
+        """Delete the count."""
         ctx.get_partitioned_state(self._count).clear()
 
     def __repr__(self) -> str:
@@ -73,9 +73,9 @@ class CountTrigger(_TimelessTrigger[T]):
 
 
 class DeltaTrigger(_TimelessTrigger[T]):
-    """Fires when an element differs by more than a threshold from that which fired last (at first: from the first).
+    """Fires when an element differs by more than a threshold from the last firing element (initially the first element).
 
-    ``delta_function(old, new)`` tells by how much two elements differ.
+    ``delta_function(old, new)`` returns the difference of two elements.
     """
 
     def __init__(self, threshold: float, delta_function: Callable[[T, T], float]) -> None:
@@ -108,7 +108,7 @@ class DeltaTrigger(_TimelessTrigger[T]):
         raise NotImplementedError("DeltaTrigger does not support merging windows")
 
     def clear(self, window: Window, ctx: Trigger.TriggerContext) -> None:
-        """Forget the last element."""
+        """Delete the last firing element."""
         ctx.get_partitioned_state(self._last).clear()
 
     def __repr__(self) -> str:
@@ -116,7 +116,7 @@ class DeltaTrigger(_TimelessTrigger[T]):
 
 
 class PurgingTrigger(Trigger[T, Any]):
-    """Fires when another trigger does, and then removes the window's elements."""
+    """Fires when another trigger fires, and then removes the window's elements."""
 
     def __init__(self, nested_trigger: Trigger[T, Any]) -> None:
         if not isinstance(nested_trigger, Trigger):
@@ -125,36 +125,36 @@ class PurgingTrigger(Trigger[T, Any]):
 
     @property
     def nested(self) -> Trigger[T, Any]:
-        """The other trigger."""
+        """The nested trigger."""
         return self._nested
 
     @staticmethod
     def of(nested_trigger: Trigger[T, Any]) -> PurgingTrigger[Any]:
-        """Create a trigger around another one."""
+        """Create a trigger that wraps another one."""
         return PurgingTrigger(nested_trigger)
 
     def on_element(self, element: T, timestamp: int, window: Window, ctx: Trigger.TriggerContext) -> TriggerResult:
-        """Ask the other trigger."""
+        """Delegate to the nested trigger."""
         return _purging(self._nested.on_element(element, timestamp, window, ctx))
 
     def on_event_time(self, time: int, window: Window, ctx: Trigger.TriggerContext) -> TriggerResult:
-        """Ask the other trigger."""
+        """Delegate to the nested trigger."""
         return _purging(self._nested.on_event_time(time, window, ctx))
 
     def on_processing_time(self, time: int, window: Window, ctx: Trigger.TriggerContext) -> TriggerResult:
-        """Ask the other trigger."""
+        """Delegate to the nested trigger."""
         return _purging(self._nested.on_processing_time(time, window, ctx))
 
     def clear(self, window: Window, ctx: Trigger.TriggerContext) -> None:
-        """Clear the other trigger."""
+        """Clear the nested trigger."""
         self._nested.clear(window, ctx)
 
     def can_merge(self) -> bool:
-        """Whether the other trigger can."""
+        """Whether the nested trigger supports merging windows."""
         return self._nested.can_merge()
 
     def on_merge(self, window: Window, ctx: Trigger.OnMergeContext) -> None:
-        """Merge the other trigger."""
+        """Merge the nested trigger."""
         self._nested.on_merge(window, ctx)
 
     def __repr__(self) -> str:
@@ -173,10 +173,10 @@ class NeverTrigger(_TimelessTrigger[T]):
         return TriggerResult.CONTINUE
 
     def on_merge(self, window: Window, ctx: Trigger.OnMergeContext) -> None:
-        """Nothing to merge."""
+        """Do nothing: there is no state."""
 
     def clear(self, window: Window, ctx: Trigger.TriggerContext) -> None:
-        """Nothing to clear."""
+        """Do nothing: there is no state."""
 
     def __repr__(self) -> str:
         return "NeverTrigger()"

@@ -23,7 +23,7 @@ class TimestampedValue(NamedTuple):
 
     value: Any
     timestamp: int
-    """In ms; ``-2**63`` if the element has none."""
+    """In ms; ``-2**63`` if the element has no timestamp."""
 
     def has_timestamp(self) -> bool:
         """Whether the element has a timestamp."""
@@ -33,7 +33,7 @@ class TimestampedValue(NamedTuple):
 class Evictor(ABC, Generic[T, W]):
     """Removes elements from a window when it fires, before or after the window function sees them.
 
-    A window with an evictor keeps all its elements, with `reduce` and `aggregate` too.
+    A window with an evictor keeps all its elements, also with `reduce` and `aggregate`.
     """
 
     class EvictorContext(ABC):
@@ -58,8 +58,8 @@ class Evictor(ABC, Generic[T, W]):
         """Remove elements from the list before the window function is called.
 
         Args:
-            elements: the window's elements, in the order in which they came.
-            size: how many there are.
+            elements: the window's elements, in order of arrival.
+            size: the number of elements.
             window: the window.
             evictor_context: the clocks.
         """
@@ -80,14 +80,14 @@ class _OnceEvictor(Evictor[T, W]):
     def evict_before(
         self, elements: list[TimestampedValue], size: int, window: W, evictor_context: Evictor.EvictorContext
     ) -> None:
-        """Evict, unless it is to be done after."""
+        """Evict, unless configured to evict after the function."""
         if not self._after:
             self._evict(elements)
 
     def evict_after(
         self, elements: list[TimestampedValue], size: int, window: W, evictor_context: Evictor.EvictorContext
     ) -> None:
-        """Evict, if it is to be done after."""
+        """Evict, if configured to evict after the function."""
         if self._after:
             self._evict(elements)
 
@@ -96,12 +96,12 @@ class _OnceEvictor(Evictor[T, W]):
 
 
 class CountEvictor(_OnceEvictor[T, W]):
-    """Keeps the last elements, up to a number."""
+    """Keeps the last ``max_count`` elements."""
 
     def __init__(self, max_count: int, do_evict_after: bool = False) -> None:
         super().__init__(do_evict_after)
         if isinstance(max_count, bool) or not isinstance(max_count, int) or max_count < 0:
-            raise ConfigurationError(f"CountEvictor keeps a number of elements, got {max_count!r}")
+            raise ConfigurationError(f"CountEvictor needs a number of elements from 0, got {max_count!r}")
         self._max_count = max_count
 
     @staticmethod
@@ -117,9 +117,9 @@ class CountEvictor(_OnceEvictor[T, W]):
 
 
 class TimeEvictor(_OnceEvictor[T, W]):
-    """Keeps the elements whose timestamps are less than a span of time before the latest one.
+    """Keeps the elements with timestamps within a span of time before the latest one.
 
-    Elements without timestamps are all kept.
+    Keeps all elements without timestamps.
     """
 
     def __init__(self, window_size: int, do_evict_after: bool = False) -> None:
@@ -144,7 +144,7 @@ class TimeEvictor(_OnceEvictor[T, W]):
 class DeltaEvictor(_OnceEvictor[T, W]):
     """Keeps the elements that differ from the last one by less than a threshold.
 
-    ``delta_function(element, last)`` tells by how much two elements differ.
+    ``delta_function(element, last)`` returns the difference of two elements.
     """
 
     def __init__(self, threshold: float, delta_function: Callable[[T, T], float], do_evict_after: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""Session windows: elements of a key that follow each other within a gap."""
+"""Session windows: successive elements of a key within a gap."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ T = TypeVar("T")
 
 
 class SessionWindowTimeGapExtractor(ABC):
-    """Tells the gap after an element."""
+    """Returns the gap after an element."""
 
     @abstractmethod
     def extract(self, element: Any) -> int:
-        """Return the gap after which the session ends if no other element comes, in ms; it must be positive."""
+        """Return the gap in ms after which the session ends without another element; must be positive."""
 
 
 class SessionWindows(MergingWindowAssigner[T, TimeWindow]):
-    """Windows that end when a gap has passed without an element. Sessions that overlap or touch merge."""
+    """Windows that end after a gap without elements. Sessions that overlap or touch are merged."""
 
     def _gap(self, element: T) -> int:
         raise NotImplementedError
@@ -50,7 +50,7 @@ class SessionWindows(MergingWindowAssigner[T, TimeWindow]):
     def merge_windows(
         self, windows: Iterable[TimeWindow], callback: MergingWindowAssigner.MergeCallback[TimeWindow]
     ) -> None:
-        """Merge the windows that overlap or touch."""
+        """Merge windows that overlap or touch."""
         TimeWindow.merge_windows(windows, callback.merge)
 
     def get_default_trigger(self, env: Any) -> Trigger[T, TimeWindow]:
@@ -85,7 +85,7 @@ class _DynamicSessions(SessionWindows[T]):
     def _gap(self, element: T) -> int:
         gap = self._extract(element)
         if isinstance(gap, bool) or not isinstance(gap, int) or gap <= 0:
-            raise ValueError(f"the gap extractor returned {gap!r:.80}; the gap of a session is a positive number of ms")
+            raise ValueError(f"the gap extractor returned {gap!r:.80}; a session's gap must be a positive number of ms")
         return gap
 
     def __repr__(self) -> str:
@@ -108,7 +108,7 @@ class EventTimeSessionWindows(_StaticSessions[T]):
     def with_dynamic_gap(
         extractor: SessionWindowTimeGapExtractor | Callable[[Any], int],
     ) -> DynamicEventTimeSessionWindows[Any]:
-        """Create an assigner that asks for the gap after each element."""
+        """Create an assigner with a gap per element."""
         return DynamicEventTimeSessionWindows(extractor)
 
     def is_event_time(self) -> bool:
@@ -132,7 +132,7 @@ class ProcessingTimeSessionWindows(_StaticSessions[T]):
     def with_dynamic_gap(
         extractor: SessionWindowTimeGapExtractor | Callable[[Any], int],
     ) -> DynamicProcessingTimeSessionWindows[Any]:
-        """Create an assigner that asks for the gap after each element."""
+        """Create an assigner with a gap per element."""
         return DynamicProcessingTimeSessionWindows(extractor)
 
     def is_event_time(self) -> bool:
@@ -141,7 +141,7 @@ class ProcessingTimeSessionWindows(_StaticSessions[T]):
 
 
 class DynamicEventTimeSessionWindows(_DynamicSessions[T]):
-    """Sessions by the elements' timestamps, whose gap each element tells.
+    """Sessions by the elements' timestamps, with a gap per element.
 
     Raises:
         TypeError: the extractor is neither an extractor nor a function.
@@ -151,7 +151,7 @@ class DynamicEventTimeSessionWindows(_DynamicSessions[T]):
     def with_dynamic_gap(
         extractor: SessionWindowTimeGapExtractor | Callable[[Any], int],
     ) -> DynamicEventTimeSessionWindows[Any]:
-        """Create an assigner that asks for the gap after each element."""
+        """Create an assigner with a gap per element."""
         return DynamicEventTimeSessionWindows(extractor)
 
     def is_event_time(self) -> bool:
@@ -160,7 +160,7 @@ class DynamicEventTimeSessionWindows(_DynamicSessions[T]):
 
 
 class DynamicProcessingTimeSessionWindows(_DynamicSessions[T]):
-    """Sessions in processing time, whose gap each element tells.
+    """Sessions in processing time, with a gap per element.
 
     Raises:
         TypeError: the extractor is neither an extractor nor a function.
@@ -170,7 +170,7 @@ class DynamicProcessingTimeSessionWindows(_DynamicSessions[T]):
     def with_dynamic_gap(
         extractor: SessionWindowTimeGapExtractor | Callable[[Any], int],
     ) -> DynamicProcessingTimeSessionWindows[Any]:
-        """Create an assigner that asks for the gap after each element."""
+        """Create an assigner with a gap per element."""
         return DynamicProcessingTimeSessionWindows(extractor)
 
     def is_event_time(self) -> bool:
