@@ -56,8 +56,8 @@ def _train(java: Java, options: list[str]) -> None:
     from holdfast.runtime.spark_context import local_settings
 
     settings = {**local_settings(), "spark.master": "local[2]", "spark.app.name": "holdfast-aot"}
-    process = start_jvm(java, settings, options)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    process = start_jvm(java, settings, options)
     gateway = process.connect()
     from pyspark import SparkConf, SparkContext
 
