@@ -81,6 +81,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
 def _first_line(command: Sequence[str], environment: dict[str, str], work: Path) -> float:
     """Seconds until the program prints its first line; its processes are killed then."""
     surroundings = {**os.environ, "PYTHONPATH": measure.python_path(), **environment}
+    surroundings.pop("PYTHONDONTWRITEBYTECODE", None)  # as what pip installs, programs find Holdfast compiled
     with open(work / "errors", "w+") as errors:
         began = time.perf_counter()
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env=surroundings, cwd=work)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import cloudpickle
+import pyspark
 import pytest
 from pyspark import SparkContext
 
@@ -400,6 +401,13 @@ def an_epoch_of_many_subtasks_gives_each_its_part(monkeypatch: pytest.MonkeyPatc
     sums = numbers.key_by(lambda n: n % 2).reduce(lambda a, b: a + b)
     with sums.execute_and_collect("many") as results:
         assert max(results) == sum(range(2, 41, 2))
+
+
+def the_workers_import_pyspark_compiled_as_the_driver_does() -> None:
+    environment().from_collection([1]).execute_and_collect(limit=1)  # Spark is running
+    context = SparkContext._active_spark_context
+    assert context is not None
+    assert context.parallelize([0]).map(lambda _: __import__("pyspark").__file__).collect() == [pyspark.__file__]
 
 
 def a_given_session_is_used_and_left_running() -> None:
