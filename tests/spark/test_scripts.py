@@ -123,7 +123,7 @@ def a_function_that_ends_its_process_is_told_without_a_page_of_java(tmp_path: Pa
     assert running.returncode == 1
     assert [word for word in NOISE if word in err] == []
     assert "the process of task slot 0 on host" in err
-    assert "killed (for lack of memory?)" in err
+    assert "killed (out of memory?)" in err
     assert len(err.splitlines()) < 20
 
 

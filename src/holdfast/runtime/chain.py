@@ -1,4 +1,4 @@
-"""A vertex's operators in one subtask, wired to each other and to the channels that leave the vertex."""
+"""Chain: the operators of a vertex in one subtask, connected to each other and to the outgoing channels."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ __all__ = ["Chain"]
 
 
 class _Node:
-    """One operator with what follows it."""
+    """One operator with its successors."""
 
     def __init__(self, operator: Operator, makes_watermarks: bool, clock: Clock) -> None:
         self.operator = operator
         self.makes_watermarks = makes_watermarks
         self.clock = clock
-        # What comes behind an operator with watermarks of its own lives in that operator's time.
+        # The operators behind a watermark generator live in its event time.
         self.output_clock = Clock() if makes_watermarks else clock
         self.children: list[_Node] = []
         self.routers: list[Router] = []
 
     def advance(self, watermark: int) -> None:
-        """Event time has reached ``watermark``: the operator first, then what follows."""
+        """Advance event time to ``watermark``: in the operator, then in its successors."""
         self.clock.watermark = watermark
         self.operator.advance_watermark(watermark)
         if not self.makes_watermarks:
@@ -52,7 +52,7 @@ class _Node:
             router.watermark = watermark
 
     def resume(self, watermark: int) -> None:
-        """Event time goes on from ``watermark``, at which an earlier attempt has fired all that was due."""
+        """Restore event time to ``watermark``, up to which an earlier attempt has fired all timers and windows."""
         self.clock.watermark = watermark
         if not self.makes_watermarks:
             self.resume_outputs(watermark)
@@ -77,7 +77,7 @@ def _fan_out(outputs: list[Emit], copied: Copy) -> Emit:
         return last
 
     def emit(batch: RecordBatch) -> None:
-        # Each gets elements of its own: what one of them changes is not changed for the others.
+        # Each output gets its own elements: a change by one must not show in the others.
         for output in others:
             output(RecordBatch(list(map(copied, batch.values)), batch.timestamps))
         last(batch)
@@ -86,7 +86,7 @@ def _fan_out(outputs: list[Emit], copied: Copy) -> Emit:
 
 
 def _typed(chained: Chained, declared: TypeInformation | None, emit: Emit) -> Emit:
-    """``emit`` for what the operator's function makes, checked against the declared type and made to fit it."""
+    """Wrap ``emit``: fit the output of the operator's function to its declared type, or fail."""
     if declared is None:
         return emit
 
@@ -103,7 +103,7 @@ def _typed(chained: Chained, declared: TypeInformation | None, emit: Emit) -> Em
 
 
 def _into(operator: Operator, edge: ChainEdge, sender: OperatorName) -> Emit:
-    """Feed an edge of the chain."""
+    """The receiver of an edge of the chain, behind the edge's key selector."""
     process, select, declared = operator.process, edge.key_selector, edge.key_type
     if select is None:
         return process
@@ -115,7 +115,7 @@ def _into(operator: Operator, edge: ChainEdge, sender: OperatorName) -> Emit:
 
 
 class Chain:
-    """The operators of one subtask. The first one is the head: it takes the vertex's input."""
+    """The operators of one subtask. The first, the head, receives the input of the vertex."""
 
     def __init__(
         self,
@@ -127,12 +127,12 @@ class Chain:
         send: Send,
         attempt: int,
     ) -> None:
-        """``states`` and ``lists``: the keyed and listed state of operators that have some, by uid."""
+        """``states`` and ``lists``: the keyed and listed state of the operators, by uid."""
         plan = setup.plan
         self.clock = Clock()
         self.metrics = MetricGroup()
         self.warnings: dict[str, str] = {}
-        """For the user, by subject."""
+        """Warnings for the user, by subject."""
         self._nodes: list[_Node] = []
         self.routers: list[Router] = []
         copies = same if plan.settings.object_reuse else copied
@@ -206,7 +206,7 @@ class Chain:
             operator.close()
 
     def process(self, batch: RecordBatch, index: int = 0, late: Sequence[Run] = ()) -> None:
-        """Take some of an input of the vertex; the late records are handed on apart from the others, in their order."""
+        """Process a batch of an input of the vertex; runs of late records are processed apart, in order."""
         process, clock = self._inputs[index], self.clock
         if not late:
             process(batch)
@@ -216,7 +216,7 @@ class Chain:
         clock.late_by = MIN_TIMESTAMP
 
     def resume(self, watermark: int, stored: Mapping[str, Any]) -> None:
-        """Go on where an earlier attempt ended: at this watermark, with the state of watermark generators by uid."""
+        """Restore event time, and the state of watermark generators by uid."""
         self._head.resume(watermark)
         for operator in self._operators:
             state = stored.get(operator.context.uid)
@@ -229,26 +229,26 @@ class Chain:
         return {uid: state for uid, state in states.items() if state is not None}
 
     def advance_watermark(self, watermark: int) -> None:
-        """Event time has reached ``watermark``; nothing happens if it had already."""
+        """Advance event time to ``watermark``; no effect if it is not later."""
         if watermark > self.clock.watermark:
             self._head.advance(watermark)
 
     def advance_processing_time(self, now: int) -> None:
-        """Processing time has reached ``now``."""
+        """Advance processing time to ``now``."""
         for clock in self._clocks:
             clock.processing_time = now
         for operator in self._operators:
             operator.advance_processing_time(now)
 
     def begin_epoch(self, epoch: Epoch, attempt: str, committed: CheckpointId) -> None:
-        """An epoch starts: its number, the name of this attempt at it, and the last epoch whose output is committed."""
+        """Start an epoch: its number, this attempt, and the last checkpoint whose output is committed."""
         for router in self.routers:
             router.begin()
         for operator in self._operators:
             operator.begin_epoch(epoch, attempt, committed)
 
     def end_epoch(self, epoch: Epoch, attempt: str, idle: bool) -> list[Committable]:
-        """The barrier has reached the vertex; returns the output that the epoch has prepared."""
+        """Handle the barrier; returns the prepared output of the epoch."""
         self._head.forward_idle(idle)
         for operator in self._operators:
             operator.end_epoch()
@@ -262,11 +262,11 @@ class Chain:
 
     @property
     def opened(self) -> list[Operator]:
-        """The operators that were opened and not closed, the head first."""
+        """The open operators, the head first."""
         return self._operators[len(self._operators) - self._opened :]
 
     def next_processing_time(self) -> int | None:
-        """The processing time at which an operator next has something to do."""
+        """The next processing time at which an operator has work; None without one."""
         times = [operator.next_processing_time() for operator in self._operators]
         return min((time for time in times if time is not None), default=None)
 

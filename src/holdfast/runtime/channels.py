@@ -1,4 +1,4 @@
-"""The two ends of a channel: the router that makes frames of a subtask's output, and the merge of a subtask's input."""
+"""The two ends of a channel: Router packs a subtask's output into frames, InputMerge merges a subtask's input."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ __all__ = ["ChannelIncomplete", "InputMerge", "Router", "first_partition", "rece
 _PLAIN_KEYS = {str, int, bytes}
 
 Send = Callable[[int, bytes], None]
-"""Takes a frame and the partition of the next stage that it goes to."""
+"""Takes a frame and its target partition in the next stage."""
 
 
 class ChannelIncomplete(HoldfastError):
@@ -44,7 +44,7 @@ class ChannelIncomplete(HoldfastError):
 
 
 def first_partition(plan: JobPlan, vertex: Vertex) -> int:
-    """Where a vertex's subtasks begin among the partitions of its Spark stage."""
+    """The partition of a vertex's first subtask in its Spark stage."""
     position = 0
     for other in plan.at(vertex.level):
         if other.id == vertex.id:
@@ -54,7 +54,7 @@ def first_partition(plan: JobPlan, vertex: Vertex) -> int:
 
 
 def receivers(partitioning: Partitioning, sender: int, senders: int, count: int) -> range:
-    """The subtasks of the receiving vertex that a sender has a channel to."""
+    """The subtasks of the receiving vertex to which a sender has a channel."""
     if partitioning is Partitioning.FORWARD:
         return range(sender, sender + 1)
     if partitioning is Partitioning.RESCALE:
@@ -66,12 +66,12 @@ def receivers(partitioning: Partitioning, sender: int, senders: int, count: int)
 
 
 class Router:
-    """Sends one channel's records: partitions them, gathers them by receiver, and makes frames."""
+    """Sends the records of one channel: partitions them, buffers them by receiver, and packs them into frames."""
 
     def __init__(
         self, plan: JobPlan, vertex: Vertex, channel: Channel, subtask: int, send: Send, operator: OperatorName, clock: Clock
     ):
-        """``clock``: that of the records; it says whether they are late."""
+        """``clock``: the clock of the records, which knows whether they are late."""
         target = next(v for v in plan.vertices if v.id == channel.target)
         self._channel = channel
         self._sender = subtask
@@ -95,7 +95,7 @@ class Router:
         self.watermark = MIN_TIMESTAMP
         self.idle = False
         self.location: Callable[[], str] | None = None
-        """When the epoch is traced: where the record at hand came from."""
+        """In traced epochs: the origin of the current record."""
         self.records = 0
         self._open: dict[int, Frame] = {}
         self._frames: dict[int, int] = {}
@@ -108,7 +108,7 @@ class Router:
         self.records = 0
 
     def process(self, batch: RecordBatch) -> None:
-        """Take a batch."""
+        """Send a batch."""
         values, timestamps = batch.values, batch.timestamps
         if not values:
             return
@@ -118,9 +118,9 @@ class Router:
             keys = self._keys(values)
             alone = self._parallelism == 1
             try:
-                # One subtask needs no targets, but keys of unusual types are to be found fit for keys.
+                # A single subtask needs no targets, but keys of unusual types must still be checked.
                 targets = [] if alone and set(map(type, keys)) <= _PLAIN_KEYS else self._assign(keys)
-            except Exception as error:  # whatever a key's own hash or pickling raises
+            except Exception as error:  # raised by a key's own hash or pickling
                 raise user_error(error, *self._operator, values[0]) from error
             if alone:
                 self._add(0, values, timestamps, keys)
@@ -146,7 +146,7 @@ class Router:
         return select_keys(self._key, self._channel.key_type, values, self._operator)
 
     def _chosen(self, values: list[Any]) -> list[int]:
-        """The subtasks that the user's partitioner picks."""
+        """The target subtasks chosen by the user's partitioner."""
         partition, count = self._channel.partitioner, self._parallelism
         assert partition is not None
         targets: list[int] = []
@@ -223,7 +223,7 @@ class Router:
         frame.watermark = self.watermark
         try:
             payload = encode_data(frame)
-        except Exception as error:  # whatever a value's own pickling raises
+        except Exception as error:  # raised by a value's own pickling
             raise user_error(
                 TypeError(
                     f"an element cannot be sent to the next task, because it cannot be pickled: {error.__cause__ or error}"
@@ -240,7 +240,7 @@ class Router:
         self._send(partition % self._next_level_width if self._relayed else partition, frame)
 
     def end(self, epoch: Epoch, attempt: str) -> None:
-        """The barrier: send what is gathered, and say how much it was."""
+        """Send the buffered records and the barrier."""
         for target in self._targets:
             self._flush(target)
             barrier = Barrier(epoch, attempt, self._frames[target], self.watermark, self.idle)
@@ -262,7 +262,7 @@ class _Input:
 
 
 class InputMerge:
-    """All input of a subtask in an epoch: verified against the barriers, and given in the order of watermarks."""
+    """The input of a subtask in an epoch: verified against the barriers and merged by watermark."""
 
     def __init__(self, plan: JobPlan, vertex: Vertex, subtask: int, watermark: int, spill_directory: str, bound: int):
         self._inputs: dict[tuple[int, int], _Input] = {}
@@ -277,7 +277,7 @@ class InputMerge:
         self._store = FrameStore(spill_directory, bound)
 
     def add(self, frame: bytes) -> None:
-        """Take a frame as it arrived."""
+        """Add an arrived frame."""
         header = unpack_header(frame)
         source = self._inputs.get((header.channel, header.sender))
         if source is None:
@@ -290,10 +290,10 @@ class InputMerge:
             source.frames.append((header.sequence, self._store.put(frame)))
 
     def verify(self, epoch: Epoch) -> dict[tuple[int, int], str]:
-        """Check that every channel is whole; returns the attempts that were read.
+        """Check that every channel is complete; returns the attempts of the senders.
 
         Raises:
-            ChannelIncomplete: a barrier is missing or of another epoch, or frames are missing or doubled.
+            ChannelIncomplete: a barrier is missing or of another epoch, or frames are missing or duplicated.
         """
         seen = {}
         for (channel, sender), source in self._inputs.items():
@@ -311,9 +311,9 @@ class InputMerge:
     def frames(self) -> Iterator[tuple[Frame | None, int, int]]:
         """The frames in the order in which they are processed: (frame, input index, watermark after it).
 
-        All that is broadcast comes first: what every subtask must know applies to all other records of the epoch. Of
-        the other channels the one that is behind comes first, so none makes another's records late; of channels with
-        the same watermark that of the first input. A None frame only moves time.
+        Broadcast records come first, so they apply to all other records of the epoch. Of the other channels, the one with
+        the lowest watermark comes first, so no channel makes the records of another late; of channels with the same
+        watermark, that of the first input. A None frame only advances time.
         """
         inputs = sorted(self._inputs.values(), key=lambda source: source.index)
         for source in inputs:

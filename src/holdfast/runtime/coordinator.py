@@ -1,7 +1,7 @@
-"""Coordinator: a job's driver. It carries out what the coordinator machine decides.
+"""Coordinator: a job's driver, which carries out the decisions of the coordinator machine.
 
-The protocol is in `holdfast.runtime.machine`. Here are the threads, the clock, the checkpoint log, the sources'
-enumerators, the executor and the sinks' committers, and no decision on the order of things.
+The protocol is in `holdfast.runtime.machine`. This module has the I/O: threads, the clock, the checkpoint log, the
+sources' enumerators, the executor and the sinks' committers.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ __all__ = ["Coordinator", "EpochExecutor"]
 log = logging.getLogger("holdfast")
 
 _SHORT_WAIT = 0.01
-"""Seconds; sources are waited for in turn when there are several."""
+"""With several sources, the time to wait for each in turn, in seconds."""
 
 
 class EpochExecutor(Protocol):
     """Runs the tasks of an epoch."""
 
     def run(self, assignment: EpochAssignment) -> list[TaskReport]:
-        """Run them all; returns their reports."""
+        """Run all tasks of the epoch; returns their reports."""
 
     def each(self, task: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
-        """Run a function for each item where tasks run, beside the epochs. Called in a thread of its own."""
+        """Run a function for each item on the executors, beside the epochs. Called in a separate thread."""
 
     def stop_each(self) -> None:
-        """Let `each` fail soon."""
+        """Make a running `each` fail soon."""
 
 
 class Coordinator:
@@ -73,9 +73,9 @@ class Coordinator:
         savepoints: SavepointWriter,
         restore_from: CheckpointId | StartFromSavepoint | None = None,
     ) -> None:
-        """``job`` and ``executor`` are made when the generation is known.
+        """``job`` and ``executor`` are called with each new generation.
 
-        ``verify`` raises CorruptFile for a checkpoint that cannot be restored; its second argument asks for every byte.
+        ``verify`` raises CorruptFile for a checkpoint that cannot be restored; with True it also checks the content.
         """
         self._plan = plan
         self._make_job = job
@@ -89,13 +89,13 @@ class Coordinator:
         self._machine = CoordinatorMachine(plan, strategy, pace)
         self._notices = Notices(plan.name, metrics, checkpoint_log)
         self._inbox: SimpleQueue[Event | BaseException] = SimpleQueue()
-        """What other threads tell. An exception that no driver survives is raised in the coordinator's thread."""
+        """Events from other threads. An exception in it, fatal for the driver, is raised in the coordinator's thread."""
         self._commits = ThreadPoolExecutor(1, thread_name_prefix="holdfast-commit")
         self._clean_ups = ThreadPoolExecutor(1, thread_name_prefix="holdfast-clean-up")
         self._cleaning: Future[None] | None = None
         self._writes = ThreadPoolExecutor(1, thread_name_prefix="holdfast-savepoint")
         self._requested: dict[int, tuple[SavepointRequest, Future[str]]] = {}
-        """The savepoints that were asked for and have no answer yet."""
+        """The requested savepoints that are not finished."""
         self._ended = False
         self._delay_until: float | None = None
         self._enumerators: dict[str, Enumerator] = {}
@@ -104,16 +104,16 @@ class Coordinator:
         self._executor: EpochExecutor | None = None
 
     def cancel(self) -> None:
-        """Stop after the epoch that is running. Safe to call from any thread."""
+        """Stop after the running epoch. Thread-safe."""
         self._inbox.put(events.Cancel())
 
     def request_savepoint(self, uri: str, *, stop: bool = False, drain: bool = False) -> Future[str]:
-        """Write a savepoint of what the job has read by now. Safe to call from any thread.
+        """Write a savepoint of the input read so far. Thread-safe.
 
         Args:
             uri: Its directory, from `holdfast.runtime.savepoints.new_savepoint`.
             stop: Whether the job ends with it.
-            drain: Whether event time comes to its end before: all timers and windows fire.
+            drain: Whether event time ends before the savepoint, so that all timers and windows fire.
 
         Returns:
             The directory, once the savepoint is complete.
@@ -142,10 +142,10 @@ class Coordinator:
         return self._machine.uncommitted
 
     def run(self) -> None:
-        """Run the job to its end; returns when it has finished or was cancelled.
+        """Run the job; returns when it has finished or was cancelled.
 
         Raises:
-            HoldfastError: the job cannot go on; the error says why.
+            HoldfastError: the job failed.
         """
         try:
             end = self._drive()
@@ -174,7 +174,7 @@ class Coordinator:
                 answer = self._carry_out(instruction)
             except Exception as error:
                 answer = Failed(instruction, error)
-            todo.extend(self._handle_inbox(block=False))  # what other threads told came before
+            todo.extend(self._handle_inbox(block=False))  # events from other threads came first
             if answer is not None:
                 todo.extend(self._handle(answer))
 
@@ -182,7 +182,7 @@ class Coordinator:
         return self._machine.handle(event, Instant(time.time_ns() // 1_000_000, time.monotonic()))
 
     def _handle_inbox(self, *, block: bool) -> list[Instruction]:
-        """Hand on what other threads have told; if ``block``, wait for the first event or for the end of the delay."""
+        """Pass events of other threads to the machine; if ``block``, wait for an event or the end of the delay."""
         given: list[Instruction] = []
         while True:
             try:
@@ -214,7 +214,7 @@ class Coordinator:
         return None if self._delay_until is None else max(0.0, self._delay_until - time.monotonic())
 
     def _carry_out(self, instruction: Instruction) -> Event | None:
-        """Do what the instruction says; returns the answer, None if it comes through the inbox."""
+        """Carry out the instruction; returns its answer, or None if that comes through the inbox."""
         match instruction:
             case instructions.Run(assignment):
                 assert self._executor is not None
@@ -303,8 +303,8 @@ class Coordinator:
 
     def _plan_epoch(self, instruction: instructions.Plan) -> Event:
         inputs = {}
-        # What is broadcast is planned last and as a whole: what is there before another record is in its epoch, at the
-        # latest, and comes before it there.
+        # Broadcast input is planned last and completely: input that precedes another record is in the same epoch, at the
+        # latest, and is processed first.
         broadcast = self._plan.broadcast_sources
         for uid in sorted(instruction.sources, key=broadcast.__contains__):
             most = self._plan.settings.epoch_max_records if uid in broadcast else instruction.max_records
@@ -313,7 +313,7 @@ class Coordinator:
         return events.Planned(inputs)
 
     def _commit(self, instruction: instructions.Commit) -> None:
-        """Commit a checkpoint's output, beside the next epoch, then clean up beside everything."""
+        """Commit a checkpoint's output in the background, then clean up."""
         try:
             for uid, committer in self._committers.items():
                 committer.commit([c for c in instruction.committables if c.uid == uid])
@@ -330,13 +330,13 @@ class Coordinator:
             self._retention.collect()
             if sweep_from is not None:
                 self._retention.sweep(sweep_from)
-        except StorageError as error:  # the next sweep finds what this one would have found
+        except StorageError as error:  # the next sweep finds the same orphans
             log.warning("Orphan sweep failed, retrying later: %s", error)
         except BaseException as end:
             self._inbox.put(end)
 
     def _sleep(self, instruction: instructions.Sleep) -> Event:
-        """Wait for input; without ticking where one source can be waited for."""
+        """Wait for input; with several sources, poll them in turn."""
         seconds = instruction.seconds if len(instruction.sources) == 1 else min(instruction.seconds, _SHORT_WAIT)
         for uid in instruction.sources:
             self._enumerators[uid].wait(seconds)
@@ -366,7 +366,7 @@ class Coordinator:
     # the end
 
     def _close_parts(self) -> None:
-        """Close what an earlier start has opened. No commit is under way; a clean-up comes to its end first."""
+        """Close the resources of an earlier start. No commit is running; a clean-up is awaited."""
         if self._cleaning is not None:
             wait([self._cleaning])
         while self._enumerators:

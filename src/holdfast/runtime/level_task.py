@@ -1,4 +1,4 @@
-"""What Spark runs for one partition of a level: it passes frames to the task slot and back.
+"""LevelTask: the Spark task of one partition of a level; it passes frames to the task slot and back.
 
 Each of Spark's workers imports this module before its first task, so it imports little.
 """
@@ -24,40 +24,40 @@ from holdfast.runtime.slot import SlotClient
 __all__ = ["LevelTask", "packed_calls", "quicken", "shuffle_key"]
 
 shuffle_key: Callable[[int], bytes] = struct.Struct(">q").pack
-"""A partition as Spark's shuffle is told of it, before each of the bytes that it is to bring there."""
+"""Packs a partition as a key of Spark's shuffle; each frame follows its key."""
 
 
 def packed_calls(calls: Sequence[Sequence[bytes]]) -> str:
-    """The calls of an epoch, by level and partition, as the value of a property of its Spark job."""
+    """Pack the calls of an epoch, by level and partition, into a property of its Spark job."""
     return base64.b64encode(pickle.dumps(calls, 5)).decode()
 
 
 @dataclass(frozen=True)
 class LevelTask:
-    """All tasks of a level, in one epoch or in any."""
+    """All tasks of a level, of one epoch or of any."""
 
     level: int
     last: bool
-    """Whether its frames, reports all, go to the driver and not into a shuffle."""
+    """Whether it is the last level, whose frames, all of them reports, go to the driver and not into a shuffle."""
     root: str
     """The setting ``io.tmp.dirs``."""
     job_id: str
     started: str
     """The start of the job; see `JobSetup`."""
     calls: Sequence[bytes] | None = None
-    """The pickled (assignment, vertex, subtask) of each partition; None: they are in the Spark job's property."""
+    """The pickled (assignment, vertex, subtask) of each partition; None: in the property of the Spark job."""
 
     @property
     def calls_property(self) -> str:
-        """The property of an epoch's Spark job that has the calls of all levels, packed."""
+        """The property of an epoch's Spark job with the packed calls of all levels."""
         return f"holdfast.calls.{self.started}"
 
     def __call__(self, partition: int, items: Iterable[bytes], setup: Any) -> Iterator[bytes]:
-        """Run the task of ``partition``: its frames for the next level, each behind its shuffle key; at last its report.
+        """Run the task of a partition; yields its frames, each behind its shuffle key, and last its report.
 
         Args:
-            partition: Which one.
-            items: Its frames, also those for later levels; empty ones are not frames.
+            partition: The partition.
+            items: Its frames, and those to forward to later levels; empty items are not frames.
             setup: Spark's broadcast of the pickled JobSetup.
         """
         quicken()
@@ -83,7 +83,7 @@ class LevelTask:
 
             from holdfast.runtime.task_messages import TaskReport
 
-            # Told as the task's report: Spark would only try again, and show the error below its own.
+            # Returned as a report: Spark would only retry, and bury the error under its own.
             _, vertex, subtask = cloudpickle.loads(call)
             yield from self._sent(0, _report_frame(pickle.dumps(TaskReport((vertex, subtask), "", error), 5)))
         for target, frame in passing:
@@ -92,7 +92,7 @@ class LevelTask:
     def _call(self, partition: int) -> bytes:
         if self.calls is not None:
             return self.calls[partition]
-        from pyspark import TaskContext  # in Spark's workers it is there already
+        from pyspark import TaskContext  # already imported in Spark's workers
 
         context = TaskContext.get()
         assert context is not None
@@ -108,10 +108,10 @@ def _report_frame(report: bytes) -> bytes:
 
 
 def quicken() -> None:
-    """Make this worker fit for short tasks. Each task calls it first; it takes microseconds.
+    """Tune this worker for short tasks. Each task calls it first; it takes microseconds.
 
-    Over TCP the JVM's Nagle algorithm holds a small write back until the one before is acknowledged, and the kernel delays
-    that by 40 ms unless told otherwise. It forgets what it was told, so every task says it again.
+    Over TCP the JVM's Nagle algorithm delays a small write until the previous one is acknowledged, which the kernel delays
+    by 40 ms by default. The kernel resets that option, so every task sets it again.
     """
     _freeze()
     for connection in _connections():
@@ -120,20 +120,20 @@ def quicken() -> None:
 
 @functools.cache
 def _freeze() -> None:
-    """Hide all that the worker has loaded from the garbage collector, which PySpark runs after every task."""
+    """Exempt all loaded objects from garbage collection, which PySpark runs after every task."""
     gc.collect()
     gc.freeze()
 
 
 @functools.cache
 def _connections() -> tuple[socket.socket, ...]:
-    """The worker's TCP connections to its JVM, set to send at once; none if it talks over a Unix socket."""
+    """The worker's TCP connections to its JVM, with TCP_NODELAY; empty if it uses a Unix socket."""
     found = []
     for name in os.listdir("/dev/fd"):
         try:
             connection = socket.socket(fileno=os.dup(int(name)))
         except OSError:
-            continue  # no socket
+            continue  # not a socket
         if connection.family in (socket.AF_INET, socket.AF_INET6) and connection.type == socket.SOCK_STREAM:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             found.append(connection)

@@ -1,17 +1,17 @@
 """CoordinatorMachine, the protocol of a job's driver as a pure state machine: events in, instructions out.
 
-    TakeOver   the job belongs to this driver; it goes back to its latest completed checkpoint
-    Recover    that checkpoint's output becomes visible
+    TakeOver   this driver becomes the owner of the job and restores the latest completed checkpoint
+    Recover    the output of that checkpoint becomes visible
     Open       sources and executor start
     Plan       every source fixes its part of the next epoch's input
-    Run        one Spark job; every task reports
-    Complete   the checkpoint's metadata is put into the log unless another driver's entry is there: the commit point
-    Commit     its output becomes visible, beside the next epoch; repeated after a crash
+    Run        one Spark job runs the epoch; every task reports
+    Complete   the checkpoint is appended to the log if its position is free: the commit point
+    Commit     the output becomes visible, during the next epoch; repeated after a crash
 
-A planned epoch stays planned: if it fails it is run again with the same input, from the same checkpoint, until it is
-complete or the restart strategy gives up. Checkpoint n+1 is completed only after the output of n has been committed.
+A failed epoch is run again with the same input, from the same checkpoint, until it completes or the restart strategy gives
+up. Checkpoint n+1 is completed only after the output of n has been committed.
 
-The machine knows no clock, thread, storage or connector. `holdfast.runtime.coordinator` carries out its instructions;
+The machine has no clock, threads, storage or connectors. `holdfast.runtime.coordinator` carries out its instructions;
 tests/simulator does so on a simulated storage and a simulated broker.
 """
 
@@ -43,23 +43,23 @@ from holdfast.runtime.task_messages import TaskReport
 __all__ = ["CoordinatorMachine"]
 
 _CLOCK_TOLERANCE_MS = 60_000
-"""Clocks of drivers that differ by less are not worth a warning."""
+"""Smaller differences between the clocks of drivers cause no warning."""
 _SWEEP_EVERY = 1000
-"""Epochs between two searches for orphans."""
+"""Epochs between two sweeps for orphans."""
 _BESIDE = instructions.Delay, instructions.WriteSavepoint
-"""The end of the job does not wait for these."""
+"""Instructions that the end of the job does not wait for."""
 _LONGEST_SLEEP = 0.5
 _SLEEP_BESIDE_A_COMMIT = 0.01
-"""Seconds; the enumerators hear of a commit soon after it: group offsets follow it."""
+"""Seconds between a commit and telling the enumerators, which commit group offsets."""
 
 
 class CoordinatorMachine:
     """The decisions of one driver for one job.
 
     Args:
-        plan: The job's.
+        plan: The plan of the job.
         strategy: The restart strategy.
-        pace: The pace to begin with.
+        pace: The initial pace.
     """
 
     def __init__(self, plan: JobPlan, strategy: RestartStrategy, pace: Pace) -> None:
@@ -75,9 +75,9 @@ class CoordinatorMachine:
         self._planning_since = 0.0
         self._cancelled = False
         self._failure: BaseException | None = None
-        """What the job ends with."""
+        """The final error of the job."""
         self._damaged = False
-        """Whether a task has found a file of the checkpoint damaged."""
+        """Whether a task has found a damaged file of the checkpoint."""
         self._restarts = 0
         self._job: JobInfo | None = None
         self._next_epoch = Epoch(0)
@@ -85,14 +85,14 @@ class CoordinatorMachine:
         self._committed = NO_CHECKPOINT
         self._sources: list[SourceProgress] = []
         self._epochs: dict[Epoch, EpochInFlight] = {}
-        """Those under way, in order."""
+        """The epochs in flight, in order."""
         self._next_timer: int | None = None
         self._idle_at: int | None = None
         self._savepoints = SavepointRequests()
 
     @property
     def state(self) -> JobState:
-        """Where the job is in its life."""
+        """The state of the job."""
         return self._life.state
 
     @property
@@ -106,10 +106,10 @@ class CoordinatorMachine:
         return self._completed is not None and self._committed < self._completed.checkpoint_id
 
     def handle(self, event: Event, now: Instant) -> list[Instruction]:
-        """Take an event; returns the instructions that follow from it, to be begun in this order.
+        """Handle an event; returns the instructions that follow, in the order to start them.
 
         Raises:
-            IllegalTransition: the protocol does not know this event in this state; the message tells the story.
+            IllegalTransition: the state of the job does not accept this event; the message lists the latest events.
         """
         self._now = now
         self._processing_time = max(self._processing_time, now.wall_ms)  # the wall clock may be set back
@@ -145,11 +145,11 @@ class CoordinatorMachine:
                 self._savepoints.answered(request.number)
                 self._give(instructions.SavepointFailed(request, failure))
             case _ if self.state in (JobState.RESTARTING, JobState.STOPPING):
-                pass  # what was under way has come to its end; nothing follows from it
+                pass  # running instructions end; no others follow
             case events.Planned():
                 self._planned(event.inputs)
             case events.Confirmed() if event.epoch not in self._epochs:
-                pass  # the job was cancelled meanwhile
+                pass  # cancelled in the meantime
             case events.Confirmed():
                 self._answer_failed_epoch(self._epochs[event.epoch])
             case events.Ran():
@@ -165,10 +165,10 @@ class CoordinatorMachine:
             case Failed(_, failure):
                 self._job_failed(failure)
             case _:
-                pass  # it is time to look what comes next
+                pass  # the time has come for the next step
 
     def _advance(self) -> None:
-        """Give the instructions whose time has come. What may overlap is decided here and nowhere else."""
+        """Give the instructions that are due. All decisions about overlap are here."""
         for epoch in list(self._epochs.values()):
             if self.state in (JobState.RUNNING, JobState.CANCELLING):
                 self._advance_epoch(epoch)
@@ -218,7 +218,7 @@ class CoordinatorMachine:
 
     @property
     def _is_idle(self) -> bool:
-        """Whether no epoch is under way or being planned."""
+        """Whether no epoch is in flight or being planned."""
         return not self._epochs and not self._awaits(instructions.Plan) and not self._awaits(instructions.Sleep)
 
     @property
@@ -283,7 +283,7 @@ class CoordinatorMachine:
     # epochs
 
     def _planned(self, inputs: Mapping[str, PlannedInput]) -> None:
-        """Begin an epoch if there is a reason to."""
+        """Begin an epoch if there is a reason for one."""
         if self._cancelled:
             return
         now = self._processing_time
@@ -333,7 +333,7 @@ class CoordinatorMachine:
         self._next_timer = min((r.next_timer for r in reports if r.next_timer is not None), default=None)
         sweep_from = None
         if epoch.number % _SWEEP_EVERY == 0:
-            # Background uploads may last any number of epochs; those that begin now bear this epoch's number.
+            # Background uploads may last many epochs; the files of those that begin now have this epoch's number.
             sweep_from = Epoch(min([epoch.number, *(r.uploading for r in reports if r.uploading is not None)]))
         self._give(instructions.Commit(epoch.number, _committables(epoch.checkpoint), sweep_from))
         self._account(epoch, reports)
@@ -363,7 +363,7 @@ class CoordinatorMachine:
             self._savepoints.add(request, max(self._epochs, default=Epoch(0)))
 
     def _write_savepoint(self) -> None:
-        """Begin the next savepoint if the latest checkpoint is the one, and its output is visible."""
+        """Begin the next savepoint if the latest checkpoint qualifies and its output is visible."""
         completed = self._completed
         if completed is None or self._committed != completed.checkpoint_id or self._awaits(instructions.WriteSavepoint):
             return
@@ -372,7 +372,7 @@ class CoordinatorMachine:
             self._give(instructions.WriteSavepoint(completed.checkpoint_id, request, self._savepoints.drained))
 
     def _drain(self) -> None:
-        """Begin the epoch that brings event time to its end."""
+        """Begin the epoch that ends event time."""
         self._savepoints.draining()
         self._planning_since = self._now.seconds
         self._begin({s.uid: PlannedInput(EpochInput(finished=True), s.enumerator) for s in self._sources})
@@ -384,20 +384,20 @@ class CoordinatorMachine:
             return
         if self.state is JobState.RUNNING:
             self._end(JobState.FINISHED)
-        else:  # something has failed since; the savepoint is whole nevertheless
+        else:  # a later failure; the savepoint is complete nevertheless
             self._cancel()
 
     # time
 
     def _resume_time(self, restored: CheckpointMetadata) -> None:
-        """Go on from the checkpoint's processing time: what has fired by then must not fill up again."""
+        """Continue from the checkpoint's processing time: windows that have fired must not fill again."""
         self._processing_time = max(self._processing_time, restored.created_at)
         ahead = restored.created_at - self._now.wall_ms
         if ahead > _CLOCK_TOLERANCE_MS:
             self._give(instructions.ClockBehind(restored.checkpoint_id, ahead))
 
     def _timer_due(self, now: int) -> bool:
-        """Whether a timer is due, or a split has become idle: then the watermark may go on without it."""
+        """Whether a timer is due, or a split has become idle and no longer holds the watermark back."""
         idle = self._idle_at is not None and self._idle_at <= now
         if idle:
             self._idle_at = None
@@ -414,7 +414,7 @@ class CoordinatorMachine:
     # failures and the end
 
     def _cancel(self) -> None:
-        """Let what runs come to its end, and begin nothing else."""
+        """Let running instructions end, and begin no others."""
         self._cancelled = True
         match self.state:
             case JobState.CREATED:
@@ -425,10 +425,10 @@ class CoordinatorMachine:
             case JobState.RESTARTING:
                 self._life.to(JobState.STOPPING)
             case _:
-                pass  # a driver that takes over or recovers makes earlier output visible first
+                pass  # a driver in take-over or recovery first makes earlier output visible
 
     def _drop_idle_epochs(self) -> None:
-        """Forget the epochs that no task works on."""
+        """Drop the epochs that are not running."""
         for epoch in list(self._epochs.values()):
             if epoch.is_idle:
                 del self._epochs[epoch.number]
@@ -451,17 +451,17 @@ class CoordinatorMachine:
     def _job_failed(self, failure: Exception) -> None:
         """Go back to the log, or end."""
         if is_bug(failure) or (isinstance(failure, CorruptFile) and not self._damaged):
-            self._stop(failure)  # of a damaged file the log has said what to do: it has looked for an intact checkpoint
+            self._stop(failure)  # for a damaged file, the log has looked for an intact checkpoint
         elif self._starts_again(failure, "", traced=True):
             self._life.to(JobState.RESTARTING)
 
     def _starts_again(self, failure: BaseException, task: str, traced: bool) -> bool:
-        """Whether there is another attempt, after a delay that is given; if not, the job stops.
+        """Decide whether to try again; if so, give the delay, if not, stop the job.
 
         Args:
-            failure: What happened.
-            task: Where.
-            traced: Whether another run could not tell more about it.
+            failure: The failure.
+            task: The failed task; empty if the failure was outside of tasks.
+            traced: Whether the epoch ran with tracing, so that a rerun would add nothing.
         """
         self._give(instructions.JobFailure(failure, task))
         answer = self._policy.answer(failure, traced, round(self._now.seconds * 1000))

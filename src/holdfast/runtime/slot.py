@@ -1,9 +1,9 @@
-"""A task slot: the process that holds subtasks' operators, state and connections between epochs.
+"""Task slot: the process that holds subtasks' operators, state and connections between epochs.
 
-Spark hands a task to any of its Python workers; what a subtask keeps (an open store, hot rows, producers, a consumer
-that reads ahead, the user's function objects) must not depend on which. So the worker passes its frames on to the slot of
-its partition, on the same host, and passes back what the slot sends. A slot that is gone is started again and restores
-its state from the checkpoint; one that is no longer needed, or whose executor is gone, ends by itself.
+Spark runs a task in any of its Python workers, but a subtask keeps an open store, hot rows, producers, a consumer that
+reads ahead, and the user's function objects. So the worker forwards its frames to the slot of its partition, on the same
+host, and returns the frames that the slot sends. A dead slot is started again and restores its state from the checkpoint.
+A slot ends by itself when it is no longer needed or its executor has ended.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ log = logging.getLogger("holdfast.slot")
 
 _START_TIMEOUT = 60.0
 _ANSWER_TIMEOUT = 20.0
-"""A slot that does not take a call for so long (seconds) is stopped or hangs: one that is well waits for calls."""
+"""A slot that accepts no call for this time (seconds) is stopped or hangs."""
 _ORPHAN_PATIENCE = 10.0
-"""How long (seconds) a slot whose executor has ended may take to end in order."""
+"""Grace period for the end of a slot whose executor has ended, in seconds."""
 _COLLECT_EVERY = 32
-"""Calls between two runs of Python's cycle collector (it also runs when there is nothing to do)."""
+"""Calls between two collections of young cyclic garbage (which also run while the slot is idle)."""
 _COLLECT_ALL_EVERY = 4096
-"""Calls between two runs over everything: a program may drop late what refers to itself. A million rows take 0.5 s."""
+"""Calls between two full garbage collections, for cycles that a program drops late. They take 0.5 s for a million rows."""
 _IDLE_LIMIT = 900.0
-"""A slot that nobody has called for so long (seconds) ends; the next call starts it again."""
+"""A slot without calls for this time (seconds) ends; the next call starts it again."""
 
 
 class SlotClient:
-    """A Spark task's connection to its slot, which is started if need be."""
+    """A Spark task's connection to its slot; starts the slot if necessary."""
 
     def __init__(self, directory: LocalDirectory, slot: int) -> None:
         self._directory = directory
@@ -60,20 +60,20 @@ class SlotClient:
         """Run a task: yields the frames it sends with their partitions, last (-1, report).
 
         Args:
-            started: Names the start of the job that ``setup`` belongs to.
-            setup: Gives the pickled JobSetup when called; only called when the slot does not have it.
+            started: Identifies the start of the job that ``setup`` belongs to.
+            setup: Returns the pickled JobSetup; called only if the slot does not have it.
             call: The pickled (assignment, vertex, subtask).
             frames: The task's input.
 
         Raises:
-            WireClosed: the slot died; what it did in this epoch does not count.
+            WireClosed: the slot died; its work in this epoch does not count.
         """
         try:
             yield from self._run(started, setup, call, frames)
         except WireClosed as error:
             raise WireClosed(
                 f"the process of task slot {self._slot} on host {host_name()} has ended in the middle of its task: it was "
-                f"killed (for lack of memory?), or the program's own code ended or crashed it; its log was {self._path}.log"
+                f"killed (out of memory?), or the program's own code ended or crashed it; its log is {self._path}.log"
             ) from error
 
     def _run(self, started: str, setup: Any, call: bytes, frames: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:
@@ -103,7 +103,7 @@ class SlotClient:
             wire.close()
 
     def retire(self) -> None:
-        """End the slot, if there is one: the job is over. One that is stopped, or hangs, is killed."""
+        """End the slot of a job that has ended, if there is one; kill it if it does not answer."""
         connection = self._try()
         if connection is None:
             return
@@ -119,10 +119,10 @@ class SlotClient:
             wire.close()
 
     def _call(self, request: bytes) -> Wire:
-        """Ask the slot to run a task; the connection, on which it answers.
+        """Ask the slot to run a task; returns the connection for its answer.
 
-        A slot that is stopped, or hangs in a task that Spark has given up, does not answer and is replaced: it is killed,
-        so that it cannot do anything later, either.
+        A slot that is stopped, or hangs in a task that Spark has given up, does not answer: it is killed, so that it cannot
+        do any harm later, and replaced.
         """
         while True:
             wire = self._connect()
@@ -139,14 +139,14 @@ class SlotClient:
             self._kill(process)
 
     def _kill(self, process: int) -> None:
-        log.warning("the task slot %s (process %d) does not answer and is killed", self._path, process)
+        log.warning("the task slot %s (process %d) does not answer; killing it", self._path, process)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._path)
         with contextlib.suppress(ProcessLookupError):
             os.kill(process, signal.SIGKILL)
 
     def _connect(self) -> Wire:
-        self._directory.make()  # and refuse one in which another user may be listening
+        self._directory.make()  # refuses a directory in which another user may be listening
         connection = self._try()
         if connection is None:
             with open(f"{self._path}.lock", "w") as lock:
@@ -171,7 +171,7 @@ class SlotClient:
             process = subprocess.Popen(
                 _command(self._path, _executor()),
                 stdin=subprocess.DEVNULL,
-                stderr=output,  # and what the user's functions print goes where Spark's workers' output goes
+                stderr=output,  # standard output, with the prints of user functions, goes where that of Spark's workers goes
                 env=environment,
                 start_new_session=True,
             )
@@ -182,14 +182,14 @@ class SlotClient:
                 return connection
             if process.poll() is not None:
                 break
-            time.sleep(0.005)  # there is nothing to wait on before the socket exists
+            time.sleep(0.005)  # before the socket exists there is no event to wait for
         with open(f"{self._path}.log", errors="replace") as output_read:
             said = output_read.read()[-2000:]
         raise WireClosed(f"the task slot {self._path} does not start (exit code {process.poll()}): {said}")
 
 
 def _executor() -> int:
-    """The process whose end is the slot's end: Spark's JVM, the parent of the daemon that forked this worker."""
+    """The executor: Spark's JVM, the parent of the daemon that forked this worker."""
     daemon = os.getppid()
     if os.path.exists("/proc/self/stat"):
         with open(f"/proc/{daemon}/stat") as stat:
@@ -203,7 +203,7 @@ def _await_end(process: int) -> None:
         watch = os.pidfd_open(process)  # type: ignore[attr-defined, unused-ignore]  # Linux only
     except ProcessLookupError:
         return
-    except (AttributeError, OSError):  # no such thing here: look every second
+    except (AttributeError, OSError):  # not supported here: check every second
         with contextlib.suppress(ProcessLookupError):
             while True:
                 os.kill(process, 0)
@@ -216,9 +216,9 @@ def start_slots(directory: LocalDirectory, slots: int, executor: int, environmen
     """Start a job's slots on this host before its first tasks ask for them; returns at once.
 
     Args:
-        directory: That of the job's slots.
-        slots: How many.
-        executor: The process whose end is the slots' end.
+        directory: The directory of the job's slots.
+        slots: The number of slots.
+        executor: The id of the executor's process; the slots end with it.
         environment: The environment variables of Spark's workers.
     """
     made = directory.make()
@@ -243,10 +243,10 @@ def _command(path: str, executor: int) -> list[str]:
 
 
 class SlotServer:
-    """The slot's side: serves one task at a time."""
+    """The server in a slot; runs one task at a time."""
 
     def __init__(self, path: str, executor: int, lock: int | None = None) -> None:
-        """``lock`` is a descriptor that keeps others from starting the slot, too; closed as soon as this one listens."""
+        """``lock``: a descriptor that keeps others from starting the same slot; closed once this one listens."""
         self._lock = lock
         self._path = path
         self._executor = executor
@@ -259,13 +259,13 @@ class SlotServer:
         self._since_all = 0
 
     def serve(self) -> None:
-        """Serve until nobody needs the slot any more."""
-        # Rows are many and long-lived: the collector runs between calls, and mostly over what is new only.
+        """Serve until the slot is no longer needed."""
+        # Rows are many and long-lived: garbage is collected between calls, and mostly young objects only.
         gc.disable()
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._path)
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        # Bound under another name first: whoever can connect finds a slot that listens.
+        # Bound under another name first: clients that can connect find a listening slot.
         with socket_address(f"{self._path}.new") as address:
             listener.bind(address)
         listener.listen(16)
@@ -310,7 +310,7 @@ class SlotServer:
         return time.monotonic() - self._last_call < _IDLE_LIMIT
 
     def _watch_executor(self) -> None:
-        """End with the executor, also out of a call that hangs: its locks and connections must go."""
+        """End with the executor, even during a call that hangs, to release locks and connections."""
         _await_end(self._executor)
         self._orphaned = True
         time.sleep(_ORPHAN_PATIENCE)
@@ -332,7 +332,7 @@ class SlotServer:
                 _, _, setup = wire.receive()
                 if self._host is not None:
                     self._forget()
-                    gc.collect()  # all of it: what an earlier start of the job had is old by now
+                    gc.collect()  # a full collection: the objects of an earlier start of the job are old
                 self._host = TaskHost(setup, os.path.dirname(self._path))
                 self._started = started
             wire.send(END)
@@ -372,14 +372,14 @@ def _frames(wire: Wire) -> Iterator[bytes]:
 
 
 class TaskHost:
-    """The subtasks that a slot runs for one start of a job."""
+    """The subtasks of a slot for one start of a job."""
 
     def __init__(self, setup: bytes, slots: str) -> None:
-        """``setup`` is what the executor broadcasts; ``slots`` the job's directory of sockets on this host."""
+        """``setup``: the executor's broadcast. ``slots``: the job's directory of sockets on this host."""
         python_path, files, self._setup = pickle.loads(setup)
         sys.path.extend(path for path in python_path if path not in sys.path)
         install_files(files, slots)
-        # Imported here: a Spark worker that only talks to slots does without.
+        # Imported here: Spark workers, which only talk to slots, do not need these.
         import cloudpickle
 
         from holdfast.checkpoint.storage import Storage
@@ -407,7 +407,7 @@ class TaskHost:
             subtask = self._subtasks[(vertex_id, number)] = self._create(vertex_id, number)
         report = subtask.run(assignment, frames, send)
         for _ in frames:
-            continue  # a task that failed has not read them all; the Spark task waits to get rid of them
+            continue  # the Spark task waits until all are read, also after a failure
         try:
             return pickle.dumps(report, 5)
         except Exception:
@@ -415,7 +415,7 @@ class TaskHost:
             return pickle.dumps(report, 5)
 
     def close(self) -> None:
-        """The job has ended or begins anew."""
+        """Close all subtasks: the job has ended or starts anew."""
         for subtask in self._subtasks.values():
             subtask.close()
         self._uploads.shutdown(wait=True, cancel_futures=True)

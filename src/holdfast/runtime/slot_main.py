@@ -11,9 +11,9 @@ from holdfast.runtime.slot import SlotServer
 
 
 def main() -> None:
-    """Serve as a slot until nobody needs it."""
+    """Run the slot until it is no longer needed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's; the slot ends when the job does
-    # The slot's own log is its standard error, a file; what the program writes is for whoever runs it.
+    # The slot's own log is its standard error, a file; the program's output goes to Spark's.
     own = logging.StreamHandler(sys.stderr)
     own.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logger = logging.getLogger("holdfast")
@@ -28,7 +28,7 @@ def main() -> None:
     except Exception:
         logging.getLogger("holdfast.slot").exception("the slot failed")
         os._exit(1)
-    os._exit(0)  # threads of client libraries must not keep it
+    os._exit(0)  # threads of client libraries must not keep the process alive
 
 
 if __name__ == "__main__":

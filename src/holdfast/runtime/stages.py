@@ -1,6 +1,6 @@
-"""The stages of an epoch as RDDs, built with few calls to the JVM: each takes 0.2 ms, and what lasts is made once.
+"""Stages: builds the stages of an epoch as RDDs, with few calls to the JVM (0.2 ms each).
 
-Frames are the RDDs' elements as they are, bytes that neither Python nor Java takes apart on their way.
+The elements of the RDDs are frames: bytes that neither Python nor Java parses on the way.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from holdfast.runtime.shipping import load_and_run
 __all__ = ["Stages"]
 
 _LARGEST_PROPERTY = 1 << 14
-"""Characters of an epoch's packed calls that every one of its tasks may get, those of the other tasks included."""
+"""The limit for an epoch's packed calls, in characters; every task gets the calls of all."""
 _LARGEST_TASK = 1 << 20
-"""Bytes of a pickled task beyond which Spark's broadcast takes it to the executors, as in PySpark itself."""
+"""A pickled task with more bytes than this is broadcast, as in PySpark itself."""
 
 
 class _Pickled:
-    """Stands for an object that has been pickled already; unpickled, it is that object."""
+    """A placeholder for a pickled object; unpickling yields that object."""
 
     def __init__(self, content: bytes) -> None:
         self._content = content
@@ -39,7 +39,7 @@ class _Pickled:
 
 
 class _Call:
-    """Unpickled, it is the function with its first arguments."""
+    """A placeholder for a partial function; unpickling yields the function with its first arguments."""
 
     def __init__(self, function: _Pickled, *arguments: Any) -> None:
         self._parts = function, *arguments
@@ -51,14 +51,14 @@ class _Call:
 class Stages:
     """Builds and runs the stages of a job's epochs.
 
-    While one epoch runs, the stages of the next are built: what differs between them is in a property of the Spark job.
+    While one epoch runs, the stages of the next are built; the differences are in a property of the Spark job.
 
     Args:
         context: The Spark that the job runs on.
         tasks: The task of each level, without calls.
-        widths: How many partitions each level has.
-        placement: Where the partitions are.
-        setup: What each task may read besides.
+        widths: The number of partitions of each level.
+        placement: The hosts of the partitions.
+        setup: The broadcast of the job's setup.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Stages:
         self._widths = widths
         self._placement = placement
         jvm: Any = context._jvm
-        # Names of classes and of their methods are looked up in the JVM whenever they are written out.
+        # Py4J looks up a class or method in the JVM at every access by name.
         self._function, self._rdd, self._pairs = jvm.SimplePythonFunction, jvm.PythonRDD, jvm.PairwiseRDD
         self._value_of_pair = jvm.PythonRDD.valueOfPair
         self._partitioners = {width: jvm.PythonPartitioner(width, id(int)) for width in set(widths)}
@@ -88,13 +88,13 @@ class Stages:
         self._setup = _Pickled(_pickled_reference(context, setup))
         self._serializer = NoOpSerializer()
         self._ahead: tuple[Any, Any] | None = None
-        """The stages of the next epoch, and what they depend on."""
+        """The stages of the next epoch, with the placement and broadcasts that they depend on."""
 
     def collect(self, calls: Sequence[Sequence[bytes]]) -> list[bytes]:
-        """Run the tasks of all levels, one Spark job; the frames that the last level gives.
+        """Run the tasks of all levels as one Spark job; returns the frames of the last level.
 
         Args:
-            calls: For each level and partition the pickled (assignment, vertex, subtask).
+            calls: By level and partition, the pickled (assignment, vertex, subtask).
         """
         packed = packed_calls(calls)
         small = len(packed) <= _LARGEST_PROPERTY
@@ -106,14 +106,14 @@ class Stages:
             stages = ahead[1] if ahead is not None and fits else self._build(self._tasks, kept)
         else:
             stages = self._build([replace(task, calls=own) for task, own in zip(self._tasks, calls)], kept)
-        # Not `collect`: it has Spark take half of its own classes apart to look what the function refers to (10 ms).
+        # Not `collect`: Spark would analyse its own classes for the closure of the function (10 ms).
         running = stages.collectAsync()
         if small:
             self._ahead = self._surroundings(), self._build(self._tasks, kept)
         return self._fetch(running.get())
 
     def _fetch(self, collected: Any) -> list[bytes]:
-        """The frames of a list in the JVM, by a connection of their own: that of calls delays a large answer by 40 ms."""
+        """Fetch the frames of a list in the JVM over a new connection: Py4J's delays a large answer by 40 ms."""
         port, secret, _ = self._serve(self._as_scala(collected.iterator()), "serve frames")
         file, connection = local_connect_and_auth(port, secret)
         with connection, file:
@@ -125,7 +125,7 @@ class Stages:
         return self._placement.arrangement, list(self._context._python_includes)
 
     def _build(self, tasks: Sequence[LevelTask], kept: list[Broadcast[bytes]]) -> Any:
-        """The stages as an RDD of the JVM, to be run once; broadcasts that must live until then are added to ``kept``."""
+        """Build the stages as an RDD of the JVM, for one run; ``kept`` gets the broadcasts that must live until then."""
         frames = None
         for width, task in zip(self._widths, tasks):
             source = self._placement.anchor(width) if frames is None else self._placement.stage(width, frames)
@@ -157,7 +157,7 @@ class Stages:
         )
 
     def run_on_all(self, width: int, function: Callable[[int, Iterable[Any]], Iterator[bytes]]) -> None:
-        """Run a function for each partition of a level, where the partitions are; it must be able to unpickle anywhere."""
+        """Run a function for each partition of a level, on its host; any Python must be able to unpickle it."""
         from pyspark import RDD
 
         RDD(self._placement.anchor(width).toJavaRDD(), self._context, self._serializer).mapPartitionsWithIndex(
@@ -166,7 +166,7 @@ class Stages:
 
 
 def _pickled_reference(context: SparkContext, broadcast: Broadcast[bytes]) -> bytes:
-    """The broadcast as tasks refer to it; PySpark notes down which ones were pickled, for a function to be made of it."""
+    """A reference to the broadcast; PySpark records pickled broadcasts, for the function that is made next."""
     content = pickle.dumps(broadcast, 5)
     context._pickled_broadcast_vars.clear()
     return content
