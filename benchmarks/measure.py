@@ -201,7 +201,8 @@ class Killed:
 
     def __exit__(self, *exception: object) -> None:
         self._sampler.close()
-        self.usage.sample(psutil.Process(self._process.pid))
+        if self._process.poll() is None:
+            self.usage.sample(psutil.Process(self._process.pid))
         self.usage.end()
         self._process.wait()
 

@@ -7,6 +7,7 @@ import shutil
 from collections import Counter
 from typing import Any
 
+import pytest
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
@@ -35,6 +36,7 @@ from holdfast.datastream import (
     TimeEvictor,
     TumblingEventTimeWindows,
 )
+from holdfast.state import entries
 
 from .window_harness import Operated
 
@@ -297,8 +299,12 @@ class TriggerMachine(RuleBasedStateMachine):
         lateness=st.sampled_from([0, 0, 9, 200]),
         content=st.sampled_from(["reduce", "aggregate", "process"]),
         cache=st.sampled_from(["1kb", "256mb"]),
+        in_row=st.sampled_from([0, 2, 256]),
     )
-    def begin(self, assigner: str, trigger: str, evictor: str, lateness: int, content: str, cache: str) -> None:
+    def begin(self, assigner: str, trigger: str, evictor: str, lateness: int, content: str, cache: str, in_row: int) -> None:
+        self.limits = pytest.MonkeyPatch()
+        self.limits.setattr(entries, "MOST_IN_ROW", in_row)
+        self.limits.setattr(entries, "_CHUNK", 2)
         windows, _, event = ASSIGNERS[assigner]
         if trigger == "delta" and assigner in MERGING:
             trigger = "count"
@@ -322,6 +328,7 @@ class TriggerMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         if self.windows is not None:
+            self.limits.undo()
             self.windows.close()
             shutil.rmtree(self.windows.root)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import random
 import shutil
 from typing import Any
 
@@ -21,13 +22,15 @@ from holdfast.datastream import (
     ProcessWindowFunction,
     TumblingEventTimeWindows,
     ValueStateDescriptor,
+    WindowFunction,
 )
 from holdfast.metrics.user import MetricGroup
 from holdfast.runtime.context import OperatorContext
 from holdfast.runtime.operators import window
 from holdfast.runtime.operators.window_content import Elements, Reduced
 from holdfast.runtime.records import RecordBatch
-from holdfast.state import backend, row_pieces, table
+from holdfast.state import backend, entries, row_pieces, table
+from holdfast.state.layout import END, FIRST
 
 from .backend import Backend
 
@@ -82,8 +85,16 @@ class WindowMachine(RuleBasedStateMachine):
         super().__init__()
         self.backend: Operated | None = None
 
-    @initialize(lateness=st.sampled_from([0, 15, 500, 500]), reduces=st.booleans(), cache=st.sampled_from(["1kb", "256mb"]))
-    def begin(self, lateness: int, reduces: bool, cache: str) -> None:
+    @initialize(
+        lateness=st.sampled_from([0, 15, 500, 500]),
+        reduces=st.booleans(),
+        cache=st.sampled_from(["1kb", "256mb"]),
+        in_row=st.sampled_from([0, 3, 256]),
+    )
+    def begin(self, lateness: int, reduces: bool, cache: str, in_row: int) -> None:
+        self.limits = pytest.MonkeyPatch()
+        self.limits.setattr(entries, "MOST_IN_ROW", in_row)
+        self.limits.setattr(entries, "_CHUNK", 2)
         self.lateness, self.reduces = lateness, reduces
         content = Reduced(lambda a, b: a + b) if reduces else Elements()
         Operated.spec = window.WindowOperator(
@@ -103,6 +114,7 @@ class WindowMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         if self.backend is not None:
+            self.limits.undo()
             self.backend.close()
             shutil.rmtree(self.backend.root)
 
@@ -208,3 +220,35 @@ class TestRocksDB(WindowMachine.TestCase):
 
 class TestHeap(HeapMachine.TestCase):
     pass
+
+
+@pytest.mark.parametrize("declared", [None, Types.LONG()])
+@pytest.mark.parametrize("kind", ["rocksdb", "hashmap"])
+def an_epoch_of_a_long_window_stores_what_it_added(tmp_path: Any, kind: str, declared: Any):
+    Operated.spec = window.WindowOperator(
+        TumblingEventTimeWindows(1 << 40, 0), EventTimeTrigger(), Elements(declared), ("apply", Sums())
+    )
+    state = Operated(kind, (), tmp_path)
+    written, values = [], []
+    pick = random.Random(1)
+    for epoch in range(20):
+        added = [pick.getrandbits(60) for _ in range(500)]
+        values += added
+        state.operator.process(RecordBatch(added, [epoch] * 500, ["key"] * 500))
+        state.checkpoint()
+        written.append(state.backend.written)
+    assert max(written[1:]) < 2 * written[0]
+    state.restart(elsewhere=True)
+    state.operator.advance_watermark(1 << 41)
+    assert [value for value, _ in state.out] == [("key", len(values), sum(values))]
+    state.checkpoint()
+    state.checkpoint()
+    state.restart(elsewhere=True)
+    assert not state.operator.window_space.tables
+    assert next(state.state.store.scan(FIRST, END), None) is None
+    state.close()
+
+
+class Sums(WindowFunction):
+    def apply(self, key: Any, window: Any, elements: list[int]) -> Any:
+        yield key, len(elements), sum(elements)

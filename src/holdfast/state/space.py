@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NoReturn
 
+from holdfast.state import entries
 from holdfast.state.codec import Column, PartCodec, RowCodec, expires
 from holdfast.state.delta import Change
 from holdfast.state.entries import EntryFamily, LargeList, LargeMap
@@ -81,6 +82,8 @@ class StateSpace(KeyedStateStore):
         self._add_family = add_family
         self._entries: dict[int, EntryFamily] = {}
         """The entries of large maps and lists, by column position."""
+        self._growing: set[int] = set()
+        """Columns of lists that operators append to."""
         self._never_large: set[int] = set()
         """Map columns with keys that have no canonical form."""
         self.row: Row = NO_KEY
@@ -124,8 +127,11 @@ class StateSpace(KeyedStateStore):
             known = self._handles[descriptor.name] = typed(kinds[kind], descriptor)(self, position, descriptor)
         return known
 
-    def register(self, column: Column) -> int:
-        """Return the position of a column, added if new."""
+    def register(self, column: Column, *, grows: bool = False) -> int:
+        """Return the position of a column, added if new.
+
+        ``grows``: an operator appends to the lists in its slots; at the barrier, large ones leave their rows.
+        """
         known = {i for i, declared in enumerate(self.codec.columns) if declared is not None}
         width = self.codec.width
         position = self.codec.register(column)
@@ -142,6 +148,8 @@ class StateSpace(KeyedStateStore):
                         self._bind(namespace, key, row)
                     elif stored is not None:
                         row[position + 1] = column.restored(stored)
+        if grows:
+            self._growing.add(position)
         return position
 
     # large maps and lists
@@ -160,6 +168,16 @@ class StateSpace(KeyedStateStore):
         except TypeError:
             self._never_large.add(column)
             return None
+
+    def _enlarge_grown(self) -> None:
+        """Move lists that operators have appended to out of their rows, where they have become large."""
+        for column in self._growing:
+            for namespace, table in self.tables.items():
+                for key, row in table.touched.items():
+                    elements = row[column + 1]
+                    if row[0] & DIRTY and type(elements) is list and len(elements) > entries.MOST_IN_ROW:
+                        (group,) = self._groups_of([key])
+                        row[column + 1] = LargeList(self.entry_family(column), namespace, group, key, elements=elements)
 
     def entry_family(self, column: int) -> EntryFamily:
         """The entries of a column's large maps or lists; created on first use."""
@@ -229,6 +247,7 @@ class StateSpace(KeyedStateStore):
     def collect(self) -> Sequence[Change]:
         """At the barrier: drain the changes, in stored form."""
         self.row = NO_KEY
+        self._enlarge_grown()
         if self.expiry is not None and None in self.tables:
             self.expiry.note(self.tables[None])
         changes = []

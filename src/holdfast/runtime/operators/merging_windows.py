@@ -17,6 +17,7 @@ from holdfast.runtime.operators.triggered_windows import Owner, TriggeredWindows
 from holdfast.runtime.operators.window_base import WindowSpec
 from holdfast.runtime.records import RecordBatch
 from holdfast.state.codec import Column
+from holdfast.state.entries import LARGE
 from holdfast.state.row import DIRTY, Row
 from holdfast.state.space import StateSpace
 from holdfast.windowing.assigners import MergingWindowAssigner
@@ -175,8 +176,14 @@ class MergingWindows(TriggeredWindows):
                 self._delete_cleanup((key, each))
         slot = self._slot
         for other in rows[1:]:
-            if other[slot] is not None:
-                row[slot] = other[slot] if row[slot] is None else self._held.merged(row[slot], other[slot])
+            content = other[slot]
+            if type(content) in LARGE:
+                content = list(content)  # what is stored belongs to the other window, and goes with it
+            if content is not None:
+                if type(row[slot]) in LARGE:
+                    row[slot].extend(content)
+                else:
+                    row[slot] = content if row[slot] is None else self._held.merged(row[slot], content)
             self._empty(other)
         row[0] |= DIRTY
         windows[result] = kept[1]

@@ -97,7 +97,7 @@ class TriggeredWindows(WindowsBase):
         self._space = state.space("windows")
         self._space.expire_by(self.context.clock, None)
         self._held = self._held_content()
-        self._slot = 1 + self._space.register(self._held.column())
+        self._slot = 1 + self._space.register(self._held.column(), grows=self._held.keeps_elements)
         self._event_timers = state.timer_queue("window-event")
         self._processing_timers = state.timer_queue("window-processing")
         self._ctx = TriggerContext(self.context, self._space, self._event_timers, self._processing_timers)

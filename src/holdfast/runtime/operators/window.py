@@ -24,6 +24,7 @@ from holdfast.runtime.operators.window_base import WindowsBase, WindowSpec
 from holdfast.runtime.operators.window_content import CONTENTS
 from holdfast.runtime.records import RecordBatch
 from holdfast.runtime.user_code import not_iterable, user_error
+from holdfast.state.entries import LARGE, LargeList
 from holdfast.state.row import Row
 from holdfast.state.space import StateSpace
 from holdfast.windowing.assigners import MergingWindowAssigner, PeriodicWindows, TumblingWindows
@@ -54,7 +55,7 @@ class _AlignedWindows(WindowsBase):
         content = self._content
         self.window_space = self.context.state.space("window")
         self.window_space.expire_by(self.context.clock, None)
-        self._slot = 1 + self.window_space.register(content.column())
+        self._slot = 1 + self.window_space.register(content.column(), grows=content.keeps_elements)
         self._time = self.context.clock.watermark if self._event_time else MIN_TIMESTAMP
         super().open()
         self._add = content.adder(self._slot)
@@ -190,6 +191,8 @@ class _AlignedWindows(WindowsBase):
         try:
             for key, row in rows:
                 content = row[slot] if result is None else result(row[slot])
+                if type(content) in LARGE:
+                    content = self._elements_of(key, content, start)
                 if process is not None:
                     self._make_current(key, row, window)
                     results = process(key, context, content if kept else [content])
@@ -213,11 +216,17 @@ class _AlignedWindows(WindowsBase):
         slot = self._slot
         if self._content.keeps_elements:
             for key, row in rows:
-                row[slot] = self._fitted(row[slot], lambda _: key, start)  # noqa: B023  (called at once)
+                if type(row[slot]) not in LARGE:
+                    row[slot] = self._fitted(row[slot], lambda _: key, start)  # noqa: B023  (called at once)
             return
         contents = self._fitted([row[slot] for _, row in rows], lambda position: rows[position][0], start)
         for (_, row), content in zip(rows, contents):
             row[slot] = content
+
+    def _elements_of(self, key: Any, content: LargeList, start: int) -> list[Any]:
+        """The elements of a window whose list has left its row."""
+        elements = list(content)
+        return self._fitted(elements, lambda _: key, start) if self._checks_at_firing else elements
 
     def _fitted(self, values: list[Any], key_of: Callable[[int], Any], start: int) -> list[Any]:
         try:
