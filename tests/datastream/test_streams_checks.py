@@ -175,8 +175,7 @@ def test_open_must_take_the_runtime_context(stream):
 
 
 def test_what_this_release_does_not_have_is_absent(stream):
-    for name in ("project", "cache"):
-        assert not hasattr(stream, name)
+    assert not hasattr(stream, "cache")
 
 
 @pytest.mark.parametrize("call", ["name", "uid", "set_parallelism", "set_max_parallelism", "set_description"])

@@ -19,6 +19,7 @@ from holdfast.datastream.data_stream_sink import CloseableIterator, DataStreamSi
 from holdfast.datastream.function_checks import check_assigner, check_function, check_object, check_type, selector_callable
 from holdfast.datastream.functions import KeyedProcessFunction, ProcessFunction
 from holdfast.datastream.operator_settings import MAX_KEY_GROUPS, OperatorSettings, check_count
+from holdfast.datastream.projection import projection
 from holdfast.datastream.window import CountSlidingWindowAssigner, CountTumblingWindowAssigner, WindowAssigner
 from holdfast.errors import ConfigurationError
 from holdfast.graph.transformations import (
@@ -161,6 +162,19 @@ class DataStream(OperatorSettings):
         check_function(func, "filter", ("value",), "filter()")
         output_type = self._transformation.output_type
         return self._then("Filter", FilterOperator(func), func, output_type, passes_elements=True)
+
+    def project(self, *field_indexes: int) -> DataStream:
+        """Keep some fields of each tuple or Row, as a tuple of them in this order.
+
+        Args:
+            *field_indexes: The positions of the fields, from 0.
+
+        Raises:
+            TypeError: the elements are declared with a type without fields.
+            ConfigurationError: an index is not one of a field.
+        """
+        declared = self._transformation.output_type
+        return self._then("Project", *projection(field_indexes, declared))
 
     def process(self, func: ProcessFunction, output_type: TypeInformation | None = None) -> DataStream:
         """Apply a ProcessFunction to each element, with access to timestamps and side outputs.

@@ -1,7 +1,8 @@
 """Translation of the stream graph to the job plan: chains of operators and the channels between their tasks.
 
 Operators are chained, as a tree, along a forward edge between operators of equal parallelism, if that edge is the only
-input. A keyed operator, a union, a change of parallelism and any explicit partitioning start a new vertex.
+input. A keyed operator, a union, a change of parallelism and any explicit partitioning start a new vertex; a keyed operator
+whose input is partitioned by its key already does not.
 """
 
 from __future__ import annotations
@@ -101,7 +102,7 @@ def _chain(graph: StreamGraph, chaining: bool) -> dict[int, _Chain]:
 def _can_chain(edge: Edge) -> bool:
     return (
         edge.partitioning is Partitioning.FORWARD
-        and not edge.consumer.keyed
+        and (edge.key_selector is not None or not edge.consumer.keyed)
         and not edge.consumer.starts_chain
         and not edge.producer.ends_chain
     )
@@ -151,7 +152,8 @@ def _vertex(
         for edge in graph.out_of(member):
             target = chains[edge.consumer.id]
             if target is chain:
-                edges.append(ChainEdge(position[edge.consumer.id], edge.side_output))
+                keys = (edge.key_selector, _lasting(edge.key_type)) if edge.consumer.keyed else (None, None)
+                edges.append(ChainEdge(position[edge.consumer.id], edge.side_output, *keys))
             else:
                 channels.append(
                     Channel(
@@ -199,7 +201,8 @@ def _vertex(
 def _inputs(head: Physical, graph: StreamGraph) -> tuple[InputKind, ...]:
     kinds: dict[int, set[InputKind]] = {}
     for edge in graph.into(head):
-        kind = _INPUT_KINDS.get(edge.partitioning, InputKind.PLAIN)
+        kept = edge.partitioning is Partitioning.FORWARD and edge.key_selector is not None  # partitioned by key before
+        kind = InputKind.KEYED if kept else _INPUT_KINDS.get(edge.partitioning, InputKind.PLAIN)
         kinds.setdefault(edge.input_index, set()).add(kind)
     # A union of streams of different types has no common type.
     return tuple(kinds[i].pop() if len(kinds[i]) == 1 else InputKind.PLAIN for i in sorted(kinds))

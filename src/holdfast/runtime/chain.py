@@ -17,6 +17,7 @@ from holdfast.runtime.copies import Copy, copied, same
 from holdfast.runtime.event_time import Run, deadlines, pieces
 from holdfast.runtime.listed_states import ListedStates
 from holdfast.runtime.operators.base import Operator
+from holdfast.runtime.owned_keys import OwnedKeys
 from holdfast.runtime.plan import Chained, ChainEdge, Vertex
 from holdfast.runtime.records import Emit, RecordBatch, select_keys
 from holdfast.runtime.task_messages import JobSetup
@@ -107,9 +108,13 @@ def _into(operator: Operator, edge: ChainEdge, sender: OperatorName) -> Emit:
     process, select, declared = operator.process, edge.key_selector, edge.key_type
     if select is None:
         return process
+    context = operator.context
+    owned = OwnedKeys(context.max_parallelism, context.parallelism, context.subtask, sender)
 
     def process_keyed(batch: RecordBatch) -> None:
-        process(RecordBatch(batch.values, batch.timestamps, select_keys(select, declared, batch.values, sender)))
+        keys = select_keys(select, declared, batch.values, sender)
+        owned.check(keys, batch.values)
+        process(RecordBatch(batch.values, batch.timestamps, keys))
 
     return process_keyed
 

@@ -25,6 +25,7 @@ from holdfast.runtime.frames import (
     pack_frame,
     unpack_header,
 )
+from holdfast.runtime.owned_keys import OwnedKeys
 from holdfast.runtime.plan import Channel, InputKind, JobPlan, Partitioning, Vertex
 from holdfast.runtime.records import RecordBatch, select_keys
 from holdfast.runtime.spill import FrameStore
@@ -85,6 +86,7 @@ class Router:
         self._targets = receivers(channel.partitioning, subtask, vertex.parallelism, target.parallelism)
         self._frame_records = plan.settings.frame_records
         self._assign = group_assigner(target.max_parallelism, target.parallelism)
+        self._owned = OwnedKeys(target.max_parallelism, target.parallelism, subtask, operator)
         self._parallelism = target.parallelism
         self._turn = subtask
         self._random = random.Random()
@@ -129,6 +131,10 @@ class Router:
         elif kind is Partitioning.BROADCAST:
             for target in self._targets:
                 self._add(target, values, timestamps, None)
+        elif kind is Partitioning.FORWARD and self._key is not None:
+            keys = self._keys(values)
+            self._owned.check(keys, values)
+            self._add(self._sender, values, timestamps, keys)
         elif len(self._targets) == 1 and kind is not Partitioning.CUSTOM:
             self._add(self._targets[0], values, timestamps, None)
         elif kind is Partitioning.CUSTOM:
