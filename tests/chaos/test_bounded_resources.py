@@ -87,7 +87,7 @@ class Keep(KeyedProcessFunction):
 
 @pytest.mark.fault
 @pytest.mark.parametrize("full", ["checkpoints", "disk"])
-def test_a_full_disk_is_told_and_when_there_is_space_again_the_job_goes_on(tmp_path, request, small_disk, full):
+def test_a_full_disk_is_reported_and_the_job_resumes_once_there_is_space(tmp_path, request, small_disk, full):
     numbers = list(range(400))
     name = f"disk-{full}"
     LEDGERS.pop(name, None)

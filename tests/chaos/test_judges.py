@@ -22,7 +22,7 @@ def as_read(outputs: Counter[Any]) -> list[list[Any]]:
     return [list(output) for output in sorted(outputs.elements(), key=lambda o: (o[0], o[1], o[2]))]
 
 
-def test_what_a_numbered_job_lost_repeated_or_disordered_is_told() -> None:
+def test_lost_repeated_and_reordered_output_of_a_numbered_job_is_reported() -> None:
     expected = numbered.Expected.of(numbers()).elements
     right = as_read(expected)
     assert numbered.compare("elements", expected, right) == []
@@ -31,13 +31,13 @@ def test_what_a_numbered_job_lost_repeated_or_disordered_is_told() -> None:
     assert "out of order" in numbered.compare("elements", expected, [right[1], right[0], *right[2:]])[0]
 
 
-def test_sparse_output_is_a_part_of_the_elements_and_all_totals() -> None:
+def test_sparse_output_has_some_elements_and_all_totals() -> None:
     every, some = (numbered.Expected.of(numbers(), n) for n in (1, 5))
     assert some.totals == every.totals
     assert 0 < some.elements.total() < every.elements.total() / 10
 
 
-def test_a_key_that_is_split_and_a_record_that_is_lost_or_twice_are_told() -> None:
+def test_split_keys_and_lost_or_repeated_records_are_reported() -> None:
     records = [(1, 1), (1, 2), (2, 1)]
     right = [["seen", 1, 1, 1, SENT], ["seen", 1, 2, 2, SENT], ["seen", 2, 1, 1, SENT]]
     assert mixed.problems(records, right) == []
@@ -89,11 +89,11 @@ def told(change: dict[int, tuple[list[Any], int] | None]) -> str:
         ({5: (RIGHT[5][0], 1_700_000_000_000)}, "another timestamp than that of their input"),
     ],
 )
-def test_what_is_wrong_with_time_is_told(change: dict[int, tuple[list[Any], int] | None], expected: str) -> None:
+def test_errors_of_time_are_reported(change: dict[int, tuple[list[Any], int] | None], expected: str) -> None:
     assert (expected in told(change)) if expected else told(change) == ""
 
 
-def test_a_report_adds_up_kills_and_tells_violations(tmp_path: Any) -> None:
+def test_a_report_sums_kills_and_lists_violations(tmp_path: Any) -> None:
     first = Report("time", 1, tmp_path, kills=Counter(driver=2), injections=[Injection(0, "driver killed", "", 1.5)])
     second = Report("tail", 2, tmp_path, kills=Counter(driver=1, broker=1))
     assert "killed: 4 processes (1 brokers, 3 drivers)" in summary([first, second])

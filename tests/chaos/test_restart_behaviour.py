@@ -76,7 +76,7 @@ def fast(kind, **settings):
 RESULT = [n * 10 for n in NUMBERS]
 
 
-def test_without_restarts_the_first_failure_ends_the_job_and_is_told(tmp_path, request):
+def test_without_restarts_the_first_failure_ends_the_job_and_is_reported(tmp_path, request):
     job = Job(tmp_path, request, {"restart-strategy.type": "none"}, {2: lost(1)})
     with pytest.raises(HoldfastError, match="executor 1 lost"):
         job.run()
@@ -102,7 +102,7 @@ def test_fixed_delay_gives_up_after_its_attempts_and_says_why(tmp_path, request)
     assert told == ["failure 4", "failure 3", "failure 2"]
 
 
-def test_failure_rate_goes_on_while_failures_are_rare_and_gives_up_when_they_are_not(tmp_path, request):
+def test_failure_rate_restarts_while_failures_are_rare_and_gives_up_otherwise(tmp_path, request):
     settings = fast("failure-rate", max_failures_per_interval="2", failure_rate_interval="10 min", delay="1 ms")
     job = Job(tmp_path, request, settings, {1: ValueError("first"), 3: ValueError("second"), 5: ValueError("third")})
     with pytest.raises(JobFailed, match=r"3 failures within.*max-failures-per-interval.*third"):
@@ -156,7 +156,7 @@ def test_the_users_error_names_task_operator_and_record_everywhere(tmp_path, req
     assert len(job.exceptions["exceptionHistory"]["entries"]) >= 3
 
 
-def test_a_failing_commit_takes_the_job_back_to_its_checkpoint_and_nothing_is_doubled(tmp_path, request):
+def test_after_a_failing_commit_the_job_restarts_from_its_checkpoint_without_duplicates(tmp_path, request):
     from engine.inprocess import COMMIT_HOOK
 
     failures = iter([False, True, False, True])

@@ -21,11 +21,11 @@ GOLDEN = Path(__file__).parent / "golden"
 
 
 @given(st.one_of(st.binary(), st.binary().map(lambda b: b * 50)))
-def test_what_is_packed_is_unpacked(payload):
+def test_unpacking_returns_the_packed_payload(payload):
     assert unpack(pack(payload), "f") == payload
 
 
-def test_what_is_written_is_read(storage):
+def test_a_read_returns_the_written_content(storage):
     payload = b"state " * 1000
     handle = write_file(storage, "state/f", payload)
     assert read_file(storage, handle) == payload

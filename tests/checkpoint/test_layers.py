@@ -75,7 +75,7 @@ def test_deltas_that_are_appended_are_written_once(steps, cut):
     assert content(added(NOTHING, [merged(layers[:cut]), merged(layers[cut:])])) == content(history[-1])
 
 
-def test_what_did_not_change_is_the_same_object():
+def test_unchanged_parts_stay_the_same_objects():
     states = [SubtaskState([KeyedHandle(n, n)]) for n in range(3)]
     before = msgspec.structs.replace(NOTHING, operators={"op": OperatorCheckpoint("op", subtasks=list(states))})
     copy = msgspec.msgpack.decode(msgspec.msgpack.encode(before), type=CheckpointMetadata)
@@ -158,7 +158,7 @@ def test_a_quiet_epoch_of_a_thousand_keyed_subtasks_writes_at_most_32_kb(deltas)
     assert {uid: operator.subtasks for uid, operator in restored.operators.items()} == job.states
 
 
-def test_what_an_epoch_writes_grows_with_what_changed():
+def test_the_bytes_written_per_epoch_are_proportional_to_the_changes():
     job = Large(64)
     job.epoch()
     written = []
@@ -186,7 +186,7 @@ def test_layers_stay_in_the_log_until_they_are_too_large_and_manifests_stay_few(
     assert 1 <= most <= 8
 
 
-def test_a_driver_that_takes_over_goes_on_from_the_manifests():
+def test_a_driver_that_takes_over_continues_from_the_manifests():
     job = Large(8)
     job.epoch()
     for uid in job.states:

@@ -31,12 +31,12 @@ def damaged(*ids):
     return verify
 
 
-def test_the_first_driver_starts_afresh(storage, paths):
+def test_the_first_driver_starts_with_empty_state(storage, paths):
     _, taken = new_driver(storage, paths)
     assert (taken.generation, taken.restored, taken.next_id) == (1, None, 2)
 
 
-def test_a_driver_restores_what_the_one_before_completed(storage, paths):
+def test_a_driver_restores_its_predecessors_checkpoints(storage, paths):
     first, _ = new_driver(storage, paths)
     complete(first)
     newest = complete(first, output=True)
@@ -45,7 +45,7 @@ def test_a_driver_restores_what_the_one_before_completed(storage, paths):
     assert [c.checkpoint_id for c in second.owned.retained] == [3, 2]
 
 
-def test_a_driver_that_was_taken_over_completes_nothing_more(storage, paths):
+def test_an_overtaken_driver_completes_nothing_more(storage, paths):
     first, _ = new_driver(storage, paths)
     complete(first)
     assert first.still_mine()
@@ -60,7 +60,7 @@ def test_a_driver_that_was_taken_over_completes_nothing_more(storage, paths):
     assert second.still_mine()
 
 
-def test_a_driver_that_was_taken_over_does_not_take_the_job_back(storage, paths):
+def test_an_overtaken_driver_does_not_take_the_job_back(storage, paths):
     first, _ = new_driver(storage, paths)
     complete(first)
     assert first.take_over().generation == 2  # it restarts in place: the job is still its own
@@ -87,7 +87,7 @@ def test_a_driver_that_slept_through_any_number_of_checkpoints_is_still_fenced(m
         complete(sleeper)
 
 
-def test_a_driver_that_pauses_while_it_takes_over_does_not_take_a_place_long_gone(memory, paths):
+def test_a_driver_paused_during_its_take_over_does_not_occupy_an_old_position(memory, paths):
     old, _ = new_driver(quick(memory), paths, retained=1)
     complete(old)
     retention = Retention(quick(memory), paths, old)
@@ -111,7 +111,7 @@ def test_a_driver_that_pauses_while_it_takes_over_does_not_take_a_place_long_gon
     complete(new)
 
 
-def test_of_drivers_that_start_at_once_the_last_one_wins(storage, paths):
+def test_of_drivers_started_at_the_same_time_the_last_one_wins(storage, paths):
     logs = [CheckpointLog(storage, paths) for _ in range(4)]
     outcomes: dict[int, object] = {}
 
@@ -250,7 +250,7 @@ def test_a_damaged_checkpoint_with_output_stops_the_job_and_says_what_to_do(stor
     assert taken.restored.checkpoint_id == 3
 
 
-def test_when_nothing_is_intact_the_newest_files_name_is_told(storage, paths):
+def test_without_an_intact_checkpoint_the_newest_damaged_file_is_named(storage, paths):
     first, _ = new_driver(storage, paths)
     complete(first)
     complete(first)
@@ -290,7 +290,7 @@ def test_the_user_goes_back_to_a_checkpoint_once(storage, paths):
 
 
 @pytest.mark.parametrize("wrong", [1, 9])
-def test_going_back_to_what_is_no_checkpoint_is_refused(storage, paths, wrong):
+def test_going_back_to_a_missing_checkpoint_is_refused(storage, paths, wrong):
     first, _ = new_driver(storage, paths)
     complete(first)
     with pytest.raises(ConfigurationError, match=f"{wrong:020d} is not a completed checkpoint"):

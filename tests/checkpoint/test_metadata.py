@@ -63,7 +63,7 @@ def test_a_job_of_form_1_is_refused_with_one_sentence():
     assert "\n" not in str(caught.value)
 
 
-def test_what_is_no_log_entry_is_called_corrupt():
+def test_data_other_than_a_log_entry_is_corrupt():
     with pytest.raises(CorruptFile, match="f: not an entry of a checkpoint log"):
         decode_entry(pack(b"\xc1"), "f")
     with pytest.raises(CorruptFile, match="f: not a manifest of a checkpoint"):
@@ -71,7 +71,7 @@ def test_what_is_no_log_entry_is_called_corrupt():
 
 
 @pytest.mark.parametrize("value", [2**70, object(), 1 + 2j])
-def test_what_is_not_plain_data_is_refused_with_the_rule(value):
+def test_metadata_other_than_plain_data_is_refused_with_the_rule(value):
     record = msgspec.structs.replace(EXAMPLE.checkpoint, committables=[("sink", 0, value)])
     with pytest.raises(CheckpointError, match="must be plain data"):
         encode_entry(msgspec.structs.replace(EXAMPLE, checkpoint=record))

@@ -22,7 +22,7 @@ def test_an_empty_log_ends_at_zero():
 
 
 @given(st.integers(1, 40_000), st.integers(0, 2000))
-def test_what_is_needed_later_is_kept_now(tail, more):
+def test_entries_needed_later_are_kept_now(tail, more):
     later = {p for p in range(1, tail + 1) if is_milestone(p, tail + more)}
     assert later <= kept(tail, 0)
 
@@ -38,7 +38,7 @@ def test_few_entries_are_kept(tail):
 
 
 @given(st.integers(1, 5000), st.integers(0, 3000), st.lists(st.integers(0, 1500), min_size=12, max_size=12))
-def test_a_log_that_goes_on_while_it_is_asked_is_seen_to_go_on(position, ahead, growth):
+def test_a_log_that_grows_during_the_probes_is_seen_to_grow(position, ahead, growth):
     tail = [position + ahead]
     pauses = iter(growth)
 

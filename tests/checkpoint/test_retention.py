@@ -46,7 +46,7 @@ def paths_of(*checkpoints):
     return {file.path for c in checkpoints for file in c.files()}
 
 
-def test_the_last_checkpoints_stay_and_what_they_share_with_older_ones(storage, paths):
+def test_the_last_checkpoints_stay_with_the_files_they_share_with_older_ones(storage, paths):
     job = Job(storage, paths)
     made = [job.epoch() for _ in range(5)]
     assert job.retention.collect() > 0
@@ -76,7 +76,7 @@ def test_a_checkpoint_that_is_gone_cannot_be_held(storage, paths):
         pass
 
 
-def test_what_failed_attempts_and_dead_drivers_left_is_swept(storage, paths):
+def test_orphans_of_failed_attempts_and_dead_drivers_are_swept(storage, paths):
     first = Job(storage, paths)
     made = first.epoch()
     dead = first.file()
@@ -189,7 +189,7 @@ def test_the_log_stays_short_and_its_end_is_found(memory, paths):
     assert CheckpointLog(storage, paths).take_over().restored == newest
 
 
-def test_what_is_no_file_of_the_job_is_left_alone(paths):
+def test_files_of_other_owners_are_left_alone(paths):
     listing = [f"{paths.state_prefix}README", "other/state/0000000001-00000000000000000001-op-00000-a.delta"]
     assert orphans(paths, listing, (), generation=9, oldest_open_epoch=9) == []
 

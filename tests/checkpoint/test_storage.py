@@ -21,7 +21,7 @@ from holdfast.testing.faulty_storage import Fault, FaultyStorage
 from .conftest import QUICK, quick
 
 
-def test_what_is_put_is_got(storage):
+def test_a_get_returns_the_put_object(storage):
     storage.put("dir/a", b"one")
     storage.put("dir/a", bytearray(b"two"))
     storage.put_new("dir/b", memoryview(b"three"))
@@ -42,7 +42,7 @@ def a_part_of_an_object_is_read_by_itself(storage):
     assert storage.get_range("dir/a", 40, 5) == b""
 
 
-def test_what_is_not_there_is_not_found(storage):
+def test_a_missing_object_is_not_found(storage):
     with pytest.raises(NotFound, match="dir/nothing"):
         storage.get("dir/nothing")
     with pytest.raises(NotFound, match="dir/nothing"):
@@ -50,7 +50,7 @@ def test_what_is_not_there_is_not_found(storage):
     assert storage.list("dir/") == []
 
 
-def test_deleting_what_is_not_there_is_no_error(storage):
+def test_deleting_a_missing_object_is_no_error(storage):
     storage.put("dir/a", b"1")
     storage.delete(["dir/a", "dir/nothing"])
     storage.delete([])
@@ -225,7 +225,7 @@ def test_a_missing_bucket_fails_the_check_and_is_no_empty_storage(s3_config, pat
     assert not isinstance(raised.value, NotFound)
 
 
-def test_an_endpoint_that_is_not_there_is_named(s3_config):
+def test_a_missing_endpoint_is_named(s3_config):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

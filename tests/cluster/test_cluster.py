@@ -201,7 +201,7 @@ def test_tasks_that_die_and_tasks_that_were_overtaken_leave_no_trace(cluster, st
     assert metrics["numRestarts"] == 0, "Spark's tries are enough"
 
 
-def test_what_is_wrong_with_the_executors_python_is_said(cluster, launch, settings, tmp_path):
+def test_errors_of_the_executors_python_are_reported(cluster, launch, settings, tmp_path):
     bare = str(Path(getattr(sys, "_base_executable", sys.executable)).resolve())
     if sys.prefix == sys.base_prefix:
         pytest.skip("this Python has no other one below it that lacks its packages")

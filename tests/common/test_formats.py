@@ -104,7 +104,7 @@ def test_json_values_become_values_of_the_type(type_info: TypeInformation, text:
         (b"\xff", "JSON"),
     ],
 )
-def test_what_is_no_record_is_refused_by_place(text: bytes, message: str) -> None:
+def test_input_other_than_a_record_is_refused_with_its_place(text: bytes, message: str) -> None:
     schema = reader(PAYMENT)
     with pytest.raises(ValueError, match=message) as caught:
         schema.deserialize(text)
@@ -188,7 +188,7 @@ def test_values_that_json_has_no_form_for_survive_it(type_info: TypeInformation,
     assert reader(field(type_info)).deserialize(data).x == value
 
 
-def test_what_is_no_number_survives_json_too() -> None:
+def test_nan_and_infinity_survive_json() -> None:
     data = writer(field(Types.DOUBLE())).serialize(Row(x=math.nan))
     assert data == b'{"x":"NaN"}'
     assert math.isnan(reader(field(Types.DOUBLE())).deserialize(data).x)
@@ -299,7 +299,7 @@ def test_csv_lines_become_rows() -> None:
         (b"\xff,,,,,", "utf-8"),
     ],
 )
-def test_what_is_no_line_is_refused_by_field(line: bytes, message: str) -> None:
+def test_a_line_that_does_not_parse_is_refused_with_its_field(line: bytes, message: str) -> None:
     schema = CsvRowDeserializationSchema.Builder(LINE).build()
     with pytest.raises(ValueError, match=message):
         schema.deserialize(line)

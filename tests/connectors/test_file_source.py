@@ -171,7 +171,7 @@ def the_original_file_put_back_as_the_message_says_is_read_on(tmp_path: Path) ->
     assert read == 100
 
 
-def test_what_is_appended_to_a_file_while_it_is_read_once_is_left_alone(tmp_path: Path) -> None:
+def test_data_appended_to_a_file_during_a_single_read_is_ignored(tmp_path: Path) -> None:
     file = tmp_path / "a"
     file.write_text("x\n" * 100)
     run = SourceRun(text_source(tmp_path)).start()

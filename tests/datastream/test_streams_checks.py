@@ -118,7 +118,7 @@ def test_functions_may_be_callables_or_function_objects(stream):
     assert isinstance(stream.key_by(lambda x: x).reduce(max), DataStream)
 
 
-def test_a_class_instead_of_an_object_is_told_apart(stream, keyed):
+def test_a_class_instead_of_an_object_is_detected(stream, keyed):
     with pytest.raises(TypeError, match=r"map\(\) got the class AddOne; give it an object: AddOne\(\.\.\.\)"):
         stream.map(AddOne)
     with pytest.raises(TypeError, match="got the class Keyed"):
@@ -157,7 +157,7 @@ def test_keyed_functions_need_keys_and_plain_ones_do_not_have_any(stream, keyed)
     assert not hasattr(stream, "reduce")
 
 
-def test_what_needs_keys_says_so(stream):
+def test_operations_that_need_keys_say_so(stream):
     for name in ("window", "reduce", "sum", "min_by"):
         with pytest.raises(AttributeError, match=rf"has no {name}\(\): it needs keys, so call key_by"):
             getattr(stream, name)
@@ -174,12 +174,12 @@ def test_open_must_take_the_runtime_context(stream):
         stream.map(Opened())
 
 
-def test_what_this_release_does_not_have_is_absent(stream):
+def test_missing_features_have_no_methods(stream):
     assert not hasattr(stream, "cache")
 
 
 @pytest.mark.parametrize("call", ["name", "uid", "set_parallelism", "set_max_parallelism", "set_description"])
-def test_settings_of_an_operator_are_refused_where_there_is_none(keyed, stream, call):
+def test_settings_of_an_operator_are_refused_without_an_operator(keyed, stream, call):
     argument = 2 if "parallelism" in call else "text"
     with pytest.raises(ConfigurationError, match=rf"{call}\(\) belongs to an operator, and this KeyedStream is none"):
         getattr(keyed, call)(argument)
@@ -190,7 +190,7 @@ def test_settings_of_an_operator_are_refused_where_there_is_none(keyed, stream, 
 
 
 @pytest.mark.parametrize("spread", ["shuffle", "rebalance", "rescale", "forward", "broadcast"])
-def test_a_keyed_stream_cannot_be_spread_otherwise(keyed, spread):
+def test_a_keyed_stream_cannot_be_repartitioned(keyed, spread):
     with pytest.raises(ConfigurationError, match=rf"partitioned by its keys already; {spread}\(\)"):
         getattr(keyed, spread)()
 
@@ -308,7 +308,7 @@ def test_a_setting_that_cannot_be_is_refused_by_its_key(env, stream, key, value,
         env._plan("job")
 
 
-def test_types_pass_through_what_does_not_change_elements(env):
+def test_types_pass_through_operations_that_keep_elements(env):
     stream = env.from_collection([1], Types.INT())
     assert stream.filter(bool).get_type() == Types.INT()
     assert stream.key_by(lambda x: x).reduce(max).get_type() == Types.INT()
@@ -411,7 +411,7 @@ class TestWindows:
         with pytest.raises(TypeError, match="the window function"):
             windows.reduce(max, window_function=max)
 
-    def test_other_things_than_windows_are_rejected(self, keyed):
+    def test_arguments_other_than_windows_are_rejected(self, keyed):
         with pytest.raises(TypeError, match=r"window\(\) takes a WindowAssigner, e.g. TumblingEventTimeWindows.of"):
             keyed.window(Time.minutes(1))
 
@@ -470,7 +470,7 @@ class TestEnvironment:
         with pytest.raises(ConfigurationError, match="between operators"):
             stream.key_by(Opened())
 
-    def test_a_java_home_without_java_is_told_when_the_environment_is_made(self, monkeypatch, tmp_path):
+    def test_a_java_home_without_java_is_reported_when_the_environment_is_created(self, monkeypatch, tmp_path):
         monkeypatch.setenv("JAVA_HOME", str(tmp_path))
         with pytest.raises(ConfigurationError, match="JAVA_HOME"):
             StreamExecutionEnvironment.get_execution_environment()

@@ -29,7 +29,7 @@ def lab(tmp_path: Path):
     made.close()
 
 
-def an_upload_that_outlasts_the_search_for_orphans_gives_a_base_that_can_be_restored(lab, monkeypatch):
+def an_upload_that_outlasts_the_sweep_of_orphans_gives_a_restorable_base(lab, monkeypatch):
     monkeypatch.setattr(backend, "MOST_DELTAS", 2)
     monkeypatch.setattr(machine, "_SWEEP_EVERY", 5)
     upload, snapshot = RocksDBFiles._upload, KeyedStateBackend.snapshot

@@ -68,7 +68,7 @@ def by_one(env: Any, *values: Any) -> Any:
 
 
 @pytest.mark.parametrize("form", ["list", "tuple", "side", "timer"])
-def test_what_a_function_keeps_and_emits_was_emitted_as_it_was_then(tmp_path: Path, form: str) -> None:
+def test_an_emitted_object_keeps_its_content_when_the_function_changes_it(tmp_path: Path, form: str) -> None:
     def build(env: Any) -> Any:
         gathered = by_one(env, 1, 2, 3).process(Gathers(form))
         return gathered.get_side_output(SIDE) if form == "side" else gathered
@@ -160,6 +160,6 @@ def test_copies_share_nothing_that_can_change() -> None:
     assert outer == Pair([1], Row(b=[1]))
 
 
-def test_what_cannot_change_or_cannot_be_copied_is_passed_on() -> None:
+def test_immutable_and_uncopyable_objects_are_passed_on() -> None:
     for value in (1, "a", None, (1, "a", 2.5), Color.RED, Pair(1, 2), frozenset([1]), b"x", len, Total, threading.Lock()):
         assert copied(value) is value

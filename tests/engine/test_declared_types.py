@@ -122,7 +122,7 @@ def test_a_side_output_has_the_type_of_its_tag():
     assert results(build) == [(1, "a")]
 
 
-def test_a_side_output_that_is_asked_for_with_two_types_is_refused():
+def test_a_side_output_with_two_types_is_refused():
     def build(env: Any) -> Any:
         main = env.from_collection([0]).process(Emit())
         longs = main.get_side_output(OutputTag("side", Types.LONG()))
@@ -147,7 +147,7 @@ def test_a_result_that_does_not_fit_its_declared_type_is_named_with_its_operator
     assert "record: collection, value 2" in message or parallelism == 2
 
 
-def test_what_passes_unchanged_and_what_is_pickled_is_left_as_it_is():
+def test_unchanged_elements_and_pickled_types_are_not_converted():
     thing = Row(1, "a")
     assert results(lambda env: env.from_collection([thing]).map(lambda v: v, Types.PICKLED_BYTE_ARRAY())) == [thing]
     assert results(lambda env: env.from_collection([2**31]).map(lambda v: v)) == [2**31]
@@ -219,7 +219,7 @@ class Everything(KeyedProcessFunction):
 
 @pytest.mark.parametrize("time_to_live", [False, True])
 @pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
-def test_what_is_read_from_typed_state_does_not_depend_on_where_epochs_end(backend, time_to_live):
+def test_reads_of_typed_state_do_not_depend_on_where_epochs_end(backend, time_to_live):
     def build(env: Any) -> Any:
         keyed = env.from_collection([("k", 0), ("k", 1)]).key_by(lambda v: v[0])
         return keyed.process(Everything(time_to_live))
@@ -237,7 +237,7 @@ def test_what_is_read_from_typed_state_does_not_depend_on_where_epochs_end(backe
     ]
 
 
-def test_what_does_not_fit_a_rows_state_is_told_at_the_line_that_writes_it():
+def test_a_value_that_does_not_fit_row_state_is_reported_at_the_line_that_writes_it():
     class Wrong(KeyedProcessFunction):
         def open(self, runtime_context: Any) -> None:
             self.row = runtime_context.get_state(ValueStateDescriptor("row", PAIR))
@@ -274,7 +274,7 @@ class ShowKey(KeyedProcessFunction):
     ids=repr,
 )
 @pytest.mark.parametrize("parallelism", [1, 2])
-def test_a_key_is_made_to_fit_its_declared_type(declared, key, shown, parallelism):
+def test_a_key_is_converted_to_its_declared_type(declared, key, shown, parallelism):
     def build(env: Any) -> Any:
         return env.from_collection([0]).key_by(lambda v: key, declared).process(ShowKey())
 
@@ -346,7 +346,7 @@ class Contents(ProcessWindowFunction):
         return [repr(list(elements))]
 
 
-def test_what_windows_and_reductions_hold_is_stored_in_the_declared_form(tmp_path):
+def test_the_content_of_windows_and_reductions_is_stored_in_the_declared_form(tmp_path):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("holdfast.state.codec.dumps", None)  # nothing is pickled
         job = Lab(lambda env: typed_windows(env).sink_to(LedgerSink("typed")), tmp_path, budget=1, ledgers=("typed",))

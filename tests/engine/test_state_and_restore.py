@@ -333,7 +333,7 @@ class FailsAt(KeyedProcessFunction):
 
 
 @pytest.mark.parametrize("parallelism", [1, 3])
-def a_record_that_a_function_fails_on_is_told(job, parallelism):
+def a_record_on_which_a_function_fails_is_named(job, parallelism):
     values = [("a", n, "good") for n in range(5)] + [("b", 5, "bad"), ("a", 6, "good")]
     lab = job(program(FailsAt(), values, cut=3), parallelism=parallelism)
     with pytest.raises(UserCodeError) as failure:
@@ -358,7 +358,7 @@ class Pass(KeyedProcessFunction):
 
 @pytest.mark.parametrize("parallelism", [1, 2])
 @pytest.mark.parametrize("key", [["a", "list"], {"a": "dict"}])
-def a_key_that_cannot_be_one_is_told(job, parallelism, key):
+def a_value_that_cannot_be_a_key_is_named(job, parallelism, key):
     def build(env: StreamExecutionEnvironment) -> None:
         timed(env, [("a", 0)]).key_by(lambda r: key).process(Pass()).sink_to(LedgerSink("out"))
 
@@ -369,7 +369,7 @@ def a_key_that_cannot_be_one_is_told(job, parallelism, key):
 
 @pytest.mark.parametrize("parallelism", [1, 2])
 @pytest.mark.parametrize("key", [float("nan"), ["a", "list"], lambda: 0], ids=["NaN", "list", "function"])
-def a_key_that_cannot_be_one_is_told_with_its_record_wherever_it_is_in_a_batch(job, parallelism, key):
+def a_value_that_cannot_be_a_key_is_named_with_its_record_anywhere_in_a_batch(job, parallelism, key):
     def build(env: StreamExecutionEnvironment) -> None:
         data = [("a", 0), ("b", 0), ("bad", 0), ("c", 0)]
         timed(env, data).key_by(lambda r: key if r[0] == "bad" else r[0]).process(Pass()).sink_to(LedgerSink("out"))
@@ -443,7 +443,7 @@ def a_bounded_job_runs_no_epoch_after_its_last(job):
     assert coordinator.completed.checkpoint_id == 2  # the first position is the take-over
 
 
-def a_search_for_orphans_that_finds_the_storage_away_does_not_fail_the_job(job, monkeypatch, caplog):
+def a_sweep_during_a_storage_outage_does_not_fail_the_job(job, monkeypatch, caplog):
     sweep = Retention.sweep
 
     def sweeping(self, *oldest_open_epoch):
@@ -525,7 +525,7 @@ def test_a_crash_is_not_handled(job):
         coordinator.run()
 
 
-def a_checkpoint_is_shown_by_the_name_that_one_goes_back_to_it_by(job):
+def a_checkpoint_is_shown_by_the_name_for_going_back_to_it(job):
     lab = job(program(Pass(), [("a", 1), ("a", 2)]))
     lab.run()
     newest = lab.metrics.snapshot().checkpoints[0]
@@ -538,7 +538,7 @@ class _Watermarks(ProcessFunction):
 
 
 @pytest.mark.parametrize("parallelism", [1, 3])
-def the_event_time_goes_on_when_the_parallelism_of_what_is_not_keyed_changes(job, parallelism):
+def the_event_time_continues_when_the_parallelism_without_keys_changes(job, parallelism):
     data = {name: [(name, 1_000 * n) for n in range(8)] for name in ("a", "b")}
 
     def build(env: StreamExecutionEnvironment) -> None:

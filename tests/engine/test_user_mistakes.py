@@ -83,7 +83,7 @@ class Window(ProcessWindowFunction):
     ],
     ids=["flat_map", "process", "keyed flat_map", "keyed process", "on_timer", "window"],
 )
-def test_a_function_that_returns_one_element_instead_of_several_is_told_to_yield_it(build, where):
+def test_a_function_that_returns_one_element_instead_of_several_is_advised_to_yield_it(build, where):
     with pytest.raises(UserCodeError) as failure:
         results(build)
     message = str(failure.value)
@@ -92,7 +92,7 @@ def test_a_function_that_returns_one_element_instead_of_several_is_told_to_yield
     assert "holdfast" not in message.split("in operator")[0]
 
 
-def test_an_error_within_a_generator_is_told_as_it_is():
+def test_an_error_within_a_generator_is_reported_unchanged():
     def broken(value: int) -> Any:
         yield value
         yield from value  # type: ignore[misc]
@@ -147,7 +147,7 @@ def test_a_record_that_a_sink_cannot_write_is_named():
 
 
 @pytest.mark.parametrize("target", [0.5, "0", None, 1, -1])
-def test_a_partitioner_that_names_no_partition_is_told_with_its_record(target):
+def test_a_partitioner_without_a_valid_partition_is_reported_with_its_record(target):
     with pytest.raises(UserCodeError) as failure:
         results(lambda ds: ds.partition_custom(lambda key, n: 0 if key == 1 else target, lambda v: v).map(lambda v: v))
     message = str(failure.value)
@@ -167,7 +167,7 @@ def test_a_function_between_operators_that_exits_is_an_error_like_any_other(spre
         results(build)
 
 
-def test_an_error_is_told_with_what_caused_it():
+def test_an_error_is_reported_with_its_cause():
     def parse(value: int) -> Any:
         try:
             return {}[value]
@@ -243,6 +243,6 @@ SECONDS = TumblingEventTimeWindows.of(Time.seconds(1))
     ],
     ids=["window aggregate", "window reduce", "aggregating", "aggregating ttl", "reducing", "reducing ttl"],
 )
-def test_an_aggregation_that_forgets_its_return_is_told_to_return_it(build, method):
+def test_an_aggregation_without_a_return_is_advised_to_return_its_result(build, method):
     with pytest.raises(UserCodeError, match=rf"{method} returned None[\s\S]*record: collection, value"):
         results(lambda ds: build(ds.key_by(lambda v: 0)))

@@ -107,7 +107,7 @@ class ClearsUp(ProcessWindowFunction):
         CLEARED.append(context.window().start)
 
 
-def test_clear_is_called_once_for_each_key_of_a_window_that_goes():
+def test_clear_is_called_once_per_key_of_a_removed_window():
     data = [("a", START, 1), ("b", START, 2), ("a", START + MINUTE, 3)]
     CLEARED.clear()
 
@@ -127,7 +127,7 @@ class CountsFirings(ProcessWindowFunction):
 
 @pytest.mark.parametrize("crashing", [False, True])
 @pytest.mark.parametrize(("backend", "cache"), [("hashmap", "256mb"), ("rocksdb", "1kb")])
-def test_what_a_window_function_writes_of_its_window_is_kept_wherever_the_rows_are(backend, cache, crashing):
+def test_window_state_written_by_a_window_function_is_kept_wherever_the_rows_are(backend, cache, crashing):
     keys = [f"k{n}" for n in range(20)]
     on_time = [(key, START, 1) for key in keys] + [("z", START + 2 * MINUTE, 0)] * 10
     late = [(key, START, 2) for key in keys]
@@ -156,7 +156,7 @@ def test_a_window_at_the_ends_of_time_fires(timestamp):
 
 @pytest.mark.parametrize("timestamp", [None, 1.5, "soon", 2**63, -(2**63) + 1000])
 @pytest.mark.parametrize("in_the_source", [True, False])
-def test_a_timestamp_that_is_none_is_told_with_its_record(timestamp, in_the_source):
+def test_a_missing_timestamp_is_reported_with_its_record(timestamp, in_the_source):
     data = [("a", START, 1), ("bad", START, 2), ("c", START, 3)]
     strategy = WatermarkStrategy.for_monotonous_timestamps()
     assigned = strategy.with_timestamp_assigner(lambda r, _: timestamp if r[0] == "bad" else r[1])
@@ -209,7 +209,7 @@ def test_state_that_a_window_function_asks_for_when_it_is_opened_is_of_the_key_a
     ]
 
 
-def test_a_reduce_function_of_a_window_is_told_that_it_has_no_state():
+def test_a_reduce_function_of_a_window_is_refused_state():
     class Stateful(ReduceFunction):
         def open(self, runtime_context: Any) -> None:
             runtime_context.get_state(ValueStateDescriptor("seen"))
@@ -283,7 +283,7 @@ class Nonsense(CountTrigger):
         return True
 
 
-def test_a_trigger_that_returns_nonsense_is_told_with_its_element():
+def test_an_invalid_trigger_result_is_reported_with_its_element():
     def build(env: Any) -> None:
         windows = stream(env, {"s": [("a", START, 1)]}).key_by(lambda r: r[0]).window(MINUTES).trigger(Nonsense(3))
         windows.reduce(max).sink_to(LedgerSink("out"))
@@ -321,7 +321,7 @@ class Once(Trigger):
 
 @pytest.mark.parametrize(("backend", "cache"), [("hashmap", "256mb"), ("rocksdb", "1kb")])
 @pytest.mark.parametrize("crashing", [False, True])
-def test_a_trigger_of_the_programs_own_has_state_and_timers(backend, cache, crashing):
+def test_a_custom_trigger_has_state_and_timers(backend, cache, crashing):
     elements = [("a", START + n * 1000, n) for n in range(5)] + [("b", START + n * MINUTE, 0) for n in range(5)]
 
     def build(env: Any) -> None:

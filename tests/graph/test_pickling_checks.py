@@ -82,7 +82,7 @@ def test_using_a_stream_or_the_environment_in_a_function_is_explained(env):
     assert "the StreamExecutionEnvironment cannot be used inside a function" in told(other)
 
 
-def test_what_cannot_be_unpickled_is_told(env):
+def test_an_object_that_cannot_be_unpickled_is_reported(env):
     class OneWay(MapFunction):
         def __reduce__(self):
             return int, ("no number",)

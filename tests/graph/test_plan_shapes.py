@@ -229,7 +229,7 @@ def test_a_custom_partitioning_carries_both_functions(env):
     assert channel.partitioner(channel.key_selector(3), 4) == 2
 
 
-def test_what_follows_a_keyed_stream_without_a_keyed_function_stays_partitioned(env):
+def test_the_operators_after_a_keyed_stream_without_a_keyed_function_stay_partitioned(env):
     env.from_collection([1]).key_by(lambda x: x).print()
     plan = plan_of(env)
     check_well_formed(plan)
@@ -265,14 +265,14 @@ def test_chaining_can_be_turned_off_for_one_operator_or_all(env):
     assert shape(plan) == ["Source: Collection Source", "Map", "middle", "Sink: Print to Std. Out"]
 
 
-def test_an_operator_that_nobody_reads_runs_all_the_same(env):
+def test_an_operator_without_readers_runs_all_the_same(env):
     stream = env.from_collection([1])
     stream.map(lambda x: x).name("unread")
     stream.print()
     assert any("unread" in name for name in shape(plan_of(env)))
 
 
-def test_a_program_without_a_sink_runs_for_what_its_functions_do(env):
+def test_a_program_without_a_sink_runs_for_its_functions_effects(env):
     env.from_collection([1]).map(lambda x: x).name("unread")
     assert shape(plan_of(env)) == ["Source: Collection Source", "unread"]
 
@@ -330,7 +330,7 @@ def test_the_job_takes_its_name_from_the_call_before_the_configuration():
         ("execution.runtime-mode", "BATCH", "STREAMING only"),
     ],
 )
-def test_bad_settings_are_told_before_the_job_starts(key, value, message):
+def test_bad_settings_are_reported_before_the_job_starts(key, value, message):
     env = StreamExecutionEnvironment(Configuration.from_dict({key: value}))
     with pytest.raises(ConfigurationError, match=message):  # noqa: PT012 - which of the two raises is not the point
         env.from_collection([1]).print()
@@ -361,7 +361,7 @@ def test_the_upi_count_is_two_tasks(env):
     assert channels(plan) == [(0, "HASH", 1)]
 
 
-def test_the_rest_api_shows_the_vertices_and_what_feeds_them(env):
+def test_the_rest_api_shows_the_vertices_and_their_inputs(env):
     numbers = env.from_collection([1, 2, 3])
     numbers.key_by(lambda n: n % 2).process(Keep()).name("keep").print()
     source, keep = plan_shape(plan_of(env))["nodes"]

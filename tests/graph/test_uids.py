@@ -68,7 +68,7 @@ def test_unrelated_branches_change_no_uid():
     assert {name: after[name] for name in before} == before
 
 
-def test_twins_are_told_apart_by_their_order():
+def test_equal_operators_are_distinguished_by_their_order():
     env = environment()
     keyed = env.from_collection([1]).key_by(lambda x: x)
     keyed.process(Count()).print()

@@ -68,7 +68,7 @@ def the_offsets_may_be_given_by_name() -> None:
         (lambda: KafkaSink.builder().set_delivery_guarantee("exactly"), "DeliveryGuarantee"),
     ],
 )
-def test_what_cannot_work_is_refused_by_the_builder(make: Any, message: str) -> None:
+def test_invalid_arguments_are_refused_by_the_builder(make: Any, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         make()
 

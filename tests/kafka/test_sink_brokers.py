@@ -56,7 +56,7 @@ def test_records_that_cannot_be_delivered_fail_the_epoch(kafka: Any, new_topic: 
 
 
 @pytest.mark.fault
-def test_a_broker_restarted_between_prepare_and_commit_keeps_what_was_prepared(tmp_path: Path) -> None:
+def test_a_broker_restarted_between_prepare_and_commit_keeps_the_prepared_output(tmp_path: Path) -> None:
     with KafkaBroker() as kafka:
         kafka.create_topic("t", 2)
         driver = Driver(kafka.bootstrap_servers, "t", tmp_path)

@@ -135,7 +135,7 @@ def test_a_process_killed_between_prepare_and_commit_loses_and_repeats_nothing(s
     assert visible(driver) == both("a", "b", "c")
 
 
-def test_what_a_dead_attempt_left_open_is_aborted_with_the_epochs_commit(start: Start) -> None:
+def test_open_transactions_of_a_dead_attempt_are_aborted_with_the_epochs_commit(start: Start) -> None:
     driver = start()
     driver.committer.recover([])
     dead = driver.more_writers()
@@ -153,7 +153,7 @@ def test_what_a_dead_attempt_left_open_is_aborted_with_the_epochs_commit(start: 
     assert visible(driver) == both("five", "winner")
 
 
-def test_an_attempt_that_was_not_taken_is_never_committed_by_its_own_writer(start: Start) -> None:
+def test_an_abandoned_attempt_is_never_committed_by_its_own_writer(start: Start) -> None:
     driver = start()
     driver.prepare(1, ["loser"])
     winners = driver.more_writers()
@@ -190,7 +190,7 @@ def time_out(driver: Driver, prepared: list[Committable]) -> None:
         time.sleep(0.05)
 
 
-def test_output_whose_transaction_timed_out_is_written_again(start: Start) -> None:
+def test_output_whose_transaction_timed_out_is_rewritten(start: Start) -> None:
     driver = start(**{"transaction.timeout.ms": 1500})
     driver.committer.recover([])
     driver.commit(1, driver.prepare(1, ["one"]))
@@ -209,7 +209,7 @@ def test_output_whose_transaction_timed_out_is_written_again(start: Start) -> No
     assert later.outbox() == []
 
 
-def test_the_token_tells_that_a_lost_transaction_had_been_committed(start: Start) -> None:
+def test_the_token_shows_that_a_lost_transaction_was_committed(start: Start) -> None:
     driver = start()
     prepared = driver.prepare(1, ["a"])
     ours = [KafkaCommittable.decode(c) for c in prepared]
@@ -224,7 +224,7 @@ def test_the_token_tells_that_a_lost_transaction_had_been_committed(start: Start
 
 
 @pytest.mark.parametrize("dies_after", ["init", "send", "flush", "commit"])
-def test_writing_again_may_be_killed_at_every_step(start: Start, monkeypatch: pytest.MonkeyPatch, dies_after: str) -> None:
+def test_a_rewrite_can_be_killed_at_every_step(start: Start, monkeypatch: pytest.MonkeyPatch, dies_after: str) -> None:
     from holdfast.connectors.kafka import committer as module
 
     class Dies(module.TransactionalProducer):
@@ -281,7 +281,7 @@ def test_a_lost_copy_is_an_error_and_never_a_silent_loss(start: Start) -> None:
         start(3).committer.recover(prepared)
 
 
-def test_a_later_driver_locks_the_earlier_one_out(start: Start) -> None:
+def test_a_later_driver_fences_the_earlier_one(start: Start) -> None:
     old = start(1)
     old.committer.recover([])
     old.commit(1, old.prepare(1, ["one"]))
@@ -313,7 +313,7 @@ def test_a_driver_that_was_overtaken_before_it_recovered_costs_its_successor_not
     assert visible(new) == both("x")
 
 
-def test_an_overtaken_recovery_writes_nothing_again_also_if_the_copies_are_still_there(start: Start) -> None:
+def test_an_overtaken_recovery_rewrites_nothing_even_if_the_copies_still_exist(start: Start) -> None:
     driver = start()
     prepared = driver.prepare(1, ["a"])
     driver.committer._client.fence([KafkaCommittable.decode(c).transaction.transactional_id for c in prepared], 30_000)
@@ -329,7 +329,7 @@ def test_an_overtaken_recovery_writes_nothing_again_also_if_the_copies_are_still
     assert visible(new) == both("a", "b")
 
 
-def test_what_cannot_work_is_refused_before_the_start(kafka: Any, new_topic: Any) -> None:
+def test_invalid_sinks_are_refused_before_the_start(kafka: Any, new_topic: Any) -> None:
     def sink(topic: str = "t", prefix: str = "p", **properties: Any) -> KafkaSink:
         properties = {"bootstrap.servers": kafka.bootstrap_servers, **properties}
         return KafkaSink(properties, RecordSerializer(topic), DeliveryGuarantee.EXACTLY_ONCE, prefix)

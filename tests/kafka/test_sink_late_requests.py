@@ -122,7 +122,7 @@ def test_going_back_to_a_checkpoint_commits_nothing_of_the_epoch_that_is_open(st
     assert TransactionState.ONGOING not in back.transactions().values()
 
 
-def test_a_writer_goes_back_to_an_earlier_epoch_with_what_was_prepared_since_left_alone(start: Start) -> None:
+def test_a_writer_goes_back_to_an_earlier_epoch_and_leaves_later_prepared_output_alone(start: Start) -> None:
     driver = start()
     driver.committer.recover([])
     for epoch in (1, 2):
@@ -135,7 +135,7 @@ def test_a_writer_goes_back_to_an_earlier_epoch_with_what_was_prepared_since_lef
     assert visible(driver) == both(*(f"e{e}" for e in range(1, 8)))
 
 
-def test_an_epoch_is_a_transaction_of_its_own_whose_end_ends_no_other(start: Start) -> None:
+def test_the_end_of_an_epochs_transaction_ends_no_other(start: Start) -> None:
     driver = start()
     driver.committer.recover([])
     seen = set()
@@ -170,7 +170,7 @@ def test_a_late_clean_up_leaves_the_slots_next_epoch_alone(start: Start, proxy: 
     assert visible(driver) == both("e1", "e5")
 
 
-def test_to_fence_what_has_changed_hands_since_does_nothing(proxy: KafkaProxy) -> None:
+def test_fencing_an_id_that_another_producer_has_acquired_does_nothing(proxy: KafkaProxy) -> None:
     client = TransactionClient({"bootstrap.servers": proxy.bootstrap_servers})
     client.fence(["hands"], 30_000)
     old = client.describe(["hands"])["hands"]

@@ -45,7 +45,7 @@ def written(sink: KafkaSink, storage: Path, values: list[str], timestamps: list[
 
 
 @pytest.mark.parametrize("guarantee", list(DeliveryGuarantee))
-def test_records_that_the_topic_is_about_to_delete_are_told_once(
+def test_records_that_the_topic_is_about_to_delete_are_reported_once(
     kafka: Any, new_topic: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture, guarantee: DeliveryGuarantee
 ) -> None:
     topic = new_topic(retention_ms=str(7 * _DAY_MS))
@@ -66,7 +66,7 @@ def test_records_that_the_topic_is_about_to_delete_are_told_once(
         ({"retention_ms": "1000", "cleanup_policy": "compact"}, 30),
     ],
 )
-def test_records_that_the_topic_keeps_are_written_without_a_word(
+def test_records_within_the_retention_are_written_without_a_warning(
     kafka: Any, new_topic: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture, config: dict[str, str], age_days: int
 ) -> None:
     topic = new_topic(**config)
@@ -88,7 +88,7 @@ def test_each_client_gets_the_properties_it_knows(kafka: Any, capfd: pytest.Capt
     assert capfd.readouterr().err == ""
 
 
-def test_a_recovery_that_reads_the_tokens_puts_nothing_on_the_screen(
+def test_a_recovery_that_reads_the_tokens_prints_nothing(
     kafka: Any, new_topic: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     properties = {"transaction.timeout.ms": 20_000, "compression.type": "zstd"}

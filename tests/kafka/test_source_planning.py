@@ -81,7 +81,7 @@ class TestPlanning:
                     break
                 assert time.monotonic() < deadline, committed
 
-    def test_a_restored_source_goes_on_where_the_checkpoint_says(self, kafka: Any, new_topic: Any) -> None:
+    def test_a_restored_source_continues_at_the_checkpoints_positions(self, kafka: Any, new_topic: Any) -> None:
         topic = new_topic()
         produce(kafka.bootstrap_servers, topic, [f"v{i}" for i in range(10)])
         with Job(source(kafka, topics=(topic,))) as job:
@@ -182,7 +182,7 @@ class TestPlanning:
         with Job(source(kafka, topics=(topic,), **{"auto.offset.reset": "earliest"}), state) as job:
             assert job.epoch() == ["v6", "v7", "v8", "v9"]
 
-    def test_a_topic_made_again_is_noticed_by_its_id(self, kafka: Any, new_topic: Any) -> None:
+    def test_a_recreated_topic_is_detected_by_its_id(self, kafka: Any, new_topic: Any) -> None:
         topic = new_topic()
         produce(kafka.bootstrap_servers, topic, ["a", "b"])
         src = source(kafka, topics=(topic,), **{"partition.discovery.interval.ms": 50})
@@ -199,7 +199,7 @@ class TestPlanning:
         with pytest.raises(InputLost, match="was deleted and created again"):
             Job(src, state)
 
-    def test_what_cannot_be_read_is_refused_before_the_job_starts(self, kafka: Any, new_topic: Any) -> None:
+    def test_unreadable_input_is_refused_before_the_job_starts(self, kafka: Any, new_topic: Any) -> None:
         with pytest.raises(ConfigurationError, match="there is no topic nowhere"):
             Job(source(kafka, topics=("nowhere",)))
         with pytest.raises(ConfigurationError, match=r"no topic at .* matches 'nothing-like-it'"):

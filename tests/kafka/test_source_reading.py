@@ -53,7 +53,7 @@ def test_open_and_aborted_transactions_are_not_read_and_do_not_hold_a_range_up(k
         assert job.epoch() == ["open"]
 
 
-def test_gaps_that_compaction_left_are_passed_over(kafka: Any, new_topic: Any) -> None:
+def test_gaps_of_compaction_are_skipped(kafka: Any, new_topic: Any) -> None:
     topic = new_topic(
         cleanup_policy="compact",
         segment_ms="200",
@@ -119,7 +119,7 @@ def test_several_ranges_are_pulled_alternately(kafka: Any, new_topic: Any) -> No
         assert got == {p: [f"{p}:{i}" for i in range(500)] for p in range(4)}
 
 
-def test_what_waits_in_buffers_is_bounded(kafka: Any, new_topic: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_readers_buffers_are_bounded(kafka: Any, new_topic: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.connectors.kafka.reader._BUFFER_BYTES", 20_000)
     topic = new_topic(partitions=3)
     for p in range(3):
@@ -168,7 +168,7 @@ def test_a_range_below_retention_is_lost_input(kafka: Any, new_topic: Any) -> No
     reader.close()
 
 
-def test_a_broker_that_is_away_is_waited_for(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_source_waits_for_an_unavailable_broker(caplog: pytest.LogCaptureFixture) -> None:
     with KafkaBroker() as kafka:
         kafka.create_topic("t")
         lines = [f"{i:06d}{'x' * 1000}" for i in range(20_000)]

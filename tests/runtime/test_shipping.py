@@ -109,7 +109,7 @@ def test_installing_nothing_changes_nothing(tmp_path):
         RuntimeError("java.lang.IllegalStateException: Cannot call methods on a stopped SparkContext."),
     ],
 )
-def test_a_spark_that_has_gone_is_told_as_such_and_no_restart_is_tried(error: Exception) -> None:
+def test_a_dead_spark_is_reported_as_such_without_a_restart(error: Exception) -> None:
     failure = spark_failure(error, local=True)
     assert isinstance(failure, SparkGone)
     assert "Start the program again" in str(failure)

@@ -141,7 +141,7 @@ def check(error: UserCodeError, operator: str, key: str, record: str) -> None:
 
 
 @BAD
-def a_bad_line_of_a_file_is_named_and_the_mended_program_goes_on_from_it(
+def a_bad_line_of_a_file_is_named_and_the_fixed_program_resumes_at_it(
     tmp_path: Path, bad: str, operator: str, key: str, extra: str
 ) -> None:
     path = tmp_path / "in.jsonl"
@@ -160,7 +160,7 @@ def a_bad_line_of_a_file_is_named_and_the_mended_program_goes_on_from_it(
 
 @pytest.mark.kafka
 @BAD
-def a_bad_record_of_a_topic_is_named_and_the_mended_program_goes_on_from_it(
+def a_bad_record_of_a_topic_is_named_and_the_fixed_program_resumes_at_it(
     tmp_path: Path, kafka: Any, new_topic: Callable[..., str], bad: str, operator: str, key: str, extra: str
 ) -> None:
     topic = new_topic()
@@ -199,7 +199,7 @@ class Greedy(KeyedProcessFunction):
 
 
 @pytest.mark.parametrize("backend", ["rocksdb", "hashmap"])
-def a_process_that_may_open_no_more_files_is_told_and_the_job_goes_on_when_it_may(tmp_path: Path, backend: str) -> None:
+def a_process_at_its_limit_of_open_files_is_reported_and_the_job_resumes_afterwards(tmp_path: Path, backend: str) -> None:
     flag = tmp_path / "flag"
 
     def count() -> None:
@@ -220,7 +220,7 @@ def a_process_that_may_open_no_more_files_is_told_and_the_job_goes_on_when_it_ma
 
 
 @pytest.mark.kafka
-def a_topic_that_does_not_exist_is_told(kafka: Any) -> None:
+def a_missing_topic_is_reported(kafka: Any) -> None:
     env = environment()
     builder = KafkaSource.builder().set_bootstrap_servers(kafka.bootstrap_servers).set_topics("no-such-topic")
     source = builder.set_value_only_deserializer(SimpleStringSchema()).set_starting_offsets("earliest").build()
@@ -232,7 +232,7 @@ def a_topic_that_does_not_exist_is_told(kafka: Any) -> None:
 
 
 @pytest.mark.kafka
-def test_records_that_kafka_is_about_to_delete_are_told_once_by_the_driver(
+def test_records_that_kafka_is_about_to_delete_are_reported_once_by_the_driver(
     tmp_path: Path, kafka: Any, new_topic: Callable[..., str], caplog: pytest.LogCaptureFixture
 ) -> None:
     topic = new_topic(partitions=2, retention_ms="60000")
@@ -251,7 +251,7 @@ def test_records_that_kafka_is_about_to_delete_are_told_once_by_the_driver(
     assert f"topic {topic} keeps records for 1 minutes" in said
 
 
-def a_broker_that_is_down_is_told() -> None:
+def an_unavailable_broker_is_reported() -> None:
     env = environment()
     builder = KafkaSource.builder().set_bootstrap_servers("127.0.0.1:1").set_topics("payments")
     source = builder.set_value_only_deserializer(SimpleStringSchema()).set_starting_offsets("earliest").build()
@@ -262,7 +262,7 @@ def a_broker_that_is_down_is_told() -> None:
 
 
 @pytest.mark.parametrize("where", ["/proc/checkpoints", "a file"])
-def a_checkpoint_directory_that_cannot_be_written_is_told_with_the_setting(tmp_path: Path, where: str) -> None:
+def an_unwritable_checkpoint_directory_is_reported_with_the_setting(tmp_path: Path, where: str) -> None:
     path = tmp_path / "file"
     path.write_text("")
     env = environment()
@@ -278,7 +278,7 @@ class Timer(ProcessFunction):
         ctx.timer_service().register_event_time_timer(5)
 
 
-def a_timer_on_a_stream_without_keys_is_told() -> None:
+def a_timer_on_a_stream_without_keys_is_reported() -> None:
     env = environment()
     env.from_collection([1]).process(Timer()).name("timers").print()
     with pytest.raises(
@@ -317,7 +317,7 @@ def keep(directory: Path, function: Keep, uid: str | None = "keep", **settings: 
     env.execute("keep")
 
 
-def a_program_that_does_not_fit_its_checkpoint_is_told_why_and_touches_nothing(tmp_path: Path) -> None:
+def a_program_that_does_not_fit_its_checkpoint_is_refused_with_the_reason(tmp_path: Path) -> None:
     with_uid, without = tmp_path / "with", tmp_path / "without"
     for directory, uid in ((with_uid, "keep"), (without, None)):
         with pytest.raises(UserCodeError, match="that is enough"):

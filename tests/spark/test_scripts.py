@@ -76,7 +76,7 @@ def a_program_prints_its_results_its_functions_prints_and_a_port_that_is_taken_a
 
 
 @pytest.mark.spark
-def an_error_of_the_program_is_told_in_python_with_its_own_traceback_first(tmp_path: Path) -> None:
+def an_error_of_the_program_shows_its_own_python_traceback_first(tmp_path: Path) -> None:
     running = start(
         tmp_path,
         """
@@ -108,7 +108,7 @@ def an_error_of_the_program_is_told_in_python_with_its_own_traceback_first(tmp_p
 
 
 @pytest.mark.spark
-def a_function_that_ends_its_process_is_told_without_a_page_of_java(tmp_path: Path) -> None:
+def a_function_that_ends_its_process_is_reported_without_a_page_of_java(tmp_path: Path) -> None:
     running = start(
         tmp_path,
         """
@@ -201,7 +201,7 @@ def a_cache_that_java_cannot_read_does_not_keep_a_program_from_running(
 
 
 @pytest.mark.spark
-def a_session_of_the_users_own_is_told_once_what_would_make_it_quicker(tmp_path: Path) -> None:
+def the_settings_that_speed_up_an_existing_session_are_logged_once(tmp_path: Path) -> None:
     running = start(
         tmp_path,
         """

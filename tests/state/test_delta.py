@@ -56,7 +56,7 @@ def storage(objects) -> Storage:
     return Storage(objects, RetryPolicy(budget=1))
 
 
-def test_what_is_written_is_read(storage):
+def test_a_read_returns_the_written_content(storage):
     handle = write_delta(storage, "d", reversed(SMALL))
     assert list(read_delta(storage, handle)) == SMALL
     assert handle.size == storage.size("d")

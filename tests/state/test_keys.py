@@ -334,7 +334,7 @@ def test_keys_that_python_calls_equal_are_one_key(equal: tuple[Any, ...]):
     assert len({key_group(key, 128) for key in equal}) == 1
 
 
-def test_what_comes_back_from_storage_is_the_canonical_key():
+def test_storage_returns_the_canonical_key():
     def back(key: Any) -> Any:
         return decode_key(encode_key(key))
 

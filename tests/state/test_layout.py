@@ -47,6 +47,6 @@ def test_slices_sort_as_their_numbers_do(state, pair):
 
 
 @given(st.binary(min_size=1).filter(lambda b: set(b) != {255}), st.binary(), st.binary())
-def test_what_begins_with_a_prefix_lies_before_its_end(prefix, rest, other):
+def test_keys_with_a_prefix_lie_before_its_end(prefix, rest, other):
     assert prefix <= prefix + rest < after(prefix)
     assert other.startswith(prefix) == (prefix <= other < after(prefix))

@@ -191,7 +191,7 @@ class Speechless:
         raise TypeError("not to be kept")
 
 
-def a_value_that_cannot_be_told_is_named_with_its_state_key_and_operator():
+def a_value_without_a_repr_is_named_with_its_state_key_and_operator():
     deep: list[Any] = []
     for _ in range(100_000):
         deep = [deep]

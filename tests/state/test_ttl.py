@@ -143,7 +143,7 @@ def test_reading_begins_a_new_term_where_that_is_configured() -> None:
     backend.close()
 
 
-def test_what_has_expired_may_be_read_once_where_that_is_configured() -> None:
+def test_expired_content_can_be_read_once_if_configured() -> None:
     backend = make(visibility=Visibility.ReturnExpiredIfNotCleanedUp)
     fill(backend)
     backend.clock.processing_time = TTL
@@ -177,7 +177,7 @@ def test_no_time_to_live_is_a_state_like_any_other() -> None:
 
 
 @pytest.mark.parametrize("kind", ["rocksdb", "hashmap"])
-def test_keys_that_nobody_reads_any_more_go_with_memory_store_and_checkpoint(kind: str) -> None:
+def test_keys_without_reads_leave_memory_store_and_checkpoint(kind: str) -> None:
     backend = make(kind)
     for key in range(50):
         backend.use(key)
@@ -194,7 +194,7 @@ def test_keys_that_nobody_reads_any_more_go_with_memory_store_and_checkpoint(kin
     backend.close()
 
 
-def test_a_clean_up_leaves_what_was_written_again() -> None:
+def test_a_clean_up_keeps_rewritten_content() -> None:
     backend = make()
     fill(backend)
     backend.checkpoint()
