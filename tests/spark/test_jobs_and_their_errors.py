@@ -274,8 +274,13 @@ def an_unwritable_checkpoint_directory_is_reported_with_the_setting(tmp_path: Pa
 
 
 class Timer(ProcessFunction):
+    """Sets a timer in a way that its source does not show."""
+
     def process_element(self, value: Any, ctx: Any) -> Any:
-        ctx.timer_service().register_event_time_timer(5)
+        getattr(ctx.timer_service(), self.method())(5)
+
+    def method(self) -> str:
+        return "register_event_time_timer"
 
 
 def a_timer_on_a_stream_without_keys_is_reported() -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from holdfast.common.typeinfo import TypeInformation
 from holdfast.errors import ConfigurationError
+from holdfast.graph.misuse import check_functions
 from holdfast.graph.operator_state import check_operator_state
 from holdfast.graph.pickling import check_picklable, own_copy
 from holdfast.graph.stream_graph import Edge, StreamGraph
@@ -58,6 +59,7 @@ def job_plan(
     graph = StreamGraph.of(roots)
     check_timestamps(graph)
     check_operator_state(graph)
+    check_functions(graph)
     for operator in graph.operators:
         check_picklable(operator)
     if config.get("pipeline.auto-generate-uids", "true").strip().lower() == "false":
