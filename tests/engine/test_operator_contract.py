@@ -12,7 +12,8 @@ from holdfast.checkpoint.metadata import BROADCAST, SPLIT, UNION
 from holdfast.common import Types, WatermarkStrategy
 from holdfast.datastream import DataStream, KeyedProcessFunction, StreamExecutionEnvironment, ValueStateDescriptor
 from holdfast.runtime.operators.base import Operator, OperatorFactory, StateKind
-from holdfast.runtime.operators.keyed import KeyedProcessOperator
+from holdfast.runtime.operators.function_factory import FunctionFactory
+from holdfast.runtime.operators.keyed import KeyedProcess
 from holdfast.runtime.plan import InputKind, JobPlan
 from holdfast.runtime.records import RecordBatch
 
@@ -111,7 +112,7 @@ class KeyedInMidChain(Lab):
             chain = list(vertex.chain)
             for at, chained in enumerate(chain):
                 if chained.name == "Map":
-                    chain[at] = replace(chained, factory=KeyedProcessOperator(Numbered()))
+                    chain[at] = replace(chained, factory=FunctionFactory(KeyedProcess, Numbered()))
                     edges = tuple(replace(edge, key_selector=lambda v: v[1] % 2) for edge in chain[at - 1].edges)
                     chain[at - 1] = replace(chain[at - 1], edges=edges)
             vertices.append(replace(vertex, chain=tuple(chain)))

@@ -19,15 +19,9 @@ from holdfast.datastream.functions import (
 from holdfast.datastream.keyed_stream import KeyedStream
 from holdfast.errors import ConfigurationError
 from holdfast.runtime.operators.base import OperatorFactory
-from holdfast.runtime.operators.broadcast import BroadcastProcessOperator, KeyedBroadcastProcessOperator
-from holdfast.runtime.operators.co import (
-    CoFlatMapOperator,
-    CoMapOperator,
-    CoProcessOperator,
-    KeyedCoFlatMapOperator,
-    KeyedCoMapOperator,
-    KeyedCoProcessOperator,
-)
+from holdfast.runtime.operators.broadcast import BroadcastProcess, KeyedBroadcastProcess
+from holdfast.runtime.operators.co import CoFlatMap, CoMap, CoProcess, KeyedCoFlatMap, KeyedCoMap, KeyedCoProcess
+from holdfast.runtime.operators.function_factory import FunctionFactory
 from holdfast.state.descriptors import MapStateDescriptor
 
 if TYPE_CHECKING:
@@ -96,7 +90,7 @@ class ConnectedStreams:
         """
         methods = {"map1": ("value",), "map2": ("value",)}
         check_object(func, CoMapFunction, methods, "map() of connected streams", "Derive it from CoMapFunction.")
-        factory = KeyedCoMapOperator(func) if self._keyed else CoMapOperator(func)
+        factory = FunctionFactory(KeyedCoMap if self._keyed else CoMap, func)
         return self._then("CoMap", factory, func, output_type)
 
     def flat_map(self, func: CoFlatMapFunction, output_type: TypeInformation | None = None) -> DataStream:
@@ -112,7 +106,7 @@ class ConnectedStreams:
         methods = {"flat_map1": ("value",), "flat_map2": ("value",)}
         where = "flat_map() of connected streams"
         check_object(func, CoFlatMapFunction, methods, where, "Derive it from CoFlatMapFunction.")
-        factory = KeyedCoFlatMapOperator(func) if self._keyed else CoFlatMapOperator(func)
+        factory = FunctionFactory(KeyedCoFlatMap if self._keyed else CoFlatMap, func)
         return self._then("CoFlatMap", factory, func, output_type)
 
     def process(
@@ -136,9 +130,9 @@ class ConnectedStreams:
                     "keys. Call key_by(selector1, selector2) before process(...)."
                 )
             check_object(func, KeyedCoProcessFunction, {**methods, **_ON_TIMER}, where)
-            return self._then("KeyedCoProcess", KeyedCoProcessOperator(func), func, output_type)
+            return self._then("KeyedCoProcess", FunctionFactory(KeyedCoProcess, func), func, output_type)
         check_object(func, CoProcessFunction, methods, where, "Derive it from CoProcessFunction or KeyedCoProcessFunction.")
-        return self._then("CoProcess", CoProcessOperator(func), func, output_type)
+        return self._then("CoProcess", FunctionFactory(CoProcess, func), func, output_type)
 
     def _then(self, kind: str, factory: OperatorFactory, func: Any, output_type: Any) -> DataStream:
         return _two_inputs((self.stream1, self.stream2), kind, factory, func, output_type)
@@ -211,7 +205,7 @@ class BroadcastConnectedStream:
         descriptors = tuple(self.broadcast_state_descriptors)
         factory: OperatorFactory
         if keyed:
-            kind, factory = "KeyedBroadcastProcess", KeyedBroadcastProcessOperator(func, descriptors)
+            kind, factory = "KeyedBroadcastProcess", FunctionFactory(KeyedBroadcastProcess, func, (descriptors,))
         else:
-            kind, factory = "BroadcastProcess", BroadcastProcessOperator(func, descriptors)
+            kind, factory = "BroadcastProcess", FunctionFactory(BroadcastProcess, func, (descriptors,))
         return _two_inputs((self.non_broadcast_stream, self.broadcast_stream.input_stream), kind, factory, func, output_type)

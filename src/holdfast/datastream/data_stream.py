@@ -31,14 +31,8 @@ from holdfast.graph.transformations import (
     Union,
 )
 from holdfast.runtime.operators.base import OperatorFactory
-from holdfast.runtime.operators.stateless import (
-    FilterOperator,
-    FlatMapOperator,
-    MapOperator,
-    ProcessOperator,
-    SinkOperator,
-    TimestampsAndWatermarksOperator,
-)
+from holdfast.runtime.operators.function_factory import FunctionFactory
+from holdfast.runtime.operators.stateless import Filter, FlatMap, Map, Process, SinkOperator, TimestampsAndWatermarksOperator
 from holdfast.runtime.plan import Partitioning
 from holdfast.state.descriptors import MapStateDescriptor
 
@@ -141,7 +135,7 @@ class DataStream(OperatorSettings):
             output_type: The declared type of the results: they are checked and converted to it (a tuple becomes a Row).
         """
         check_function(func, "map", ("value",), "map()")
-        return self._then("Map", MapOperator(func), func, output_type)
+        return self._then("Map", FunctionFactory(Map, func), func, output_type)
 
     def flat_map(self, func: Callable[[Any], Any] | Any, output_type: TypeInformation | None = None) -> DataStream:
         """Convert each element to any number of elements.
@@ -151,7 +145,7 @@ class DataStream(OperatorSettings):
             output_type: The declared type of the results: they are checked and converted to it (a tuple becomes a Row).
         """
         check_function(func, "flat_map", ("value",), "flat_map()")
-        return self._then("FlatMap", FlatMapOperator(func), func, output_type, side_outputs=True)
+        return self._then("FlatMap", FunctionFactory(FlatMap, func), func, output_type, side_outputs=True)
 
     def filter(self, func: Callable[[Any], Any] | Any) -> DataStream:
         """Keep the elements for which the function returns a true value.
@@ -161,7 +155,7 @@ class DataStream(OperatorSettings):
         """
         check_function(func, "filter", ("value",), "filter()")
         output_type = self._transformation.output_type
-        return self._then("Filter", FilterOperator(func), func, output_type, passes_elements=True)
+        return self._then("Filter", FunctionFactory(Filter, func), func, output_type, passes_elements=True)
 
     def project(self, *field_indexes: int) -> DataStream:
         """Keep some fields of each tuple or Row, as a tuple of them in this order.
@@ -193,7 +187,7 @@ class DataStream(OperatorSettings):
                 "timers belong to keys. Call key_by(...) before process(...)."
             )
         check_object(func, ProcessFunction, {"process_element": ("value", "ctx")}, "process()")
-        return self._then("Process", ProcessOperator(func), func, output_type, side_outputs=True)
+        return self._then("Process", FunctionFactory(Process, func), func, output_type, side_outputs=True)
 
     def assign_timestamps_and_watermarks(self, watermark_strategy: WatermarkStrategy) -> DataStream:
         """Assign timestamps and watermarks by the strategy."""

@@ -14,13 +14,8 @@ from holdfast.datastream.window import CountSlidingWindowAssigner, CountTumbling
 from holdfast.datastream.windowed_stream import WindowedStream
 from holdfast.errors import ConfigurationError
 from holdfast.graph.transformations import Partitioned
-from holdfast.runtime.operators.keyed import (
-    KeyedFilterOperator,
-    KeyedFlatMapOperator,
-    KeyedMapOperator,
-    KeyedProcessOperator,
-    KeyedReduceOperator,
-)
+from holdfast.runtime.operators.function_factory import FunctionFactory
+from holdfast.runtime.operators.keyed import KeyedFilter, KeyedFlatMap, KeyedMap, KeyedProcess, KeyedReduce
 from holdfast.runtime.plan import Partitioning
 
 __all__ = ["KeyedStream"]
@@ -51,7 +46,7 @@ class KeyedStream(DataStream):
             output_type: The declared type of the results: they are checked and converted to it (a tuple becomes a Row).
         """
         check_function(func, "map", ("value",), "map()")
-        return self._then("Map", KeyedMapOperator(func), func, output_type)
+        return self._then("Map", FunctionFactory(KeyedMap, func), func, output_type)
 
     def flat_map(self, func: Callable[[Any], Any] | Any, output_type: TypeInformation | None = None) -> DataStream:
         """Convert each element to any number of elements; a FlatMapFunction may keep keyed state.
@@ -61,7 +56,7 @@ class KeyedStream(DataStream):
             output_type: The declared type of the results: they are checked and converted to it (a tuple becomes a Row).
         """
         check_function(func, "flat_map", ("value",), "flat_map()")
-        return self._then("FlatMap", KeyedFlatMapOperator(func), func, output_type, side_outputs=True)
+        return self._then("FlatMap", FunctionFactory(KeyedFlatMap, func), func, output_type, side_outputs=True)
 
     def filter(self, func: Callable[[Any], Any] | Any) -> DataStream:
         """Keep the elements for which the function returns a true value; a FilterFunction may keep keyed state.
@@ -71,7 +66,7 @@ class KeyedStream(DataStream):
         """
         check_function(func, "filter", ("value",), "filter()")
         output_type = self._transformation.output_type
-        return self._then("Filter", KeyedFilterOperator(func), func, output_type, passes_elements=True)
+        return self._then("Filter", FunctionFactory(KeyedFilter, func), func, output_type, passes_elements=True)
 
     def process(  # type: ignore[override]  # takes another class of function, as in PyFlink
         self, func: KeyedProcessFunction, output_type: TypeInformation | None = None
@@ -87,7 +82,7 @@ class KeyedStream(DataStream):
         """
         calls = {"process_element": ("value", "ctx"), "on_timer": ("timestamp", "ctx")}
         check_object(func, KeyedProcessFunction, calls, "process() on a KeyedStream", "Derive it from KeyedProcessFunction.")
-        return self._then("KeyedProcess", KeyedProcessOperator(func), func, output_type, side_outputs=True)
+        return self._then("KeyedProcess", FunctionFactory(KeyedProcess, func), func, output_type, side_outputs=True)
 
     def reduce(self, func: Callable[[Any, Any], Any] | Any) -> DataStream:
         """Combine each element with the key's previous result, and emit the new result.
@@ -141,7 +136,7 @@ class KeyedStream(DataStream):
 
     def _rolling(self, kind: str, func: Any) -> DataStream:
         output_type = self._transformation.output_type
-        operator = KeyedReduceOperator(func, output_type)
+        operator = FunctionFactory(KeyedReduce, func, (output_type,))
         return self._then(kind, operator, func, output_type, role="reduce function")
 
     def window(self, window_assigner: WindowAssigner[Any, Any]) -> WindowedStream:

@@ -7,7 +7,8 @@ from typing import Any
 
 from holdfast.common.typeinfo import RowTypeInfo, TupleTypeInfo, TypeInformation, Types
 from holdfast.errors import ConfigurationError
-from holdfast.runtime.operators.stateless import MapOperator
+from holdfast.runtime.operators.function_factory import FunctionFactory
+from holdfast.runtime.operators.stateless import Map
 
 __all__ = ["projection"]
 
@@ -22,7 +23,7 @@ class _Fields:
 
 def projection(
     indexes: Sequence[int], declared: TypeInformation | None
-) -> tuple[MapOperator, _Fields, TypeInformation | None]:
+) -> tuple[FunctionFactory, _Fields, TypeInformation | None]:
     """The operator, its function and the type of its results.
 
     Args:
@@ -45,4 +46,5 @@ def projection(
             limits = "from 0" if fields is None else f"from 0 to {len(fields) - 1}"
             raise ConfigurationError(f"project() takes the positions of fields, {limits}, not {index!r}.")
     function = _Fields(indexes)
-    return MapOperator(function), function, None if fields is None else Types.TUPLE([fields[index] for index in indexes])
+    types = None if fields is None else Types.TUPLE([fields[index] for index in indexes])
+    return FunctionFactory(Map, function), function, types

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
 from holdfast.common.time import MIN_TIMESTAMP
 from holdfast.functions.broadcast_functions import BroadcastProcessFunction, KeyedBroadcastProcessFunction
 from holdfast.runtime.context import Clock
-from holdfast.runtime.operators.base import Operator, OperatorFactory, StateKind
+from holdfast.runtime.operators.base import StateKind
 from holdfast.runtime.operators.co import TwoInputs
 from holdfast.runtime.operators.function_life import FunctionLife
 from holdfast.runtime.operators.keyed import ElementContext, KeyedProcess, TimerContext
@@ -22,7 +21,7 @@ from holdfast.state.descriptors import MapStateDescriptor, StateDescriptor
 from holdfast.state.row import Row
 from holdfast.state.table import RowTable
 
-__all__ = ["BroadcastProcessOperator", "KeyedBroadcastProcessOperator"]
+__all__ = ["BroadcastProcess", "KeyedBroadcastProcess"]
 
 _CHUNK = 1000
 """Rows that `apply_to_keyed_state` takes out of the local store at once."""
@@ -91,7 +90,11 @@ class _ReadOnlyContext(_Times, BroadcastProcessFunction.ReadOnlyContext):
         return self.states.read_only(state_descriptor)
 
 
-class _BroadcastProcess(TwoInputs):
+class BroadcastProcess(TwoInputs):
+    """A BroadcastProcessFunction."""
+
+    state = StateKind.LISTED
+
     def __init__(self, function: Any, descriptors: Sequence[MapStateDescriptor]) -> None:
         self._side, self._broadcast_side = _Side(function.process_element), _Side(function.process_broadcast_element)
         super().__init__(function, self._side, self._broadcast_side)
@@ -144,7 +147,11 @@ class _KeyedBroadcastContext(_Times, KeyedBroadcastProcessFunction.Context):
 _Apply = Callable[[StateDescriptor, Callable[[Any, Any], object]], None]
 
 
-class _KeyedBroadcastProcess(KeyedProcess):
+class KeyedBroadcastProcess(KeyedProcess):
+    """A KeyedBroadcastProcessFunction."""
+
+    state = StateKind.KEYED | StateKind.LISTED
+
     def __init__(self, function: Any, descriptors: Sequence[MapStateDescriptor]) -> None:
         super().__init__(function)
         self._descriptors = descriptors
@@ -197,40 +204,3 @@ def _chunks(table: RowTable, slot: int) -> Iterator[list[tuple[Any, Row]]]:
             yield read
             table.let_go(read)
             table.claim(read)
-
-
-@dataclass(frozen=True)
-class BroadcastProcessOperator(OperatorFactory):
-    """A BroadcastProcessFunction."""
-
-    state = StateKind.LISTED
-    passes_timestamps = True
-
-    func: Any
-    descriptors: tuple[MapStateDescriptor, ...]
-
-    def create(self) -> Operator:
-        """A fresh instance."""
-        return _BroadcastProcess(self.func, self.descriptors)
-
-    def functions(self) -> Sequence[Any]:
-        """The user's function."""
-        return (self.func,)
-
-
-@dataclass(frozen=True)
-class KeyedBroadcastProcessOperator(OperatorFactory):
-    """A KeyedBroadcastProcessFunction."""
-
-    state = StateKind.KEYED | StateKind.LISTED
-
-    func: Any
-    descriptors: tuple[MapStateDescriptor, ...]
-
-    def create(self) -> Operator:
-        """A fresh instance."""
-        return _KeyedBroadcastProcess(self.func, self.descriptors)
-
-    def functions(self) -> Sequence[Any]:
-        """The user's function."""
-        return (self.func,)

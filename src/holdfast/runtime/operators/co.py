@@ -3,32 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from holdfast.functions.co_functions import KeyedCoProcessFunction
-from holdfast.runtime.operators.base import Operator
-from holdfast.runtime.operators.keyed import (
-    ElementContext,
-    KeyedEach,
-    KeyedFactory,
-    KeyedProcess,
-    TimerContext,
-    take_many,
-    take_one,
-)
-from holdfast.runtime.operators.stateless import FlatMap, FunctionFactory, FunctionOperator, Map, Process
+from holdfast.runtime.operators.keyed import ElementContext, KeyedFlatMap, KeyedMap, KeyedProcess, TimerContext
+from holdfast.runtime.operators.stateless import FlatMap, FunctionOperator, Map, Process
 from holdfast.runtime.records import RecordBatch
 
-__all__ = [
-    "CoFlatMapOperator",
-    "CoMapOperator",
-    "CoProcessOperator",
-    "KeyedCoFlatMapOperator",
-    "KeyedCoMapOperator",
-    "KeyedCoProcessOperator",
-]
+__all__ = ["CoFlatMap", "CoMap", "CoProcess", "KeyedCoFlatMap", "KeyedCoMap", "KeyedCoProcess", "TwoInputs"]
 
 
 class TwoInputs(FunctionOperator):
@@ -52,12 +35,39 @@ class TwoInputs(FunctionOperator):
         return [side.process for side in self._sides]
 
 
-class _KeyedCoEach(KeyedEach):
-    """map and flat_map of two keyed streams, whose functions may hold keyed state."""
+class CoMap(TwoInputs):
+    """A CoMapFunction."""
+
+    def __init__(self, function: Any) -> None:
+        super().__init__(function, Map(function.map1), Map(function.map2))
+
+
+class CoFlatMap(TwoInputs):
+    """A CoFlatMapFunction."""
+
+    def __init__(self, function: Any) -> None:
+        super().__init__(function, FlatMap(function.flat_map1), FlatMap(function.flat_map2))
+
+
+class CoProcess(TwoInputs):
+    """A CoProcessFunction."""
+
+    def __init__(self, function: Any) -> None:
+        super().__init__(function, Process(function.process_element1), Process(function.process_element2))
+
+
+class KeyedCoMap(KeyedMap):
+    """A CoMapFunction on two keyed streams."""
 
     def inputs(self) -> Sequence[Callable[[RecordBatch], None]]:
-        methods = (getattr(self.function, f"{self.method}{number}") for number in (1, 2))
-        return [partial(self.process_by, method) for method in methods]
+        return partial(self.process_by, self.function.map1), partial(self.process_by, self.function.map2)
+
+
+class KeyedCoFlatMap(KeyedFlatMap):
+    """A CoFlatMapFunction on two keyed streams."""
+
+    def inputs(self) -> Sequence[Callable[[RecordBatch], None]]:
+        return partial(self.process_by, self.function.flat_map1), partial(self.process_by, self.function.flat_map2)
 
 
 class _CoElementContext(ElementContext, KeyedCoProcessFunction.Context):
@@ -68,7 +78,9 @@ class _CoTimerContext(TimerContext, KeyedCoProcessFunction.OnTimerContext):
     __slots__ = ()
 
 
-class _KeyedCoProcess(KeyedProcess):
+class KeyedCoProcess(KeyedProcess):
+    """A KeyedCoProcessFunction."""
+
     method = "process_element1"
 
     def contexts(self) -> tuple[ElementContext, TimerContext]:
@@ -77,54 +89,3 @@ class _KeyedCoProcess(KeyedProcess):
 
     def inputs(self) -> Sequence[Callable[[RecordBatch], None]]:
         return (self.process, partial(self.process_by, self.function.process_element2))
-
-
-@dataclass(frozen=True)
-class CoMapOperator(FunctionFactory):
-    """A CoMapFunction."""
-
-    def create(self) -> Operator:
-        """A fresh instance."""
-        return TwoInputs(self.func, Map(self.func.map1), Map(self.func.map2))
-
-
-@dataclass(frozen=True)
-class CoFlatMapOperator(FunctionFactory):
-    """A CoFlatMapFunction."""
-
-    def create(self) -> Operator:
-        """A fresh instance."""
-        return TwoInputs(self.func, FlatMap(self.func.flat_map1), FlatMap(self.func.flat_map2))
-
-
-@dataclass(frozen=True)
-class CoProcessOperator(FunctionFactory):
-    """A CoProcessFunction."""
-
-    def create(self) -> Operator:
-        """A fresh instance."""
-        return TwoInputs(self.func, Process(self.func.process_element1), Process(self.func.process_element2))
-
-
-class KeyedCoMapOperator(KeyedFactory):
-    """A CoMapFunction of two keyed streams."""
-
-    def create(self) -> Operator:
-        """A fresh instance."""
-        return _KeyedCoEach(self.func, "map", take_one)
-
-
-class KeyedCoFlatMapOperator(KeyedFactory):
-    """A CoFlatMapFunction of two keyed streams."""
-
-    def create(self) -> Operator:
-        """A fresh instance."""
-        return _KeyedCoEach(self.func, "flat_map", take_many)
-
-
-class KeyedCoProcessOperator(KeyedFactory):
-    """A KeyedCoProcessFunction."""
-
-    def create(self) -> Operator:
-        """A fresh instance."""
-        return _KeyedCoProcess(self.func)

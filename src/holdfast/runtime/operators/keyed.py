@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
 from holdfast.common.time import MAX_TIMESTAMP, MIN_TIMESTAMP
@@ -13,8 +12,8 @@ from holdfast.functions.process_functions import KeyedProcessFunction
 from holdfast.functions.timer_service import TimerService
 from holdfast.runtime.context import Clock
 from holdfast.runtime.copies import fixed
-from holdfast.runtime.operators.base import Operator, OperatorFactory, StateKind
-from holdfast.runtime.operators.function_life import FunctionLife, state_kinds
+from holdfast.runtime.operators.base import Operator, StateKind
+from holdfast.runtime.operators.function_life import FunctionLife
 from holdfast.runtime.operators.last_timers import last_rounds
 from holdfast.runtime.operators.stateless import Collector
 from holdfast.runtime.records import RecordBatch
@@ -27,11 +26,11 @@ from holdfast.state.timers import TimerQueue
 from holdfast.state.typed import fitter
 
 __all__ = [
-    "KeyedFilterOperator",
-    "KeyedFlatMapOperator",
-    "KeyedMapOperator",
-    "KeyedProcessOperator",
-    "KeyedReduceOperator",
+    "KeyedFilter",
+    "KeyedFlatMap",
+    "KeyedMap",
+    "KeyedProcess",
+    "KeyedReduce",
 ]
 
 
@@ -102,6 +101,9 @@ class TimerContext(ElementContext, KeyedProcessFunction.OnTimerContext):
 
 class KeyedOperator(Operator):
     """An operator with a space of rows by key, and timers."""
+
+    state = StateKind.KEYED
+    passes_timestamps = False
 
     def __init__(self, function: Any) -> None:
         self.function = function
@@ -220,17 +222,13 @@ class KeyedProcess(KeyedOperator):
         out.emit(self.context)
 
 
-Take = Callable[[Collector, Any, Any, int], None]
-"""Takes what a function has returned, the element and its timestamp."""
-
-
 class KeyedEach(KeyedOperator):
-    """map, flat_map and filter on a keyed stream, whose functions may hold keyed state."""
+    """A method without a context on a keyed stream; its function may use keyed state."""
 
-    def __init__(self, function: Any, method: str, emit: Take) -> None:
-        super().__init__(function)
-        self.method = method
-        self._take = emit
+    method: str
+    """The name of the method."""
+    take: staticmethod[[Collector, Any, Any, int], None]
+    """Takes the result of a call, the element and its timestamp."""
 
     def process(self, batch: RecordBatch) -> None:
         self.process_by(user_callable(self.function, self.method), batch)
@@ -242,7 +240,7 @@ class KeyedEach(KeyedOperator):
         space = self.space
         rows = self.table.load(keys)
         out = Collector(self.context.copied)
-        take = self._take
+        take = self.take
         key = value = result = None
         try:
             for key, value, stamp, row in zip(keys, batch.values, batch.stamps(), rows):
@@ -251,19 +249,17 @@ class KeyedEach(KeyedOperator):
                 result = function(value)
                 take(out, result, value, stamp)
         except (Exception, SystemExit) as error:
-            told = not_iterable(error, result) if take is take_many else error
+            told = not_iterable(error, result) if take is _take_many else error
             raise self.fail(told, value, key) from error
         out.emit(self.context)
 
 
-def take_one(out: Collector, result: Any, value: Any, stamp: int) -> None:
-    """The result is one element."""
+def _take_one(out: Collector, result: Any, value: Any, stamp: int) -> None:
     out.values.append(out.copied(result))
     out.stamps.append(stamp)
 
 
-def take_many(out: Collector, result: Any, value: Any, stamp: int) -> None:
-    """The result is any number of elements."""
+def _take_many(out: Collector, result: Any, value: Any, stamp: int) -> None:
     if result is None:
         raise TypeError("flat_map returned None; it must return an iterable (an empty one for nothing)")
     out.take(result, stamp)
@@ -271,10 +267,31 @@ def take_many(out: Collector, result: Any, value: Any, stamp: int) -> None:
 
 def _take_if(out: Collector, result: Any, value: Any, stamp: int) -> None:
     if result:
-        take_one(out, value, value, stamp)
+        _take_one(out, value, value, stamp)
 
 
-class _KeyedReduce(KeyedOperator):
+class KeyedMap(KeyedEach):
+    """map on a keyed stream."""
+
+    method = "map"
+    take = staticmethod(_take_one)
+
+
+class KeyedFlatMap(KeyedEach):
+    """flat_map on a keyed stream."""
+
+    method = "flat_map"
+    take = staticmethod(_take_many)
+
+
+class KeyedFilter(KeyedEach):
+    """Filter on a keyed stream."""
+
+    method = "filter"
+    take = staticmethod(_take_if)
+
+
+class KeyedReduce(KeyedOperator):
     """Rolling reduce: the reduced value after every element."""
 
     def __init__(self, function: Any, value_type: TypeInformation | None) -> None:
@@ -307,63 +324,3 @@ class _KeyedReduce(KeyedOperator):
         except (Exception, SystemExit) as error:
             raise self.fail(error, value, key) from error
         self.context.emit(RecordBatch(reduced, batch.timestamps))
-
-
-@dataclass(frozen=True)
-class KeyedFactory(OperatorFactory):
-    """Makes an operator with keyed state around a user's function."""
-
-    func: Any
-
-    @property
-    def state(self) -> StateKind:  # type: ignore[override]
-        """Keyed state, and operator state if the function has some."""
-        return state_kinds(self.func, StateKind.KEYED)
-
-    def functions(self) -> Sequence[Any]:
-        """The user's function."""
-        return (self.func,)
-
-
-class KeyedProcessOperator(KeyedFactory):
-    """A KeyedProcessFunction."""
-
-    def create(self) -> Operator:
-        """A fresh instance."""
-        return KeyedProcess(self.func)
-
-
-class KeyedMapOperator(KeyedFactory):
-    """map on a keyed stream."""
-
-    def create(self) -> Operator:
-        """A fresh instance."""
-        return KeyedEach(self.func, "map", take_one)
-
-
-class KeyedFlatMapOperator(KeyedFactory):
-    """flat_map on a keyed stream."""
-
-    def create(self) -> Operator:
-        """A fresh instance."""
-        return KeyedEach(self.func, "flat_map", take_many)
-
-
-class KeyedFilterOperator(KeyedFactory):
-    """Filter on a keyed stream."""
-
-    def create(self) -> Operator:
-        """A fresh instance."""
-        return KeyedEach(self.func, "filter", _take_if)
-
-
-@dataclass(frozen=True)
-class KeyedReduceOperator(KeyedFactory):
-    """Rolling reduce on a keyed stream."""
-
-    value_type: TypeInformation | None = None
-    """The declared type of the elements, which is that of the reduced values."""
-
-    def create(self) -> Operator:
-        """A fresh instance."""
-        return _KeyedReduce(self.func, self.value_type)

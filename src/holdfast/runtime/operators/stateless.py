@@ -17,16 +17,16 @@ from holdfast.runtime.context import OperatorContext
 from holdfast.runtime.copies import FIXED, Copy, fixed
 from holdfast.runtime.event_time import LateRecords, Run, pieces, watermark_behind
 from holdfast.runtime.operators.base import Operator, OperatorFactory, StateKind
-from holdfast.runtime.operators.function_life import FunctionLife, state_kinds
+from holdfast.runtime.operators.function_life import FunctionLife
 from holdfast.runtime.records import RecordBatch, whole_timestamps
 from holdfast.runtime.user_code import close_function, not_iterable, user_callable, user_error
 
 __all__ = [
-    "FilterOperator",
-    "FlatMapOperator",
+    "Filter",
+    "FlatMap",
     "IdentityOperator",
-    "MapOperator",
-    "ProcessOperator",
+    "Map",
+    "Process",
     "SinkOperator",
     "TimestampsAndWatermarksOperator",
 ]
@@ -34,6 +34,9 @@ __all__ = [
 
 class FunctionOperator(Operator):
     """An operator around one user function."""
+
+    state = StateKind.NONE
+    passes_timestamps = True
 
     def __init__(self, function: Any) -> None:
         self.function = function
@@ -75,7 +78,9 @@ class Map(FunctionOperator):
         self.context.emit(RecordBatch(mapped, batch.timestamps))
 
 
-class _Filter(FunctionOperator):
+class Filter(FunctionOperator):
+    """Passes the elements for which the function returns a true value."""
+
     def open(self) -> None:
         super().open()
         self._filter = user_callable(self.function, "filter")
@@ -351,56 +356,6 @@ class _Sink(Operator):
     def close(self) -> None:
         if self._writer is not None:
             self._writer.close()
-
-
-@dataclass(frozen=True)
-class FunctionFactory(OperatorFactory):
-    """Makes an operator around a user's function."""
-
-    passes_timestamps = True
-
-    func: Any
-
-    @property
-    def state(self) -> StateKind:  # type: ignore[override]
-        """Operator state, if the function has some."""
-        return state_kinds(self.func)
-
-    def functions(self) -> Sequence[Any]:
-        """The user's function."""
-        return (self.func,)
-
-
-class MapOperator(FunctionFactory):
-    """One to one."""
-
-    def create(self) -> Operator:
-        """A fresh instance."""
-        return Map(self.func)
-
-
-class FlatMapOperator(FunctionFactory):
-    """One to many."""
-
-    def create(self) -> Operator:
-        """A fresh instance."""
-        return FlatMap(self.func)
-
-
-class FilterOperator(FunctionFactory):
-    """Keeps what the function finds true."""
-
-    def create(self) -> Operator:
-        """A fresh instance."""
-        return _Filter(self.func)
-
-
-class ProcessOperator(FunctionFactory):
-    """A ProcessFunction on a plain stream."""
-
-    def create(self) -> Operator:
-        """A fresh instance."""
-        return Process(self.func)
 
 
 @dataclass(frozen=True)

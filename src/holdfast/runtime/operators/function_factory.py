@@ -1,0 +1,52 @@
+"""FunctionFactory: makes an operator of any class around a user's function."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from holdfast.runtime.operators.base import Operator, OperatorFactory, StateKind
+from holdfast.runtime.operators.function_life import state_kinds
+
+__all__ = ["FunctionFactory", "FunctionOperatorClass"]
+
+
+class FunctionOperatorClass(Protocol):
+    """A class of operators around a user's function."""
+
+    state: StateKind
+    """The state of the operator, apart from operator state of the function."""
+    passes_timestamps: bool
+    """Whether every element that it emits has the timestamp of an input element."""
+
+    def __call__(self, function: Any, *options: Any) -> Operator:
+        """Create an operator."""
+
+
+@dataclass(frozen=True)
+class FunctionFactory(OperatorFactory):
+    """Makes operators of one class around a user's function."""
+
+    operator: FunctionOperatorClass
+    func: Any
+    options: tuple[Any, ...] = ()
+    """Further arguments of the operator."""
+
+    @property
+    def state(self) -> StateKind:  # type: ignore[override]
+        """The state of the operator, and operator state if the function has any."""
+        return state_kinds(self.func, self.operator.state)
+
+    @property
+    def passes_timestamps(self) -> bool:  # type: ignore[override]
+        """Whether every element that the operator emits has the timestamp of an input element."""
+        return self.operator.passes_timestamps
+
+    def create(self) -> Operator:
+        """Create an operator."""
+        return self.operator(self.func, *self.options)
+
+    def functions(self) -> Sequence[Any]:
+        """The user's function."""
+        return (self.func,)
