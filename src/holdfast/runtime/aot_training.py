@@ -22,6 +22,8 @@ from holdfast.runtime.jvm import spark_jars, start_jvm
 __all__ = ["make"]
 
 _PATIENCE_S = 60.0
+_EPOCHS = 30
+"""Jobs of two stages that the JVM runs; what it then knows of their methods is in the cache, too."""
 _END_S = 300.0
 """Timeout for the JVM to write the cache, in seconds."""
 
@@ -65,7 +67,7 @@ def _train(java: Java, options: list[str]) -> None:
     context = SparkContext(conf=SparkConf().setAll(list(settings.items())))
     jvm = context._jvm
     assert jvm is not None
-    for _ in range(3):
+    for _ in range(_EPOCHS):
         sent = context.broadcast(b"x")
         context.setJobGroup("holdfast", "training", interruptOnCancel=True)
         numbers = context.parallelize(range(100), 2).map(lambda n, sent=sent: (n % 2, n + len(sent.value)))
