@@ -1,8 +1,8 @@
-"""A map of a million entries, and a list of a hundred thousand elements, of one key: what a change of them costs.
+"""A map of a million entries and a list of a hundred thousand elements of one key: the cost of a change.
 
-The real state backend on a directory. Epochs with the large map and with a small one of a hundred entries take turns; each
-changes a hundred entries. Bytes are counted at the storage: those of the epoch's delta, and those of the bases that it
-started, apart.
+Runs the real state backend on a directory. Epochs with the large map and with a small one of a hundred entries alternate;
+each changes a hundred entries. The bytes of the epoch's delta, and of the bases that it starts, are counted separately at
+the storage.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ GROUPS = 128
 
 
 class Counted(Storage):
-    """Counts the bytes that are put, by kind of file."""
+    """Counts the bytes written, by kind of file."""
 
     delta = others = 0
 
@@ -62,12 +62,12 @@ class Subtask:
         self.epoch = 0
 
     def use(self) -> None:
-        """Make the key current, as a record of it does."""
+        """Make the key current, as a record does."""
         (self.space.row,) = self.space.table().load([KEY])
         self.space.key = KEY
 
     def end_epoch(self) -> list[KeyedHandle]:
-        """The barrier, and the checkpoint's completion."""
+        """End the epoch: the barrier, and the checkpoint's completion."""
         self.epoch += 1
         handles = self.backend.snapshot(self._new_path)
         self.backend.committed(handles, self.epoch, self._new_path)
@@ -77,7 +77,7 @@ class Subtask:
         return JobPaths.of("large").state_file(1, self.epoch, "op", 0, new_attempt(), kind)
 
     def changes(self, handles: list[KeyedHandle]) -> int:
-        """How many entries or chunks the last delta holds."""
+        """The number of entries or chunks in the last delta."""
         delta = handles[-1].deltas[-1]
         assert isinstance(delta, IndexedFile)
         entries = [each for each in read_delta(self.storage, delta) if each.section.state != self.space.state_id]
@@ -85,14 +85,14 @@ class Subtask:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The sub-command's arguments."""
+    """Add the sub-command's arguments."""
     parser.add_argument("--entries", type=int, default=1_000_000, help="entries of the large map")
     parser.add_argument("--elements", type=int, default=100_000, help="elements of the list")
     parser.add_argument("--epochs", type=int, default=300)
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
-    """Both backends in turn."""
+    """Run both backends in turn."""
     figures: dict[str, Any] = {"label": "holdfast", "workload": "large"}
     good = []
     for kind in ("rocksdb", "hashmap"):

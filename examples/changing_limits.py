@@ -1,4 +1,4 @@
-"""Reports payments above a limit that changes while the job runs: rules come from a topic of their own."""
+"""Reports payments above a limit that changes while the job runs: rules come from a separate topic."""
 
 import json
 import os
@@ -19,7 +19,7 @@ RULES = MapStateDescriptor("limits", Types.STRING(), Types.LONG())
 
 
 class AboveLimit(KeyedBroadcastProcessFunction):
-    """Numbers the alerts of each merchant. The limits are the same in every subtask, the numbers belong to keys."""
+    """Numbers the alerts of each merchant. All subtasks share the limits; the numbers belong to keys."""
 
     def open(self, ctx):
         self.alerts = ctx.get_state(ValueStateDescriptor("alerts", Types.LONG()))

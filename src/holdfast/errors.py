@@ -1,6 +1,6 @@
 """The exceptions of Holdfast. Each says what happened, where, and what to do.
 
-They are instructions to whoever catches them: a `Fenced` job must not be restarted, a `UserCodeError` names the
+They are instructions to the code that catches them: a `Fenced` job must not be restarted, a `UserCodeError` names the
 record that a fixed program will see again, a `CorruptFile` names the file.
 """
 

@@ -112,7 +112,7 @@ def a_stream_that_moves_on_cannot_be_reinterpreted(tmp_path):
     env = StreamExecutionEnvironment.get_execution_environment(spark=object()).set_parallelism(2)  # type: ignore[arg-type]
     numbers = env.from_collection([1, 2])
     for moved in (numbers.rebalance(), numbers.key_by(abs)):
-        with pytest.raises(ConfigurationError, match="takes a stream whose elements stay where they are"):
+        with pytest.raises(ConfigurationError, match="takes a stream without a partitioning"):
             reinterpret(moved, abs)
     with pytest.raises(TypeError, match="takes a stream, not 5"):
         reinterpret(5, abs)  # type: ignore[arg-type]

@@ -53,7 +53,7 @@ def the_offsets_may_be_given_by_name() -> None:
     [
         (lambda: KafkaSource.builder().set_topics("a").build(), "set_bootstrap_servers"),
         (lambda: builder().build(), "set_topics"),
-        (lambda: builder().set_topics("a").set_topic_pattern("b"), "cannot be set beside"),
+        (lambda: builder().set_topics("a").set_topic_pattern("b"), "cannot be set in addition"),
         (lambda: builder().set_topic_pattern("("), "no regular expression"),
         (lambda: builder().set_topics("a").set_property("fetch.sizes", "1").build(), "fetch.sizes"),
         (lambda: builder().set_topics("a").set_property("enable.auto.commit", "true").build(), "part of the checkpoint"),

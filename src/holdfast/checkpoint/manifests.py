@@ -60,7 +60,7 @@ class StoredCheckpoint:
 
 
 def successor(before: StoredCheckpoint | None, checkpoint: CheckpointMetadata) -> StoredCheckpoint:
-    """Build the next checkpoint on the layers of the one before. Unchanged parts stay the same objects."""
+    """Build the next checkpoint on its predecessor's layers. Unchanged parts stay the same objects."""
     old = StoredCheckpoint(_NOTHING) if before is None else before
     change = difference(old.checkpoint, checkpoint)
     content = added(old.checkpoint, [change])

@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 SPLIT = "split"
-"""Redistribution of listed state: all subtasks' elements are dealt out round-robin (Flink's ListState)."""
+"""Redistribution of listed state: at another parallelism, the elements of all subtasks are divided evenly, in order."""
 UNION = "union"
 """Redistribution of listed state: every subtask gets all subtasks' elements (Flink's union list state)."""
 BROADCAST = "broadcast"

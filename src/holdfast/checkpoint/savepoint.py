@@ -1,16 +1,16 @@
-"""Savepoints: a job's whole state in a directory of its own, in canonical form.
+"""Savepoints: a job's complete state in a separate directory, in canonical form.
 
     <savepoint directory>/savepoint-<job>-<random>/
-        _metadata                       put last: without it there is no savepoint
+        _metadata                       put last: without it, the savepoint does not exist
         <operator>-<attempt>.dump       the keyed state of some key groups
-        <operator>-<attempt>.list       elements of listed states
+        <operator>-<attempt>.list       elements of listed state
 
-A savepoint depends on no other directory, state backend or parallelism: its paths are relative, its keyed state consists
-of dumps by key group, and ``_metadata`` (msgpack in the container of `holdfast.checkpoint.files`) names every state with
-its uid, type and schema. Nothing in it is ever changed. Compare Flink's savepoints in canonical format.
+A savepoint depends on no other directory, state backend or parallelism: its paths are relative, its keyed state consists of
+dumps by key group, and ``_metadata`` (msgpack in the container of `holdfast.checkpoint.files`) names every state with its
+uid, type and schema. It is immutable. The model is Flink's savepoint in canonical format.
 
-A job that starts from a savepoint copies the files first, so that its checkpoints never refer to the savepoint: the
-savepoint stays the user's (NO_CLAIM) or is deleted (CLAIM).
+A job that starts from a savepoint first copies its files, so that its checkpoints never refer to the savepoint. The
+savepoint stays with the user (NO_CLAIM) or is deleted (CLAIM).
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ class Savepoint(msgspec.Struct, frozen=True, omit_defaults=True):
     release: str
     """The release of Holdfast that wrote it."""
     checkpoint: CheckpointMetadata
-    """The checkpoint that it was taken of. Its output is committed, so it has no committables."""
+    """The saved checkpoint. Its output is committed, so it has no committables."""
     drained: bool = False
-    """Whether event time had come to its end (`stop_with_savepoint` with ``drain``)."""
+    """Whether event time had ended (`stop_with_savepoint` with ``drain``)."""
 
 
 class _Version(msgspec.Struct):
@@ -72,7 +72,7 @@ class _Version(msgspec.Struct):
 
 @dataclass(frozen=True)
 class OpenSavepoint:
-    """A savepoint that is there, with all its files."""
+    """An existing savepoint, with all its files."""
 
     storage: Storage
     savepoint: Savepoint
@@ -83,26 +83,26 @@ class OpenSavepoint:
         return self.storage.uri
 
     def delete(self) -> None:
-        """Delete the savepoint; ``_metadata`` first, so that what is left does not look whole.
+        """Delete the savepoint, ``_metadata`` first, so that remaining files do not look like a savepoint.
 
         Raises:
-            StorageError: some of it was not deleted.
+            StorageError: some files were not deleted.
         """
         self.storage.delete([METADATA])
         self.storage.delete({file.path for file in self.savepoint.checkpoint.files()})
 
 
 def put_metadata(storage: Storage, checkpoint: CheckpointMetadata, drained: bool) -> None:
-    """Make a savepoint of files that are stored already.
+    """Complete a savepoint from files already stored.
 
     Args:
         storage: The savepoint's directory.
-        checkpoint: Refers to these files.
-        drained: Whether event time has come to its end. A job that starts from the savepoint begins event time anew.
+        checkpoint: The checkpoint, whose handles refer to these files.
+        drained: Whether event time has ended. A job that starts from the savepoint then starts event time over.
 
     Raises:
-        CheckpointError: the metadata holds something that is not plain data.
-        StorageError: not stored within the retry budget, or refused.
+        CheckpointError: the metadata contains something other than plain data.
+        StorageError: the storage refused the write, or the retry budget ran out.
     """
     if drained:
         checkpoint = _without_event_time(checkpoint)
@@ -126,10 +126,10 @@ def _without_event_time(checkpoint: CheckpointMetadata) -> CheckpointMetadata:
 
 
 def savepoint_directory(uri: str, options: Mapping[str, str] | None = None) -> str:
-    """The savepoint's directory, the same however it is written.
+    """A canonical name of the savepoint's directory.
 
     Raises:
-        ConfigurationError: the storage cannot be used.
+        ConfigurationError: the storage is unusable.
     """
     return _storage(uri, options).uri
 
@@ -139,16 +139,16 @@ def _storage(uri: str, options: Mapping[str, str] | None) -> Storage:
 
 
 def open_savepoint(uri: str, options: Mapping[str, str] | None = None) -> OpenSavepoint:
-    """The savepoint in a directory, once all its files have been found in full length.
+    """Open the savepoint in a directory, after checking that all its files exist in full length.
 
     Args:
         uri: The directory, or its ``_metadata``.
         options: Settings of the storage, as for `Storage.open`.
 
     Raises:
-        ConfigurationError: the storage cannot be used, or there is no savepoint in the directory.
-        CorruptFile: a file is missing or truncated, or the metadata altered.
-        IncompatibleState: written in a format that this release does not read.
+        ConfigurationError: the storage is unusable, or the directory contains no savepoint.
+        CorruptFile: a file is missing or truncated, or the metadata is altered.
+        IncompatibleState: this release does not read the savepoint's format.
         StorageError: the storage does not answer.
     """
     storage = _storage(uri, options)
@@ -157,8 +157,8 @@ def open_savepoint(uri: str, options: Mapping[str, str] | None = None) -> OpenSa
         data = storage.get(METADATA)
     except NotFound as error:
         raise ConfigurationError(
-            f"execution.state-recovery.path is {uri!r}, where no savepoint is: {where} does not exist. Give the path that "
-            "trigger_savepoint() or stop_with_savepoint() returned"
+            f"execution.state-recovery.path is {uri!r}, which is not a savepoint: {where} does not exist. Give the path "
+            "that trigger_savepoint() or stop_with_savepoint() returned"
         ) from error
     payload = unpack(data, where)
     try:
@@ -178,20 +178,20 @@ def open_savepoint(uri: str, options: Mapping[str, str] | None = None) -> OpenSa
 def import_savepoint(
     source: OpenSavepoint, target: Storage, paths: JobPaths, checkpoint_id: CheckpointId, generation: int
 ) -> CheckpointMetadata:
-    """Copy a savepoint into a job's own storage, as the checkpoint that the job goes on from.
+    """Copy a savepoint to a job's storage, as the checkpoint that the job continues from.
 
-    What an attempt that dies leaves is found by the job's sweep.
+    If the attempt dies, the job's sweep deletes the copied files.
 
     Args:
         source: The savepoint.
         target: The storage of the job's checkpoints.
         paths: The job's paths.
-        checkpoint_id: The checkpoint to make.
-        generation: Of the driver.
+        checkpoint_id: The id of the new checkpoint.
+        generation: The driver's generation.
 
     Raises:
         CorruptFile: a file of the savepoint is missing or truncated.
-        StorageError: a storage did not answer within the retry budget, or refused.
+        StorageError: a storage refused the call, or the retry budget ran out.
     """
     names: dict[str, str] = {}
     checkpoint = source.savepoint.checkpoint
@@ -210,11 +210,11 @@ def import_savepoint(
 
 
 def copy_file(source: Storage, path: str, target: Storage, new_path: str) -> None:
-    """Copy a state file as it is.
+    """Copy a state file unchanged.
 
     Raises:
-        CorruptFile: it is missing.
-        StorageError: a storage did not answer within the retry budget, or refused.
+        CorruptFile: the file is missing.
+        StorageError: a storage refused the call, or the retry budget ran out.
     """
     try:
         target.put(new_path, source.get(path))

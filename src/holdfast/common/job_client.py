@@ -32,31 +32,31 @@ class JobClient(ABC):
     def stop_with_savepoint(
         self, advance_to_end_of_event_time: bool, savepoint_directory: str | None = None
     ) -> CompletableFuture[str]:
-        """Stop the job with a savepoint: it reads nothing more, and all its output is visible.
+        """Stop the job with a savepoint: it reads no more input, and all its output becomes visible.
 
         Args:
-            advance_to_end_of_event_time: First bring event time to its end, so that all event-time timers and windows
-                fire (Flink's ``--drain``). A job that starts from such a savepoint begins event time anew.
-            savepoint_directory: Where to write it; None: ``execution.checkpointing.savepoint-dir``.
+            advance_to_end_of_event_time: End event time first, so that all event-time timers and windows fire (Flink's
+                ``--drain``). A job that starts from such a savepoint starts event time over.
+            savepoint_directory: The target directory; None: ``execution.checkpointing.savepoint-dir``.
 
         Returns:
-            The savepoint's path, once the job has stopped. If the savepoint cannot be written, the result is the error
-            and the job goes on; after ``advance_to_end_of_event_time`` it ends.
+            The savepoint's path, once the job has stopped. If the savepoint cannot be written, the future fails and the job
+            continues; after ``advance_to_end_of_event_time`` it ends.
         """
 
     @abstractmethod
     def trigger_savepoint(self, savepoint_directory: str | None = None) -> CompletableFuture[str]:
-        """Write a savepoint while the job goes on.
+        """Write a savepoint while the job runs.
 
-        It holds the state after all input that the job has read by now, and is never deleted by Holdfast, unless a job
-        that starts from it claims it.
+        It contains the state after all input read so far. Holdfast never deletes it, unless a job that starts
+        from it claims it.
 
         Args:
-            savepoint_directory: Where to write it; None: ``execution.checkpointing.savepoint-dir``.
+            savepoint_directory: The target directory; None: ``execution.checkpointing.savepoint-dir``.
 
         Returns:
-            The savepoint's path, for ``execution.state-recovery.path``. If it cannot be written, the result is the error
-            and the job goes on.
+            The savepoint's path, for ``execution.state-recovery.path``. If it cannot be written, the future fails and the
+            job continues.
         """
 
     def get_accumulators(self) -> CompletableFuture[dict[str, Any]]:

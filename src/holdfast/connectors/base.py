@@ -181,7 +181,7 @@ class WriterContext:
     subtask: int
     parallelism: int
     warn: Callable[[str, str], None] = field(default=lambda subject, text: _log.warning("%s", text))
-    """Warns the user of the job: the driver logs ``text``, once for each ``subject``, whichever subtasks tell."""
+    """Warns the job's user: the driver logs ``text`` once per ``subject``, whichever subtasks report it."""
 
 
 class SinkWriter(Protocol):

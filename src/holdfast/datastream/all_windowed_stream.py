@@ -25,12 +25,12 @@ __all__ = ["AllWindowedStream"]
 
 
 def _one_key(value: Any) -> int:
-    """All elements share a key, and so their windows."""
+    """Give all elements the same key, and so the same windows."""
     return 0
 
 
 class _WithoutKey(WindowFunction[Any, Any, Any, Any]):
-    """An AllWindowFunction, called with a key."""
+    """Calls an AllWindowFunction without the key."""
 
     def __init__(self, function: AllWindowFunction[Any, Any, Any]) -> None:
         self._function = function
@@ -49,7 +49,7 @@ class _WithoutKey(WindowFunction[Any, Any, Any, Any]):
 
 
 class _ProcessWithoutKey(ProcessWindowFunction[Any, Any, Any, Any]):
-    """A ProcessAllWindowFunction, called with a key."""
+    """Calls a ProcessAllWindowFunction without the key."""
 
     def __init__(self, function: ProcessAllWindowFunction[Any, Any, Any]) -> None:
         self._function = function
@@ -67,14 +67,14 @@ class _ProcessWithoutKey(ProcessWindowFunction[Any, Any, Any, Any]):
         return self._function.process(context, elements)
 
     def clear(self, context: Any) -> None:
-        """Clear what the function keeps of a window."""
+        """Clear the function's state of a window."""
         self._function.clear(context)
 
 
 class AllWindowedStream(WindowedStream):
     """The windows of a stream without keys, as returned by ``DataStream.window_all``.
 
-    One subtask has all elements, whatever the parallelism of the job.
+    One subtask processes all elements, whatever the job's parallelism.
     """
 
     _apply_class = AllWindowFunction

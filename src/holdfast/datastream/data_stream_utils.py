@@ -22,13 +22,13 @@ class DataStreamUtils:
     def reinterpret_as_keyed_stream(
         stream: DataStream, key_selector: Callable[[Any], Any] | Any, key_type: TypeInformation | None = None
     ) -> KeyedStream:
-        """A stream that is partitioned by a key already, as a KeyedStream: without a shuffle, in the same task.
+        """Interpret a stream that is already partitioned by a key as a KeyedStream, without a shuffle, in the same task.
 
-        For the results of keyed operators, if they have the key of the elements they came from and the parallelism stays
-        the same. An element whose key belongs to another subtask fails the job.
+        Use it for the results of keyed operators whose elements keep their key, at the same parallelism. An element whose
+        key belongs to another subtask fails the job.
 
         Args:
-            stream: The stream, which no partitioning follows.
+            stream: The stream, without a following partitioning.
             key_selector: A callable ``value -> key`` or a KeySelector.
             key_type: The declared type of the keys.
 
@@ -40,8 +40,7 @@ class DataStreamUtils:
             raise TypeError(f"{where} takes a stream, not {stream!r}.")
         if isinstance(stream._transformation, Partitioned):
             raise ConfigurationError(
-                f"{where} takes a stream whose elements stay where they are, not a {stream._what()}: call it on the "
-                "operator before."
+                f"{where} takes a stream without a partitioning, not a {stream._what()}: call it on the operator before it."
             )
         check_function(key_selector, "get_key", ("value",), where)
         check_type(key_type, f"the key_type of {where}")

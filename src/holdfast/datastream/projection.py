@@ -24,7 +24,7 @@ class _Fields:
 def projection(
     indexes: Sequence[int], declared: TypeInformation | None
 ) -> tuple[FunctionFactory, _Fields, TypeInformation | None]:
-    """The operator, its function and the type of its results.
+    """Return the operator, its function and the type of its results.
 
     Args:
         indexes: The fields to keep.
@@ -32,7 +32,7 @@ def projection(
 
     Raises:
         TypeError: the declared type has no fields.
-        ConfigurationError: an index is not one of a field.
+        ConfigurationError: an index is not that of a field.
     """
     known = declared is not None and not declared.is_pickled
     if known and not isinstance(declared, (TupleTypeInfo, RowTypeInfo)):

@@ -1,4 +1,4 @@
-"""By which clock a timer fires."""
+"""TimeDomain, the clock of a timer."""
 
 from __future__ import annotations
 

@@ -10,11 +10,11 @@ __all__ = ["CheckpointedFunction", "FunctionInitializationContext", "FunctionSna
 
 
 class FunctionInitializationContext(ABC):
-    """The context in which a function gets its operator state."""
+    """The context for restoring operator state."""
 
     @abstractmethod
     def is_restored(self) -> bool:
-        """Whether a checkpoint holds state of the operator. False in the job's first start."""
+        """Whether the operator has restored state. False at the job's first start."""
 
     @abstractmethod
     def get_operator_state_store(self) -> OperatorStateStore:
@@ -30,7 +30,7 @@ class FunctionSnapshotContext(ABC):
 
     @abstractmethod
     def get_checkpoint_id(self) -> int:
-        """The number of the checkpoint; each is higher than the one before."""
+        """The number of the checkpoint, which increases from checkpoint to checkpoint."""
 
     @abstractmethod
     def get_checkpoint_timestamp(self) -> int:
@@ -45,11 +45,11 @@ class CheckpointedFunction(ABC):
 
     @abstractmethod
     def initialize_state(self, context: FunctionInitializationContext) -> None:
-        """Get state handles, and restore from them what the function keeps in attributes. Called before ``open``."""
+        """Get the state handles and restore the function's attributes from them. Called before ``open``."""
 
     @abstractmethod
     def snapshot_state(self, context: FunctionSnapshotContext) -> None:
-        """Bring the states up to date with what the function keeps in attributes; called at each checkpoint.
+        """Write the function's attributes to the states; called at each checkpoint.
 
-        Nothing can be emitted here.
+        It cannot emit elements.
         """

@@ -1,4 +1,4 @@
-"""Checks before the job starts that functions with operator state are where they get it."""
+"""Checks before the job starts that functions with operator state are in operators that support it."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ __all__ = ["check_operator_state"]
 
 
 def check_operator_state(graph: StreamGraph) -> None:
-    """Refuse functions with operator state in operators that give them none.
+    """Refuse functions with operator state in operators that do not support it.
 
     Raises:
-        ConfigurationError: there is such a function; its methods would never be called.
+        ConfigurationError: such a function exists; its methods would never be called.
     """
     for operator in graph.operators:
         if isinstance(operator, OperatorTransformation) and StateKind.LISTED not in operator.factory.state:
@@ -23,5 +23,5 @@ def check_operator_state(graph: StreamGraph) -> None:
                 if isinstance(function, CheckpointedFunction):
                     raise ConfigurationError(
                         f"The {role} of {operator} is the CheckpointedFunction {type(function).__name__}, but functions "
-                        "have operator state in map, flat_map, filter, reduce and process of streams only: move it there."
+                        "have operator state only in map, flat_map, filter, reduce and process of streams: move it there."
                     )

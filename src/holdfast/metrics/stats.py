@@ -30,7 +30,7 @@ class VertexStats:
     busy_ms: float = 0.0
     """Time that the subtasks spent working, in total."""
     late_dropped: int = 0
-    """Late records dropped because their window was gone."""
+    """Late records dropped because their window was removed."""
 
 
 @dataclass(frozen=True)

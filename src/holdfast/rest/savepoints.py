@@ -1,4 +1,4 @@
-"""Savepoints by the REST API: triggered by one request, followed by others, as in Flink."""
+"""Savepoints through the REST API, as in Flink: one request triggers a savepoint, later ones query it."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class TakesSavepoints(Protocol):
     """A job that writes savepoints."""
 
     def begin_savepoint(self, directory: str | None, *, stop: bool, drain: bool) -> tuple[str, Future[str]]:
-        """The savepoint's path, and its completion; may block.
+        """Begin a savepoint; returns its path and its completion. May block.
 
         Raises:
-            ConfigurationError: it cannot be written there.
+            ConfigurationError: the directory is not writable.
         """
 
 
@@ -35,16 +35,16 @@ class _Trigger(NamedTuple):
 
 
 class SavepointTriggers:
-    """The savepoints that were asked for by requests, the latest ones."""
+    """The latest savepoints triggered by requests."""
 
     def __init__(self) -> None:
         self._triggers: dict[str, _Trigger] = {}
 
     async def trigger(self, request: Request, job: TakesSavepoints, *, stop: bool) -> dict[str, str]:
-        """Begin the savepoint that a request asks for; its id, and the path where it will be.
+        """Begin the requested savepoint; returns its request id and its future path.
 
         Raises:
-            HTTPException: the request cannot be understood, or the savepoint not be written.
+            HTTPException: the request is invalid, or the savepoint cannot be written.
         """
         body = await request.body()
         try:
@@ -53,7 +53,7 @@ class SavepointTriggers:
             drain = wanted.get("drain", False)
             stop = stop or bool(wanted.get("cancel-job", False))
             if not isinstance(directory, str | None) or not isinstance(drain, bool):
-                raise ValueError("targetDirectory is a string and drain is true or false")
+                raise ValueError("targetDirectory must be a string and drain must be true or false")
         except (ValueError, AttributeError) as error:
             raise HTTPException(
                 400, f'The body must be JSON as {{"targetDirectory": "file:///savepoints"}}: {error}'
@@ -69,10 +69,10 @@ class SavepointTriggers:
         return {"request-id": number, "location": path}
 
     def status(self, job_id: str, number: str) -> dict[str, Any]:
-        """How far a savepoint is.
+        """The status of a savepoint.
 
         Raises:
-            HTTPException: there was no such request.
+            HTTPException: the request is unknown.
         """
         found = self._triggers.get(number)
         if found is None or found.job_id != job_id:

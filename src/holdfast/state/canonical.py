@@ -1,7 +1,7 @@
-"""Keyed state in canonical form: dumps by key group, which any backend restores at any parallelism.
+"""Keyed state in canonical form: dumps by key group, which any backend can restore at any parallelism.
 
-A part is some key groups of one operator, few enough that its rows fit into memory: a part is restored as the heap backend
-does it, and dumped.
+A part is a range of an operator's key groups, small enough that its rows fit into memory. It is restored as in the heap
+backend, and dumped.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ from holdfast.state.schema import restored_schema
 __all__ = ["Part", "parts_of", "write_part"]
 
 _PART = 64 << 20
-"""Stored bytes, about, of a part. Its rows take several times as much while it is written."""
+"""Approximate stored bytes of a part. Its rows take several times as much memory while it is written."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """Some key groups of an operator's keyed state, as a checkpoint holds them."""
+    """A range of key groups of an operator's keyed state in a checkpoint."""
 
     uid: str
     where: str
-    """The operator, for messages."""
+    """The operator, for error messages."""
     groups: KeyGroupRange
     max_parallelism: int
     handles: Sequence[KeyedHandle]
     schemas: Sequence[Any]
-    """Plain data."""
+    """The operator's schemas, as plain data."""
 
 
 def parts_of(uid: str, operator: OperatorCheckpoint) -> Iterator[Part]:
-    """The parts of an operator's keyed state; none if there is none."""
+    """The parts of an operator's keyed state; empty without keyed state."""
     handles = [handle for subtask in operator.subtasks for handle in subtask.keyed if next(handle.handles(), None)]
     if not handles:
         return
@@ -61,19 +61,19 @@ def parts_of(uid: str, operator: OperatorCheckpoint) -> Iterator[Part]:
 
 
 def write_part(part: Part, source: Storage, target: Storage, settings: StateBackendSettings, scratch: str) -> KeyedHandle:
-    """Store a part in canonical form, under a name of its own; the part in this form.
+    """Store a part in canonical form under a unique name; returns its new handle.
 
     Args:
-        part: What to store.
-        source: Where the checkpoint is.
-        target: The savepoint.
-        settings: Of the job's backend.
+        part: The part to store.
+        source: The checkpoint's storage.
+        target: The savepoint's storage.
+        settings: The settings of the job's backend.
         scratch: A directory for temporary files.
 
     Raises:
         CorruptFile: a file of the checkpoint is missing or altered.
-        IncompatibleState: the subtasks have declared states that do not fit together.
-        StorageError: a storage did not answer within the retry budget, or refused.
+        IncompatibleState: the subtasks' declared states contradict each other.
+        StorageError: a storage refused the call, or the retry budget ran out.
     """
     directory = tempfile.mkdtemp(prefix="savepoint-", dir=scratch)
     schema = restored_schema(part.where, part.schemas)

@@ -191,16 +191,16 @@ class KeyedStateStore(ABC):
 
 
 class OperatorStateStore(ABC):
-    """Gives handles of operator state, which belongs to a subtask. The same name gives the same state."""
+    """Provides the handles of operator state, which belongs to a subtask. A name always refers to the same state."""
 
     @abstractmethod
     def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState[Any]:
-        """A list of the subtask. When the parallelism changes, the elements of all lists are shared out evenly."""
+        """A list per subtask. When the parallelism changes, the elements of all lists are divided evenly."""
 
     @abstractmethod
     def get_union_list_state(self, state_descriptor: ListStateDescriptor) -> ListState[Any]:
-        """A list of the subtask. When the parallelism changes, each subtask gets the elements of all lists."""
+        """A list per subtask. At every restore, each subtask gets the elements of all lists."""
 
     @abstractmethod
     def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> BroadcastState[Any, Any]:
-        """A map that is to be the same in every subtask; each gets a copy of one when the parallelism changes."""
+        """A map that must be the same in every subtask. When the parallelism changes, each new subtask gets a copy."""

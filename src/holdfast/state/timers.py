@@ -25,7 +25,7 @@ BUCKET_BITS = 16
 TIMER_BYTES = 250
 """Estimated memory of a timer, in bytes."""
 UNBOUNDED = 1 << 62
-"""A bound for timers that all stay in memory."""
+"""The bound of timers that all stay in memory."""
 _END = 1 << (63 - BUCKET_BITS)
 """The bucket after the last."""
 
@@ -45,7 +45,7 @@ class TimerStore(Protocol):
         """Add and remove timers. Adding an existing timer or removing a missing one has no effect."""
 
     def replace(self, bucket: int, timers: Collection[Timer]) -> None:
-        """Let a bucket hold these timers and no others. All or nothing."""
+        """Replace a bucket's timers, atomically."""
 
     def drop(self, bucket: int) -> None:
         """Remove a bucket."""
@@ -58,15 +58,15 @@ class _Bucket:
 
     def __init__(self, stored: bool) -> None:
         self.stored = stored
-        """Whether the store holds timers of this bucket. Otherwise all of them are in memory."""
+        """Whether the store holds timers of this bucket. Otherwise, all its timers are in memory."""
         self.timers: set[Timer] = set()
-        """Timers of completed epochs; if stored, those that the store lacks."""
+        """Timers of completed epochs; if stored, those that are not in the store."""
         self.gone: set[Timer] = set()
-        """If stored: timers that completed epochs have removed and the store may still hold."""
+        """If stored: timers removed by completed epochs that may still be in the store."""
         self.new: set[Timer] = set()
-        """Set in this epoch; if stored, some of them may be in the store, too."""
+        """Timers added in this epoch; if stored, some of them may already be in the store."""
         self.removed: set[Timer] = set()
-        """Removed in this epoch; if stored, some of them may never have been set."""
+        """Timers removed in this epoch; if stored, some of them may never have existed."""
 
     def __len__(self) -> int:
         return len(self.timers) + len(self.gone) + len(self.new) + len(self.removed)
@@ -99,11 +99,11 @@ class TimerQueue:
         self._live: set[Timer] = set()
         """The pending timers of run and heap; deleted timers stay in run or heap until time passes them."""
         self._active_stored: set[int] = set()
-        """The active buckets that the store holds timers of, perhaps such as have fired."""
+        """Active buckets with timers in the store, possibly already fired ones."""
         self._added: set[Timer] = set()
-        """Timers of active buckets that this epoch has set, and has not removed."""
+        """Timers of active buckets added in this epoch and not removed."""
         self._removed: set[Timer] = set()
-        """Timers of active buckets that the last epoch left, and this one has removed."""
+        """Timers of active buckets from earlier epochs, removed in this one."""
         self._sequence = 0
 
     def __bool__(self) -> bool:
@@ -137,7 +137,7 @@ class TimerQueue:
             return
         if bucket.removed and timer in bucket.removed:
             bucket.removed.discard(timer)
-            if not bucket.stored:  # the removal was of a timer that was there
+            if not bucket.stored:  # the removed timer existed
                 bucket.timers.add(timer)
                 return
         bucket.new.add(timer)
@@ -238,7 +238,7 @@ class TimerQueue:
         timers = self._known(number, bucket)
         if bucket.stored:
             self._active_stored.add(number)
-            bucket.new -= timers  # what is set again is not new
+            bucket.new -= timers  # setting a stored timer again does not add it
             timers -= bucket.removed
         timers |= bucket.new
         self._added |= bucket.new
@@ -251,7 +251,7 @@ class TimerQueue:
             self._live = timers
 
     def _known(self, number: int, bucket: _Bucket) -> set[Timer]:
-        """A bucket's timers as the last epoch left them, but for some of those that this one has removed."""
+        """A bucket's timers from earlier epochs; some of those removed in this epoch may be missing."""
         if not bucket.stored:
             return bucket.timers
         timers = self._store.load(number)
@@ -271,7 +271,7 @@ class TimerQueue:
             if bucket.timers or bucket.new:
                 earliest: int = min(map(_time_of, bucket.timers | bucket.new))
                 return earliest
-            if bucket.removed:  # of which the delta has yet to tell
+            if bucket.removed:  # the delta must still record the removals
                 break
             del self._buckets[number]
         held = [number for number, b in self._buckets.items() if b.timers or b.new or b.stored]
@@ -300,7 +300,7 @@ class TimerQueue:
     # from epoch to epoch
 
     def drain(self) -> list[tuple[Collection[Timer], Collection[Timer]]]:
-        """The barrier: the timers that this epoch has set, and those that it has removed, by bucket.
+        """At the barrier: drain the added and the removed timers of this epoch, by bucket.
 
         The queue keeps the collections: use them before the next call.
         """
@@ -318,7 +318,7 @@ class TimerQueue:
         return drained
 
     def replay(self, added: Iterable[Timer], removed: Iterable[Timer]) -> None:
-        """Take over changes of a completed epoch (a restore). `drain` must follow."""
+        """Apply changes of a completed epoch (in a restore). `drain` must follow."""
         for time, owner in removed:
             self.delete(time, owner)
         for time, owner in added:
@@ -338,7 +338,7 @@ class TimerQueue:
             self.mark_stored(number)
 
     def mark_stored(self, number: int) -> None:
-        """The store holds timers of a bucket (a restore)."""
+        """Record that the store holds timers of a bucket (in a restore)."""
         if number not in self._buckets:
             self._open(number, stored=True)
 
@@ -371,7 +371,7 @@ class TimerQueue:
         self._active_stored = {number for number, timers in active.items() if timers}
 
     def _store_bucket(self, number: int, bucket: _Bucket) -> None:
-        """Move a bucket's timers out to the store."""
+        """Move a bucket's timers to the store."""
         if bucket.timers or bucket.gone:
             self._store.write(number, bucket.timers, bucket.gone - bucket.timers)
             bucket.stored = True

@@ -1,4 +1,4 @@
-"""TypeInformation, what a declared type can do: check a value, turn it into plain data and back, describe itself."""
+"""TypeInformation: checks values of a declared type, converts them to plain data and back, and describes itself."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class TypeInformation:
     """
 
     is_pickled: ClassVar[bool] = False
-    """Whether values of any type are taken and stored by pickle."""
+    """Whether it takes values of any type and pickles them."""
 
     annotation: Any
     """The Python type of the stored form, for ``msgspec.msgpack.Decoder(annotation)``."""
@@ -41,9 +41,9 @@ class TypeInformation:
         ValueError: a value that cannot be represented, e.g. 1.5 as an INT.
     """
     encode: Callable[[Any], Any]
-    """From a conforming value to its stored form."""
+    """Turns a conforming value into its stored form."""
     decode: Callable[[Any], Any]
-    """From the stored form to the value."""
+    """Turns the stored form into the value."""
 
     _kinds: ClassVar[dict[str, Callable[[Mapping[str, Any]], TypeInformation]]] = {}
     _identity: tuple[Any, ...]
@@ -74,10 +74,10 @@ class TypeInformation:
 
     @staticmethod
     def from_dict(snapshot: Mapping[str, Any]) -> TypeInformation:
-        """The type of a serializer snapshot.
+        """Read the type from a serializer snapshot.
 
         Raises:
-            IncompatibleState: a later release of Holdfast wrote it, or it is no such snapshot.
+            IncompatibleState: a later release of Holdfast wrote it, or it is not a snapshot.
         """
         version = snapshot.get("version")
         if version != SNAPSHOT_VERSION:

@@ -71,7 +71,7 @@ def _integer(kind: str, bits: int) -> Conform:
 
 
 def _bounded(bits: int) -> Any:
-    """The annotation of a whole number of so many bits, so that what is read back is checked, too."""
+    """The annotation of an integer of this many bits, so that decoding checks it, too."""
     return Annotated[int, msgspec.Meta(ge=-(1 << (bits - 1)), le=(1 << (bits - 1)) - 1)]
 
 
@@ -327,7 +327,7 @@ _SQL: dict[str, tuple[Conform, tuple[Conform, Conform]]] = {
 
 
 class PickledBytesTypeInfo(TypeInformation):
-    """The type of anything that can be pickled: what is used where no type is declared."""
+    """The type of any picklable object, used where no type is declared."""
 
     is_pickled: ClassVar[bool] = True
 

@@ -1,4 +1,4 @@
-"""Many values of a declared type at once: the usual case, in which all fit as they are, costs little per value."""
+"""Batches of values of a declared type: in the usual case all values fit, and the cost per value is small."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class Misfit(TypeError):
     def __init__(self, position: int, error: Exception) -> None:
         super().__init__(str(error))
         self.position = position
-        """Of the value among those that were given."""
+        """The position of the value in the batch."""
 
 
 def fitted(declared: TypeInformation, values: list[Any]) -> list[Any]:
-    """The values, made to fit the type where nothing is lost.
+    """Convert the values to the type if the conversion is lossless.
 
     Raises:
         Misfit: one does not fit.

@@ -35,7 +35,7 @@ class DateTimeBucketAssigner:
     """Writes records to a bucket named after the time of writing.
 
     Args:
-        format: The name in Java's letters: ``yyyy``, ``MM``, ``dd``, ``HH``, ``mm``, ``ss`` and what is no letter.
+        format: The name in Java's letters: ``yyyy``, ``MM``, ``dd``, ``HH``, ``mm``, ``ss`` and all other characters.
         timezone: A zone's name, e.g. ``Asia/Kolkata``; None: that of the machine.
         clock: Seconds since 1970.
 

@@ -34,7 +34,7 @@ def blocks(file: int, start: int, end: int, size: int, path: str) -> Iterator[tu
     """
     at = start
     if start > 0:
-        # The line at `start` begins here only if the byte before it ends the one before.
+        # The line at `start` begins here only if the byte before it ends the previous line.
         at = _after_line_feed(file, start - 1, size, path)
     while at < end:
         # Read up to the line feed that ends the last line starting before `stop`.

@@ -1,4 +1,4 @@
-"""What every connector is: a source or a sink, with its delivery guarantee."""
+"""The common part of connectors: Source, Sink and DeliveryGuarantee."""
 
 from __future__ import annotations
 

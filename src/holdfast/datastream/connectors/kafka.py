@@ -87,7 +87,7 @@ class KafkaSourceBuilder:
         return self
 
     def set_topic_pattern(self, topic_pattern: str | re.Pattern[str]) -> KafkaSourceBuilder:
-        """Read all topics whose whole name matches; those that appear later, too."""
+        """Read all topics whose whole name matches, including topics created later."""
         self._choose("a topic pattern")
         try:
             self._pattern = re.compile(topic_pattern)
@@ -173,7 +173,7 @@ class KafkaSourceBuilder:
     def _choose(self, what: str) -> None:
         if self._topics or self._pattern is not None:
             raise ConfigurationError(
-                f"a KafkaSource reads topics, a topic pattern or partitions: {what} cannot be set beside what is set already"
+                f"a KafkaSource reads topics, a topic pattern or partitions: {what} cannot be set in addition"
             )
 
 
@@ -281,7 +281,7 @@ class KafkaSinkBuilder:
         return self.set_property("bootstrap.servers", bootstrap_servers)
 
     def set_delivery_guarantee(self, delivery_guarantee: DeliveryGuarantee) -> KafkaSinkBuilder:
-        """What is promised; nothing by default, as in Flink."""
+        """Set the delivery guarantee; the default is none, as in Flink."""
         if not isinstance(delivery_guarantee, DeliveryGuarantee):
             raise ConfigurationError(f"a delivery guarantee is a DeliveryGuarantee, not {delivery_guarantee!r}")
         self._guarantee = delivery_guarantee
