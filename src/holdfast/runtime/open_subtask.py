@@ -146,8 +146,8 @@ class OpenSubtask:
     def _open_input(self, setup: JobSetup) -> TaskInput:
         vertex = self._vertex
         if vertex.source is not None:
-            return SourceInput(setup, vertex, vertex.source, self._subtask)
-        return ChannelInput(setup, vertex, self._subtask, self._keyed, self._directory(vertex.chain[0].uid))
+            return SourceInput(setup, vertex, vertex.source, self._subtask, self._chain)
+        return ChannelInput(setup, vertex, self._subtask, self._chain, self._keyed, self._directory(vertex.chain[0].uid))
 
     def completed(self) -> None:
         """The epoch that was run last is complete."""
@@ -177,7 +177,7 @@ class OpenSubtask:
         chain.begin_epoch(assignment.epoch, report.attempt, assignment.committed)
         now = self._time = ProcessingTime(max(assignment.processing_time, earliest), chain.advance_processing_time)
         at = clock()
-        idle = self._input.feed(chain, assignment, frames, now.tick, report)
+        idle = self._input.feed(assignment, frames, now.tick, report)
         report.phases["process"] = clock() - at
         at = clock()
         now.tick()

@@ -19,30 +19,26 @@ from holdfast.runtime.split_merge import SplitMerge, with_location
 from holdfast.runtime.task_messages import EpochAssignment, JobSetup, TaskReport
 from holdfast.runtime.user_code import OperatorName
 
-__all__ = ["ChannelInput", "SourceInput", "TaskInput"]
+__all__ = ["ChannelInput", "SourceInput", "TaskInput", "Tick"]
 
 _FRAME_MEMORY = 256 << 20
 """Frames of an epoch beyond this many bytes wait on disk."""
 
 
-class TaskInput(Protocol):
-    """Feeds a chain with the input of one epoch after another."""
+Tick = Callable[[], None]
+"""Moves processing time."""
 
-    def feed(
-        self,
-        chain: Chain,
-        assignment: EpochAssignment,
-        frames: Iterable[bytes],
-        tick: Callable[[], None],
-        report: TaskReport,
-    ) -> bool:
+
+class TaskInput(Protocol):
+    """Feeds a chain with the input of each epoch."""
+
+    def feed(self, assignment: EpochAssignment, frames: Iterable[bytes], tick: Tick, report: TaskReport) -> bool:
         """Process the epoch's input: batches, late records and watermarks, in event-time order.
 
         Args:
-            chain: The operators.
             assignment: The epoch, with the ranges of a source.
             frames: The frames from other tasks.
-            tick: Called before each batch: moves processing time.
+            tick: Called before each batch.
             report: Where the input's figures go.
 
         Returns:
@@ -54,24 +50,18 @@ class TaskInput(Protocol):
 
 
 class SourceInput:
-    """Reads the ranges of a source's splits."""
+    """Reads the ranges of a source's splits into a chain."""
 
-    def __init__(self, setup: JobSetup, vertex: Vertex, source: SourceSpec, subtask: int) -> None:
+    def __init__(self, setup: JobSetup, vertex: Vertex, source: SourceSpec, subtask: int, chain: Chain) -> None:
         self._plan = setup.plan
         self._vertex = vertex
         self._source = source
+        self._chain = chain
         self._reader = source.source.create_reader(ReaderContext(setup.job, source.uid, subtask, vertex.parallelism))
 
-    def feed(
-        self,
-        chain: Chain,
-        assignment: EpochAssignment,
-        frames: Iterable[bytes],
-        tick: Callable[[], None],
-        report: TaskReport,
-    ) -> bool:
+    def feed(self, assignment: EpochAssignment, frames: Iterable[bytes], tick: Tick, report: TaskReport) -> bool:
         """Read the epoch's ranges; see `TaskInput`."""
-        source = self._source
+        source, chain = self._source, self._chain
         merge = SplitMerge(
             self._reader,
             assignment.sources[report.task],
@@ -108,32 +98,30 @@ class SourceInput:
 
 
 class ChannelInput:
-    """Merges the channels from other tasks.
+    """Merges the channels from other tasks into a chain.
 
     Args:
         setup: The job.
         vertex: The receiving vertex.
         subtask: The receiving subtask.
+        chain: Its operators.
         keyed: Its keyed state, kept within its memory bound between frames.
         directory: A local directory for frames beyond the memory bound.
     """
 
-    def __init__(self, setup: JobSetup, vertex: Vertex, subtask: int, keyed: KeyedStates, directory: str) -> None:
+    def __init__(
+        self, setup: JobSetup, vertex: Vertex, subtask: int, chain: Chain, keyed: KeyedStates, directory: str
+    ) -> None:
         self._plan = setup.plan
         self._vertex = vertex
         self._subtask = subtask
+        self._chain = chain
         self._keyed = keyed
         self._directory = directory
 
-    def feed(
-        self,
-        chain: Chain,
-        assignment: EpochAssignment,
-        frames: Iterable[bytes],
-        tick: Callable[[], None],
-        report: TaskReport,
-    ) -> bool:
+    def feed(self, assignment: EpochAssignment, frames: Iterable[bytes], tick: Tick, report: TaskReport) -> bool:
         """Process the epoch's frames; see `TaskInput`."""
+        chain = self._chain
         start = chain.clock.watermark
         merge = InputMerge(self._plan, self._vertex, self._subtask, start, self._directory, _FRAME_MEMORY)
         for frame in frames:
@@ -145,7 +133,7 @@ class ChannelInput:
             if content is not None:
                 report.records_in += len(content.values)
                 if assignment.trace and content.locations is not None:
-                    self._process_traced(chain, content, content.locations, index)
+                    self._process_traced(content, content.locations, index)
                 else:
                     process(content.batch(), index, content.late)
             chain.advance_watermark(watermark)
@@ -153,9 +141,9 @@ class ChannelInput:
         report.watermark = chain.clock.watermark
         return merge.idle
 
-    def _process_traced(self, chain: Chain, frame: Frame, locations: list[str], index: int) -> None:
+    def _process_traced(self, frame: Frame, locations: list[str], index: int) -> None:
         """Process element by element, so that a failure names the origin of its record."""
-        batch = frame.batch()
+        batch, chain = frame.batch(), self._chain
         watermarks = [each for first, end, each in pieces(len(batch.values), frame.late) for _ in range(first, end)]
         for position, (location, watermark) in enumerate(zip(locations, watermarks)):
             late = [(0, 1, watermark)] if watermark > MIN_TIMESTAMP else []

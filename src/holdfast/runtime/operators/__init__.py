@@ -1,1 +1,1 @@
-"""The operators that transformations become. Each works on batches and pushes what it makes to its outputs."""
+"""The operators of transformations: they process batches and emit batches."""

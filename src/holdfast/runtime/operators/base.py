@@ -1,4 +1,4 @@
-"""Operator, the contract between the runtime and everything that works on records, and the factory that makes one."""
+"""Operator, the contract between the runtime and the processing of records, and its factory."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ __all__ = ["Operator", "OperatorFactory", "StateKind"]
 
 
 class StateKind(Flag):
-    """What state an operator keeps in checkpoints, at any position of a chain."""
+    """The kinds of state that an operator keeps in checkpoints, at any position of a chain."""
 
     NONE = 0
     KEYED = auto()
     """Rows and timers by key, in ``context.state``."""
     LISTED = auto()
-    """Lists that belong to no key, in ``context.lists``."""
+    """Non-keyed lists, in ``context.lists``."""
 
 
 class Operator:
-    """One operator in one subtask. It lives for many epochs; `open` and `close` frame its life.
+    """One operator in one subtask. It lives for many epochs, from `open` to `close`.
 
     The runtime calls the methods of an operator one at a time, in this order::
 
@@ -40,77 +40,77 @@ class Operator:
     """Records given to a sink since the operator was opened."""
 
     def open(self) -> None:
-        """Called once before the first batch. Keyed state and timers are declared here."""
+        """Open the operator before its first batch, and declare its keyed state and timers."""
 
     def inputs(self) -> Sequence[Callable[[RecordBatch], None]]:
-        """What takes the batches of each input, by the input's number; an operator with two inputs has two."""
+        """The methods that process the batches of each input."""
         return (self.process,)
 
     def process(self, batch: RecordBatch) -> None:
-        """Take a batch. An operator with keyed state gets the keys with it."""
+        """Process a batch. With keyed state, the batch has keys."""
         raise NotImplementedError
 
     def advance_watermark(self, watermark: int) -> None:
-        """Event time has reached ``watermark`` (rises strictly). Chained operators learn it after this returns."""
+        """Advance event time to ``watermark``, which increases strictly. The operators behind advance after this returns."""
 
     def advance_processing_time(self, now: int) -> None:
-        """Processing time has reached ``now`` (ms since 1970; never falls): fire what is due."""
+        """Advance processing time to ``now`` (ms since 1970, never decreasing): fire the timers and windows that are due."""
 
     def next_processing_time(self) -> int | None:
-        """The processing time at which the operator next has something to do; None: at no known time."""
+        """The next processing time at which the operator has work; None without one."""
         return None
 
     def begin_epoch(self, epoch: Epoch, attempt: str, committed: CheckpointId) -> None:
-        """An epoch starts: its number, the name of this attempt at it, and the last epoch whose output is committed."""
+        """Start an epoch: its number, this attempt, and the last checkpoint whose output is committed."""
 
     def end_epoch(self) -> None:
-        """The barrier: nothing more comes in this epoch. Emit what is held back."""
+        """Handle the barrier, the end of the epoch's input: emit buffered records."""
 
     def prepare_commit(self) -> Sequence[Any]:
-        """The epoch's output as plain data for the committer; `end_epoch` has been called on the whole chain."""
+        """Prepare the epoch's output; returns plain data for the committer. Called after `end_epoch` of the whole chain."""
         return ()
 
     def abort_epoch(self) -> None:
-        """The epoch has failed: throw its output away."""
+        """Drop the output of the failed epoch."""
 
     def snapshot_generator(self) -> Any:
-        """The state of an operator that makes watermarks, at the barrier: plain data; None for all others."""
+        """The state of a watermark generator at the barrier, as plain data; None for other operators."""
         return None
 
     def restore_generator(self, stored: Any) -> None:
-        """Go on from the data of `snapshot_generator`, after `open`."""
+        """Restore the data of `snapshot_generator`, after `open`."""
 
     def close(self) -> None:
-        """The operator's life in this slot ends."""
+        """Close the operator."""
 
 
 class OperatorFactory:
-    """Configuration and user functions of an operator; pickled into the plan. It says what the runtime must provide."""
+    """Creates an operator from its configuration and functions, and tells the plan what it needs. Pickled into the plan."""
 
     state = StateKind.NONE
     makes_watermarks = False
-    """Whether watermarks end here, and the operator makes others."""
+    """Whether the operator generates watermarks and drops those of its input."""
     passes_timestamps = False
-    """Whether all that it emits has the timestamp of a record that it takes."""
+    """Whether every record that it emits has the timestamp of an input record."""
     needs_timestamps = False
     """Whether every record must have a timestamp."""
 
     @property
     def written_sink(self) -> Sink | None:
-        """The sink that the operator writes to, if it is the end of a stream."""
+        """The sink that the operator writes to; None for other operators."""
         return None
 
     def create(self) -> Operator:
-        """A fresh operator."""
+        """Create an operator."""
         raise NotImplementedError
 
     def functions(self) -> Sequence[Any]:
-        """The user's functions in it, for checks before the job starts."""
+        """The user's functions, for checks before the job starts."""
         return ()
 
     def deadline(self) -> Callable[[int], int] | None:
-        """Timestamp of a record -> the watermark from which on it is late here; None: no record is ever late.
+        """Timestamp of a record -> the watermark from which on the record is late; monotonous.
 
-        It never falls as timestamps rise.
+        None for an operator that drops no late records.
         """
         return None

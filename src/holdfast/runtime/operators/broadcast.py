@@ -1,4 +1,4 @@
-"""Operators of a stream and a broadcast stream, whose elements change state that every subtask has."""
+"""Operators of a stream and a broadcast stream, whose elements change the broadcast state of every subtask."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from holdfast.state.table import RowTable
 __all__ = ["BroadcastProcess", "KeyedBroadcastProcess"]
 
 _CHUNK = 1000
-"""Rows that `apply_to_keyed_state` takes out of the local store at once."""
+"""Rows that `apply_to_keyed_state` loads from the local store at once."""
 
 
 class BroadcastStates:
@@ -37,11 +37,11 @@ class BroadcastStates:
         self._read_only = {name: ReadOnlyBroadcastMap(state, name) for name, state in self._maps.items()}
 
     def writable(self, descriptor: MapStateDescriptor) -> BroadcastMap:
-        """The state as the broadcast side sees it."""
+        """The state for the broadcast side."""
         return self._maps[self._known(descriptor)]
 
     def read_only(self, descriptor: MapStateDescriptor) -> ReadOnlyBroadcastMap:
-        """The state as the other side sees it."""
+        """The state for the other side."""
         return self._read_only[self._known(descriptor)]
 
     def _known(self, descriptor: MapStateDescriptor) -> str:
@@ -54,7 +54,7 @@ class BroadcastStates:
 
 
 class _Side(Process):
-    """One input of a function; the operator gives its context."""
+    """One input of a function; the operator sets its context."""
 
     given: _Times
 
@@ -63,7 +63,7 @@ class _Side(Process):
 
 
 class _Times:
-    """The element at hand and the clocks."""
+    """The current element and the clocks."""
 
     def __init__(self, clock: Clock, states: BroadcastStates) -> None:
         self.stamp = MIN_TIMESTAMP
@@ -108,7 +108,7 @@ class BroadcastProcess(TwoInputs):
 
 
 class _KeyedElement(ElementContext):
-    """The element or timer at hand, the clocks, and the broadcast state to read."""
+    """The current element or timer, the clocks, and read-only broadcast state."""
 
     def __init__(self, states: BroadcastStates, *timers: Any) -> None:
         super().__init__(*timers)
@@ -193,7 +193,7 @@ class KeyedBroadcastProcess(KeyedProcess):
 
 
 def _chunks(table: RowTable, slot: int) -> Iterator[list[tuple[Any, Row]]]:
-    """All rows with something in a slot, in pieces: first those in memory, then those that only the store has."""
+    """All rows with state in a slot, in chunks: first those in memory, then those only in the store."""
     held = [(key, row) for key, row in table.rows.items() if row[slot] is not None]
     yield held
     table.claim(held)

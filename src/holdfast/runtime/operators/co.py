@@ -15,7 +15,7 @@ __all__ = ["CoFlatMap", "CoMap", "CoProcess", "KeyedCoFlatMap", "KeyedCoMap", "K
 
 
 class TwoInputs(FunctionOperator):
-    """Two operators, one for each input, around methods of one function, which is opened and closed once."""
+    """An operator for each input, around the methods of one function, which is opened and closed once."""
 
     def __init__(self, function: Any, first: FunctionOperator, second: FunctionOperator) -> None:
         super().__init__(function)
@@ -26,7 +26,7 @@ class TwoInputs(FunctionOperator):
         self.open_sides()
 
     def open_sides(self) -> None:
-        """Open the operators of the inputs; the function is open."""
+        """Open the operators of the inputs, after the function."""
         for side in self._sides:
             side.context = self.context
             side.open()

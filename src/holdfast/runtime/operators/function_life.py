@@ -1,4 +1,4 @@
-"""FunctionLife, the life of a user's function in an operator: its operator state, open, snapshots and close."""
+"""FunctionLife: the life cycle of a user's function in an operator, with its operator state."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["FunctionLife", "OperatorStates", "state_kinds"]
 
 
 def state_kinds(func: Any, others: StateKind = StateKind.NONE) -> StateKind:
-    """The kinds of state of an operator around a user's function, beside others that the operator has."""
+    """The kinds of state of an operator: its own, and operator state if its function has any."""
     return others | StateKind.LISTED if isinstance(func, CheckpointedFunction) else others
 
 
@@ -40,7 +40,7 @@ class _OperatorList(ListState[Any]):
         self._changed = False
 
     def get(self) -> Iterator[Any]:
-        """The elements; an empty iterator when there are none."""
+        """Iterate over the elements."""
         return iter(list(self._elements))
 
     def add(self, value: Any) -> None:
@@ -63,7 +63,7 @@ class _OperatorList(ListState[Any]):
         self.update([])
 
     def drain(self) -> list[bytes] | None:
-        """All elements in stored form; None if they are the same as at the last call.
+        """All elements in stored form; None if they are unchanged since the last call.
 
         Raises:
             TypeError: an element cannot be pickled.
@@ -88,19 +88,19 @@ class OperatorStates(OperatorStateStore):
 
     @property
     def restored(self) -> bool:
-        """Whether a checkpoint has state of the operator."""
+        """Whether the operator was restored from a checkpoint."""
         return self._lists.restored
 
     def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState[Any]:
-        """A list whose elements are shared out when the parallelism changes."""
+        """A list whose elements are split among the subtasks when the parallelism changes."""
         return self._get(state_descriptor, ListStateDescriptor, SPLIT, _OperatorList)  # type: ignore[no-any-return]
 
     def get_union_list_state(self, state_descriptor: ListStateDescriptor) -> ListState[Any]:
-        """A list that each subtask gets whole when the parallelism changes."""
+        """A list of which every subtask gets all elements when the parallelism changes."""
         return self._get(state_descriptor, ListStateDescriptor, UNION, _OperatorList)  # type: ignore[no-any-return]
 
     def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> BroadcastMap:
-        """A map that every subtask has."""
+        """A map with the same content in every subtask."""
         return self._get(state_descriptor, MapStateDescriptor, BROADCAST, BroadcastMap)  # type: ignore[no-any-return]
 
     def _get(
@@ -123,7 +123,7 @@ class OperatorStates(OperatorStateStore):
         return known[1]
 
     def store(self) -> None:
-        """The barrier: hand on what has changed."""
+        """Store the changed state, at the barrier."""
         for name, (_, state) in self._states.items():
             pickles = state.drain()
             if pickles is not None:
@@ -165,11 +165,11 @@ class FunctionLife:
         self._context = context
         self._runtime_context = UserRuntimeContext(context, space)
         self.states = None if context.lists is None else OperatorStates(context.lists)
-        """The operator state, of functions and operators that have some."""
+        """The operator state; None if neither function nor operator has any."""
         self.epoch = 0
 
     def open(self) -> None:
-        """Give the function its operator state, and open it.
+        """Initialize the function's operator state, and open it.
 
         Raises:
             UserCodeError: the function failed.
@@ -182,7 +182,7 @@ class FunctionLife:
         open_function(function, self._runtime_context)
 
     def end_epoch(self) -> None:
-        """The barrier: the function brings its operator state up to date, and what has changed is handed on.
+        """Let the function snapshot its operator state, and store the changes, at the barrier.
 
         Raises:
             UserCodeError: the function failed, or an element cannot be stored.

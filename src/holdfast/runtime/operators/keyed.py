@@ -1,4 +1,4 @@
-"""Operators on a keyed stream: a function per element with the key's state and timers."""
+"""Operators on a keyed stream: functions of elements, with the state and timers of the element's key."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class _KeyTimers(TimerService):
 
 
 class ElementContext(KeyedProcessFunction.Context):
-    """The element or timer at hand; the operator sets ``stamp``, and the key in the space."""
+    """The current element or timer; the operator sets ``stamp``, and the key in the space."""
 
     __slots__ = ("_space", "_timers", "stamp")
 
@@ -89,7 +89,7 @@ class ElementContext(KeyedProcessFunction.Context):
 
 
 class TimerContext(ElementContext, KeyedProcessFunction.OnTimerContext):
-    """The timer at hand."""
+    """The current timer."""
 
     __slots__ = ("domain",)
 
@@ -100,7 +100,7 @@ class TimerContext(ElementContext, KeyedProcessFunction.OnTimerContext):
 
 
 class KeyedOperator(Operator):
-    """An operator with a space of rows by key, and timers."""
+    """An operator with a row of state and timers for each key."""
 
     state = StateKind.KEYED
     passes_timestamps = False
@@ -152,7 +152,7 @@ class KeyedProcess(KeyedOperator):
         self.restore_key = key_restorer(self.context.key_type)
 
     def contexts(self) -> tuple[ElementContext, TimerContext]:
-        """What the function gets with an element and with a timer."""
+        """The contexts of the function's calls with elements and with timers."""
         timers = (self.context.clock, self.event_timers, self.processing_timers, self.space)
         return ElementContext(*timers), TimerContext(*timers)
 
@@ -223,7 +223,7 @@ class KeyedProcess(KeyedOperator):
 
 
 class KeyedEach(KeyedOperator):
-    """A method without a context on a keyed stream; its function may use keyed state."""
+    """map, flat_map and filter on a keyed stream, whose functions may use keyed state."""
 
     method: str
     """The name of the method."""
@@ -292,7 +292,7 @@ class KeyedFilter(KeyedEach):
 
 
 class KeyedReduce(KeyedOperator):
-    """Rolling reduce: the reduced value after every element."""
+    """Rolling reduce: emits the reduced value after every element."""
 
     def __init__(self, function: Any, value_type: TypeInformation | None) -> None:
         super().__init__(function)

@@ -1,4 +1,4 @@
-"""Timers at the end of the input: all are due, also those that timers set then."""
+"""Timers at the end of the input: all fire, including those that timers register then."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ __all__ = ["last_rounds"]
 log = logging.getLogger(__name__)
 
 _ROUNDS = 1000
-"""How often timers that set timers may do so again when the input has ended."""
+"""The limit for rounds of timers that register timers at the end of the input."""
 
 
 def last_rounds(timers: TimerQueue, where: str, who: str) -> Iterator[int]:
-    """Rounds in which the caller fires all timers there are. Who keeps setting some is stopped after a thousand.
+    """Yield rounds in which the caller fires all timers. Endless registration is stopped after a thousand rounds.
 
     Args:
         timers: The timers.
         where: The operator, for messages.
-        who: What sets timers, for messages.
+        who: The function or trigger that registers timers, for messages.
     """
     for number in range(_ROUNDS):
         if not timers:

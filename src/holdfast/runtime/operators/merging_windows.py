@@ -1,7 +1,7 @@
-"""Windows that merge, as sessions do: each key has a set of windows, whose content stays where the first of them put it.
+"""Merging windows, such as sessions: each key has a set of windows.
 
-The set maps each window to its *state window*: the one whose row holds the content and the trigger's state. A merge keeps
-one state window and empties the rows of the others, so a session that only grows moves nothing.
+The set maps each window to its *state window*, whose row holds the content and the trigger's state. A merge keeps one
+state window and empties the rows of the others, so a growing session moves no state.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ Span = tuple[int, int]
 """Start and end of a window."""
 
 _SET = "merging-window-set"
-"""The name of the state that holds a key's windows, as in Flink."""
+"""The name of the state with a key's set of windows, as in Flink."""
 
 
 class _Merges(MergingWindowAssigner.MergeCallback[TimeWindow]):
-    """The merges that an assigner decides on."""
+    """The merges that an assigner chooses."""
 
     def __init__(self) -> None:
         self.found: list[tuple[list[Span], Span]] = []
@@ -43,7 +43,7 @@ class _Merges(MergingWindowAssigner.MergeCallback[TimeWindow]):
 
 
 class MergingWindows(TriggeredWindows):
-    """Windows of an assigner that merges."""
+    """Windows of a merging assigner."""
 
     def __init__(self, spec: WindowSpec) -> None:
         super().__init__(spec)
@@ -101,11 +101,11 @@ class MergingWindows(TriggeredWindows):
         return False  # an element may join a window that is not: `_join_set` decides
 
     def _is_over(self, window: Span) -> bool:
-        """Whether the window's time is over, for the elements at hand."""
+        """Whether the window has expired, for the current elements."""
         return self._event_time and self._cleanup_time(window) <= self._late_by
 
     def _load_sets(self, keys: list[Any]) -> list[Row]:
-        """The sets of these keys, their content at hand."""
+        """Load the window sets of these keys."""
         sets, slot = self._set_table.load(keys), self._set_slot
         rows = self._table.rows
         states = [(k, state) for k, row in zip(keys, sets) if row[slot] is not None for state in row[slot].values()]
@@ -118,9 +118,9 @@ class MergingWindows(TriggeredWindows):
         return row
 
     def _join_set(self, key: Any, set_row: Row, window: Span) -> Span | None:
-        """Bring a new window into the key's set, merged with others; returns what it has become, None if it is late.
+        """Add a new window to the key's set and merge it with others; returns the merged window, None if it is late.
 
-        A window whose time is over takes no part: by the watermark of another split it may not have fired yet.
+        Expired windows do not merge, even if, by the watermark of another split, they have not fired yet.
         """
         windows: dict[Span, Span] = set_row[self._set_slot] or {}
         open_ones = [each for each in windows if not self._is_over(each)]
@@ -142,7 +142,7 @@ class MergingWindows(TriggeredWindows):
         return actual
 
     def _merges(self, open_ones: list[Span], window: Span) -> list[tuple[list[Span], Span]]:
-        """Which windows become one."""
+        """Choose the windows to merge."""
         if isinstance(self._assigner, SessionWindows):
             start, end = window
             touched = [each for each in open_ones if each[0] <= end and each[1] >= start]
@@ -156,7 +156,7 @@ class MergingWindows(TriggeredWindows):
         return merges.found
 
     def _merge(self, key: Any, set_row: Row, merged: list[Span], result: Span) -> None:
-        """Make one window of some of the key's set."""
+        """Merge some windows of the key's set into one."""
         if self._cleanup_time(result) <= (self._late_by if self._event_time else self.context.clock.processing_time - 1):
             raise RuntimeError(f"the assigner merges windows to {TimeWindow(*result)!r}, whose time is over")
         windows: dict[Span, Span] = set_row[self._set_slot]

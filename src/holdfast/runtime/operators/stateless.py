@@ -55,13 +55,13 @@ class FunctionOperator(Operator):
         close_function(self.function)
 
     def failed_at(self, error: BaseException, values: list[Any], rest: Iterator[Any]) -> Exception:
-        """The user's error with the element at which ``rest``, an iterator over ``values``, stopped."""
+        """The user's error with its element: the one at which ``rest``, an iterator over ``values``, stopped."""
         position = len(values) - length_hint(rest) - 1
         return user_error(error, self.context.name, self.context.uid, values[max(position, 0)])
 
 
 class Map(FunctionOperator):
-    """One to one."""
+    """map on a plain stream."""
 
     def open(self) -> None:
         super().open()
@@ -102,7 +102,7 @@ class Filter(FunctionOperator):
 
 
 class Collector:
-    """Takes what process functions emit: elements for the main output, tagged ones for side outputs."""
+    """Collects the results of process functions, for the main output and the side outputs."""
 
     def __init__(self, copied: Copy) -> None:
         self.copied = copied
@@ -111,12 +111,12 @@ class Collector:
         self.tagged: dict[str, tuple[list[Any], list[int]]] = {}
 
     def take(self, results: Any, stamp: int) -> None:
-        """Take the results of one call: any iterable."""
+        """Collect the results of a call, an iterable."""
         for result in results:
             self.take_one(result, stamp)
 
     def take_one(self, result: Any, stamp: int) -> None:
-        """Take one result: an element, or a side output's tag with one."""
+        """Collect a result: an element, or a pair of a side output's tag and an element."""
         if type(result) is tuple:
             if not fixed(map(type, result)):
                 if isinstance(result[0], OutputTag):
@@ -137,7 +137,7 @@ class Collector:
         stamps.append(stamp)
 
     def emit(self, context: OperatorContext) -> None:
-        """Hand everything on."""
+        """Emit all collected elements."""
         if self.values:
             context.emit(RecordBatch(self.values, self.stamps))
         for tag_id, (values, stamps) in self.tagged.items():
@@ -145,7 +145,7 @@ class Collector:
 
 
 class FlatMap(FunctionOperator):
-    """One to many."""
+    """flat_map on a plain stream."""
 
     def open(self) -> None:
         super().open()
@@ -192,7 +192,7 @@ class Clocks(TimerService):
 
 
 class ProcessContext(ProcessFunction.Context):
-    """The element at hand; the operator sets ``stamp``."""
+    """The current element; the operator sets ``stamp``."""
 
     __slots__ = ("_clocks", "stamp")
 
@@ -208,7 +208,7 @@ class ProcessContext(ProcessFunction.Context):
 
 
 class Process(FunctionOperator):
-    """A function that sees time."""
+    """A ProcessFunction on a plain stream."""
 
     def open(self) -> None:
         super().open()
@@ -216,7 +216,7 @@ class Process(FunctionOperator):
         self._user_context = self.user_context()
 
     def user_context(self) -> Any:
-        """What the function gets with an element."""
+        """The context of the function's calls."""
         return ProcessContext(Clocks(self))
 
     def process(self, batch: RecordBatch) -> None:
@@ -244,7 +244,7 @@ class _Identity(Operator):
 
 
 class _Timestamps(Operator):
-    """Assigns timestamps and makes watermarks of its own; those from upstream end here, but for the last."""
+    """Assigns timestamps and generates watermarks. Watermarks from upstream are dropped, except for the last."""
 
     def __init__(self, strategy: Any) -> None:
         self._assign = strategy.timestamp_assigner
@@ -360,18 +360,18 @@ class _Sink(Operator):
 
 @dataclass(frozen=True)
 class IdentityOperator(OperatorFactory):
-    """Passes everything on: the head of a source or a union."""
+    """Forwards its input: the head of a source or a union."""
 
     passes_timestamps = True
 
     def create(self) -> Operator:
-        """A fresh instance."""
+        """Create the operator."""
         return _Identity()
 
 
 @dataclass(frozen=True)
 class TimestampsAndWatermarksOperator(OperatorFactory):
-    """Assigns timestamps and makes watermarks in the middle of a stream."""
+    """Assigns timestamps and generates watermarks in the middle of a stream."""
 
     makes_watermarks = True
 
@@ -379,11 +379,11 @@ class TimestampsAndWatermarksOperator(OperatorFactory):
 
     @property
     def passes_timestamps(self) -> bool:  # type: ignore[override]
-        """Unless it assigns others."""
+        """Whether it keeps the timestamps, as it does without a timestamp assigner."""
         return self.strategy.timestamp_assigner is None
 
     def create(self) -> Operator:
-        """A fresh instance."""
+        """Create the operator."""
         return _Timestamps(self.strategy)
 
     def functions(self) -> Sequence[Any]:
@@ -398,7 +398,7 @@ class SinkOperator(OperatorFactory):
     sink: Sink
 
     def create(self) -> Operator:
-        """A fresh instance."""
+        """Create the operator."""
         return _Sink(self.sink)
 
     @property

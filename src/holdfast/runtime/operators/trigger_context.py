@@ -1,4 +1,4 @@
-"""What a trigger and an evictor can reach: the clocks, and the timers and state of the key and window at hand."""
+"""The context of triggers and evictors: the clocks, and the timers and state of the current key and window."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from holdfast.windowing.triggers import Trigger
 __all__ = ["TriggerContext"]
 
 _OWN = "trigger."
-"""The names of triggers' states begin with it, so that the window function's may be called the same."""
+"""Prefix of the names of triggers' states, so that window functions may use the same names."""
 
 
 class TriggerContext(Trigger.OnMergeContext, Evictor.EvictorContext):
-    """The key and window at hand, which the operator sets with `enter`."""
+    """The context of the current key and window, which the operator sets with `enter`."""
 
     __slots__ = ("_context", "_event", "_handles", "_merged", "_owner", "_processing", "_slots", "_space", "_stored_slots")
 
@@ -42,10 +42,10 @@ class TriggerContext(Trigger.OnMergeContext, Evictor.EvictorContext):
         self._stored_slots = {
             column.name: 1 + position for position, column in enumerate(columns) if column.name.startswith(_OWN)
         }
-        """Those that a checkpoint has and the trigger has not asked for yet."""
+        """States in the checkpoint that the trigger has not used yet."""
 
     def enter(self, owner: tuple[Any, Any], key: Any, row: Row) -> None:
-        """A window is at hand.
+        """Set the current window.
 
         Args:
             owner: Key and namespace of the window, which timers belong to.
@@ -69,23 +69,23 @@ class TriggerContext(Trigger.OnMergeContext, Evictor.EvictorContext):
         return self._context.metrics
 
     def register_processing_time_timer(self, time: int) -> None:
-        """Set a timer of the window at hand."""
+        """Register a timer of the current window."""
         self._processing.register(time, self._owner)
 
     def register_event_time_timer(self, time: int) -> None:
-        """Set a timer of the window at hand."""
+        """Register a timer of the current window."""
         self._event.register(time, self._owner)
 
     def delete_processing_time_timer(self, time: int) -> None:
-        """Remove a timer of the window at hand."""
+        """Delete a timer of the current window."""
         self._processing.delete(time, self._owner)
 
     def delete_event_time_timer(self, time: int) -> None:
-        """Remove a timer of the window at hand."""
+        """Delete a timer of the current window."""
         self._event.delete(time, self._owner)
 
     def get_partitioned_state(self, state_descriptor: StateDescriptor) -> Any:
-        """The trigger's state of the window at hand."""
+        """The trigger's state of the current window."""
         known = self._handles.get((state_descriptor.name, state_descriptor.kind))
         if known is None:
             known = self._declare(state_descriptor)
@@ -115,11 +115,11 @@ class TriggerContext(Trigger.OnMergeContext, Evictor.EvictorContext):
         return own
 
     def merging(self, merged: list[Row] | None) -> None:
-        """Set the state of the windows that merge into the one at hand; None: no windows merge."""
+        """Set the state of the windows that merge into the current one; None: no windows merge."""
         self._merged = merged
 
     def merge_partitioned_state(self, state_descriptor: StateDescriptor) -> None:
-        """Merge the state of the windows that merge into that of the window at hand."""
+        """Merge the state of the windows that merge into that of the current window."""
         kind, name = state_descriptor.kind, state_descriptor.name
         if kind not in ("list", "reducing", "aggregating"):
             raise TypeError(

@@ -1,7 +1,7 @@
-"""Windows that a trigger decides on, for each key by itself: a row for each key and window, with timers of its own.
+"""Windows with a trigger per key: a row and timers for each key and window.
 
-Any assigner, trigger and evictor goes, as in Flink's WindowOperator. Windows that fire for all keys at once are faster in
-`holdfast.runtime.operators.window`.
+Supports any assigner, trigger and evictor, like Flink's WindowOperator. `holdfast.runtime.operators.window` is faster for
+windows that fire for all keys at once.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from holdfast.windowing.triggers import TriggerResult
 __all__ = ["Namespace", "Owner", "TriggeredWindows", "namespace_of", "window_of"]
 
 Namespace = Any
-"""A window as it is stored: ``(start, end)`` of a time window, the number of a count window, None for the global one."""
+"""The stored form of a window: ``(start, end)`` of a time window, the number of a count window, None for the global one."""
 
 Owner = tuple[Any, Namespace]
 """Key and window: the key of a row, and the owner of timers."""
@@ -44,7 +44,7 @@ def namespace_of(window: Any) -> Namespace:
     """The stored form of a window.
 
     Raises:
-        TypeError: it is no window of a known kind.
+        TypeError: the window is of an unknown kind.
     """
     kind = type(window)
     if kind is TimeWindow:
@@ -88,7 +88,7 @@ class TriggeredWindows(WindowsBase):
         self._trigger = spec.trigger
         self._evictor = spec.evictor
         self._late_by = MIN_TIMESTAMP
-        """The watermark by which the elements at hand are late or not."""
+        """The watermark that decides whether the current elements are late."""
 
     def open(self) -> None:
         """Declare the state and open the functions."""
@@ -111,7 +111,7 @@ class TriggeredWindows(WindowsBase):
         self._table = self._space.table()
 
     def _held_content(self) -> WindowContent:
-        """What is kept of a window: for an evictor all elements with their timestamps."""
+        """The content of a window; for an evictor, all elements with their timestamps."""
         if self._evictor is None:
             return self._content
         declared = self._content.declared if self._content.keeps_elements else None
@@ -153,7 +153,7 @@ class TriggeredWindows(WindowsBase):
         return user_error(error, self.context.name, self.context.uid, value, key)
 
     def _assign_all(self, keys: list[Any], values: list[Any], stamps: Sequence[int]) -> list[list[Namespace]]:
-        """The windows of each element, those left out that it is too late for."""
+        """The windows of each element, except for those that it is too late for."""
         assigner = self._spec.assigner
         if isinstance(assigner, PeriodicWindows):
             if not self._event_time:
@@ -185,7 +185,7 @@ class TriggeredWindows(WindowsBase):
         return self._table.load([(key, each) for key, windows in zip(keys, assigned) for each in windows])
 
     def _cleanup_time(self, namespace: Namespace) -> int:
-        """When a window goes; the end of time for one that stays."""
+        """The time at which a window is removed; the end of time for a window that stays."""
         if type(namespace) is not tuple:
             return MAX_TIMESTAMP
         last: int = namespace[1] - 1
@@ -275,15 +275,15 @@ class TriggeredWindows(WindowsBase):
     # time
 
     def advance_watermark(self, watermark: int) -> None:
-        """Fire what is due in event time."""
+        """Fire the event-time timers that are due."""
         self._fire_timers(self._event_timers, watermark, self._trigger.on_event_time, "on_event_time")
 
     def advance_processing_time(self, now: int) -> None:
-        """Fire what is due in processing time."""
+        """Fire the processing-time timers that are due."""
         super().advance_processing_time(now)
         if self._assigner_ctx.space is not None:
             self._assigner_ctx.space.sweep()
-        # Elements of this millisecond may come yet.
+        # More elements of this millisecond may come.
         self._fire_timers(self._processing_timers, now - 1, self._trigger.on_processing_time, "on_processing_time")
 
     def next_processing_time(self) -> int | None:
@@ -292,7 +292,7 @@ class TriggeredWindows(WindowsBase):
         return None if time is None else time + 1
 
     def _fire_timers(self, timers: TimerQueue, time: int, on_time: Callable[..., TriggerResult], method: str) -> None:
-        """Fire what is due."""
+        """Fire the timers that are due."""
         if time < MAX_TIMESTAMP:
             self._fire_until(timers, time, on_time, method)
             return
@@ -308,7 +308,7 @@ class TriggeredWindows(WindowsBase):
             for when, owner in timers.due(time, self._prefetch):
                 key, namespace = owner
                 found = self._row_of(owner)
-                if found is None:  # the window has merged with others, or gone
+                if found is None:  # the window has been merged or removed
                     continue
                 row_key, row = found
                 if restore_key is not None:
@@ -328,12 +328,12 @@ class TriggeredWindows(WindowsBase):
         self._table.load(owners)
 
     def _row_of(self, owner: Owner) -> tuple[Any, Row] | None:
-        """The row of a window with its key; None: there is no such window."""
+        """The row of a window with its key; None if the window does not exist."""
         row = self._table.rows.get(owner)
         return owner, self._table.load([owner])[0] if row is None else row
 
     def _remove(self, owner: Owner, key: Any, window: Window, row: Row) -> None:
-        """The window's time is over: forget all of it."""
+        """Remove an expired window."""
         self._trigger.clear(window, self._ctx)
         if self._clear is not None:
             context = self._window_context

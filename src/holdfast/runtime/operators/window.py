@@ -1,4 +1,4 @@
-"""Windows that are aligned for all keys: one table of rows per window, fired as a whole when time passes its end.
+"""Aligned windows, the same for all keys: a table of rows per window, fired as a whole when time passes its end.
 
 A window that opens and closes within an epoch never touches the store, and needs no timer per key: all keys of a window
 fire together, in the order of the windows' ends.
@@ -34,7 +34,7 @@ from holdfast.windowing.triggers import EventTimeTrigger, ProcessingTimeTrigger
 __all__ = ["WindowOperator"]
 
 _CHUNK = 20_000
-"""Results are handed on in batches of about this size."""
+"""Approximate size of the emitted batches."""
 
 
 class _AlignedWindows(WindowsBase):
@@ -46,9 +46,9 @@ class _AlignedWindows(WindowsBase):
         self._least = MIN_TIMESTAMP + self._size
         """The least timestamp whose window begins within 64 bits."""
         self._time = MIN_TIMESTAMP
-        """Up to where windows have fired, in the operator's time domain."""
+        """The time up to which windows have fired, in the operator's time domain."""
         self._late_by = MIN_TIMESTAMP
-        """The watermark by which the elements at hand are late or not."""
+        """The watermark that decides whether the current elements are late."""
 
     def open(self) -> None:
         assert self.context.state is not None
@@ -94,7 +94,7 @@ class _AlignedWindows(WindowsBase):
             self._add_to(start, [keys[i] for i in members], [values[i] for i in members], [times[i] for i in members])
 
     def _last(self, start: int) -> int:
-        """The last millisecond of a window: what begins before the end of time fires at it."""
+        """The last millisecond of a window, at most the end of time."""
         return min(start + self._size - 1, MAX_TIMESTAMP)
 
     def _add_to(self, start: int, keys: list[Any], values: list[Any], times: list[int]) -> None:
@@ -106,7 +106,7 @@ class _AlignedWindows(WindowsBase):
         if last > self._time:
             self._add_rows(rows, values, keys)
             return
-        # Fired already: every element within the allowed lateness fires it again, with what has come up to then.
+        # The window has fired: every element within the allowed lateness fires it again.
         out = Collector(self.context.copied)
         for key, row, value in zip(keys, rows, values):
             self._add_rows([row], [value], [key])
@@ -130,7 +130,7 @@ class _AlignedWindows(WindowsBase):
     def advance_processing_time(self, now: int) -> None:
         super().advance_processing_time(now)
         if not self._event_time:
-            self._advance(now - 1)  # elements of this millisecond may come yet
+            self._advance(now - 1)  # more elements of this millisecond may come
 
     def _advance(self, time: int) -> None:
         before, self._time = self._time, time
@@ -164,14 +164,14 @@ class _AlignedWindows(WindowsBase):
             out.emit(self.context)
 
     def _chunks(self, start: int) -> Iterator[list[tuple[Any, Row]]]:
-        """A window's rows in pieces, with the keys' state across windows at hand if the function uses it."""
+        """A window's rows in chunks; also loads the keys' global state if the function uses it."""
         rows, table = self._rows(start), self.window_space.table(start)
         while chunk := list(islice(rows, _CHUNK)):
             if self._restore_key is not None:
                 chunk = [(self._restore_key(key), row) for key, row in chunk]
             if self._global is not None:
                 self._global.table().load([key for key, _ in chunk])
-            # The function may declare states of the window, and change them: also in rows that come from the store.
+            # The function may declare and change states of the window, also in rows from the store.
             read = [(key, row) for key, row in chunk if key not in table.rows] if table.in_store else []
             table.take_in(read)
             yield chunk
@@ -212,7 +212,7 @@ class _AlignedWindows(WindowsBase):
             raise user_error(failure, self.context.name, self.context.uid, f"window {start}", key) from error
 
     def _fit_contents(self, rows: list[tuple[Any, Row]], start: int) -> None:
-        """Check what fires: no barrier may have seen it."""
+        """Check the contents before they fire: no barrier may have checked them yet."""
         slot = self._slot
         if self._content.keeps_elements:
             for key, row in rows:
@@ -259,7 +259,7 @@ class _AlignedWindows(WindowsBase):
 
 @dataclass(frozen=True)
 class WindowOperator(WindowSpec, OperatorFactory):
-    """Windows of a keyed stream. What is asked of them decides how they are stored and fired."""
+    """Windows of a keyed stream. Their assigner, trigger and evictor decide how they are stored and fired."""
 
     state = StateKind.KEYED
 
@@ -274,7 +274,7 @@ class WindowOperator(WindowSpec, OperatorFactory):
 
     @property
     def needs_timestamps(self) -> bool:  # type: ignore[override]
-        """Windows of event time do."""
+        """Whether the windows are of event time."""
         return self.assigner.is_event_time()
 
     def deadline(self) -> Callable[[int], int] | None:

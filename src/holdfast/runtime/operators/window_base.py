@@ -1,4 +1,4 @@
-"""What all window operators share: their description, the user's functions with their contexts, and state across windows."""
+"""The common parts of window operators: their description, the user's functions and contexts, and global state."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["WindowContext", "WindowSpec", "WindowsBase"]
 
 @dataclass(frozen=True)
 class WindowSpec:
-    """Windows of a keyed stream: which (assigner), when they fire (trigger), and what they hold (content)."""
+    """Windows of a keyed stream: their assigner, trigger and content."""
 
     assigner: WindowAssigner[Any, Any]
     trigger: Trigger[Any, Any]
@@ -35,7 +35,7 @@ class WindowSpec:
     allowed_lateness_ms: int = 0
     late_tag: OutputTag | None = None
     clears: bool = False
-    """Whether the window function has something to do when a window goes."""
+    """Whether the window function has a `clear` to call when a window is removed."""
     evictor: Evictor[Any, Any] | None = None
 
     def functions(self) -> Sequence[Any]:
@@ -45,7 +45,7 @@ class WindowSpec:
 
 
 class WindowContext(ProcessWindowFunction.Context[Any]):
-    """The key and window at hand, which the operator sets."""
+    """The current key and window, set by the operator."""
 
     __slots__ = ("_operator", "at", "key")
 
@@ -85,7 +85,7 @@ class _AggregationRuntimeContext(UserRuntimeContext):
 
 
 class _WindowRuntimeContext(UserRuntimeContext):
-    """Its states are those of `ProcessWindowFunction.Context.global_state`."""
+    """Provides the states of `ProcessWindowFunction.Context.global_state`."""
 
     def __init__(self, operator: WindowsBase) -> None:
         super().__init__(operator.context, None)
@@ -96,7 +96,7 @@ class _WindowRuntimeContext(UserRuntimeContext):
 
 
 class WindowsBase(Operator):
-    """The user's functions of windows, their state across windows, and elements that are late."""
+    """The user's window functions, their global state, and late elements."""
 
     def __init__(self, spec: WindowSpec) -> None:
         self._spec = spec
@@ -136,7 +136,7 @@ class WindowsBase(Operator):
         raise NotImplementedError
 
     def global_state_of(self, key: Any) -> StateSpace:
-        """The function's state of a key, across windows. From the first call on every key that fires brings its own."""
+        """The function's global state of a key. After the first call, every firing key loads its own."""
         if self._global is not None:
             return self._global
         self.open_global_space()
@@ -159,10 +159,10 @@ class WindowsBase(Operator):
         return self._global
 
     def _timestamps(self, batch: RecordBatch, least: int) -> list[int]:
-        """The timestamps of elements that fall into windows of event time.
+        """The timestamps of elements for windows of event time.
 
         Raises:
-            UserCodeError: an element has none, or one before ``least``.
+            UserCodeError: an element has no timestamp, or one before ``least``.
         """
         values, timestamps = batch.values, batch.timestamps
         if timestamps is None or min(timestamps) < least:
@@ -185,6 +185,6 @@ class WindowsBase(Operator):
             self.context.clock.late_dropped += len(values)
 
     def advance_processing_time(self, now: int) -> None:
-        """Fire what is due in processing time."""
+        """Fire the windows that are due in processing time."""
         if self._global is not None:
             self._global.sweep()

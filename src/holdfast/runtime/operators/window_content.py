@@ -1,4 +1,4 @@
-"""What windows hold of their elements: a reduced value, an accumulator, or all elements."""
+"""WindowContent: the content of windows, which is a reduced value, an accumulator, or all elements."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NO_MERGED = "merge() returned None; it must return the merged accumulator"
 
 
 def can_merge(function: Any) -> bool:
-    """Whether an AggregateFunction has a ``merge``: one that only passes, or raises an error, is none."""
+    """Whether an AggregateFunction implements ``merge``; one that only passes or raises does not count."""
     merge = getattr(type(function), "merge", None)
     code = getattr(merge, "__code__", None)
     if merge is AggregateFunction.merge or merge is None:
@@ -39,7 +39,7 @@ Adder = Callable[[list[Row], Iterable[Any]], None]
 
 
 class WindowContent(ABC):
-    """What a window holds, in one column of its row. A value: it is part of the job's plan."""
+    """The content of windows, in one column of their rows. Immutable, as part of the job's plan."""
 
     declared: TypeInformation | None
     """The declared type of the elements or the accumulator."""
@@ -54,29 +54,29 @@ class WindowContent(ABC):
 
     @abstractmethod
     def adder(self, slot: int) -> Adder:
-        """What adds elements to the contents at this position of the rows."""
+        """Make the adder of elements to the contents in this slot of the rows."""
 
     @abstractmethod
     def merged(self, content: Any, other: Any) -> Any:
-        """The content of two windows that merge; it may reuse either."""
+        """Merge the contents of two windows; may reuse either."""
 
     @abstractmethod
     def of(self, values: list[Any]) -> Any:
-        """What the window function gets of a window with these elements; None: there is no result."""
+        """The argument of the window function for a window with these elements; None without elements."""
 
     def result(self) -> Callable[[Any], Any] | None:
-        """What makes the result of a content; None: the content is the result."""
+        """Turns a content into its result; None if the content is the result."""
         return None
 
     def checks_at_firing(self) -> bool:
-        """Whether contents are made to fit the declared type when they fire, because `adder` does not do it."""
+        """Whether contents are fitted to the declared type when they fire, and not by `adder`."""
         return self.declared is not None and not self.declared.is_pickled and fitter(self.declared, CONTENTS) is None
 
     def fitted(self, contents: list[Any]) -> list[Any]:
-        """The contents of some rows, made to fit the declared type.
+        """Fit the contents of rows to the declared type.
 
         Raises:
-            Misfit: one does not fit.
+            Misfit: a content does not fit.
         """
         assert self.declared is not None
         return fitted(self.declared, contents)
@@ -84,7 +84,7 @@ class WindowContent(ABC):
 
 @dataclass(frozen=True)
 class Reduced(WindowContent):
-    """The elements reduced to one."""
+    """A value reduced from the elements."""
 
     function: Any
     declared: TypeInformation | None = None
@@ -106,7 +106,7 @@ class Reduced(WindowContent):
         return add
 
     def merged(self, content: Any, other: Any) -> Any:
-        """Both reduced to one."""
+        """Reduce both contents to one."""
         reduced = user_callable(self.function, "reduce")(content, other)
         if reduced is None:
             raise TypeError(NO_REDUCED)
@@ -141,7 +141,7 @@ class Accumulator(WindowContent):
         return add
 
     def merged(self, content: Any, other: Any) -> Any:
-        """Both accumulators merged."""
+        """Merge the accumulators."""
         accumulator = self.function.merge(content, other)
         if accumulator is None:
             raise TypeError(NO_MERGED)
