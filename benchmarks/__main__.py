@@ -22,6 +22,7 @@ COMMANDS = {
     "clipped": "bytes read to restore one eighth of another subtask's key groups",
     "costs": "CPU time per event, by activity",
     "micro": "state operations, encodings, timers, frames and merge, compared with the stored baseline",
+    "pairs": "this tree against another one in interleaved pairs: parts of micro, or stateful jobs",
     "peer": "one run of another engine",
     "suite": "a whole session in interleaved rounds, recorded, with a report",
     "report": "write docs/benchmarks.md from the recorded results",

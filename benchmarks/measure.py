@@ -207,9 +207,10 @@ class Killed:
         self._process.wait()
 
 
-def holdfast(arguments: Sequence[str], cap_s: float = 600) -> dict[str, Any]:
-    """Run a sub-command of this suite in a new process; returns its figures with its resource usage."""
-    done = run([sys.executable, "-m", "benchmarks", *arguments], cap_s, {**os.environ, "PYTHONPATH": python_path()})
+def holdfast(arguments: Sequence[str], cap_s: float = 600, root: Path = ROOT) -> dict[str, Any]:
+    """Run a sub-command of a tree's suite in a new process; returns its figures with its resource usage."""
+    environment = {**os.environ, "PYTHONPATH": python_path(root)}
+    done = run([sys.executable, "-m", "benchmarks", *arguments], cap_s, environment, root)
     lines = [line for line in done.output.splitlines() if line.startswith("{")]
     figures: dict[str, Any]
     if done.exit_code != 0 or not lines:
@@ -229,9 +230,9 @@ def child(module: str, arguments: Sequence[str], cap_s: float = 300) -> Any:
     return {**json.loads(lines[-1]), "cpu_s": round(sum(done.usage.cpu_s.values()), 1)}
 
 
-def python_path() -> str:
-    """The Python path with this suite and Holdfast."""
-    return os.pathsep.join([str(ROOT), str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])])
+def python_path(root: Path = ROOT) -> str:
+    """The Python path with a tree's suite and Holdfast."""
+    return os.pathsep.join([str(root), str(root / "src"), *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
 def usage_of(done: Run) -> dict[str, Any]:

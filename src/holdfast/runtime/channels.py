@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
+from collections import defaultdict
 from collections.abc import Callable, Iterator
-from operator import index, itemgetter
+from operator import index
 from typing import Any, SupportsIndex
 
 from holdfast.checkpoint.ids import Epoch
@@ -27,7 +28,7 @@ from holdfast.runtime.frames import (
 )
 from holdfast.runtime.owned_keys import OwnedKeys
 from holdfast.runtime.plan import Channel, InputKind, JobPlan, Partitioning, Vertex
-from holdfast.runtime.records import RecordBatch, select_keys
+from holdfast.runtime.records import RecordBatch, picker, select_keys
 from holdfast.runtime.spill import FrameStore
 from holdfast.runtime.user_code import OperatorName, user_error
 from holdfast.state.key_groups import group_assigner
@@ -171,22 +172,14 @@ class Router:
         return targets
 
     def _spread(self, targets: list[int], values: list[Any], timestamps: list[int] | None, keys: list[Any] | None) -> None:
-        members: dict[int, list[int]] = {}
+        members: defaultdict[int, list[int]] = defaultdict(list)
         for position, target in enumerate(targets):
-            group = members.get(target)
-            if group is None:
-                members[target] = [position]
-            else:
-                group.append(position)
+            members[target].append(position)
         if len(members) == 1:
             self._add(targets[0], values, timestamps, keys)
             return
         for target, positions in members.items():
-            if len(positions) == 1:
-                at = positions[0]
-                self._add(target, [values[at]], timestamps and [timestamps[at]], None if keys is None else [keys[at]])
-                continue
-            pick = itemgetter(*positions)
+            pick = picker(positions)
             self._add(
                 target,
                 pick(values),

@@ -144,12 +144,10 @@ class RowTable:
 
     def _load_fresh(self, keys: Sequence[Any]) -> list[Row]:
         rows = self.rows
+        if self.in_store:
+            self._fetch(list(set(keys).difference(rows)))
         loaded: list[Any] = list(map(rows.get, keys))
         missing = [position for position, row in enumerate(loaded) if row is None]
-        if self.in_store:
-            self._fetch(list({keys[position] for position in missing}))
-            loaded = list(map(rows.get, keys))
-            missing = [position for position, row in enumerate(loaded) if row is None]
         take, fresh = rows.setdefault, self._fresh_row
         for position in missing:
             loaded[position] = take(keys[position], fresh.copy())

@@ -196,33 +196,33 @@ class TimerQueue:
         """
         last = time >> BUCKET_BITS
         while True:
-            yield from self._due_now(time, prefetch)
+            run, heap, live, added, removed = self._run, self._heap, self._live, self._added, self._removed
+            known = [entry[2] for entry in heap if entry[0] <= time]
+            known.extend([owner for _, owner in run[bisect_left(run, -time, key=_earliest_last) :]])
+            if known:
+                prefetch(known)
+            while True:
+                if run and run[-1][0] <= time and not (heap and heap[0][0] < run[-1][0]):
+                    timer = run.pop()
+                elif heap and heap[0][0] <= time:
+                    when, _, owner = heappop(heap)
+                    timer = (when, owner)
+                else:
+                    break
+                try:
+                    live.remove(timer)
+                except KeyError:
+                    continue  # deleted
+                if timer in added:
+                    added.discard(timer)
+                else:
+                    removed.add(timer)
+                yield timer
             number = self._earliest()
             if number is None or number > last:
                 self._active = max(self._active, last)
                 return
             self._activate(number)
-
-    def _due_now(self, time: int, prefetch: Callable[[list[Any]], object]) -> Iterator[Timer]:
-        """Take the due timers of the active buckets."""
-        run, heap, live = self._run, self._heap, self._live
-        known = [entry[2] for entry in heap if entry[0] <= time]
-        first = bisect_left(run, -time, key=_earliest_last)
-        known.extend([owner for _, owner in run[first:]])
-        if not known:
-            return
-        prefetch(known)
-        while True:
-            if run and run[-1][0] <= time and not (heap and heap[0][0] < run[-1][0]):
-                timer = run.pop()
-            elif heap and heap[0][0] <= time:
-                when, _, owner = heappop(heap)
-                timer = (when, owner)
-            else:
-                return
-            if timer in live:
-                self._take(timer)
-                yield timer
 
     def _earliest(self) -> int | None:
         """The number of the earliest inactive bucket."""

@@ -6,7 +6,8 @@ fire together, in the order of the windows' ends.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from operator import length_hint
@@ -16,13 +17,14 @@ from holdfast.common.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from holdfast.common.typeinfo.base import shown
 from holdfast.common.typeinfo.batches import Misfit
 from holdfast.common.windows import TimeWindow
+from holdfast.runtime.copies import fixed
 from holdfast.runtime.operators.base import Operator, OperatorFactory, StateKind
 from holdfast.runtime.operators.merging_windows import MergingWindows
 from holdfast.runtime.operators.stateless import Collector
 from holdfast.runtime.operators.triggered_windows import TriggeredWindows
-from holdfast.runtime.operators.window_base import WindowsBase, WindowSpec
+from holdfast.runtime.operators.window_base import WindowContext, WindowsBase, WindowSpec
 from holdfast.runtime.operators.window_content import CONTENTS
-from holdfast.runtime.records import RecordBatch
+from holdfast.runtime.records import RecordBatch, picker
 from holdfast.runtime.user_code import not_iterable, user_error
 from holdfast.state.entries import LARGE, LargeList
 from holdfast.state.row import Row
@@ -81,26 +83,21 @@ class _AlignedWindows(WindowsBase):
         if high < first + size:
             self._add_to(first, keys, values, times)
             return
-        groups: dict[int, list[int]] = {}
+        members: defaultdict[int, list[int]] = defaultdict(list)
         for position, time in enumerate(times):
-            start = time - (time - offset) % size
-            group = groups.get(start)
-            if group is None:
-                groups[start] = [position]
-            else:
-                group.append(position)
-        for start in sorted(groups):
-            members = groups[start]
-            self._add_to(start, [keys[i] for i in members], [values[i] for i in members], [times[i] for i in members])
+            members[time - (time - offset) % size].append(position)
+        for start in sorted(members):
+            pick = picker(members[start])
+            self._add_to(start, pick(keys), pick(values), pick(times))
 
     def _last(self, start: int) -> int:
         """The last millisecond of a window, at most the end of time."""
         return min(start + self._size - 1, MAX_TIMESTAMP)
 
-    def _add_to(self, start: int, keys: list[Any], values: list[Any], times: list[int]) -> None:
+    def _add_to(self, start: int, keys: Sequence[Any], values: Sequence[Any], times: Sequence[int]) -> None:
         last = self._last(start)
         if self._event_time and last + self._lateness <= self._late_by:
-            self._late(values, times)
+            self._late(list(values), list(times))
             return
         rows = self.window_space.table(start).load(keys)
         if last > self._time:
@@ -113,7 +110,7 @@ class _AlignedWindows(WindowsBase):
             self._fire_rows(out, [(key, row)], start)
         out.emit(self.context)
 
-    def _add_rows(self, rows: list[Row], values: list[Any], keys: list[Any]) -> None:
+    def _add_rows(self, rows: list[Row], values: Sequence[Any], keys: Sequence[Any]) -> None:
         rest = iter(values)
         try:
             self._add(rows, rest)
@@ -183,8 +180,9 @@ class _AlignedWindows(WindowsBase):
         """Call the window function for these keys."""
         slot, last, window = self._slot, self._last(start), TimeWindow(start, start + self._size)
         result, apply, process, kept = self._result, self._apply, self._process, self._content.keeps_elements
-        take, context = out.take_one, self._window_context
+        take, append, append_stamp = out.take_one, out.values.append, out.stamps.append
         purged = not self._lateness
+        context = self._enter(window)
         if self._checks_at_firing:
             self._fit_contents(rows, start)
         key = results = None
@@ -194,19 +192,23 @@ class _AlignedWindows(WindowsBase):
                 if type(content) in LARGE:
                     content = self._elements_of(key, content, start)
                 if process is not None:
-                    self._make_current(key, row, window)
+                    self._make_current(key, row)
                     results = process(key, context, content if kept else [content])
                 elif apply is not None:
                     if self._global is not None:
-                        self._make_current(key, row, window)
+                        self._make_current(key, row)
                     results = apply(key, window, content if kept else [content])
                 else:
-                    out.values.append(content if purged else out.copied(content))
-                    out.stamps.append(last)
+                    append(content if purged else out.copied(content))
+                    append_stamp(last)
                     continue
                 if results is not None:
                     for each in results:
-                        take(each, last)
+                        if type(each) is tuple and fixed(map(type, each)):  # the usual case, without a call
+                            append(each)
+                            append_stamp(last)
+                        else:
+                            take(each, last)
         except (Exception, SystemExit) as error:
             failure = not_iterable(error, results)
             raise user_error(failure, self.context.name, self.context.uid, f"window {start}", key) from error
@@ -238,22 +240,25 @@ class _AlignedWindows(WindowsBase):
             )
             raise user_error(refusal, self.context.name, self.context.uid, f"window {start}", key) from error
 
-    def _make_current(self, key: Any, row: Row, window: TimeWindow) -> None:
-        context = self._window_context
-        context.at = window
-        context.key = key
+    def _enter(self, window: TimeWindow) -> WindowContext:
+        self._window_context.at = window
+        self.window_space.namespace = window.start
+        return self._window_context
+
+    def _make_current(self, key: Any, row: Row) -> None:
         space = self.window_space
-        space.row, space.key, space.namespace = row, key, window.start
+        self._window_context.key = space.key = key
+        space.row = row
         if self._global is not None:
             self._bring_global(key)
 
     def _purge(self, start: int) -> None:
         if self._clear is not None:
-            window = TimeWindow(start, start + self._size)
+            context = self._enter(TimeWindow(start, start + self._size))
             for chunk in self._chunks(start):
                 for key, row in chunk:
-                    self._make_current(key, row, window)
-                    self._clear(self._window_context)
+                    self._make_current(key, row)
+                    self._clear(context)
         self.window_space.drop(start)
 
 
