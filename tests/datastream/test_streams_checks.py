@@ -175,7 +175,7 @@ def test_open_must_take_the_runtime_context(stream):
 
 
 def test_missing_features_have_no_methods(stream):
-    assert not hasattr(stream, "cache")
+    assert not hasattr(stream, "iterate")
 
 
 @pytest.mark.parametrize("call", ["name", "uid", "set_parallelism", "set_max_parallelism", "set_description"])

@@ -214,7 +214,9 @@ class Configuration:
             return NotImplemented
         return self._settings == other._settings
 
-    __hash__ = None  # type: ignore[assignment]
+    def __hash__(self) -> int:
+        """The hash of the settings as they are now: a configuration that is a key must not change any more."""
+        return hash(frozenset(self._settings.items()))
 
     def __repr__(self) -> str:
         return f"Configuration({self._settings!r})"
@@ -231,4 +233,6 @@ def _text(value: Any) -> str:
         return value.name
     if isinstance(value, Mapping):
         return format_map(value)
-    raise ConfigurationError(f"a setting is a string, a number or a boolean, got {value!r}")
+    if isinstance(value, (list, tuple)):
+        return ";".join(map(_text, value))
+    raise ConfigurationError(f"a setting is a string, a number, a boolean, a list or a map, got {value!r}")

@@ -7,12 +7,13 @@ from typing import Any
 from holdfast.common.config_options import PipelineOptions
 from holdfast.common.config_values import format_duration
 from holdfast.common.configuration import Configuration
+from holdfast.common.jvm_settings import JvmSettings
 from holdfast.errors import ConfigurationError
 
 __all__ = ["ExecutionConfig"]
 
 
-class ExecutionConfig:
+class ExecutionConfig(JvmSettings):
     """Program-wide settings: a view on the program's `Configuration`, which stores them under Flink's keys."""
 
     PARALLELISM_DEFAULT = -1

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from holdfast.common.jvm_only import refusing
 from holdfast.common.types import Row
 from holdfast.errors import ConfigurationError
 
@@ -175,3 +176,13 @@ class Encoder:
         """Encode the records, in order."""
         text = self._text
         return "".join([f"{text(value)}\n" for value in values]).encode(self._charset)
+
+
+if not TYPE_CHECKING:
+    __getattr__ = refusing(
+        __name__,
+        {
+            "BulkWriterFactory": "it wraps an object of the JVM; write rows with an Encoder",
+            "RowDataBulkWriterFactory": "it wraps an object of the JVM; write rows with an Encoder",
+        },
+    )

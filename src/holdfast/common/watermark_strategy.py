@@ -6,8 +6,9 @@ import datetime
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from holdfast.common.jvm_only import refusing
 from holdfast.common.time import Duration, Time, to_milliseconds
 
 __all__ = ["TimestampAssigner", "WatermarkStrategy"]
@@ -99,3 +100,12 @@ class WatermarkStrategy:
             "watermark alignment is not needed: a reader takes its splits in the order of their watermarks, and a "
             "keyed task its channels, so a slow split does not make the others run ahead within an epoch"
         )
+
+
+if not TYPE_CHECKING:
+    __getattr__ = refusing(
+        __name__,
+        {
+            "AssignerWithPeriodicWatermarksWrapper": "it wraps an object of the JVM; use with_timestamp_assigner()",
+        },
+    )

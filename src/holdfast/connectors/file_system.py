@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import logging
 from collections.abc import Sequence
+from typing import NoReturn
 
 from holdfast.common.serialization import DeserializationSchema, SerializationSchema
 from holdfast.common.time import Duration, Time, to_milliseconds
@@ -140,6 +141,22 @@ class FileSourceBuilder:
         """Read the files that exist at the start, then end (the default)."""
         self._interval = None
         return self
+
+    def set_file_enumerator(self, file_enumerator: object) -> NoReturn:
+        """Refuse another enumerator of files.
+
+        Raises:
+            NotImplementedError: always.
+        """
+        raise NotImplementedError("a file enumerator is an object of the JVM; FileSource finds the files below its paths")
+
+    def set_split_assigner(self, split_assigner: object) -> NoReturn:
+        """Refuse another assigner of splits.
+
+        Raises:
+            NotImplementedError: always.
+        """
+        raise NotImplementedError("a split assigner is an object of the JVM; FileSource shares the files out itself")
 
     def build(self) -> FileSource:
         """Build the source.
@@ -303,6 +320,22 @@ class FileSink(sink.FileSink):
                 )
             return self
 
+        def with_bucket_check_interval(self, interval: int) -> FileSink.RowFormatBuilder:
+            """Accept an interval, in ms. It has no effect: every epoch ends its part files."""
+            return self
+
+        def enable_compact(self, strategy: object, compactor: object) -> NoReturn:
+            """Refuse compaction.
+
+            Raises:
+                NotImplementedError: always.
+            """
+            raise NotImplementedError("files are not compacted; longer epochs write larger ones")
+
+        def disable_compact(self) -> FileSink.RowFormatBuilder:
+            """Do nothing: files are not compacted."""
+            return self
+
         def build(self) -> FileSink:
             """Build the sink.
 
@@ -316,3 +349,5 @@ class FileSink(sink.FileSink):
                 self._config.get_part_prefix(),
                 self._config.get_part_suffix(),
             )
+
+    BaseBuilder = RowFormatBuilder

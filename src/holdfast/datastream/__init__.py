@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from holdfast.common.jvm_only import refusing
 from holdfast.common.output_tag import OutputTag
 from holdfast.common.time_domain import TimeDomain
 from holdfast.common.windows import TimeWindow, Window
@@ -52,6 +55,7 @@ from holdfast.datastream.functions import (
     RuntimeContext,
     WindowFunction,
 )
+from holdfast.datastream.slot_sharing_group import MemorySize, SlotSharingGroup
 from holdfast.datastream.state import (
     AggregatingState,
     AggregatingStateDescriptor,
@@ -178,6 +182,7 @@ __all__ = [
     "MapFunction",
     "MapState",
     "MapStateDescriptor",
+    "MemorySize",
     "MergingState",
     "MergingWindowAssigner",
     "NeverTrigger",
@@ -199,6 +204,7 @@ __all__ = [
     "SessionWindowTimeGapExtractor",
     "SlidingEventTimeWindows",
     "SlidingProcessingTimeWindows",
+    "SlotSharingGroup",
     "State",
     "StateBackend",
     "StateDescriptor",
@@ -220,3 +226,13 @@ __all__ = [
     "WindowFunction",
     "WindowedStream",
 ]
+
+
+if not TYPE_CHECKING:
+    __getattr__ = refusing(
+        __name__,
+        {
+            "SourceFunction": "it wraps an object of the JVM; derive a source from holdfast.connectors.base.Source",
+            "SinkFunction": "it wraps an object of the JVM; derive a sink from holdfast.connectors.base.Sink",
+        },
+    )

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from holdfast.common.config_options import CheckpointingOptions
 from holdfast.common.config_values import format_duration
 from holdfast.common.configuration import Configuration
+from holdfast.common.time import Duration, to_milliseconds
 from holdfast.datastream.checkpoint_storage import (
     CheckpointStorage,
     FileSystemCheckpointStorage,
@@ -166,6 +169,29 @@ class CheckpointConfig:
         """Record the request. It has no effect: no task ever waits for another at a barrier."""
         self._configuration.set(CheckpointingOptions.UNALIGNED, enabled)
         return self
+
+    def set_aligned_checkpoint_timeout(self, alignment_timeout: Duration | timedelta) -> CheckpointConfig:
+        """Kept; tasks never wait at a barrier."""
+        milliseconds = to_milliseconds(alignment_timeout)
+        self._configuration.set_string("execution.checkpointing.aligned-checkpoint-timeout", f"{milliseconds} ms")
+        return self
+
+    def get_aligned_checkpoint_timeout(self) -> Duration:
+        """The timeout that was set; 0 by default."""
+        key = "execution.checkpointing.aligned-checkpoint-timeout"
+        return Duration.of_millis(self._configuration.get_duration_ms(key, 0))
+
+    set_alignment_timeout = set_aligned_checkpoint_timeout
+    get_alignment_timeout = get_aligned_checkpoint_timeout
+
+    def set_force_unaligned_checkpoints(self, force_unaligned_checkpoints: bool = True) -> CheckpointConfig:
+        """Kept; tasks never wait at a barrier."""
+        self._configuration.set_boolean("execution.checkpointing.unaligned.forced", force_unaligned_checkpoints)
+        return self
+
+    def is_force_unaligned_checkpoints(self) -> bool:
+        """Whether `set_force_unaligned_checkpoints` was called."""
+        return self._configuration.get_boolean("execution.checkpointing.unaligned.forced", False)
 
     def disable_unaligned_checkpoints(self) -> CheckpointConfig:
         """Revoke `enable_unaligned_checkpoints`."""

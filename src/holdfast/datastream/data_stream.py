@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from itertools import islice
-from typing import TYPE_CHECKING, Any, cast, overload
+from typing import TYPE_CHECKING, Any, NoReturn, cast, overload
 
+from holdfast.common.jvm_only import refusing
 from holdfast.common.output_tag import OutputTag
 from holdfast.common.typeinfo import TypeInformation, Types
 from holdfast.common.watermark_strategy import WatermarkStrategy
@@ -100,6 +101,14 @@ class DataStream(OperatorSettings):
         """Never chain the operator to the one before it."""
         self._operator("start_new_chain").starts_chain = True
         return self
+
+    def cache(self) -> NoReturn:
+        """Refuse to cache the stream between jobs.
+
+        Raises:
+            NotImplementedError: always.
+        """
+        raise NotImplementedError("streams are not cached between jobs; write the elements to files, and read these")
 
     def get_type(self) -> TypeInformation:
         """The type of the elements; pickled Python objects unless declared."""
@@ -464,3 +473,11 @@ from holdfast.datastream.connected_streams import (  # noqa: E402
 )
 from holdfast.datastream.keyed_stream import KeyedStream  # noqa: E402
 from holdfast.datastream.windowed_stream import WindowedStream  # noqa: E402
+
+if not TYPE_CHECKING:
+    __getattr__ = refusing(
+        __name__,
+        {
+            "CachedDataStream": "streams are not cached between jobs; write the elements to files, and read these",
+        },
+    )

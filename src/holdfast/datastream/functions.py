@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from holdfast.common.jvm_only import refusing
 from holdfast.functions.broadcast_functions import (
     BaseBroadcastProcessFunction,
     BroadcastProcessFunction,
@@ -65,3 +68,13 @@ __all__ = [
     "RuntimeContext",
     "WindowFunction",
 ]
+
+
+if not TYPE_CHECKING:
+    __getattr__ = refusing(
+        __name__,
+        {
+            "SourceFunction": "it wraps an object of the JVM; derive a source from holdfast.connectors.base.Source",
+            "SinkFunction": "it wraps an object of the JVM; derive a sink from holdfast.connectors.base.Sink",
+        },
+    )

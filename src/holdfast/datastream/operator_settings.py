@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from holdfast.datastream.slot_sharing_group import SlotSharingGroup
 from holdfast.errors import ConfigurationError
 from holdfast.graph.transformations import Physical, SourceTransformation
 
@@ -69,10 +70,25 @@ class OperatorSettings:
         self._operator("set_description").description = description
         return self
 
-    def slot_sharing_group(self, slot_sharing_group: str) -> Self:
+    def slot_sharing_group(self, slot_sharing_group: str | SlotSharingGroup) -> Self:
         """Set the slot sharing group. It has no effect: Spark places the tasks."""
-        self._operator("slot_sharing_group").slot_sharing_group = slot_sharing_group
+        name = slot_sharing_group.get_name() if isinstance(slot_sharing_group, SlotSharingGroup) else slot_sharing_group
+        self._operator("slot_sharing_group").slot_sharing_group = name
         return self
+
+    def set_buffer_timeout(self, timeout_millis: int) -> Self:
+        """Accept a timeout of network buffers, in ms. It has no effect: records move in frames."""
+        self._operator("set_buffer_timeout")
+        return self
+
+    def set_uid_hash(self, uid_hash: str) -> Self:
+        """Refuse hashes of Flink's graph.
+
+        Raises:
+            NotImplementedError: always.
+        """
+        self._operator("set_uid_hash")
+        raise NotImplementedError("a uid hash is one of Flink's own graph; uid(...) names the operator's state here")
 
     def disable_chaining(self) -> Self:
         """Run the operator in a task of its own."""

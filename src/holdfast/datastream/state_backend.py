@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from holdfast.common.config_options import CheckpointingOptions, ConfigOption, ConfigOptions
 from holdfast.common.configuration import Configuration
+from holdfast.common.jvm_only import refusing
 from holdfast.common.rocksdb_options import PredefinedOptions, RocksDBOptions
 from holdfast.errors import ConfigurationError
 
@@ -136,3 +137,12 @@ class EmbeddedRocksDBStateBackend(StateBackend):
         if not isinstance(number_of_transfering_threads, int) or number_of_transfering_threads < 1:
             raise ConfigurationError(f"there must be at least 1 thread, got {number_of_transfering_threads!r}")
         self._configuration.set(RocksDBOptions.TRANSFER_THREADS, number_of_transfering_threads)
+
+
+if not TYPE_CHECKING:
+    __getattr__ = refusing(
+        __name__,
+        {
+            "CustomStateBackend": "it wraps an object of the JVM; use EmbeddedRocksDBStateBackend or HashMapStateBackend",
+        },
+    )

@@ -29,8 +29,8 @@ from holdfast.connectors.collection import CollectionSource
 from holdfast.connectors.file.formats import TextFormat
 from holdfast.connectors.file.source import FileSource
 from holdfast.connectors.socket import SocketTextSource
-from holdfast.datastream.checkpoint_config import CheckpointConfig
 from holdfast.datastream.data_stream import DataStream
+from holdfast.datastream.environment_settings import EnvironmentSettings
 from holdfast.datastream.function_checks import check_assigner, check_type
 from holdfast.datastream.operator_settings import MAX_KEY_GROUPS, check_count
 from holdfast.datastream.state_backend import StateBackend
@@ -60,7 +60,7 @@ _OPTIONS = [
 ]
 
 
-class StreamExecutionEnvironment:
+class StreamExecutionEnvironment(EnvironmentSettings):
     """A streaming program: its settings, and the sources, operators and sinks added so far.
 
     Examples:
@@ -102,10 +102,6 @@ class StreamExecutionEnvironment:
         """The program-wide settings."""
         return ExecutionConfig(self._configuration)
 
-    def get_checkpoint_config(self) -> CheckpointConfig:
-        """The settings of checkpoints."""
-        return CheckpointConfig(self._configuration)
-
     def configure(self, configuration: Configuration) -> None:
         """Merge these settings, under Flink's keys, into the environment's."""
         self._configuration.add_all(configuration)
@@ -122,7 +118,7 @@ class StreamExecutionEnvironment:
             return check_count(parallelism, PipelineOptions.PARALLELISM.key)
         if self._spark is not None:
             return int(self._spark.sparkContext.defaultParallelism)
-        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        return self.get_default_local_parallelism()
 
     def set_max_parallelism(self, max_parallelism: int) -> StreamExecutionEnvironment:
         """Set the number of key groups, the upper bound of keyed operators' parallelism (default 128)."""
@@ -220,10 +216,6 @@ class StreamExecutionEnvironment:
         """The timeout set with `set_buffer_timeout`; 100 ms by default."""
         return self._configuration.get_duration_ms(_BUFFER_TIMEOUT, 100)
 
-    def add_jars(self, *jars_path: str) -> None:
-        """Log a warning and ignore the jars: Holdfast's connectors need none."""
-        _log.warning("add_jars(%s) has no effect: Holdfast's connectors need no jars", ", ".join(jars_path))
-
     # ---- sources ----------------------------------------------------------------------------------------------------
 
     def from_source(
@@ -255,6 +247,12 @@ class StreamExecutionEnvironment:
             )
         check_assigner(watermark_strategy.timestamp_assigner, "the watermark strategy of from_source()")
         return self._add_source(source, source_name, check_type(type_info, "from_source()"), watermark_strategy)
+
+    def add_source(
+        self, source_func: Source, source_name: str = "Custom Source", type_info: TypeInformation | None = None
+    ) -> DataStream:
+        """Create a stream of a source's records, without timestamps; Flink's older name of ``from_source``."""
+        return self.from_source(source_func, WatermarkStrategy.no_watermarks(), source_name, type_info)
 
     def from_collection(self, collection: Iterable[Any], type_info: TypeInformation | None = None) -> DataStream:
         """Create a bounded stream of a collection's elements, in order, read by one subtask.

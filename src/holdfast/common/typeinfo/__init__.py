@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from holdfast.common.jvm_only import refusing
 from holdfast.common.typeinfo.base import TypeInformation
 from holdfast.common.typeinfo.basic import (
     BasicType,
@@ -167,3 +170,16 @@ class Types:
     def LIST(element_type_info: TypeInformation) -> TypeInformation:
         """The type of a list."""
         return ListTypeInfo(element_type_info)
+
+
+if not TYPE_CHECKING:
+    __getattr__ = refusing(
+        __name__,
+        {
+            "DateTypeInfo": "it converts values for the Table API; use Types.SQL_DATE()",
+            "TimeTypeInfo": "it converts values for the Table API; use Types.SQL_TIME()",
+            "TimestampTypeInfo": "it converts values for the Table API; use Types.SQL_TIMESTAMP()",
+            "LocalTimeTypeInfo": "it converts values for the Table API; use Types.SQL_TIMESTAMP()",
+            "ExternalTypeInfo": "it converts values for the Table API; use Types.ROW(...)",
+        },
+    )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from holdfast.common.jvm_only import refusing
 from holdfast.connectors.file_system import (
     BucketAssigner,
     FileSink,
@@ -25,3 +28,18 @@ __all__ = [
     "RollingPolicy",
     "StreamFormat",
 ]
+
+
+if not TYPE_CHECKING:
+    __getattr__ = refusing(
+        __name__,
+        {
+            "FileEnumeratorProvider": "it provides an object of the JVM; FileSource finds the files itself",
+            "FileSplitAssignerProvider": "it provides an object of the JVM; FileSource assigns the splits itself",
+            "BulkFormat": "it is a reader of the JVM; Holdfast's file source reads lines and Parquet",
+            "DefaultRollingPolicy": "files are rolled with each epoch; use RollingPolicy.default_rolling_policy()",
+            "FileCompactStrategy": "files are not compacted; longer epochs write larger ones",
+            "FileCompactor": "files are not compacted; longer epochs write larger ones",
+            "StreamingFileSink": "it is Flink's older sink; use FileSink.for_row_format()",
+        },
+    )

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from holdfast.common.jvm_only import refusing
 from holdfast.common.serialization import DeserializationSchema, SerializationSchema
 from holdfast.connectors.delivery import DeliveryGuarantee
 from holdfast.connectors.kafka import sink as _sink
@@ -342,3 +343,16 @@ def _checked(schema: Any) -> Any:
             f"a serialization schema is a SerializationSchema or a callable, not {type(schema).__name__}"
         )
     return schema
+
+
+if not TYPE_CHECKING:
+    __getattr__ = refusing(
+        __name__,
+        {
+            "FlinkKafkaConsumer": "it is Flink's older source on the JVM; use KafkaSource.builder()",
+            "FlinkKafkaConsumerBase": "it is Flink's older source on the JVM; use KafkaSource.builder()",
+            "FlinkKafkaProducer": "it is Flink's older sink on the JVM; use KafkaSink.builder()",
+            "FlinkKafkaProducerBase": "it is Flink's older sink on the JVM; use KafkaSink.builder()",
+            "Semantic": "it belongs to FlinkKafkaProducer; use DeliveryGuarantee",
+        },
+    )

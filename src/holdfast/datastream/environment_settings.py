@@ -1,0 +1,111 @@
+"""Settings of an environment that Flink has for its JVM and its cluster, kept or refused."""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+
+from holdfast.common.config_options import CheckpointingOptions
+from holdfast.common.configuration import Configuration
+from holdfast.common.modes import CheckpointingMode
+from holdfast.datastream.checkpoint_config import CheckpointConfig
+from holdfast.datastream.operator_settings import check_count
+from holdfast.datastream.slot_sharing_group import SlotSharingGroup
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = ["EnvironmentSettings"]
+
+_log = logging.getLogger(__name__)
+_CHANGELOG = "state.changelog.enabled"
+_MIXED_CHAINING = "pipeline.operator-chaining.chain-operators-with-different-max-parallelism"
+
+
+class EnvironmentSettings:
+    """Settings of a program beside its sources and its run."""
+
+    _configuration: Configuration
+    _local_parallelism: ClassVar[int | None] = None
+
+    def get_checkpoint_config(self) -> CheckpointConfig:
+        """The settings of checkpoints."""
+        return CheckpointConfig(self._configuration)
+
+    def get_default_local_parallelism(self) -> int:
+        """The parallelism of operators in a program that sets none: the number of cores, unless it was set."""
+        if EnvironmentSettings._local_parallelism is not None:
+            return EnvironmentSettings._local_parallelism
+        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+    def set_default_local_parallelism(self, parallelism: int) -> None:
+        """Set the parallelism of operators for all programs of this process that set none and start their own Spark."""
+        EnvironmentSettings._local_parallelism = check_count(parallelism, "default local parallelism")
+
+    def set_default_savepoint_directory(self, directory: str) -> Self:
+        """Set where savepoints go that are taken without a directory; sets ``execution.checkpointing.savepoint-dir``."""
+        self._configuration.set_string(CheckpointingOptions.SAVEPOINT_DIR.key, directory)
+        return self
+
+    def get_default_savepoint_directory(self) -> str | None:
+        """Where savepoints go that are taken without a directory; None if unset."""
+        return self._configuration.get(CheckpointingOptions.SAVEPOINT_DIR)
+
+    def get_checkpointing_consistency_mode(self) -> CheckpointingMode:
+        """The checkpointing mode."""
+        return self.get_checkpoint_config().get_checkpointing_mode()
+
+    def is_unaligned_checkpoints_enabled(self) -> bool:
+        """Whether unaligned checkpoints are asked for; tasks never wait at a barrier."""
+        return self.get_checkpoint_config().is_unaligned_checkpoints_enabled()
+
+    def is_force_unaligned_checkpoints(self) -> bool:
+        """Whether unaligned checkpoints are forced; tasks never wait at a barrier."""
+        return self.get_checkpoint_config().is_force_unaligned_checkpoints()
+
+    def enable_changelog_state_backend(self, enabled: bool) -> Self:
+        """Kept; every epoch writes the changes of state and nothing else."""
+        self._configuration.set_boolean(_CHANGELOG, enabled)
+        return self
+
+    def is_changelog_state_backend_enabled(self) -> bool | None:
+        """What `enable_changelog_state_backend` was given; None if it was not called."""
+        return self._configuration.get_boolean(_CHANGELOG, False) if self._configuration.contains_key(_CHANGELOG) else None
+
+    def is_chaining_of_operators_with_different_max_parallelism_enabled(self) -> bool:
+        """What the configuration says; True by default."""
+        return self._configuration.get_boolean(_MIXED_CHAINING, True)
+
+    def register_slot_sharing_group(self, slot_sharing_group: SlotSharingGroup) -> Self:
+        """Accept a slot sharing group. It has no effect: Spark places the tasks."""
+        if not isinstance(slot_sharing_group, SlotSharingGroup):
+            raise TypeError(f"register_slot_sharing_group() takes a SlotSharingGroup, not {slot_sharing_group!r}.")
+        return self
+
+    def add_jars(self, *jars_path: str) -> None:
+        """Log a warning and ignore the jars: Holdfast's connectors need none."""
+        _log.warning("add_jars(%s) has no effect: Holdfast's connectors need no jars", ", ".join(jars_path))
+
+    def add_classpaths(self, *classpaths: str) -> None:
+        """Log a warning and ignore the class paths: Holdfast's connectors need none."""
+        _log.warning("add_classpaths(%s) has no effect: Holdfast's connectors need no jars", ", ".join(classpaths))
+
+    def register_cached_file(self, file_path: str, name: str, executable: bool = False) -> NoReturn:
+        """Refuse cached files.
+
+        Raises:
+            NotImplementedError: always.
+        """
+        raise NotImplementedError("there is no distributed cache; send files to the workers with add_python_archive()")
+
+    def create_input(self, input_format: Any, type_info: Any = None) -> NoReturn:
+        """Refuse input formats.
+
+        Raises:
+            NotImplementedError: always.
+        """
+        raise NotImplementedError("an InputFormat is an object of the JVM; read with from_source() and a FileSource")
+
+    def close(self) -> None:
+        """Do nothing: an environment holds no resources. A running job goes on."""
