@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from urllib.parse import quote
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -87,3 +89,23 @@ def a_checkpoint_of_another_job_or_storage_is_refused_with_the_remedy(path: str)
 def a_path_that_names_no_checkpoint_is_refused(path: str):
     with pytest.raises(ConfigurationError, match=r"must name a checkpoint, as /data/job/log/0{18}17"):
         restored_position(path, "/data/job/log")
+
+
+parts = st.lists(st.sampled_from(["data", "job", "log", "17", "a b", "%41", ".hidden"]), min_size=1, max_size=4).map(
+    "/".join
+)
+spellings = st.sampled_from(["/{}", "/{}/", "//{}", "/x/../{}", "/./{}", "file:///{}", "file:/{}/"])
+
+
+@given(parts, parts, spellings, spellings, st.integers(0, 10**9))
+def a_path_restores_if_and_only_if_it_lies_in_this_jobs_log(one: str, other: str, spelt: str, ours: str, number: int):
+    def spell(form: str, directory: str) -> str:
+        return form.format(quote(directory) if form.startswith("file:") else directory)
+
+    log = spell(ours, other)
+    path = f"{spell(spelt, one).rstrip('/')}/{number:020d}"
+    if one == other:
+        assert restored_position(path, log) == number
+    else:
+        with pytest.raises(ConfigurationError, match="another job or another storage"):
+            restored_position(path, log)

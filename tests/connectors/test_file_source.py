@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from connector_harness import SourceRun, flat
@@ -334,3 +335,69 @@ def a_missing_parquet_column_is_named(tmp_path: Path) -> None:
     run = SourceRun(FileSource.for_record_stream_format(form, str(tmp_path)).build()).start()
     with pytest.raises(UserCodeError, match="no column m; the file has n"):
         run.plan(10)
+
+
+# files that change while they are read
+
+
+class Act(NamedTuple):
+    """Something that happens to a file between two epochs."""
+
+    what: str
+    number: int
+
+
+def act(file: Path, done: Act, original: str) -> bool:
+    """Do it; whether the file is still the one whose beginning was read."""
+    if done.what == "append":
+        with file.open("a") as end:
+            end.write("more\n" * done.number)
+        return True
+    if done.what == "touch":
+        os.utime(file, ns=(file.stat().st_atime_ns, file.stat().st_mtime_ns))
+        return True
+    if done.what == "truncate":
+        os.truncate(file, min(done.number, max(0, len(original) - 1)))
+    elif done.what == "replace":
+        replace(file, "other\n" * done.number)
+    else:
+        file.unlink()
+    return False
+
+
+acts = st.builds(Act, st.sampled_from(["append", "touch", "truncate", "replace", "remove"]), st.integers(0, 120))
+
+
+def test_whatever_happens_to_a_file_its_lines_are_read_or_the_loss_is_told_and_never_a_mixture(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    @given(
+        count=st.integers(2, 60),
+        per_epoch=st.integers(1, 20),
+        happens=st.dictionaries(st.integers(1, 5), acts, min_size=1, max_size=2),
+        crashes=st.sets(st.integers(1, 5)),
+    )
+    @settings(max_examples=100, deadline=None)
+    def check(count: int, per_epoch: int, happens: dict[int, Act], crashes: set[int]) -> None:
+        file = tmp_path_factory.mktemp("input") / "a"
+        lines = [f"{n}" for n in range(count)]
+        original = "".join(f"{line}\n" for line in lines)
+        file.write_text(original)
+        run = SourceRun(text_source(file)).start()
+        read: list[str] = []
+        intact, epoch = True, 0
+        try:
+            while not run.finished:
+                if epoch in happens and file.exists():
+                    intact = act(file, happens[epoch], original) and intact
+                if epoch in crashes:
+                    run.crash()
+                read += flat(run.epoch(per_epoch))
+                epoch += 1
+        except InputLost:
+            assert not intact, "the file was as it had been, or longer"
+            assert read == lines[: len(read)]
+        else:
+            assert read == lines
+
+    check()

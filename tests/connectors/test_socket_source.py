@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 from connector_harness import SourceRun, eventually, flat, job_info
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from holdfast.connectors import write_ahead
 from holdfast.connectors.job_files import JobFiles
@@ -283,3 +285,43 @@ def a_port_or_delimiter_that_makes_no_sense_is_refused() -> None:
         SocketTextSource("localhost", 0)
     with pytest.raises(ConfigurationError, match="delimiter"):
         SocketTextSource("localhost", 9000, "")
+
+
+step = st.tuples(st.integers(0, 400), st.integers(1, 300), st.sampled_from(["nothing", "crash", "crash amid an epoch"]))
+"""So many lines are sent, an epoch reads at most so many, and then the driver goes on or dies."""
+
+
+def test_a_driver_that_dies_far_behind_its_socket_loses_and_repeats_nothing(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(write_ahead, "CAPACITY", 2000)
+
+    @given(steps=st.lists(step, min_size=1, max_size=6))
+    @settings(max_examples=15, deadline=None)
+    def check(steps: list[tuple[int, int, str]]) -> None:
+        server = Server()
+        run = SourceRun(SocketTextSource("127.0.0.1", server.port), tmp_path_factory.mktemp("log").as_uri())
+        try:
+            run.start()
+            connection = server.accept()
+            sent, read = 0, list[str]()
+            for more, per_epoch, then in steps:
+                connection.sendall(b"".join(b"%049d\n" % i for i in range(sent, sent + more)))
+                sent += more
+                received(run, sent - len(read))
+                read += flat(run.epoch(per_epoch))
+                if then != "nothing":
+                    if then != "crash":
+                        run.plan(per_epoch)
+                    run.crash()
+                    connection = server.accept()
+            connection.close()
+            while not run.finished:
+                read += flat(run.epoch(100))
+                run.enumerator.wait(0.05)
+            assert list(map(int, read)) == list(range(sent))
+        finally:
+            run.close()
+            server.close()
+
+    check()

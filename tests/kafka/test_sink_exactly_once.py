@@ -79,7 +79,7 @@ def test_the_next_epochs_are_written_while_one_waits_for_its_commit(start: Start
     assert visible(driver) == both("e1", "e2", "e3", "e4")
     for epoch in range(5, 9):
         driver.prepare(epoch, ["x"])
-    with pytest.raises(HoldfastError, match="epoch 9 begins although epoch 5 is not committed"):
+    with pytest.raises(HoldfastError, match="epoch 9 begins although epoch 5 is not yet committed"):
         driver.prepare(9, ["x"])
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.connectors.base import Committable
+from holdfast.connectors.kafka import producers
 from holdfast.connectors.kafka.committable import KafkaCommittable
 from holdfast.connectors.kafka.transactions import Outcome, TransactionClient, TransactionState
 from holdfast.testing.kafka import KafkaBroker, KafkaCluster
@@ -231,3 +232,24 @@ def test_a_broker_that_does_not_answer_costs_the_list_its_own_transactions_only(
         client.close()
         for proxy in proxies:
             proxy.close()
+
+
+def test_a_takeover_of_an_id_that_was_given_up_and_arrives_late_costs_no_transaction(
+    start: Start, proxy: KafkaProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver = start()
+    driver.committer.recover([])
+    half_an_epoch(driver, 1)
+    late = proxy.hold(ApiKey.INIT_PRODUCER_ID, times=2)
+    with monkeypatch.context() as patience:
+        patience.setattr(producers, "_INIT_BUDGET_S", 0.5)
+        driver.commit(1, other_half(driver, 1))
+        for writer in driver.writers:  # what was begun ahead for the next epoch
+            for lane in [lane for slot in writer._pool._slots for lane in slot if lane.next is not None]:
+                assert lane.next is not None
+                assert lane.next.exception(30) is not None
+    half_an_epoch(driver, 2)
+    late.release()
+    late.wait_answered(2)
+    driver.commit(2, other_half(driver, 2))
+    assert visible(driver) == both("half of e1", "half of e2", "rest of e1", "rest of e2")

@@ -160,3 +160,33 @@ def the_same_error_in_a_client_library_or_a_connector_of_the_user_is_no_bug(modu
 
 def a_failure_that_holdfast_reports_is_no_bug():
     assert not is_bug(raised_in("holdfast.runtime.task", "RuntimeError('the slot is gone')"))
+
+
+modules = st.lists(
+    st.sampled_from(["holdfast", "holdfast.runtime.task", "holdfast.connectors.kafka.cluster", "holdfast_plugin"])
+    | st.sampled_from(["confluent_kafka.admin", "kafka.net.manager", "boto3", "pyspark", "__main__", "holdfastx.y"]),
+    min_size=1,
+    max_size=5,
+)
+kinds = st.sampled_from(
+    [KeyError, TypeError, AttributeError, IndexError, AssertionError, OSError, RuntimeError, TimeoutError]
+)
+
+
+@given(modules, kinds)
+def test_only_errors_of_mistakes_and_only_where_holdfasts_own_code_raises_them_are_bugs(names, kind):
+    """However deep the calls are nested: Holdfast calls a library, which may call Holdfast back."""
+
+    def broken():
+        raise kind("x")
+
+    call = broken
+    for name in reversed(names):
+        place = {"__name__": name, "inner": call, "kind": kind}
+        body = "raise kind('x')" if call is broken else "inner()"
+        exec(f"def call():\n    {body}", place)
+        call = place["call"]
+    with pytest.raises(kind) as raised:
+        call()
+    mistake = kind in (KeyError, TypeError, AttributeError, IndexError, AssertionError)
+    assert is_bug(raised.value) == (mistake and names[-1].partition(".")[0] == "holdfast")

@@ -11,7 +11,7 @@ from holdfast.connectors.base import Committable
 from holdfast.connectors.kafka.transactions import Prepared
 from holdfast.errors import IncompatibleState
 
-__all__ = ["SLOTS", "KafkaCommittable", "TransactionalId", "id_prefix"]
+__all__ = ["SLOTS", "KafkaCommittable", "TransactionalId", "id_prefix", "is_rewriter_id", "rewriter_id"]
 
 _VERSION = 1
 SLOTS = 4
@@ -20,8 +20,24 @@ attempt, unless it is one of the committed transactions."""
 
 
 def id_prefix(prefix: str, uid: str) -> str:
-    """Return the prefix of a sink's transactional ids."""
-    return f"{prefix}-{uid}-"
+    """Return the prefix of a sink's transactional ids.
+
+    The uid's dashes are escaped, so that an id says where its prefix ends, and no two sinks share an id.
+
+    >>> id_prefix("payments", "out-of-town")
+    'payments-out%2Dof%2Dtown-'
+    """
+    return f"{prefix}-{uid.replace('%', '%25').replace('-', '%2D')}-"
+
+
+def rewriter_id(prefix: str, uid: str, subtask: int) -> str:
+    """Return the transactional id for rewriting a subtask's lost output in recovery."""
+    return f"{id_prefix(prefix, uid)}rewrite-{subtask}"
+
+
+def is_rewriter_id(text: str, prefix: str, uid: str) -> bool:
+    """Return whether the transactional id is a `rewriter_id` of this sink."""
+    return re.fullmatch(re.escape(id_prefix(prefix, uid)) + r"rewrite-\d+", text) is not None
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from holdfast.checkpoint.storage import NotFound
 from holdfast.connectors.base import Committable, JobInfo
 from holdfast.connectors.job_files import JobFiles
-from holdfast.connectors.kafka.committable import SLOTS, KafkaCommittable, TransactionalId, id_prefix
+from holdfast.connectors.kafka.committable import (
+    SLOTS,
+    KafkaCommittable,
+    TransactionalId,
+    id_prefix,
+    is_rewriter_id,
+    rewriter_id,
+)
 from holdfast.connectors.kafka.outbox import outbox_epoch, read_outbox
 from holdfast.connectors.kafka.output import KafkaOutput
 from holdfast.connectors.kafka.producers import TransactionalProducer
@@ -110,21 +117,15 @@ class KafkaCommitter:
         self._known = set(ids)
         before = max((i.generation for i in ids.values() if i.generation < self._job.generation), default=None)
         wanted = [n for n, i in ids.items() if found[n] in _UNFINISHED or i.generation == before]
-        wanted += [
-            n for n, state in found.items() if n not in ids and n.startswith(self._rewriter_prefix) and state in _UNFINISHED
-        ]
+        wanted += [n for n, state in found.items() if is_rewriter_id(n, self._prefix, self._uid) and state in _UNFINISHED]
         self._client.fence(wanted, self._sink.transaction_timeout_ms)
         if dangling := sum(found[n] in _UNFINISHED for n in wanted):
             _logger.warning("%s: %d unfinished transactions of earlier attempts aborted", self._where, dangling)
 
-    @property
-    def _rewriter_prefix(self) -> str:
-        return f"{id_prefix(self._prefix, self._uid)}rewrite-"
-
     def _restore(self, committable: KafkaCommittable) -> None:
         """Rewrite the records of a lost transaction unless it was committed. A kill at any point is safe."""
         topic = token_topic(self._prefix)
-        name = f"{self._rewriter_prefix}{committable.subtask}"
+        name = rewriter_id(self._prefix, self._uid, committable.subtask)
         # Acquire the id first: from here on, no other attempt to rewrite can succeed.
         producer = TransactionalProducer(
             self._sink.properties, self._where, name, self._sink.transaction_timeout_ms, self._client

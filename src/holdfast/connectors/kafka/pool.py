@@ -74,14 +74,11 @@ class ProducerPool:
                 raise HoldfastError(
                     f"{self._where}: epoch {epoch} begins although epoch {min(waiting)} is not yet committed"
                 )
-            self._lanes += 1
-            lane = _Lane(self._lanes)
-            self._slots[epoch % SLOTS].append(lane)
+            lane = self._add(epoch)
         ahead, lane.next = lane.next, None
-        if ahead is None or ahead.exception() is not None:  # retry a failed acquisition now
-            producer = self._make(epoch % SLOTS, lane.number)
-        else:
-            producer = ahead.result()
+        if ahead is not None and ahead.exception() is not None:
+            lane, ahead = self._replace(epoch, lane), None
+        producer = self._make(epoch % SLOTS, lane.number) if ahead is None else ahead.result()
         self._open = lane, producer
         producer.open()
         return producer
@@ -97,10 +94,9 @@ class ProducerPool:
         prepared = producer.prepare()
         lane.prepared, self._open = epoch, None
         self._makers.submit(producer.close)
-        if not self._slots[(epoch + 1) % SLOTS]:
-            self._lanes += 1
-            self._slots[(epoch + 1) % SLOTS].append(_Lane(self._lanes))
         coming = Epoch(epoch + 1)
+        if not self._slots[coming % SLOTS]:
+            self._add(coming)
         if (following := self._free(coming)) is not None:
             self._renew(coming, following)
         return prepared
@@ -125,6 +121,23 @@ class ProducerPool:
         free = (lane for lane in self._slots[epoch % SLOTS] if lane.prepared is None or lane.prepared <= self._completed)
         return next(free, None)
 
+    def _add(self, epoch: Epoch) -> _Lane:
+        """A further id in the epoch's slot."""
+        self._lanes += 1
+        lane = _Lane(self._lanes)
+        self._slots[epoch % SLOTS].append(lane)
+        return lane
+
+    def _replace(self, epoch: Epoch, lane: _Lane) -> _Lane:
+        """An id in place of one whose acquisition failed.
+
+        The request may still be on its way: when it arrives it locks out whoever holds the id then.
+        """
+        self._slots[epoch % SLOTS].remove(lane)
+        return self._add(epoch)
+
     def _renew(self, epoch: Epoch, lane: _Lane) -> None:
-        if lane.next is None or (lane.next.done() and lane.next.exception() is not None):
+        if lane.next is not None and lane.next.done() and lane.next.exception() is not None:
+            lane = self._replace(epoch, lane)
+        if lane.next is None:
             lane.next = self._makers.submit(self._make, epoch % SLOTS, lane.number)

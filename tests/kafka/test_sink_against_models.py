@@ -1,0 +1,94 @@
+"""Whatever sinks, records and properties there are: ids that no two sinks share, warnings that are due, quiet clients."""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka.admin import AdminClient
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holdfast.connectors.kafka import config
+from holdfast.connectors.kafka.committable import TransactionalId, is_rewriter_id, rewriter_id
+from holdfast.connectors.kafka.config import admin_properties, consumer_properties, producer_properties
+from holdfast.connectors.kafka.outbox import OutgoingBatch
+from holdfast.connectors.kafka.retention import RetentionCheck
+
+names = st.lists(
+    st.sampled_from(["a", "-", "0", "g1", "-0-g1-ab-0.0", "rewrite", "-rewrite-0", "%2D", "%"]), min_size=1
+).map("".join)
+sinks = st.tuples(names, names)
+
+
+@settings(deadline=None, max_examples=500)
+@given(sinks, sinks)
+def test_no_sink_takes_an_id_of_another_one_for_its_own(one: tuple[str, str], other: tuple[str, str]) -> None:
+    for mine, its in ((one, other), (other, one)):
+        written = str(TransactionalId(*mine, 0, 1, "ab", 0, 0))
+        rewritten = rewriter_id(*mine, 0)
+        assert (TransactionalId.parse(written, *its) is not None) == (mine == its)
+        assert is_rewriter_id(rewritten, *its) == (mine == its)
+        assert TransactionalId.parse(rewritten, *its) is None
+        assert not is_rewriter_id(written, *its)
+
+
+@pytest.mark.kafka
+def test_the_warning_of_old_records_comes_when_it_is_due_and_only_then(kafka: Any, new_topic: Any) -> None:
+    hour = 3_600_000
+    limits = {
+        new_topic(retention_ms=str(hour)): hour,
+        new_topic(retention_ms=str(24 * hour), cleanup_policy="compact,delete"): 24 * hour,
+        new_topic(retention_ms="-1"): None,
+        new_topic(retention_ms=str(hour), cleanup_policy="compact"): None,
+        new_topic(retention_ms=str(hour), message_timestamp_type="LogAppendTime"): None,
+    }
+    asked = RetentionCheck({"bootstrap.servers": kafka.bootstrap_servers}, "sink", lambda subject, text: None)._ask(
+        set(limits)
+    )
+    assert asked == limits
+    ages = st.integers(0, 60).map(lambda minutes: minutes * hour) | st.none()
+    records = st.lists(st.tuples(st.sampled_from(sorted(limits)), ages), min_size=1, max_size=6)
+
+    @settings(deadline=None, max_examples=300)
+    @given(st.lists(records, min_size=1, max_size=4))
+    def check(batches: list[list[tuple[str, int | None]]]) -> None:
+        told: list[str] = []
+        watched = RetentionCheck({}, "sink", lambda subject, text: told.append(text))
+        watched._retention = dict(asked)
+        now = time.time_ns() // 1_000_000
+        due = False
+        for batch in batches:
+            times = [0 if age is None else now - age - 60_000 for _, age in batch]
+            watched.look_at(OutgoingBatch([topic for topic, _ in batch], [b""] * len(batch), None, times))
+            due = due or any(
+                age is not None and (limit := limits[topic]) is not None and age + 60_000 > limit for topic, age in batch
+            )
+            assert len(told) == due
+
+    check()
+
+
+SERVERS = {"bootstrap.servers": "127.0.0.1:1", "log_level": 4}
+VALUES = ("1000", "5", "1", "true", "none", "g", "roundrobin", "gzip", "all", "earliest", "fifo", "classic", "100000000")
+
+
+def test_every_property_goes_to_the_clients_that_know_it_and_to_no_other(capfd: pytest.CaptureFixture[str]) -> None:
+    properties = sorted((config._PRODUCERS_ONLY | config._CONSUMERS_ONLY | {"client.id"}) - config._OURS.keys())
+    tried = 0
+    for name in properties:
+        for value in VALUES:
+            capfd.readouterr()
+            try:
+                Producer(producer_properties({**SERVERS, name: value}))
+                Consumer(consumer_properties({**SERVERS, name: value})).close()
+                AdminClient(admin_properties({**SERVERS, name: value}))
+            except (KafkaException, ValueError, TypeError):
+                continue  # not a value of this property
+            tried += 1
+            assert not re.search(r"is a (producer|consumer) property", capfd.readouterr().err), (name, value)
+            break
+    assert tried > 40
