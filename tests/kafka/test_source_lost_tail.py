@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
 
 from holdfast.connectors.kafka import enumerator
+from holdfast.connectors.kafka.reader import KafkaReader
 from holdfast.errors import InputLost
 from holdfast.testing.kafka import KafkaBroker
 from kafka_fixtures import produce
@@ -90,6 +91,31 @@ def test_other_records_at_the_offsets_that_were_lost_are_noticed_by_the_leader_e
             read_until(again, 1)
         with pytest.raises(InputLost, match=r"topic overwritten, partition 0.*offset 60"):
             read_until(job, 1)
+
+
+def test_the_loss_is_noticed_also_when_the_client_library_reads_on_without_a_look_at_the_leader_epoch(
+    broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As it does now and then while leaders move: the fault campaign found it."""
+
+    def careless(reader: KafkaReader, key: tuple[str, int]) -> TopicPartition:
+        return TopicPartition(*key, reader._partitions[key].fetched)
+
+    monkeypatch.setattr(KafkaReader, "_next_of", careless)
+    job, state = after_loss(broker, "unseen")
+    produce(broker.bootstrap_servers, "unseen", [b"new %d" % i for i in range(50)])
+    lost = pytest.raises(InputLost, match=r"topic unseen, partition 0: the records before offset 60 are no longer those")
+    with job, Job(source(broker, topics=("unseen",)), state) as again, lost:
+        read_until(again, 1)
+
+
+def test_a_leader_that_changes_between_two_epochs_of_the_job_is_no_loss(broker: KafkaBroker) -> None:
+    broker.create_topic("moved")
+    with Job(source(broker, topics=("moved",))) as job:
+        for n in range(3):
+            produce(broker.bootstrap_servers, "moved", [b"%d" % n] * 5)
+            assert read_until(job, 5) == [str(n)] * 5
+            broker.restart()
 
 
 def test_a_reset_policy_reads_on_at_the_new_end(broker: KafkaBroker, caplog: pytest.LogCaptureFixture) -> None:

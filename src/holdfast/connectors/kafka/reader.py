@@ -19,6 +19,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from holdfast.connectors.base import Batch, SplitRange
 from holdfast.connectors.kafka.config import consumer_properties
+from holdfast.connectors.kafka.look_back import newest_epoch_before
 from holdfast.connectors.kafka.offsets import KafkaOffsetResetStrategy
 from holdfast.connectors.kafka.source_options import KafkaSourceOptions
 from holdfast.errors import ConfigurationError, InputLost, UserCodeError
@@ -255,9 +256,11 @@ class KafkaReader:
                 run = [m for m in run if m.offset() >= partition.fetched]
                 if not run:
                     continue
+            epoch = run[-1].leader_epoch()
+            if epoch is not None and 0 <= partition.epoch < epoch:
+                self._look_back(key, partition, run)
             partition.buffer.append(run)
             partition.fetched = run[-1].offset() + 1
-            epoch = run[-1].leader_epoch()
             partition.epoch = -1 if epoch is None else epoch
             partition.buffered += len(run)
             self._buffered += len(run)
@@ -315,12 +318,27 @@ class KafkaReader:
         partition.fetched = low
         self._assign([key])
 
+    def _look_back(self, key: Key, partition: _Partition, run: list[Message]) -> None:
+        """Check the records before the first one of a later leader epoch.
+
+        The consumer should have done so; while leaders move, it may begin to read before.
+        """
+        first: int = next(m for m in run if (m.leader_epoch() or 0) > partition.epoch).offset()
+        if newest_epoch_before(self._source.properties, *key, first) > partition.epoch:
+            self._lost_tail(key, partition, first)
+
     def _truncated(self, key: Key, partition: _Partition) -> None:
         """Handle a partition whose records before the position are no longer the ones read."""
         self._unassign([key])
+        self._lost_tail(key, partition, partition.fetched)
+        partition.epoch = -1
+        self._assign([key])
+
+    def _lost_tail(self, key: Key, partition: _Partition, offset: int) -> None:
+        """Report that the records before an offset are others than those that were read."""
         told = (
-            f"topic {key[0]}, partition {key[1]}: the records before offset {partition.fetched} are no longer those of "
-            f"leader epoch {partition.epoch}"
+            f"topic {key[0]}, partition {key[1]}: the records before offset {offset} are no longer those of leader epoch "
+            f"{partition.epoch}"
         )
         if self._source.reset_policy is KafkaOffsetResetStrategy.NONE:
             raise InputLost(
@@ -329,8 +347,6 @@ class KafkaReader:
                 "offset, set the property auto.offset.reset to earliest or latest; else start the job without its state"
             )
         _logger.error("Kafka source (uid %s): records are lost that were read already: %s", self._uid, told)
-        partition.epoch = -1
-        self._assign([key])
 
     def _relieve(self, wanted: Key) -> None:
         """Stop reading ahead when the buffers are full, and drop records of unwanted partitions."""
