@@ -94,7 +94,7 @@ def test_a_lost_request_has_no_effect_and_one_whose_answer_is_lost_has(proxy: Ka
 def test_a_repeated_request_has_its_effect_twice(proxy: KafkaProxy) -> None:
     client = TransactionClient({"bootstrap.servers": proxy.bootstrap_servers})
     client.fence(["twice"], 30_000)
-    again = proxy.repeat(ApiKey.INIT_PRODUCER_ID, where=lambda m: b"twice" in m.request)
+    again = proxy.repeat(ApiKey.INIT_PRODUCER_ID, matching=lambda m: b"twice" in m.request)
     client.fence(["other", "twice"], 30_000)
     assert [m.client_id for m in again.caught] == ["holdfast-transactions"]
     again.release()

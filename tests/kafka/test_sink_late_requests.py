@@ -79,7 +79,7 @@ def test_a_commit_that_arrives_four_epochs_late_commits_nothing(start: Start, pr
     driver = start()
     driver.committer.recover([])
     first = driver.prepare(1, ["e1"])
-    late = proxy.hold(ApiKey.END_TXN, where=lambda m: m.client_id == "holdfast-transactions", times=2, sever=True)
+    late = proxy.hold(ApiKey.END_TXN, matching=lambda m: m.client_id == "holdfast-transactions", times=2, sever=True)
     driver.commit(1, first)  # its requests are on the way for long; it repeats them
     late.wait(1)
     for epoch in range(2, 5):

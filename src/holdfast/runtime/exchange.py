@@ -1,4 +1,4 @@
-"""Exchange: the instructions that a machine gives and the answers that it awaits, with their story. Pure."""
+"""Exchange: the instructions that a machine gives, the answers that it awaits, and the story of both. Pure."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ _Key = tuple[type[Any], int]
 
 
 class Exchange:
-    """Instructions and answers. An instruction is given once at a time, and answered once.
+    """Instructions and their answers. An instruction is pending until its one answer.
 
     Args:
-        tell: Tells the state of things, for the message of an illegal transition.
+        tell: Returns a description of the state, for the message of an illegal transition.
     """
 
     def __init__(self, tell: Callable[[], str]) -> None:
         self._tell = tell
         self._awaited: set[_Key] = set()
-        """The instructions that are not answered yet."""
+        """The pending instructions."""
         self._given: list[Instruction] = []
-        """What the event in hand leads to."""
+        """The instructions that follow from the current event."""
         self._story: deque[tuple[float, type[Any], int, str]] = deque(maxlen=_REMEMBERED)
-        """Events and instructions: when, what, of which epoch, why. Not the messages, which hold reports."""
+        """Time, type, epoch and reason of events and instructions. Not the messages themselves, which hold reports."""
         self._seconds = 0.0
 
     def received(self, event: Event, seconds: float) -> None:
-        """Note an event in the story, before it is judged."""
+        """Record an event in the story, before it is checked."""
         self._seconds = seconds
         self._remember(event)
 
     def settle(self, event: Event) -> None:
-        """Take an answer off what is awaited.
+        """Match an answer to its pending instruction.
 
         Raises:
-            IllegalTransition: nobody awaits it.
+            IllegalTransition: no instruction awaits it.
         """
         if isinstance(event, Answer | Failed):
             key = _key(event.instruction if isinstance(event, Failed) else event)
@@ -53,10 +53,10 @@ class Exchange:
             self._awaited.remove(key)
 
     def give(self, instruction: Instruction) -> None:
-        """Give an instruction; unless it is a notice, its answer is awaited from now on.
+        """Give an instruction; unless it is a notice, it is pending until its answer.
 
         Raises:
-            IllegalTransition: the same one has not been answered yet.
+            IllegalTransition: the same instruction is pending.
         """
         self._given.append(instruction)
         if not isinstance(instruction, Notice):
@@ -69,25 +69,25 @@ class Exchange:
             self._remember(instruction)
 
     def end(self, instruction: Instruction) -> None:
-        """Give the last instruction; nothing is awaited any more."""
+        """Give the last instruction; no answers are awaited any more."""
         self._awaited.clear()
         self._given.append(instruction)
 
     def taken(self) -> list[Instruction]:
-        """The instructions since the last call, in their order."""
+        """The instructions since the last call, in order."""
         given, self._given = self._given, []
         return given
 
     def awaits(self, kind: type[Instruction]) -> bool:
-        """Whether an instruction of a kind that belongs to no epoch is not answered yet."""
+        """Whether an instruction of a kind without an epoch is pending."""
         return (kind, 0) in self._awaited
 
     def awaits_only(self, *kinds: type[Instruction]) -> bool:
-        """Whether nothing but instructions of these kinds is not answered yet."""
+        """Whether only instructions of these kinds are pending."""
         return all(kind in kinds for kind, _ in self._awaited)
 
     def told(self) -> str:
-        """What is awaited, and the latest messages."""
+        """The pending instructions and the latest messages, as text."""
         awaited = ", ".join(f"{kind.__name__} {epoch or ''}".rstrip() for kind, epoch in self._awaited) or "nothing"
         lines = "".join(
             f"\n  {at:.3f} s  {'' if issubclass(kind, Event) else '  gives '}{kind.__name__}({epoch or ''}){why}"
@@ -110,5 +110,5 @@ def named(message: Instruction | Event) -> str:
 
 
 def _key(message: Instruction | Answer) -> _Key:
-    """The same for an instruction and for its answer."""
+    """A key that an instruction shares with its answer."""
     return (message.to if isinstance(message, Answer) else type(message)), getattr(message, "epoch", 0)

@@ -1,4 +1,4 @@
-"""OwnedKeys, the check that keys of a stream that is not shuffled belong to the subtask that has them."""
+"""OwnedKeys: checks that the keys of an unshuffled stream belong to their subtask."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ class OwnedKeys:
     """The keys of one subtask."""
 
     def __init__(self, max_parallelism: int, parallelism: int, subtask: int, sender: OperatorName) -> None:
-        """``sender``: the operator that emits the elements, for messages."""
+        """``sender``: the emitting operator, for messages."""
         self._assign = group_assigner(max_parallelism, parallelism)
         self._alone = parallelism == 1
         self._subtask = subtask
         self._sender = sender
 
     def check(self, keys: list[Any], values: list[Any]) -> None:
-        """Make sure that the subtask owns the keys of these values.
+        """Check that the subtask owns the keys of these values.
 
         Raises:
-            UserCodeError: it does not own one of them, or one is unfit for a key; the message names the value.
+            UserCodeError: a key belongs to another subtask or is not a valid key; the message names the value.
         """
         if self._alone and set(map(type, keys)) <= _PLAIN:
             return
         try:
             owners = self._assign(keys)
-        except Exception as error:  # whatever a key's own hash or pickling raises
+        except Exception as error:  # raised by a key's own hash or pickling
             raise user_error(error, *self._sender, values[0]) from error
         for value, key, owner in zip(values, keys, owners):
             if owner != self._subtask:

@@ -1,4 +1,4 @@
-"""SavepointRequests: which savepoint is to be written next, and what has to be over before. Pure."""
+"""SavepointRequests: decides which savepoint to write next, and when. Pure."""
 
 from __future__ import annotations
 
@@ -14,36 +14,36 @@ class SavepointRequest:
     """A user's request."""
 
     number: int
-    """Tells the requests of one job apart."""
+    """Identifies the request within the job."""
     uri: str
-    """The directory of the savepoint itself."""
+    """The savepoint's own directory."""
     stop: bool = False
     """Whether the job ends with it."""
     drain: bool = False
-    """Whether event time comes to its end before."""
+    """Whether event time ends before the savepoint."""
 
 
 class SavepointRequests:
-    """The requests that have no answer yet. One savepoint is written at a time, in order of the requests."""
+    """The open requests. Savepoints are written one at a time, in order of the requests."""
 
     def __init__(self) -> None:
         self._waiting: list[tuple[SavepointRequest, Epoch]] = []
-        """Each with the last epoch that was planned when it came: the savepoint includes it."""
+        """Requests, each with the last epoch planned before it, which the savepoint includes."""
         self._drained = False
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
 
     def add(self, request: SavepointRequest, planned: Epoch) -> None:
-        """Take a request; ``planned`` is the last epoch whose input is fixed."""
+        """Add a request; ``planned``: the last epoch whose input is fixed."""
         self._waiting.append((request, planned))
 
     def next(self, committed: CheckpointId, idle: bool) -> SavepointRequest | None:
-        """The savepoint that can be taken of the latest checkpoint, whose output is committed; None: none yet.
+        """The request that the latest committed checkpoint fulfils, if any.
 
         Args:
-            committed: The checkpoint.
-            idle: Whether no epoch is under way or being planned.
+            committed: The latest checkpoint, whose output is committed.
+            idle: Whether no epoch is in flight or being planned.
         """
         if not self._waiting:
             return None
@@ -59,20 +59,20 @@ class SavepointRequests:
 
     @property
     def drain(self) -> bool:
-        """Whether event time is to be brought to its end."""
+        """Whether an epoch must end event time."""
         return not self._drained and any(request.drain for request, _ in self._waiting)
 
     @property
     def drained(self) -> bool:
-        """Whether it has been."""
+        """Whether event time has ended."""
         return self._drained
 
     def draining(self) -> None:
-        """The epoch that brings event time to its end is planned."""
+        """The epoch that ends event time has been planned."""
         self._drained = True
 
     def answered(self, number: int) -> SavepointRequest:
-        """A savepoint was written, or could not be; returns the request."""
+        """The savepoint was written or failed; returns its request."""
         request = next(request for request, _ in self._waiting if request.number == number)
         self._waiting = [(other, planned) for other, planned in self._waiting if other is not request]
         return request

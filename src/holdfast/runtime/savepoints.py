@@ -1,4 +1,4 @@
-"""Savepoints of a running job: written of a completed checkpoint beside the epochs, and what a job starts from."""
+"""Savepoints of a running job: written from a completed checkpoint beside the epochs, and restored at a start."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ __all__ = ["SavepointWriter", "StartFromSavepoint", "new_savepoint"]
 T = TypeVar("T")
 R = TypeVar("R")
 Each = Callable[[Callable[[T], R], Sequence[T]], list[R]]
-"""Runs a function for each item, where the job's tasks run."""
+"""Runs a function for each item on the executors."""
 
 _BEGUN = "_in-progress"
-"""Stands in the directory of a savepoint as long as it is being written, or if it could not be."""
+"""A file that marks the directory of an unfinished or failed savepoint."""
 
 
 def new_savepoint(directory: str, job_id: str, options: Mapping[str, str]) -> str:
-    """Make sure that a savepoint can be written into a directory; returns the savepoint's own directory.
+    """Check that a savepoint can be written into a directory; returns the savepoint's own directory.
 
     Raises:
-        ConfigurationError: it cannot; says why.
+        ConfigurationError: it cannot; the message gives the reason.
     """
     uri = f"{directory.rstrip('/')}/savepoint-{job_id[:6]}-{new_attempt()[:12]}"
     storage = Storage.open(uri, options)
@@ -67,8 +67,8 @@ class SavepointWriter:
     """Writes savepoints of a job's checkpoints.
 
     Args:
-        storage: Where the job's checkpoints are.
-        settings: The job's.
+        storage: The storage of the job's checkpoints.
+        settings: The settings of the job.
     """
 
     def __init__(self, storage: Storage, settings: JobSettings) -> None:
@@ -76,16 +76,16 @@ class SavepointWriter:
         self._settings = settings
 
     def write(self, checkpoint: CheckpointMetadata, uri: str, drained: bool, each: Each[Part, KeyedHandle]) -> None:
-        """Write a savepoint; it is there once this returns, and not before.
+        """Write a savepoint; it exists once this returns, and not before.
 
         Args:
-            checkpoint: What to write, held until this returns. Its output is committed.
-            uri: From `new_savepoint`.
-            drained: Whether event time has come to its end.
+            checkpoint: The checkpoint, held until this returns. Its output is committed.
+            uri: The directory, from `new_savepoint`.
+            drained: Whether event time has ended.
             each: Runs a function for each part.
 
         Raises:
-            HoldfastError: it could not be written. The files so far are deleted if the storage allows it.
+            HoldfastError: writing failed. Its files are deleted if the storage allows it.
         """
         options = self._settings.storage_options
         target = Storage.open(uri, options)
@@ -142,18 +142,18 @@ class StartFromSavepoint:
 
     source: OpenSavepoint
     storage: Storage
-    """Of the job's checkpoints."""
+    """The storage of the job's checkpoints."""
     paths: JobPaths
     claim: bool
     """Whether the savepoint is deleted once the job has a copy."""
 
     @property
     def request(self) -> tuple[str, int]:
-        """As `CheckpointLog.take_over` takes it."""
+        """The argument for `CheckpointLog.take_over`."""
         return self.source.uri, self.source.savepoint.checkpoint.generation
 
     def copy(self, checkpoint_id: CheckpointId, generation: int) -> CheckpointMetadata:
-        """The job's own copy, as the next checkpoint to complete.
+        """Copy the savepoint as the job's next checkpoint to complete.
 
         Raises:
             CorruptFile: a file of the savepoint is missing or truncated.

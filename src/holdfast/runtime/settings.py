@@ -1,4 +1,4 @@
-"""JobSettings, a job's configuration parsed once in the driver."""
+"""JobSettings: a job's configuration, parsed once in the driver."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ __all__ = ["JobSettings"]
 
 @dataclass(frozen=True)
 class JobSettings:
-    """The settings that the runtime reads, typed and checked. They travel with the plan to every task."""
+    """The settings of the runtime, typed and checked. They travel with the plan to every task."""
 
     state_backend: StateBackendSettings
     epoch_target_ms: int
-    """The duration that epochs are sized for."""
+    """The target duration of epochs."""
     epoch_max_records: int
     batch_records: int
     frame_records: int
     object_reuse: bool
-    """Whether operators hand on what functions emit without a copy."""
+    """Whether operators emit the results of functions without copying them."""
     checkpoint_uri: str
-    """Where checkpoints are stored; empty for a job without checkpoint storage."""
+    """The checkpoint storage; empty for a job without one."""
     retained_checkpoints: int
     delete_on_cancellation: bool
     restore_path: str
@@ -41,7 +41,7 @@ class JobSettings:
     claim_savepoint: bool
     """Whether the savepoint that the job starts from belongs to the job, which deletes it."""
     savepoint_directory: str
-    """Where savepoints are written; empty for none given."""
+    """The default directory of savepoints; empty if not configured."""
     ignore_unclaimed_state: bool
     temporary_directory: str
     """Parent of local stores and spilled frames; empty for the default."""

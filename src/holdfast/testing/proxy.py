@@ -103,7 +103,7 @@ class Disturbance:
         action: _Action,
         api: int | None,
         side: Side,
-        where: Callable[[Message], bool],
+        matching: Callable[[Message], bool],
         times: int | None,
         skip: int,
         *,
@@ -112,7 +112,7 @@ class Disturbance:
     ) -> None:
         self.action, self.seconds, self.sever = action, seconds, sever
         self._proxy = proxy
-        self._api, self._side, self._where = api, side, where
+        self._api, self._side, self._matching = api, side, matching
         self._left, self._skip = times, skip
         self._changed = threading.Condition()
         self.caught: list[Message] = []
@@ -126,7 +126,7 @@ class Disturbance:
         with self._changed:
             if self._left == 0 or message.side is not self._side or self._api not in (None, message.api):
                 return False
-            if not self._where(message):
+            if not self._matching(message):
                 return False
             if self._skip:
                 self._skip -= 1
@@ -293,7 +293,7 @@ class KafkaProxy:
         api: int | None,
         side: Side = Side.REQUEST,
         *,
-        where: Callable[[Message], bool] = lambda _: True,
+        matching: Callable[[Message], bool] = lambda _: True,
         times: int | None = 1,
         skip: int = 0,
         sever: bool = False,
@@ -303,13 +303,13 @@ class KafkaProxy:
         Args:
             api: The kind of request; None: any.
             side: Hold requests, or the answers to them.
-            where: Restricts the selection.
+            matching: Restricts the selection.
             times: The number of messages to hold; None: all.
             skip: The number of messages to let pass first.
             sever: Whether to close the client's connection meanwhile, so that the client retries at once on another one. A
                 held request still arrives when released, like a request delayed on the network.
         """
-        return self._add(Disturbance(self, _Action.HOLD, api, side, where, times, skip, sever=sever))
+        return self._add(Disturbance(self, _Action.HOLD, api, side, matching, times, skip, sever=sever))
 
     def delay(
         self,
@@ -317,29 +317,29 @@ class KafkaProxy:
         seconds: float,
         side: Side = Side.REQUEST,
         *,
-        where: Callable[[Message], bool] = lambda _: True,
+        matching: Callable[[Message], bool] = lambda _: True,
         times: int | None = None,
     ) -> Disturbance:
         """Deliver messages, and those after them on the same connection, ``seconds`` later."""
-        return self._add(Disturbance(self, _Action.DELAY, api, side, where, times, 0, seconds=seconds))
+        return self._add(Disturbance(self, _Action.DELAY, api, side, matching, times, 0, seconds=seconds))
 
     def lose(
         self,
         api: int | None,
         side: Side = Side.REQUEST,
         *,
-        where: Callable[[Message], bool] = lambda _: True,
+        matching: Callable[[Message], bool] = lambda _: True,
         times: int | None = 1,
         skip: int = 0,
     ) -> Disturbance:
         """Close the connection instead of delivering a message. A request whose answer is lost has taken effect."""
-        return self._add(Disturbance(self, _Action.LOSE, api, side, where, times, skip))
+        return self._add(Disturbance(self, _Action.LOSE, api, side, matching, times, skip))
 
     def repeat(
-        self, api: int | None, *, where: Callable[[Message], bool] = lambda _: True, times: int | None = 1, skip: int = 0
+        self, api: int | None, *, matching: Callable[[Message], bool] = lambda _: True, times: int | None = 1, skip: int = 0
     ) -> Disturbance:
         """Deliver requests, and a copy of each on release, over a connection of its own; the copy's answer is discarded."""
-        return self._add(Disturbance(self, _Action.REPEAT, api, Side.REQUEST, where, times, skip))
+        return self._add(Disturbance(self, _Action.REPEAT, api, Side.REQUEST, matching, times, skip))
 
     def cut(self, side: Side) -> None:
         """Block one direction; connections stay open. Block both for a network partition."""

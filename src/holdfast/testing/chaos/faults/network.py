@@ -57,7 +57,7 @@ def hold_transaction_ends(stage: Stage) -> str:
         return is_it
 
     held = [
-        proxy.hold(ApiKey.END_TXN, where=nth_transaction(n), sever=True) for proxy in stage.proxies for n in range(_SPARE)
+        proxy.hold(ApiKey.END_TXN, matching=nth_transaction(n), sever=True) for proxy in stage.proxies for n in range(_SPARE)
     ]
     stage.until(lambda: len(requests) > _SPARE, 8.0)
     stage.recovered()

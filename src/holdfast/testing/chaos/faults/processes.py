@@ -39,39 +39,35 @@ def kill_jvm(stage: Stage) -> str:
     return f"JVM of driver {driver.number} killed, which ended; driver {stage.driver.number} started"
 
 
+def _kill(stage: Stage, name: str, pids: list[int]) -> str:
+    stage.driver.kill(*pids)
+    return f"{name} {pids} killed"
+
+
 def kill_worker(stage: Stage) -> str:
     """Kill one Python worker."""
-    pids = one_of(stage, "worker")
-    stage.driver.kill(*pids)
-    return f"worker {pids} killed"
+    return _kill(stage, "worker", one_of(stage, "worker"))
 
 
 def kill_daemon(stage: Stage) -> str:
     """Kill the daemon that forks the Python workers."""
-    pids = stage.driver.members("daemon")
-    stage.driver.kill(*pids)
-    return f"worker daemon {pids} killed"
+    return _kill(stage, "worker daemon", stage.driver.members("daemon"))
 
 
 def kill_slot(stage: Stage) -> str:
     """Kill one task slot."""
-    pids = one_of(stage, "slot")
-    stage.driver.kill(*pids)
-    return f"slot {pids} killed"
+    return _kill(stage, "slot", one_of(stage, "slot"))
 
 
 def kill_slots(stage: Stage) -> str:
     """Kill all task slots."""
-    pids = stage.driver.members("slot")
-    stage.driver.kill(*pids)
-    return f"slots {pids} killed"
+    return _kill(stage, "slots", stage.driver.members("slot"))
 
 
 def kill_python(stage: Stage) -> str:
     """Kill all task slots, Python workers and their daemon at the same time."""
     pids = [pid for kind in ("slot", "worker", "daemon") for pid in stage.driver.members(kind)]
-    stage.driver.kill(*pids)
-    return f"processes {pids} killed"
+    return _kill(stage, "processes", pids)
 
 
 def pause_slot(stage: Stage) -> str:
