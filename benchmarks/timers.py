@@ -28,6 +28,8 @@ START_MS = 1_700_000_000_000
 SPAN_MS = 2 * 3_600_000
 """The event time of all payments, in ms."""
 SPLITS = 2
+PARTS = 4
+"""Epochs in which the timers fire."""
 SMALL = (
     "state.backend.cache.size=48mb",
     "state.backend.rocksdb.writebuffer.size=8mb",
@@ -179,7 +181,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
             figures[f"{name}_mb_by_process"] = filling.usage.pss_by_role()
             if timers:
                 first = START_MS + DAY_MS
-                later = [first - 1, first + fire // 2 * SPAN_MS // count, first + fire * SPAN_MS // count]
+                later = [first - 1, *(first + part * fire // PARTS * SPAN_MS // count for part in range(1, PARTS + 1))]
                 with _job(work, count, timers, later, extra, options.verbose) as restarted:
                     told = list(_take(restarted.lines(), len(later)))
                 figures["restart_s"] = round(told[0]["at"] - restarted.started, 1)

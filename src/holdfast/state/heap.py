@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 from collections.abc import Callable, Sequence
 
 from holdfast.checkpoint.handles import Handle, RawFile
@@ -15,12 +13,9 @@ from holdfast.state.delta import write_delta
 from holdfast.state.keyed_state import KeyedState
 from holdfast.state.ordered import SortedMemory
 from holdfast.state.schema import OperatorSchema
-from holdfast.state.sst import Sliced, fetch, rows_of, slicing
-from holdfast.state.store import RocksDBStore
+from holdfast.state.sst import copy_base, slicing
 
 __all__ = ["HeapDump", "HeapStore"]
-
-_BATCH = 10_000
 
 
 class HeapStore:
@@ -34,34 +29,15 @@ class HeapStore:
 
     def open(self, handles: Sequence[KeyedHandle], schema: OperatorSchema | None) -> KeyedState:
         """Open the state; content of RocksDB bases is read into memory."""
-        memory = SortedMemory()
+        place, memory, sliced = self._place, SortedMemory(), slicing(schema)
         for handle in handles:
             if any(isinstance(each, RawFile) for each in handle.base):
-                self._read(handle, slicing(schema), memory)
-        state = KeyedState(self._place.where, schema, memory, self._place.max_parallelism)
+                os.makedirs(place.directory, exist_ok=True)
+                groups = clip(handle, place.groups)
+                copy_base(place.storage, handle, place.directory, groups, sliced, self._settings.rocksdb, memory)
+        state = KeyedState(place.where, schema, memory, place.max_parallelism)
         state.hold_all()
         return state
-
-    def _read(self, handle: KeyedHandle, sliced: Sliced, memory: SortedMemory) -> None:
-        """Copy a RocksDB base into memory, through a temporary store on disk."""
-        os.makedirs(self._place.directory, exist_ok=True)
-        path = tempfile.mkdtemp(prefix="base-", dir=self._place.directory)
-        try:
-            groups = clip(handle, self._place.groups)
-            fetch(self._place.storage, handle, path, groups, sliced)
-            store = RocksDBStore(path, self._settings.rocksdb)
-            try:
-                batch = []
-                for row in rows_of(store, groups, sliced):
-                    batch.append(row)
-                    if len(batch) >= _BATCH:
-                        memory.write(batch)
-                        batch = []
-                memory.write(batch)
-            finally:
-                store.close()
-        finally:
-            shutil.rmtree(path, ignore_errors=True)
 
     def follow(self, handles: Sequence[KeyedHandle]) -> None:
         """Do nothing: memory does not outlive the process."""

@@ -7,8 +7,9 @@ reads the bases and a bounded number of deltas.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from functools import partial
 
 import msgspec
 
@@ -26,8 +27,11 @@ from holdfast.state.backend import (
     clip,
     size_of,
 )
+from holdfast.state.delta import Change
 from holdfast.state.delta_files import DeltaFiles
 from holdfast.state.heap import HeapDump, HeapStore
+from holdfast.state.in_parallel import in_parallel
+from holdfast.state.key_groups import KeyGroupRange
 from holdfast.state.keyed_state import KeyedState
 from holdfast.state.rocksdb import RocksDBFiles, RocksDBLocalStore
 from holdfast.state.schema import OperatorSchema
@@ -38,6 +42,8 @@ log = logging.getLogger(__name__)
 
 _TOO_MANY_DELTAS = 256
 """The job fails at this many deltas without a new base, because each further delta would lengthen recovery."""
+_READ_AHEAD = 4 << 20
+"""Size of the largest delta, in bytes, that is read while others are applied."""
 _UPLOAD_PATIENCE = 10.0
 """Seconds to wait for a running upload on close."""
 
@@ -111,10 +117,20 @@ class KeyedStateBackend:
         for handle in self._stored:
             groups = clip(handle, self._place.groups)
             dumps = [each for each in handle.base if isinstance(each, IndexedFile)]
-            for each in (*dumps, *handle.deltas):
-                for change in self._deltas.replay(each, groups):
-                    self.state.apply(change, groups)
-                    self.bound()
+            for dump in dumps:
+                self._apply(self._deltas.replay(dump, groups), groups)
+            for changes in in_parallel(partial(self._read, groups), handle.deltas):
+                self._apply(changes, groups)
+
+    def _read(self, groups: KeyGroupRange, delta: Handle) -> Iterable[Change]:
+        """The changes of a delta: read, unless it is large."""
+        changes = self._deltas.replay(delta, groups)
+        return list(changes) if size_of(delta) <= _READ_AHEAD else changes
+
+    def _apply(self, changes: Iterable[Change], groups: KeyGroupRange) -> None:
+        for change in changes:
+            self.state.apply(change, groups)
+            self.bound()
 
     # writing
 

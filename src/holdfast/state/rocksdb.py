@@ -26,7 +26,7 @@ from holdfast.state.backend import ROCKSDB, Place, StateBackendSettings, base_du
 from holdfast.state.host_lock import HostLock, abandoned
 from holdfast.state.keyed_state import KeyedState
 from holdfast.state.schema import OperatorSchema
-from holdfast.state.sst import Sliced, clip_store, fetch, rows_of, slicing
+from holdfast.state.sst import BASE_PREFIX, Sliced, clip_store, copy_base, fetch, slicing
 from holdfast.state.store import RocksDBStore
 from holdfast.state.timers import TIMER_BYTES
 
@@ -35,8 +35,6 @@ __all__ = ["RocksDBFiles", "RocksDBLocalStore"]
 log = logging.getLogger(__name__)
 
 _COPY = "materialisation-"
-_BASE = "base-"
-_BATCH = 10_000
 _UNSORTED_SHARE = 1 / 24
 """The largest part of a store that may lie in level 0, whose files each span all key groups."""
 _SMALL = 4 << 20
@@ -110,7 +108,7 @@ class RocksDBLocalStore:
         """Remove leftovers of dead processes from the directory."""
         for name in os.listdir(self._place.directory):
             path = os.path.join(self._place.directory, name)
-            if name.startswith((_COPY, _BASE)) or (name.startswith("db-") and abandoned(path)):
+            if name.startswith((_COPY, BASE_PREFIX)) or (name.startswith("db-") and abandoned(path)):
                 shutil.rmtree(path, ignore_errors=True)
 
     def _build(self, path: str, handles: Sequence[KeyedHandle], sliced: Sliced) -> RocksDBStore:
@@ -126,32 +124,12 @@ class RocksDBLocalStore:
             if bases:
                 clip_store(store, clip(bases[0], place.groups), sliced)
             for base in bases[1:]:
-                self._merge(store, base, sliced)
+                groups = clip(base, place.groups)
+                copy_base(place.storage, base, place.directory, groups, sliced, self._settings.rocksdb, store)
         except BaseException:
             store.close()
             raise
         return store
-
-    def _merge(self, store: RocksDBStore, base: KeyedHandle, sliced: Sliced) -> None:
-        place = self._place
-        path = os.path.join(place.directory, f"{_BASE}{new_attempt()}")
-        os.makedirs(path)
-        try:
-            groups = clip(base, place.groups)
-            fetch(place.storage, base, path, groups, sliced)
-            other = RocksDBStore(path, self._settings.rocksdb)
-            try:
-                batch: list[tuple[bytes, bytes]] = []
-                for row in rows_of(other, groups, sliced):
-                    batch.append(row)
-                    if len(batch) >= _BATCH:
-                        store.write(batch)
-                        batch = []
-                store.write(batch)
-            finally:
-                other.close()
-        finally:
-            shutil.rmtree(path, ignore_errors=True)
 
     def follow(self, handles: Sequence[KeyedHandle]) -> None:
         """Record in the store which bases it continues, and the last delta whose rows it may hold."""

@@ -7,19 +7,28 @@ deletes remove the other key groups' content of the fetched files.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 
 from holdfast.checkpoint.files import read_raw
 from holdfast.checkpoint.handles import RawFile
 from holdfast.checkpoint.metadata import KeyedHandle
 from holdfast.checkpoint.storage import Storage
+from holdfast.state.in_parallel import in_parallel
 from holdfast.state.key_groups import KeyGroupRange
 from holdfast.state.layout import END, FIRST, Section, after, group_range, section_of
 from holdfast.state.manifest import without_files
 from holdfast.state.ordered import OrderedStore
 from holdfast.state.schema import OperatorSchema
+from holdfast.state.store import RocksDBStore
 
-__all__ = ["clip_store", "fetch", "needed", "rows_of", "slicing"]
+__all__ = ["BASE_PREFIX", "clip_store", "copy_base", "fetch", "needed", "rows_of", "slicing"]
+
+BASE_PREFIX = "base-"
+"""Prefix of the directories of temporary stores."""
+_BATCH = 10_000
 
 Sliced = Callable[[int], bool]
 """Whether the state of this id has slices."""
@@ -54,13 +63,45 @@ def fetch(storage: Storage, handle: KeyedHandle, path: str, groups: KeyGroupRang
     files = [each for each in handle.base if isinstance(each, RawFile)]
     wanted = [file for file in files if not file.name.endswith(".sst") or needed(file, groups, sliced)]
     left_out = [(file.level, int(file.name.removesuffix(".sst"))) for file in files if file not in wanted]
-    for file in wanted:
+
+    def fetch_one(file: RawFile) -> None:
         data = read_raw(storage, file)
         if left_out and file.name.startswith("MANIFEST-"):
             data = without_files(data, left_out)
         with open(os.path.join(path, file.name), "wb") as target:
             target.write(data)
+
+    for _ in in_parallel(fetch_one, wanted):
+        pass
     return wanted
+
+
+def copy_base(
+    storage: Storage,
+    handle: KeyedHandle,
+    directory: str,
+    groups: KeyGroupRange,
+    sliced: Sliced,
+    settings: Mapping[str, str],
+    into: OrderedStore,
+) -> None:
+    """Copy a base's rows and entries of these key groups into a store, through a temporary store in ``directory``.
+
+    Raises:
+        CorruptFile: a file is missing or altered.
+    """
+    path = tempfile.mkdtemp(prefix=BASE_PREFIX, dir=directory)
+    try:
+        fetch(storage, handle, path, groups, sliced)
+        store = RocksDBStore(path, settings)
+        try:
+            rows = rows_of(store, groups, sliced)
+            while batch := list(islice(rows, _BATCH)):
+                into.write(batch)
+        finally:
+            store.close()
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def clip_store(store: OrderedStore, groups: KeyGroupRange, sliced: Sliced) -> None:

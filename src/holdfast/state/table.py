@@ -47,6 +47,7 @@ def store_key(prefix: bytes, key: Any) -> bytes:
 
 def store_keys(prefixes: Iterable[bytes], keys: Collection[Any]) -> list[bytes]:
     """The stored keys of these keys, given with the prefixes of their key groups."""
+    prefixes = list(prefixes)  # they are gone through twice if a key has no plain form
     if set(map(type, keys)) <= _PLAIN:
         try:
             return [prefix + stored for prefix, stored in zip(prefixes, map(_plain_key, keys))]

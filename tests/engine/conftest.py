@@ -1,0 +1,26 @@
+"""What the tests of a whole job in one process share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .inprocess import LEDGERS, Lab
+
+
+@pytest.fixture
+def job(tmp_path: Path):
+    """Makes a lab for a program."""
+    labs: list[Lab] = []
+
+    def make(build: Any, name: str = "", **options: Any) -> Lab:
+        LEDGERS["out"].committed.clear()
+        here = Lab(build, tmp_path / name, **{"budget": 1, **options})
+        labs.append(here)
+        return here
+
+    yield make
+    for lab in labs:
+        lab.close()
