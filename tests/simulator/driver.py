@@ -24,6 +24,7 @@ from holdfast.runtime.job_state import JobState
 from holdfast.runtime.machine import CoordinatorMachine
 from holdfast.runtime.pacing import Pace
 from holdfast.runtime.restart import FixedDelay
+from holdfast.runtime.savepoint_requests import SavepointRequest
 from holdfast.runtime.task_messages import EpochAssignment, TaskReport
 
 from .job import COUNT, PLAN, SUBTASKS, Enumerator, Input, model
@@ -79,7 +80,7 @@ class Driver:
         self.slots: list[Slot] = []
         self.delayed = False
         self.cleaning = 0
-        self.hold: ExitStack | None = None
+        self.asked = 0
         self.failure: BaseException | None = None
         self.threads: list[Process] = [self._main()]
         self.lazy = world.random.choice((0.0, 0.5, 0.95))
@@ -101,6 +102,8 @@ class Driver:
         while True:
             if self.world.chance("cancel"):
                 self.inbox.append(events.Cancel())
+            if self.world.chance("savepoint"):
+                self._ask_for_savepoint()
             while self.inbox:
                 todo.extend(self._tell(self.inbox.popleft()))
             if not todo:
@@ -162,8 +165,10 @@ class Driver:
                 self.threads.append(self._commit(instruction))
                 return None
             case instructions.Acknowledge(epoch):
-                self._read_while_held()
                 return events.Acknowledged(epoch)
+            case instructions.WriteSavepoint():
+                self._begin_savepoint(instruction)
+                return None
             case instructions.Sleep():
                 return events.Woke()
             case instructions.Delay():
@@ -189,9 +194,6 @@ class Driver:
                 read_file(self.storage, file)
 
     def _close_parts(self) -> None:
-        if self.hold:  # another driver may have been here and known nothing of it
-            self.hold.close()
-            self.hold = None
         for slot in self.slots:
             slot.close()
         self.slots = []
@@ -282,23 +284,44 @@ class Driver:
         if completed is not None and self.world.chance("corrupt"):
             corrupt_one(self.world, [file.path for file in self.log.owned.retained[0].files()])
 
-    def _read_while_held(self) -> None:
-        """A savepoint: holds a checkpoint for some epochs and finds its files there in the end."""
-        checkpoint = self.machine.completed
-        assert checkpoint is not None
-        if self.hold is None:
-            if self.world.random.random() < 0.1:
-                self.hold = ExitStack()
-                self.held = checkpoint
-                self.hold.enter_context(self.retention.hold(checkpoint.checkpoint_id))
-        elif self.world.random.random() < 0.2:
+    # ---- savepoints
+
+    def _ask_for_savepoint(self) -> None:
+        stop = self.world.random.random() < 0.2
+        self.asked += 1
+        self.inbox.append(events.SavepointRequested(SavepointRequest(self.asked, "memory:/savepoint", stop)))
+
+    def _begin_savepoint(self, instruction: instructions.WriteSavepoint) -> None:
+        hold = ExitStack()
+        checkpoint = hold.enter_context(self.retention.hold(instruction.checkpoint_id))
+        self._check_visible(checkpoint, instruction.request.stop)
+        self.threads.append(self._write_savepoint(instruction, hold, checkpoint))
+
+    def _check_visible(self, checkpoint: CheckpointMetadata, stop: bool) -> None:
+        """All output of the checkpoint is visible; of a job that stops, no other is."""
+        positions = checkpoint.sources["numbers"].enumerator
+        due = {key: n for subtask in range(SUBTASKS) for key, n in model(self.numbers, subtask, positions).items()}
+        for key, count in due.items():
+            seen = sum(k == key for k, _ in self.world.visible())
+            assert seen == count if stop and self.log.still_mine() else seen >= count, "not the output of the savepoint"
+
+    def _write_savepoint(
+        self, instruction: instructions.WriteSavepoint, hold: ExitStack, checkpoint: CheckpointMetadata
+    ) -> Process:
+        """The savepoint's thread: reads a checkpoint's files for some epochs."""
+        while self.world.random.random() < 0.98:
+            yield
+        with hold:
             try:
-                verify_files(self.storage, self.held)
+                verify_files(self.storage, checkpoint)
             except CorruptFile as error:
                 damaged = error.path.removeprefix("memory:/") in self.world.backups
                 assert damaged or not self.log.still_mine(), "a file was deleted while it was read"
-            self.hold.close()
-            self.hold = None
+                self.inbox.append(Failed(instruction, error))
+            except StorageError as error:
+                self.inbox.append(Failed(instruction, error))
+            else:
+                self.inbox.append(events.SavepointWritten(instruction.request.number))
 
 
 def corrupt_one(world: World, files: list[str]) -> None:

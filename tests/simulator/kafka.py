@@ -323,6 +323,7 @@ class Executor:
 def install(patch: pytest.MonkeyPatch, world: World) -> Brokers:
     """Put simulated brokers, threads and storage under the sink's writers and committers."""
     brokers = Brokers(world)
+    world.visible = lambda: brokers.visible
 
     def each(
         client: TransactionClient,

@@ -149,7 +149,7 @@ def a_machine_that_goes_back_to_the_log_beside_its_own_commit_is_found(monkeypat
 
     def impatient(self):
         if self.state is JobState.RESTARTING:
-            self._awaited = {key for key in self._awaited if key[0] is not Commit}
+            self._exchange._awaited = {key for key in self._exchange._awaited if key[0] is not Commit}
         advance(self)
 
     monkeypatch.setattr(machine.CoordinatorMachine, "_advance", impatient)

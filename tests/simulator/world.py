@@ -43,6 +43,7 @@ class World:
                 ("corrupt", 0.3),
                 ("task", 0.3),
                 ("cancel", 0.01),
+                ("savepoint", 0.02),
                 ("expired", 0.01),
                 ("repeated", 0.5),
             )
@@ -54,6 +55,8 @@ class World:
         self.backups: dict[str, bytes] = {}
         self.states: dict[str, dict[int, int]] = {}
         """By token the state that a task ended with."""
+        self.visible: Callable[[], list[tuple[int, int]]] = list
+        """The output that is visible by now."""
         self.in_flight: list[Callable[[], None]] = []
         self.outage_until = 0.0
         self.store = SimulatedStore(self)

@@ -46,6 +46,8 @@ TRANSITIONS: Mapping[JobState, frozenset[JobState]] = {
 }
 
 _ANY_TIME = frozenset({events.SavepointRequested, events.SavepointWritten, events.Cancel})
+_AFTERWARDS = frozenset({events.SavepointRequested, events.Cancel})
+"""Known to a job that is over, because its clients may not know yet."""
 _UNDER_WAY = _ANY_TIME | frozenset(
     {
         events.Planned,
@@ -68,8 +70,7 @@ KNOWN_EVENTS: Mapping[JobState, frozenset[type[Event]]] = {
     _S.RESTARTING: _UNDER_WAY,
     _S.CANCELLING: _UNDER_WAY,
     _S.STOPPING: _UNDER_WAY,
-    # A client may cancel a job that has ended.
-    _S.FINISHED: frozenset({events.Cancel}),
-    _S.CANCELED: frozenset({events.Cancel}),
-    _S.FAILED: frozenset({events.Cancel}),
+    _S.FINISHED: _AFTERWARDS,
+    _S.CANCELED: _AFTERWARDS,
+    _S.FAILED: _AFTERWARDS,
 }

@@ -48,6 +48,7 @@ _SWEEP_EVERY = 1000
 """Epochs between two sweeps for orphans."""
 _BESIDE = instructions.Delay, instructions.WriteSavepoint
 """Instructions that the end of the job does not wait for."""
+_ENDING = JobState.CANCELLING, JobState.STOPPING, JobState.FINISHED, JobState.CANCELED, JobState.FAILED
 _LONGEST_SLEEP = 0.5
 _SLEEP_BESIDE_A_COMMIT = 0.01
 """Seconds between a commit and telling the enumerators, which commit group offsets."""
@@ -204,7 +205,7 @@ class CoordinatorMachine:
         if not all(epoch.is_complete for epoch in self._epochs.values()):
             return  # one epoch is planned and run at a time
         unfinished = tuple(source.uid for source in self._sources if not source.finished)
-        if self._savepoints.stop_planning and self._completed is not None:
+        if self._reads_no_more:
             if self._savepoints.drain and self._is_idle:
                 self._drain()
         elif unfinished:
@@ -220,6 +221,11 @@ class CoordinatorMachine:
     def _is_idle(self) -> bool:
         """Whether no epoch is in flight or being planned."""
         return not self._epochs and not self._awaits(instructions.Plan) and not self._awaits(instructions.Sleep)
+
+    @property
+    def _reads_no_more(self) -> bool:
+        """Whether the job stops with a savepoint of the completed checkpoint, or of one that drains it."""
+        return self._completed is not None and self._savepoints.stop_planning(self._completed.checkpoint_id)
 
     @property
     def _commit_under_way(self) -> bool:
@@ -289,7 +295,7 @@ class CoordinatorMachine:
         now = self._processing_time
         quiet = not any(planned.input.ranges or planned.input.finished for planned in inputs.values())
         if quiet and not self._timer_due(now) and not (self._savepoints and self._completed is None):
-            if not self._savepoints.stop_planning:
+            if not self._reads_no_more:
                 self._sleep(now)
             return
         ended = {s.uid: PlannedInput(EpochInput(finished=True), s.enumerator) for s in self._sources if s.finished}
@@ -357,7 +363,7 @@ class CoordinatorMachine:
     # savepoints
 
     def _savepoint_requested(self, request: SavepointRequest) -> None:
-        if self.state in (JobState.CANCELLING, JobState.STOPPING) or self._cancelled:
+        if self._cancelled or self.state in _ENDING:
             self._give(instructions.SavepointRefused(request))
         else:
             self._savepoints.add(request, max(self._epochs, default=Epoch(0)))

@@ -52,10 +52,12 @@ class SavepointRequests:
             return None
         return request
 
-    @property
-    def stop_planning(self) -> bool:
-        """Whether the job reads no more input."""
-        return any(request.stop for request, _ in self._waiting)
+    def stop_planning(self, completed: CheckpointId) -> bool:
+        """Whether the job reads no more input after this checkpoint.
+
+        An epoch that was planned before the request may have failed for good; then another one takes its place.
+        """
+        return any(request.stop and planned <= completed for request, planned in self._waiting)
 
     @property
     def drain(self) -> bool:
