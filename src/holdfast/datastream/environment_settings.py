@@ -12,6 +12,7 @@ from holdfast.common.modes import CheckpointingMode
 from holdfast.datastream.checkpoint_config import CheckpointConfig
 from holdfast.datastream.operator_settings import check_count
 from holdfast.datastream.slot_sharing_group import SlotSharingGroup
+from holdfast.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -32,6 +33,38 @@ class EnvironmentSettings:
     def get_checkpoint_config(self) -> CheckpointConfig:
         """The settings of checkpoints."""
         return CheckpointConfig(self._configuration)
+
+    def set_python_requirements(self, requirements_file_path: str, requirements_cache_dir: str | None = None) -> None:
+        """Install packages for the program's functions, with pip, on each host before the job's first task there.
+
+        Sets ``python.requirements``.
+
+        Args:
+            requirements_file_path: The requirements file.
+            requirements_cache_dir: A directory of packages (``pip download -d``) to install from, for hosts without
+                access to pip's index. It is sent to the workers.
+        """
+        cache = "" if requirements_cache_dir is None else f"#{requirements_cache_dir}"
+        self._configuration.set_string("python.requirements", f"{requirements_file_path}{cache}")
+
+    def add_python_archive(self, archive_path: str, target_dir: str | None = None) -> None:
+        """Send a zip or tar archive to the workers, unpacked in their working directory. Adds to ``python.archives``.
+
+        Args:
+            archive_path: The archive.
+            target_dir: The directory that it is unpacked in; the archive's name by default. Functions open its files by
+                relative paths: ``open("target_dir/file")``.
+
+        Raises:
+            ConfigurationError: the path has a comma or a #, which separate the entries of ``python.archives``.
+        """
+        if set(",#") & set(archive_path + (target_dir or "")):
+            raise ConfigurationError(
+                f"add_python_archive({archive_path!r}): a path must have no comma and no #; rename the file"
+            )
+        entry = archive_path if target_dir is None else f"{archive_path}#{target_dir}"
+        given = self._configuration.get_string("python.archives", "")
+        self._configuration.set_string("python.archives", f"{given},{entry}" if given else entry)
 
     def get_default_local_parallelism(self) -> int:
         """The parallelism of operators in a program that sets none: the number of cores, unless it was set."""

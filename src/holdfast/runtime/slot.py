@@ -376,8 +376,9 @@ class TaskHost:
 
     def __init__(self, setup: bytes, slots: str) -> None:
         """``setup``: the executor's broadcast. ``slots``: the job's directory of sockets on this host."""
-        python_path, files, self._setup = pickle.loads(setup)
+        python_path, files, dependencies, self._setup = pickle.loads(setup)
         sys.path.extend(path for path in python_path if path not in sys.path)
+        dependencies.install(slots)
         install_files(files, slots)
         # Imported here: Spark workers, which only talk to slots, do not need these.
         import cloudpickle

@@ -19,6 +19,7 @@ import cloudpickle
 from pyspark import SparkContext
 
 from holdfast.errors import SparkGone
+from holdfast.runtime.dependencies import Dependencies
 from holdfast.runtime.frame_header import HEADER_SIZE, REPORT, unpack_header
 from holdfast.runtime.level_task import LevelTask
 from holdfast.runtime.local_directory import slot_directory
@@ -70,7 +71,8 @@ class SparkExecutor:
         self.started = setup.started
         # Tasks on the driver's machine find the program's own modules where the driver finds them.
         python_path = sys.path if is_local(context.master) else []
-        stored = pickle.dumps((python_path, pack_files(setup.plan.config), cloudpickle.dumps(setup)), 5)
+        packed = (pack_files(setup.plan.config), Dependencies.pack(setup.plan.config))
+        stored = pickle.dumps((python_path, *packed, cloudpickle.dumps(setup)), 5)
         self._name = setup.job.job_name
         self._widths = _widths(setup.plan)
         self._group = f"holdfast-{setup.job.job_id}"
