@@ -62,7 +62,8 @@ def job(work: Path, keys: int, backend: str, extra: list[str]) -> None:
         nonlocal events
         events += stats.records_in
         state = client.metrics.snapshot().completed[-1].full_bytes if client.metrics.snapshot().completed else 0
-        print(json.dumps({"at": time.time(), "events": events, "state_bytes": state}), flush=True)
+        told = {"at": time.time(), "events": events, "state_bytes": state, "epoch_ms": stats.duration_ms}
+        print(json.dumps(told), flush=True)
 
     env = StreamExecutionEnvironment.get_execution_environment(jobs.settings(work, backend, extra))
     env.set_parallelism(2)
@@ -92,11 +93,11 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
             figures["fill_events_per_s"] = round(told["events"] / (told["at"] - filling.first))
             figures["state_mb"] = round(told["state_bytes"] / 2**20)
         with _Job(work, options) as kept:
-            kept.until(1)
+            figures["local_kept_epoch_ms"] = kept.until(1)["epoch_ms"]
             figures["local_kept_s"] = round(kept.first - kept.started, 1)
         shutil.rmtree(work / "local", ignore_errors=True)
         with _Job(work, options) as deleted:
-            deleted.until(1)
+            figures["local_deleted_epoch_ms"] = deleted.until(1)["epoch_ms"]
             figures["local_deleted_s"] = round(deleted.first - deleted.started, 1)
     finally:
         jobs.tidy(work)

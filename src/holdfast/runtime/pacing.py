@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 
 __all__ = ["Pace"]
 
-_FIRST = 50_000
+_FIRST = 10_000
+"""Records of the first epoch: few, so that its results come soon."""
 _SMALLEST = 5_000
-_COLD_SECONDS = 2.0
+_COLD_SECONDS = 1.0
 """Approximate extra time of the first epoch, in which processes start and nothing is compiled yet, in seconds."""
 
 
@@ -25,6 +26,8 @@ class Pace:
     fixed_seconds: float = 0.15
     seconds_per_record: float = 0.0
     """0 before the first epoch with records."""
+    warm: bool = False
+    """Whether more than the first epoch was measured."""
 
     def budget(self) -> int:
         """The maximum number of records of the next epoch."""
@@ -44,8 +47,9 @@ class Pace:
             return replace(self, seconds_per_record=measured)
         measured = max(seconds - self.fixed_seconds, seconds / 4) / records
         if measured < known:
-            # One lucky epoch must not be followed by a huge one.
-            return replace(self, seconds_per_record=max(measured, known / 4))
+            # One lucky epoch must not be followed by a huge one; but a slow first one says little.
+            most = 4 if self.warm else 40
+            return replace(self, seconds_per_record=max(measured, known / most), warm=True)
         # A short epoch says little about the speed of a long one.
         weight = 0.5 * min(1.0, seconds / self.target_seconds)
-        return replace(self, seconds_per_record=known + weight * (measured - known))
+        return replace(self, seconds_per_record=known + weight * (measured - known), warm=True)
