@@ -72,7 +72,8 @@ def _page(session: str, results: list[Result]) -> list[str]:
         ("stateful", _stateful), ("kafka", _kafka), ("latency", _latency), ("start", _start), ("lone", _lone),
         ("costs", _costs), ("checkpointing", _pairs),
         ("memory", _pairs), ("zipf", _zipf), ("rough", _rough), ("flat", _flat), ("growth", _growth), ("tuning", _tuning),
-        ("restart", _restart), ("metadata", _metadata), ("clipped", _clipped), ("micro", _micro),
+        ("restart", _restart), ("metadata", _metadata), ("clipped", _clipped), ("large", _large),
+        ("timers", _timers), ("micro", _micro),
     ]  # fmt: skip
     for scenario, section in sections:
         mine = [result for result in results if result["scenario"] == scenario]
@@ -109,6 +110,8 @@ TITLES = {
     "restart": "Restart after kill -9",
     "metadata": "Metadata of a large job",
     "clipped": "Restoring some of the key groups",
+    "large": "Large maps and lists",
+    "timers": "Twenty million timers",
     "micro": "Small parts",
 }
 TEXTS = {
@@ -150,6 +153,15 @@ TEXTS = {
     "retention.",
     "clipped": "A subtask restores one eighth of the key groups of a state with a base and deltas; the maximum of eight "
     "such subtasks. Bytes and requests are those read from the storage.",
+    "large": "One key has a map of a million entries and a list of a hundred thousand elements. An epoch changes a hundred "
+    "entries, in turn with a map of only a hundred; another epoch adds one element. Bytes written: those of the epoch's "
+    "delta, counted at the storage, in comparison with the changed entries themselves (most of all epochs). Time: CPU of "
+    "the change, the barrier and the store, median. Bases are written in the background, after 64 deltas.",
+    "timers": "Every payment sets an event-time timer a day ahead, each for a key of its own; two subtasks on RocksDB, with "
+    "the settings for little memory in [Tuning](tuning.md#memory). Then everything is killed with `kill -9` and started "
+    "again, and a million timers fire, in four epochs. Plain: the same job without timers. Memory is the proportional set "
+    "size of all processes of the job (driver, JVM, Spark's Python workers, task slots), the most of samples five times a "
+    "second.",
     "micro": "Nanoseconds per operation of one thread, and the ratio to `benchmarks/baseline.json`, scaled by the "
     "speed of plain Python on this machine.",
 }
@@ -183,6 +195,32 @@ def _clipped(results: list[Result]) -> list[str]:
             size, taken = _median(results, f"{kind}_mb"), _median(results, f"{at}_cpu_s")
             rows.append([kind, by, f"{size:,.0f}", f"{share:.1%}", f"{requests:,.0f}", f"{taken:,.2f}"])
     return table(["written by", "restored by", "MB", "read", "requests", "CPU s"], rows)
+
+
+def _large(results: list[Result]) -> list[str]:
+    rows = []
+    for kind in ("rocksdb", "hashmap"):
+        figures = [_median(results, f"{kind}_{name}") for name in ("bytes_ratio", "change_us", "small_change_us")]
+        bytes_ratio, large, small = figures
+        more = [f"{_median(results, f'{kind}_{name}'):,.1f}" for name in ("time_ratio", "chunks", "base_kib_per_epoch")]
+        rows.append([kind, f"{bytes_ratio:.2f}", f"{large:,.1f}", f"{small:,.1f}", *more])
+    header = ["backend", "bytes written / changed", "us/change", "with 100 entries", "ratio", "chunks for one element"]
+    return table([*header, "bases, KiB/epoch"], rows)
+
+
+def _timers(results: list[Result]) -> list[str]:
+    rows = [
+        [name, *(f"{_median(results, f'{at}_{figure}'):,.{places}f}" for figure, places in figures)]
+        for figures in [(("per_s", 0), ("cpu_us", 2), ("mb", 0))]
+        for at, name in (("plain", "plain"), ("timers", "with timers"))
+    ]
+    restart, fired, memory = (_median(results, name) for name in ("restart_s", "fired_per_s", "restarted_mb"))
+    return [
+        *table(["job", "records/s", "CPU us/record", "MiB"], rows),
+        f"Restart: {restart:.1f} s from the start of the new driver process to its first completed epoch. "
+        f"Fired: {fired:,.0f} timers/s, in {memory:,.0f} MiB.",
+        "",
+    ]
 
 
 def _median(results: Iterable[Result], name: str) -> float:

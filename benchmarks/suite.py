@@ -49,9 +49,12 @@ SCENARIOS = (
     "restart",
     "metadata",
     "clipped",
+    "large",
+    "timers",
     "costs",
     "micro",
 )
+LONG_ONES = ("flat", "growth", "restart", "timers")
 REPEATED = ("stateful", "kafka", "checkpointing", "memory", "zipf", "tuning")
 
 
@@ -75,7 +78,9 @@ def run(options: argparse.Namespace) -> None:
         for turn in range(rounds):
             for arguments in _runs(scenario, options):
                 _say(f"[{scenario} {turn + 1}/{rounds}] {' '.join(arguments)}")
-                figures = measure.holdfast(arguments, options.cap * (4 if scenario in ("flat", "growth", "restart") else 1))
+                figures = measure.holdfast(
+                    arguments, options.cap * (4 if scenario in ("flat", "growth", "restart", "timers") else 1)
+                )
                 measure.record({"scenario": scenario, **figures}, options.session)
                 _say("    " + json.dumps(_brief(figures)))
     report.write(options.session)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import sys
 from pathlib import Path
@@ -107,3 +108,28 @@ def the_page_gives_medians_and_ratios_and_keeps_what_is_around_them(tmp_path, mo
     assert "| Holdfast, RocksDB | 300k (1.50) |" in text
     assert "`peer bytewax` was stopped, too slow." in text
     assert (tmp_path / "benchmarks" / "stateful.svg").exists()
+
+
+def a_change_of_a_large_map_or_list_is_counted_in_small():
+    from benchmarks import large
+
+    figures = large.run(argparse.Namespace(entries=3000, elements=1000, epochs=3))
+    for kind in ("rocksdb", "hashmap"):
+        assert 1 < figures[f"{kind}_bytes_ratio"] <= 3
+        assert figures[f"{kind}_chunks"] == 1
+
+
+def the_payments_of_the_timers_benchmark_are_all_read_in_order_of_time():
+    from benchmarks import timers
+
+    source = timers.Payments(1000, [5, 6])
+    plans, values, times = source.create_enumerator(None, "uid"), [], []
+    while ranges := plans.plan(300).ranges:
+        assert len(ranges) == timers.SPLITS
+        for part in ranges:
+            for batch in source.create_reader(None).read(part, 64):
+                values += batch.values
+                times.append(batch.timestamps)
+    assert sorted(value for value in values if value >= 0) == list(range(1000))
+    assert times[-4:] == [[5], [5], [6], [6]]
+    assert all(each == sorted(each) for each in times)
