@@ -394,13 +394,13 @@ class RocksDBMachine(TriggerMachine):
 
 LIMITS = settings(
     deadline=None,
-    max_examples=250,
+    max_examples=120,
     stateful_step_count=25,
     phases=[Phase.explicit, Phase.generate],  # to shrink a failure takes longer than to look at it
     print_blob=True,
 )
 TriggerMachine.TestCase.settings = LIMITS
-RocksDBMachine.TestCase.settings = settings(LIMITS, max_examples=15)
+RocksDBMachine.TestCase.settings = settings(LIMITS, max_examples=8)
 
 
 class TestHeap(TriggerMachine.TestCase):

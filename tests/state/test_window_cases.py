@@ -35,8 +35,10 @@ def play(case: Case, build: Any, kind: str, restores: bool) -> None:
                 windows.restart(elsewhere=number % 8 == 0)
 
 
-@pytest.mark.parametrize("result", [reduced, applied])
-@pytest.mark.parametrize(("kind", "restores"), [("hashmap", False), ("hashmap", True), ("rocksdb", True)])
+@pytest.mark.parametrize(
+    ("kind", "restores", "result"),
+    [("hashmap", False, reduced), ("hashmap", False, applied), ("hashmap", True, reduced), ("rocksdb", True, applied)],
+)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def a_case_of_flink_gives_what_flink_gives(case, kind, restores, result):
     play(case, lambda keyed: result(case.windows(keyed)), kind, restores)

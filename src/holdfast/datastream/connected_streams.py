@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdfast.common.typeinfo import TypeInformation
-from holdfast.datastream.data_stream import DataStream
-from holdfast.datastream.function_checks import check_object, check_type
+from holdfast.datastream.data_stream import DataStream, two_inputs
+from holdfast.datastream.function_checks import check_object
 from holdfast.datastream.functions import (
     BroadcastProcessFunction,
     CoFlatMapFunction,
@@ -30,22 +30,6 @@ if TYPE_CHECKING:
 __all__ = ["BroadcastConnectedStream", "BroadcastStream", "ConnectedStreams"]
 
 _ON_TIMER = {"on_timer": ("timestamp", "ctx")}
-
-
-def _two_inputs(
-    streams: tuple[DataStream, DataStream], kind: str, factory: OperatorFactory, func: Any, output_type: Any
-) -> DataStream:
-    env = streams[0].get_execution_environment()
-    node = env._add_operator(
-        inputs=tuple(stream._transformation for stream in streams),
-        kind=kind,
-        name=kind,
-        factory=factory,
-        functions=(("function", func),),
-        output_type=check_type(output_type, f"the output_type of {kind}"),
-        side_outputs=True,
-    )
-    return DataStream(env, node)
 
 
 class ConnectedStreams:
@@ -135,7 +119,7 @@ class ConnectedStreams:
         return self._then("CoProcess", FunctionFactory(CoProcess, func), func, output_type)
 
     def _then(self, kind: str, factory: OperatorFactory, func: Any, output_type: Any) -> DataStream:
-        return _two_inputs((self.stream1, self.stream2), kind, factory, func, output_type)
+        return two_inputs((self.stream1, self.stream2), kind, factory, (("function", func),), output_type)
 
 
 class BroadcastStream:
@@ -208,4 +192,5 @@ class BroadcastConnectedStream:
             kind, factory = "KeyedBroadcastProcess", FunctionFactory(KeyedBroadcastProcess, func, (descriptors,))
         else:
             kind, factory = "BroadcastProcess", FunctionFactory(BroadcastProcess, func, (descriptors,))
-        return _two_inputs((self.non_broadcast_stream, self.broadcast_stream.input_stream), kind, factory, func, output_type)
+        streams = (self.non_broadcast_stream, self.broadcast_stream.input_stream)
+        return two_inputs(streams, kind, factory, (("function", func),), output_type)

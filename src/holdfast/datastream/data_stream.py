@@ -289,6 +289,18 @@ class DataStream(OperatorSettings):
         """Group all elements by windows, whatever their keys, in one subtask."""
         return AllWindowedStream(self, window_assigner)
 
+    def join(self, other_stream: DataStream) -> JoinedStreams:
+        """Join with another stream, by key and window: the pairs of elements.
+
+        Examples:
+            ``orders.join(payments).where(order_id).equal_to(payment_id).window(assigner).apply(function)``
+        """
+        return JoinedStreams(self, other_stream)
+
+    def co_group(self, other_stream: DataStream) -> CoGroupedStreams:
+        """Join with another stream, by key and window: all elements of both, also of keys that only one of them has."""
+        return CoGroupedStreams(self, other_stream)
+
     def count_window_all(self, size: int, slide: int = 0) -> AllWindowedStream:
         """Group all elements by their number, in one subtask.
 
@@ -464,6 +476,35 @@ class DataStream(OperatorSettings):
         return DataStream(self._env, node)
 
 
+def two_inputs(
+    streams: tuple[DataStream, DataStream],
+    kind: str,
+    factory: OperatorFactory,
+    functions: tuple[tuple[str, Any], ...],
+    output_type: Any,
+) -> DataStream:
+    """Add an operator on two streams.
+
+    Args:
+        streams: The inputs, keyed ones partitioned by their keys.
+        kind: The kind of operator.
+        factory: The operator.
+        functions: The user's objects in it with their names in messages.
+        output_type: The declared type of the results, not yet checked.
+    """
+    env = streams[0]._env
+    node = env._add_operator(
+        inputs=tuple(stream._transformation for stream in streams),
+        kind=kind,
+        name=kind,
+        factory=factory,
+        functions=functions,
+        output_type=check_type(output_type, f"the output_type of {kind}"),
+        side_outputs=True,
+    )
+    return DataStream(env, node)
+
+
 # DataStream makes these streams, and they need it: this module comes first.
 from holdfast.datastream.all_windowed_stream import AllWindowedStream  # noqa: E402
 from holdfast.datastream.connected_streams import (  # noqa: E402
@@ -471,6 +512,7 @@ from holdfast.datastream.connected_streams import (  # noqa: E402
     BroadcastStream,
     ConnectedStreams,
 )
+from holdfast.datastream.joined_streams import CoGroupedStreams, JoinedStreams  # noqa: E402
 from holdfast.datastream.keyed_stream import KeyedStream  # noqa: E402
 from holdfast.datastream.windowed_stream import WindowedStream  # noqa: E402
 

@@ -118,7 +118,7 @@ def _check_life_cycle(func: Any, where: str) -> None:
 _SEVERAL = frozenset(
     (
         *("flat_map", "flat_map1", "flat_map2", "process_element", "process_element1", "process_element2"),
-        *("process_broadcast_element", "on_timer", "process", "apply"),
+        *("process_broadcast_element", "on_timer", "process", "apply", "co_group"),
     )
 )
 """Methods that return any number of results, and so may be generators."""

@@ -31,6 +31,7 @@ from holdfast.functions.element_functions import (
     ReduceFunction,
 )
 from holdfast.functions.function import Function, RuntimeContext
+from holdfast.functions.join_functions import CoGroupFunction, FlatJoinFunction, JoinFunction, ProcessJoinFunction
 from holdfast.functions.process_functions import KeyedProcessFunction, ProcessFunction
 from holdfast.functions.window_functions import (
     AllWindowFunction,
@@ -41,6 +42,10 @@ from holdfast.functions.window_functions import (
 from holdfast.state.interfaces import KeyedStateStore
 
 __all__ = [
+    "CoGroupFunction",
+    "FlatJoinFunction",
+    "JoinFunction",
+    "ProcessJoinFunction",
     "AggregateFunction",
     "AllWindowFunction",
     "BaseBroadcastProcessFunction",

@@ -155,6 +155,18 @@ class KeyedStream(DataStream):
             return WindowedStream(self, CountTumblingWindowAssigner.of(size))
         return WindowedStream(self, CountSlidingWindowAssigner.of(size, slide))
 
+    def interval_join(self, other_stream: KeyedStream) -> IntervalJoin:
+        """Join with another keyed stream: elements with the same key whose timestamps are within an interval.
+
+        Examples:
+            ``orders.interval_join(payments).between(Time.minutes(0), Time.minutes(5)).process(function)``
+        """
+        if not isinstance(other_stream, KeyedStream):
+            raise TypeError(f"interval_join() takes a KeyedStream, not {other_stream!r}: call key_by(...) on it.")
+        if other_stream._env is not self._env:
+            raise ConfigurationError("interval_join() takes streams of one environment; these belong to two.")
+        return IntervalJoin(self, other_stream)
+
     def key_by(self, key_selector: Callable[[Any], Any] | Any, key_type: TypeInformation | None = None) -> KeyedStream:
         """Partition the original stream by another key."""
         return self._stream.key_by(key_selector, key_type)
@@ -170,3 +182,7 @@ class KeyedStream(DataStream):
             f"A KeyedStream is partitioned by its keys already; {partitioning.value.lower()}() would break them apart. "
             "Call it on the stream before key_by(...), or on the operator after it."
         )
+
+
+# A KeyedStream makes joins of KeyedStreams: this module comes first.
+from holdfast.datastream.joined_streams import IntervalJoin  # noqa: E402

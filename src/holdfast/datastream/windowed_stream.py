@@ -29,8 +29,12 @@ if TYPE_CHECKING:
     from holdfast.datastream.data_stream import DataStream
     from holdfast.datastream.keyed_stream import KeyedStream
     from holdfast.datastream.stream_execution_environment import StreamExecutionEnvironment
+    from holdfast.runtime.operators.base import OperatorFactory
 
-__all__ = ["WindowedStream"]
+__all__ = ["Functions", "WindowedStream"]
+
+Functions = tuple[tuple[str, Any], ...]
+"""The user's objects in an operator with their names in messages."""
 
 _TRIGGER = {
     "on_element": ("element", "timestamp", "window", "ctx"),
@@ -52,6 +56,8 @@ class WindowedStream:
     _apply_arguments: tuple[str, ...] = ("key", "window", "inputs")
     _process_class: type[Any] = ProcessWindowFunction
     _process_arguments: tuple[str, ...] = ("key", "context", "elements")
+
+    _two_inputs = False
 
     def __init__(self, keyed_stream: KeyedStream, window_assigner: WindowAssigner[Any, Any]) -> None:
         if not isinstance(window_assigner, WindowAssigner):
@@ -236,15 +242,13 @@ class WindowedStream:
             self._late_tag,
             clears,
             self._evictor,
+            self._two_inputs,
         )
-        return self._keyed_stream._then(
-            f"Window({type(self._assigner).__name__})",
-            factory,
-            None,
-            output_type,
-            functions=(*functions, ("window assigner", self._assigner)),
-            side_outputs=True,
-        )
+        kind = f"Window({type(self._assigner).__name__})"
+        return self._add(kind, factory, output_type, (*functions, ("window assigner", self._assigner)))
+
+    def _add(self, kind: str, factory: OperatorFactory, output_type: Any, functions: Functions) -> DataStream:
+        return self._keyed_stream._then(kind, factory, None, output_type, functions=functions, side_outputs=True)
 
     def _adapted(self, window_function: Any) -> Any:
         """The window function as the operator calls it."""

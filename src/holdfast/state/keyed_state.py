@@ -17,8 +17,8 @@ __all__ = ["KeyedState"]
 
 _SLICES = {"window": "window"}
 _TIMERS = "-timers"
-_BY_KEY_AND_WINDOW = frozenset(("windows", "window-event", "window-processing"))
-"""Rows and timers that belong to pairs of a key and a window, not to a key alone."""
+_BY_KEY_AND_WINDOW = frozenset(("windows", "window-event", "window-processing", "interval-join"))
+"""Rows and timers that belong to pairs of a key and a window (or the side of a join), not to a key alone."""
 
 
 class KeyedState:
@@ -70,7 +70,7 @@ class KeyedState:
         return known
 
     def timer_queue(self, name: str) -> TimerFamily:
-        """The timers of a service: ``event``, ``processing``, ``ttl``, ``window-event`` or ``window-processing``."""
+        """The timers of a service: ``event``, ``processing``, ``ttl``, ``window-event``, ..."""
         known = self.timers.get(name)
         if known is None:
             state_id = self.registry.state(f"{name}{_TIMERS}", TIMERS, "time").id

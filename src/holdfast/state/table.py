@@ -292,10 +292,11 @@ class RowTable:
             part = keys[start : start + _BLOCK]
             yield from zip(part, self._store_keys(part))
 
-    def stored_rows(self) -> Iterator[tuple[Any, Row]]:
-        """The store's rows of this table; memory may hold newer versions."""
+    def stored_rows(self, groups: KeyGroupRange | None = None) -> Iterator[tuple[Any, Row]]:
+        """The store's rows of this table, of ``groups`` only (None: all); memory may hold newer versions."""
         start = len(self.prefix)
-        for at, data in self.store.scan(self.prefix, after(self.prefix)):
+        bounds = (self.prefix, after(self.prefix)) if groups is None else group_range(self.prefix, groups)
+        for at, data in self.store.scan(*bounds):
             owner, row = decode_key(split_key(at, start)[1]), self.codec.decode(data, PERSISTED)
             if self.codec.large:
                 self._bind(owner, row)

@@ -20,6 +20,7 @@ from holdfast.common.windows import TimeWindow
 from holdfast.runtime.copies import fixed
 from holdfast.runtime.operators.base import Operator, OperatorFactory, StateKind
 from holdfast.runtime.operators.merging_windows import MergingWindows
+from holdfast.runtime.operators.paned_windows import PanedWindows
 from holdfast.runtime.operators.stateless import Collector
 from holdfast.runtime.operators.triggered_windows import TriggeredWindows
 from holdfast.runtime.operators.window_base import WindowContext, WindowsBase, WindowSpec
@@ -275,7 +276,19 @@ class WindowOperator(WindowSpec, OperatorFactory):
         default = EventTimeTrigger if self.assigner.is_event_time() else ProcessingTimeTrigger
         if isinstance(self.assigner, TumblingWindows) and type(self.trigger) is default and self.evictor is None:
             return _AlignedWindows(self, self.assigner)
+        if isinstance(self.assigner, PeriodicWindows) and type(self.trigger) is default and self._by_panes():
+            return PanedWindows(self, self.assigner)
         return TriggeredWindows(self)
+
+    def _by_panes(self) -> bool:
+        """Whether windows that overlap can be made of panes."""
+        if self.evictor is not None or not self.content.merges():
+            return False
+        if not self.assigner.is_event_time():  # a checkpoint does not tell which windows have fired in processing time
+            return False
+        # A window function that keeps something from one result of a window to the next has a row for each window.
+        keeps = self.window_function is not None and self.window_function[0] == "process" and self.allowed_lateness_ms > 0
+        return not self.clears and not keeps
 
     @property
     def needs_timestamps(self) -> bool:  # type: ignore[override]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from holdfast.common.output_tag import OutputTag
@@ -37,6 +38,8 @@ class WindowSpec:
     clears: bool = False
     """Whether the window function has a `clear` to call when a window is removed."""
     evictor: Evictor[Any, Any] | None = None
+    two_inputs: bool = False
+    """Whether the elements come from two streams, as pairs of the input's number and the element."""
 
     def functions(self) -> Sequence[Any]:
         """The user's functions."""
@@ -130,6 +133,13 @@ class WindowsBase(Operator):
         """Close the functions."""
         for each in self._spec.functions():
             close_function(each)
+
+    def inputs(self) -> Sequence[Callable[[RecordBatch], None]]:
+        """One input, or two."""
+        return (partial(self._from, 0), partial(self._from, 1)) if self._spec.two_inputs else (self.process,)
+
+    def _from(self, side: int, batch: RecordBatch) -> None:
+        self.process(RecordBatch([(side, value) for value in batch.values], batch.timestamps, batch.keys))
 
     def window_state(self) -> StateSpace:
         """The window function's state of the current key and window."""

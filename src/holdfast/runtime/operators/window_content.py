@@ -60,6 +60,10 @@ class WindowContent(ABC):
     def merged(self, content: Any, other: Any) -> Any:
         """Merge the contents of two windows; may reuse either."""
 
+    def merges(self) -> bool:
+        """Whether `merged` works."""
+        return True
+
     @abstractmethod
     def of(self, values: list[Any]) -> Any:
         """The argument of the window function for a window with these elements; None without elements."""
@@ -139,6 +143,10 @@ class Accumulator(WindowContent):
                 row[0] |= DIRTY
 
         return add
+
+    def merges(self) -> bool:
+        """Whether the AggregateFunction has a ``merge``."""
+        return can_merge(self.function)
 
     def merged(self, content: Any, other: Any) -> Any:
         """Merge the accumulators."""

@@ -1,0 +1,238 @@
+"""Joins of two streams: by key and window (join, co_group), and by key and an interval of time (interval_join)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from holdfast.common.output_tag import OutputTag
+from holdfast.common.time import to_milliseconds
+from holdfast.common.typeinfo import TypeInformation
+from holdfast.datastream.data_stream import DataStream, two_inputs
+from holdfast.datastream.function_checks import check_function, check_object
+from holdfast.datastream.functions import (
+    FlatJoinFunction,
+    ProcessJoinFunction,
+    RuntimeContext,
+    WindowFunction,
+)
+from holdfast.datastream.keyed_stream import KeyedStream
+from holdfast.datastream.window import WindowAssigner
+from holdfast.datastream.windowed_stream import Functions, WindowedStream
+from holdfast.errors import ConfigurationError
+from holdfast.runtime.operators.interval_join import IntervalJoinOperator
+from holdfast.runtime.operators.window_content import Elements
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from holdfast.runtime.operators.base import OperatorFactory
+
+__all__ = ["CoGroupedStreams", "IntervalJoin", "IntervalJoined", "JoinedStreams", "JoinedWindows"]
+
+_MOST = 1 << 62
+"""The bounds of an interval are smaller: their sums with timestamps stay within reason."""
+
+
+class _Sides(WindowFunction[Any, Any, Any, Any]):
+    """Calls a function with the elements of both sides of a window."""
+
+    def __init__(self, function: Any) -> None:
+        self._function = function
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        """Open the function."""
+        getattr(self._function, "open", lambda context: None)(runtime_context)
+
+    def close(self) -> None:
+        """Close the function."""
+        getattr(self._function, "close", lambda: None)()
+
+    def apply(self, key: Any, window: Any, inputs: Iterable[Any]) -> Iterable[Any]:
+        """Call the function."""
+        sides: tuple[list[Any], list[Any]] = ([], [])
+        for side, element in inputs:
+            sides[side].append(element)
+        return self._results(*sides)
+
+    def _results(self, left: list[Any], right: list[Any]) -> Iterable[Any]:
+        results: Iterable[Any] = getattr(self._function, "co_group", self._function)(left, right)
+        return results
+
+
+class _Pairs(_Sides):
+    """Calls a JoinFunction, or a FlatJoinFunction, with each pair."""
+
+    def _results(self, left: list[Any], right: list[Any]) -> Iterable[Any]:
+        join = getattr(self._function, "join", self._function)
+        for first in left:
+            for second in right:
+                if isinstance(self._function, FlatJoinFunction):
+                    yield from join(first, second) or ()
+                else:
+                    yield join(first, second)
+
+
+class JoinedWindows(WindowedStream):
+    """The windows of two streams, whose elements ``apply`` joins. Trigger, evictor and lateness as for one stream."""
+
+    _two_inputs = True
+
+    def __init__(
+        self, left: KeyedStream, right: KeyedStream, window_assigner: WindowAssigner[Any, Any], *, pairs: bool
+    ) -> None:
+        super().__init__(left, window_assigner)
+        self._right = right
+        self._pairs = pairs
+
+    def apply(self, function: Any, output_type: TypeInformation | None = None) -> DataStream:
+        """Apply a function to the elements of both streams with the same key in the same window.
+
+        Args:
+            function: After ``join``: a callable ``(first, second) -> result``, a JoinFunction or a FlatJoinFunction, called
+                with each pair. After ``co_group``: a callable ``(firsts, seconds) -> results`` or a CoGroupFunction.
+            output_type: The declared type of the results: they are checked and converted to it (a tuple becomes a Row).
+        """
+        if not self._pairs:
+            check_function(function, "co_group", ("first", "second"), "apply() after co_group()")
+        elif isinstance(function, FlatJoinFunction):
+            check_object(function, FlatJoinFunction, {}, "apply() after join()")
+        else:
+            check_function(function, "join", ("first", "second"), "apply() after join()")
+        called = _Pairs(function) if self._pairs else _Sides(function)
+        return self._windows(Elements(), called, output_type)
+
+    def _add(self, kind: str, factory: OperatorFactory, output_type: Any, functions: Functions) -> DataStream:
+        return two_inputs(
+            (self._keyed_stream, self._right), "Join" if self._pairs else "CoGroup", factory, functions, output_type
+        )
+
+
+class _Where:
+    """``join(other).where(selector)``: waits for the other selector."""
+
+    def __init__(self, joined: JoinedStreams, left: KeyedStream) -> None:
+        self._joined = joined
+        self._left = left
+
+    def equal_to(self, key_selector: Callable[[Any], Any] | Any, key_type: TypeInformation | None = None) -> _EqualTo:
+        """Choose the key of the second stream's elements; equal keys are joined."""
+        right = self._joined._stream2.key_by(key_selector, key_type or self._left._transformation.key_type)
+        return _EqualTo(self._left, right, self._joined._pairs)
+
+
+class _EqualTo:
+    """``join(other).where(selector).equal_to(selector)``: waits for the windows."""
+
+    def __init__(self, left: KeyedStream, right: KeyedStream, pairs: bool) -> None:
+        self._left = left
+        self._right = right
+        self._pairs = pairs
+
+    def window(self, window_assigner: WindowAssigner[Any, Any]) -> JoinedWindows:
+        """Choose the windows in which elements are joined."""
+        return JoinedWindows(self._left, self._right, window_assigner, pairs=self._pairs)
+
+
+class JoinedStreams:
+    """Two streams, as returned by ``join``: the pairs of elements with the same key in the same window.
+
+    Examples:
+        ``orders.join(payments).where(order_id).equal_to(payment_id).window(assigner).apply(function)``
+    """
+
+    _pairs = True
+
+    def __init__(self, stream1: DataStream, stream2: DataStream) -> None:
+        if stream1._env is not stream2._env:
+            raise ConfigurationError("join() and co_group() take streams of one environment; these belong to two.")
+        self._stream1 = stream1
+        self._stream2 = stream2
+
+    def where(self, key_selector: Callable[[Any], Any] | Any, key_type: TypeInformation | None = None) -> _Where:
+        """Choose the key of the first stream's elements."""
+        return _Where(self, self._stream1.key_by(key_selector, key_type))
+
+
+class CoGroupedStreams(JoinedStreams):
+    """Two streams, as returned by ``co_group``: all elements with the same key in the same window."""
+
+    _pairs = False
+
+
+class IntervalJoin:
+    """Two keyed streams, as returned by ``interval_join``."""
+
+    def __init__(self, stream1: KeyedStream, stream2: KeyedStream) -> None:
+        self._streams = (stream1, stream2)
+
+    def between(self, lower_bound: Any, upper_bound: Any) -> IntervalJoined:
+        """Join each left element with the right ones from ``left + lower_bound`` to ``left + upper_bound``.
+
+        Args:
+            lower_bound: A span of time (Time, Duration, timedelta); negative: right elements before the left one.
+            upper_bound: A span of time that is not shorter.
+
+        Raises:
+            ConfigurationError: the upper bound is below the lower one.
+        """
+        lower, upper = to_milliseconds(lower_bound), to_milliseconds(upper_bound)
+        if not -_MOST < lower <= upper < _MOST:
+            raise ConfigurationError(f"between() takes bounds in order, got {lower} ms and {upper} ms.")
+        return IntervalJoined(self._streams, lower, upper)
+
+
+class IntervalJoined:
+    """Two keyed streams with an interval, as returned by ``between``. Both bounds belong to it unless excluded."""
+
+    def __init__(self, streams: tuple[KeyedStream, KeyedStream], lower: int, upper: int) -> None:
+        self._streams = streams
+        self._lower = lower
+        self._upper = upper
+        self._late: list[OutputTag | None] = [None, None]
+
+    def lower_bound_exclusive(self) -> Self:
+        """Leave out pairs that are exactly the lower bound apart."""
+        self._lower += 1
+        return self
+
+    def upper_bound_exclusive(self) -> Self:
+        """Leave out pairs that are exactly the upper bound apart."""
+        self._upper -= 1
+        return self
+
+    def side_output_left_late_data(self, output_tag: OutputTag) -> Self:
+        """Send late elements of the left stream to a side output instead of dropping them."""
+        return self._send_late(0, output_tag)
+
+    def side_output_right_late_data(self, output_tag: OutputTag) -> Self:
+        """Send late elements of the right stream to a side output instead of dropping them."""
+        return self._send_late(1, output_tag)
+
+    def _send_late(self, side: int, output_tag: OutputTag) -> Self:
+        if not isinstance(output_tag, OutputTag):
+            raise TypeError(f"the side output of late elements takes an OutputTag, not {output_tag!r}.")
+        self._late[side] = output_tag
+        return self
+
+    def process(
+        self, process_join_function: ProcessJoinFunction[Any, Any, Any], output_type: TypeInformation | None = None
+    ) -> DataStream:
+        """Apply a ProcessJoinFunction to each pair. Its results have the later one of the two timestamps.
+
+        Args:
+            process_join_function: The ProcessJoinFunction.
+            output_type: The declared type of the results: they are checked and converted to it (a tuple becomes a Row).
+
+        Raises:
+            ConfigurationError: no pair can be in the interval.
+        """
+        calls = {"process_element": ("left", "right", "ctx")}
+        check_object(process_join_function, ProcessJoinFunction, calls, "process() after interval_join()")
+        if self._lower > self._upper:
+            raise ConfigurationError("The interval of the join is empty: without its bounds no pair is left in it.")
+        types = [each._transformation.output_type for each in self._streams]
+        declared = [None if each is None or each.is_pickled else each for each in types]
+        factory = IntervalJoinOperator(process_join_function, self._lower, self._upper, *declared, *self._late)
+        functions = (("join function", process_join_function),)
+        return two_inputs(self._streams, "IntervalJoin", factory, functions, output_type)

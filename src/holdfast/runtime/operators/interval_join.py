@@ -1,0 +1,165 @@
+"""The join of two keyed streams by an interval of time: each element waits for the other stream's as long as it can.
+
+Each side has a buffer for each key: elements by timestamp. An element is joined with what the other side's buffer holds
+when it comes, so each pair meets once. It leaves its buffer by a timer, when no element in time can need it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from holdfast.common.output_tag import OutputTag
+from holdfast.common.time import MAX_TIMESTAMP, MIN_TIMESTAMP
+from holdfast.common.typeinfo import TypeInformation, Types
+from holdfast.functions.join_functions import ProcessJoinFunction
+from holdfast.runtime.context import UserRuntimeContext
+from holdfast.runtime.operators.base import Operator, OperatorFactory, StateKind
+from holdfast.runtime.operators.stateless import Collector
+from holdfast.runtime.records import RecordBatch
+from holdfast.runtime.user_code import close_function, not_iterable, open_function, user_error
+from holdfast.state.descriptors import MapStateDescriptor
+
+__all__ = ["IntervalJoinOperator"]
+
+_LEFT, _RIGHT = 0, 1
+_BUFFERS = ("left-buffer", "right-buffer")
+
+
+class _Pair(ProcessJoinFunction.Context):
+    __slots__ = ("stamps",)
+
+    stamps: tuple[int, int]
+
+    def get_left_timestamp(self) -> int:
+        return self.stamps[_LEFT]
+
+    def get_right_timestamp(self) -> int:
+        return self.stamps[_RIGHT]
+
+    def get_timestamp(self) -> int:
+        return max(self.stamps)
+
+
+class _IntervalJoin(Operator):
+    def __init__(self, spec: IntervalJoinOperator) -> None:
+        self._spec = spec
+        self._from = (spec.lower, -spec.upper)
+        """By side: the first timestamp of the other side that an element joins with, from its own on."""
+        self._to = (spec.upper, -spec.lower)
+
+    def open(self) -> None:
+        state = self.context.state
+        assert state is not None
+        self._space = state.space("keyed")
+        self._table = self._space.table()
+        types = (self._spec.left_type, self._spec.right_type)
+        self._buffers = [
+            self._space.get_map_state(
+                MapStateDescriptor(name, Types.LONG(), None if declared is None else Types.LIST(declared))
+            )
+            for name, declared in zip(_BUFFERS, types)
+        ]
+        self._timers = state.timer_queue("interval-join")
+        self._pair = _Pair()
+        open_function(self._spec.func, UserRuntimeContext(self.context, None))
+
+    def close(self) -> None:
+        close_function(self._spec.func)
+
+    def inputs(self) -> Sequence[Callable[[RecordBatch], None]]:
+        return partial(self._take, _LEFT), partial(self._take, _RIGHT)
+
+    def _take(self, side: int, batch: RecordBatch) -> None:
+        keys, values, stamps = batch.keys, batch.values, batch.timestamps
+        assert keys is not None
+        if stamps is None or min(stamps) == MIN_TIMESTAMP:
+            at = 0 if stamps is None else stamps.index(MIN_TIMESTAMP)
+            told = ValueError("the element has no timestamp, which an interval join needs: assign timestamps before it")
+            raise user_error(told, self.context.name, self.context.uid, values[at], keys[at])
+        late_by = max(self.context.clock.watermark, self.context.clock.late_by)
+        out = Collector(self.context.copied)
+        late: list[tuple[Any, int]] = []
+        space, own = self._space, self._buffers[side]
+        key = value = None
+        try:
+            for key, value, stamp, row in zip(keys, values, stamps, self._table.load(keys)):
+                if stamp < late_by:
+                    late.append((value, stamp))
+                    continue
+                space.row, space.key, space.namespace = row, key, None
+                own.put(stamp, [*(own.get(stamp) or ()), value])
+                self._join(out, side, value, stamp)
+                # An element with the watermark's own timestamp is in time: what it joins with stays until it has passed.
+                self._timers.register(min(stamp + max(self._to[side], 0) + 1, MAX_TIMESTAMP), (key, side))
+        except (Exception, SystemExit) as error:
+            raise user_error(error, self.context.name, self.context.uid, value, key) from error
+        if late:
+            self._late(side, late)
+        out.emit(self.context)
+
+    def _join(self, out: Collector, side: int, value: Any, stamp: int) -> None:
+        """Join an element with what the other side's buffer holds."""
+        other = self._buffers[1 - side]
+        first, last = stamp + self._from[side], stamp + self._to[side]
+        process, pair, results = self._spec.func.process_element, self._pair, None
+        for when, held in sorted((when, held) for when, held in other.items() if first <= when <= last):
+            pair.stamps = (stamp, when) if side == _LEFT else (when, stamp)
+            for each in held:
+                try:
+                    results = process(value, each, pair) if side == _LEFT else process(each, value, pair)
+                    if results is not None:
+                        out.take(results, max(stamp, when))
+                except TypeError as error:
+                    raise not_iterable(error, results) from error
+
+    def _late(self, side: int, late: list[tuple[Any, int]]) -> None:
+        tag = (self._spec.left_late_tag, self._spec.right_late_tag)[side]
+        if tag is None:
+            self.context.clock.late_dropped += len(late)
+        else:
+            self.context.emit_side(tag.tag_id, RecordBatch([value for value, _ in late], [stamp for _, stamp in late]))
+
+    def advance_watermark(self, watermark: int) -> None:
+        rows, space = self._table.rows, self._space
+        for when, (key, side) in self._timers.due(watermark, lambda owners: self._table.load([key for key, _ in owners])):
+            space.row, space.key, space.namespace = rows[key], key, None
+            buffer, until = self._buffers[side], when - 1 - max(self._to[side], 0)
+            if when == MAX_TIMESTAMP:
+                buffer.clear()
+            else:
+                buffer.remove(until)
+
+
+@dataclass(frozen=True)
+class IntervalJoinOperator(OperatorFactory):
+    """A ProcessJoinFunction on pairs with ``left + lower <= right <= left + upper``."""
+
+    state = StateKind.KEYED
+    needs_timestamps = True
+
+    func: ProcessJoinFunction[Any, Any, Any]
+    lower: int
+    upper: int
+    left_type: TypeInformation | None = None
+    right_type: TypeInformation | None = None
+    left_late_tag: OutputTag | None = None
+    right_late_tag: OutputTag | None = None
+
+    def create(self) -> Operator:
+        """A fresh operator."""
+        return _IntervalJoin(self)
+
+    def functions(self) -> Sequence[Any]:
+        """The user's function."""
+        return (self.func,)
+
+    def deadline(self) -> Callable[[int], int] | None:
+        """An element is late when the watermark is behind it."""
+        return _after
+
+
+def _after(timestamp: int) -> int:
+    return timestamp + 1

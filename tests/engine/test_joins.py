@@ -1,0 +1,226 @@
+"""Joins of two streams by window and by an interval, against plain Python, for any epochs, parallelism and backend.
+
+The cases of intervals are those of Flink's IntervalJoinOperatorTest (apache/flink, streaming.api.operators.co): elements
+with the timestamps 1 to 4 on both sides.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holdfast.common import Duration, Time, WatermarkStrategy
+from holdfast.datastream import (
+    CoGroupFunction,
+    EventTimeSessionWindows,
+    FlatJoinFunction,
+    JoinFunction,
+    OutputTag,
+    ProcessJoinFunction,
+    SlidingEventTimeWindows,
+    TumblingEventTimeWindows,
+)
+from holdfast.errors import ConfigurationError, UserCodeError
+
+from .inprocess import LedgerSink, SplitSource
+from .programs import DELAY, records, stream
+from .test_same_results import backends, budgets, config, crashes, few, frames, lab, parallelisms, seeds, visible
+
+LATE_LEFT, LATE_RIGHT = OutputTag("left"), OutputTag("right")
+
+
+class Pair(JoinFunction):
+    def join(self, first: Any, second: Any) -> Any:
+        return first[0], first[2], second[2]
+
+
+class Each(FlatJoinFunction):
+    def join(self, first: Any, second: Any) -> Any:
+        if first[2] <= second[2]:
+            yield first[0], first[2], second[2]
+
+
+class Both(CoGroupFunction):
+    def open(self, runtime_context: Any) -> None:
+        self.opened = True
+
+    def co_group(self, first: Any, second: Any) -> Any:
+        assert self.opened
+        left, right = list(first), list(second)
+        yield (left or right)[0][0], sorted(each[2] for each in left), sorted(each[2] for each in right)
+
+
+def key_of(record: Any) -> Any:
+    return record[0]
+
+
+def tumbling(ts: int) -> list[int]:
+    return [ts // 20_000]
+
+
+def sliding(ts: int) -> list[int]:
+    return [ts // 10_000, ts // 10_000 - 1]
+
+
+WINDOWS = {
+    "tumbling": (TumblingEventTimeWindows.of(Time.seconds(20)), tumbling),
+    "sliding": (SlidingEventTimeWindows.of(Time.seconds(20), Time.seconds(10)), sliding),
+}
+
+
+@pytest.mark.parametrize("windows", sorted(WINDOWS))
+@pytest.mark.parametrize("how", ["join", "lambda", "flat", "co_group"])
+@settings(few, max_examples=4)
+@given(seed=seeds, backend=backends, parallelism=parallelisms, budget=budgets, frame=frames, crashes=crashes)
+def test_joins_by_window(windows, how, seed, backend, parallelism, budget, frame, crashes):
+    assigner, windows_of = WINDOWS[windows]
+    left, right = records(seed, 80), records(seed + 1, 80)
+
+    def build(env: Any) -> None:
+        first, second = stream(env, left, budget, "left"), stream(env, right, budget, "right")
+        joined = first.co_group(second) if how == "co_group" else first.join(second)
+        function = {"join": Pair(), "lambda": Pair().join, "flat": Each(), "co_group": Both()}[how]
+        joined.where(key_of).equal_to(key_of).window(assigner).apply(function).sink_to(LedgerSink("out"))
+
+    groups: dict[Any, tuple[list[Any], list[Any]]] = defaultdict(lambda: ([], []))
+    for side, data in enumerate((left, right)):
+        for split in data.values():
+            for record in split:
+                for window in windows_of(record[1]):
+                    groups[record[0], window][side].append(record[2])
+    expected: list[Any] = []
+    for (key, _), (firsts, seconds) in groups.items():
+        if how == "co_group":
+            expected.append((key, sorted(firsts), sorted(seconds)))
+        else:
+            expected += [(key, a, b) for a in firsts for b in seconds if how != "flat" or a <= b]
+    with lab(build, parallelism=parallelism, budget=budget, config=config(backend, frame)) as job:
+        job.run(crashes)
+        assert visible() == Counter(map(repr, expected))
+
+
+class Stamps(ProcessJoinFunction):
+    def process_element(self, left: Any, right: Any, ctx: Any) -> Any:
+        assert ctx.get_timestamp() == max(left[1], right[1])
+        assert (ctx.get_left_timestamp(), ctx.get_right_timestamp()) == (left[1], right[1])
+        yield left[0], left[1], right[1], left[2], right[2]
+
+
+def joined(left: Any, right: Any, lower: int, upper: int, exclusive: tuple[bool, bool], cut: int = 0) -> Any:
+    def build(env: Any) -> None:
+        first, second = (stream(env, data, cut, uid).key_by(key_of) for data, uid in ((left, "left"), (right, "right")))
+        between = first.interval_join(second).between(Time.milliseconds(lower), Time.milliseconds(upper))
+        if exclusive[0]:
+            between.lower_bound_exclusive()
+        if exclusive[1]:
+            between.upper_bound_exclusive()
+        between.side_output_left_late_data(LATE_LEFT).side_output_right_late_data(LATE_RIGHT)
+        pairs = between.process(Stamps())
+        late = [pairs.get_side_output(tag).map(lambda r, tag=tag: (tag.tag_id, *r)) for tag in (LATE_LEFT, LATE_RIGHT)]
+        pairs.union(*late).sink_to(LedgerSink("out"))
+
+    return build
+
+
+CASES = {
+    (1, 3, False, True): [(1, 2), (1, 3), (2, 3), (2, 4), (3, 4)],
+    (-3, -1, True, False): [(2, 1), (3, 1), (3, 2), (4, 2), (4, 3)],
+    (-2, -1, False, False): [(2, 1), (3, 1), (3, 2), (4, 2), (4, 3)],
+    (-1, 1, False, False): [(1, 1), (1, 2), (2, 1), (2, 2), (2, 3), (3, 2), (3, 3), (3, 4), (4, 3), (4, 4)],
+    (1, 2, False, False): [(1, 2), (1, 3), (2, 3), (2, 4), (3, 4)],
+    (-3, -1, True, True): [(3, 1), (4, 2)],
+    (-1, 1, True, True): [(1, 1), (2, 2), (3, 3), (4, 4)],
+    (1, 3, True, True): [(1, 3), (2, 4)],
+}
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("budget", [1, 1000])
+def a_case_of_flinks_interval_join_gives_its_pairs(case, budget):
+    lower, upper, *exclusive = case
+    side = {"s": [("key", time, 0) for time in (1, 2, 3, 4)]}
+    with lab(joined(side, side, lower, upper, tuple(exclusive)), parallelism=1, budget=budget, config={}) as job:
+        job.run([("after complete", 2)] if budget == 1 else [])
+        assert visible() == Counter(repr(("key", *pair, 0, 0)) for pair in CASES[case])
+
+
+@settings(few, max_examples=15)
+@given(
+    seed=seeds,
+    backend=backends,
+    parallelism=parallelisms,
+    budget=budgets,
+    frame=frames,
+    crashes=crashes,
+    bounds=st.tuples(st.integers(-9_000, 9_000), st.integers(0, 9_000)),
+    exclusive=st.tuples(st.booleans(), st.booleans()),
+)
+def test_joins_by_interval(seed, backend, parallelism, budget, frame, crashes, bounds, exclusive):
+    lower, upper = bounds[0], bounds[0] + bounds[1] + 2
+    left, right = records(seed, 80, jitter=3 * DELAY), records(seed + 1, 80, jitter=3 * DELAY)
+    expected: list[Any] = []
+    alive: list[list[Any]] = [[], []]
+    for side, data in enumerate((left, right)):
+        for split in data.values():
+            highest = None
+            for record in split:
+                if highest is not None and record[1] < highest - DELAY - 1:
+                    expected.append(((LATE_LEFT, LATE_RIGHT)[side].tag_id, *record))
+                else:
+                    alive[side].append(record)
+                highest = record[1] if highest is None else max(highest, record[1])
+    first, last = lower + exclusive[0], upper - exclusive[1]
+    expected += [
+        (a[0], a[1], b[1], a[2], b[2]) for a in alive[0] for b in alive[1] if a[0] == b[0] and first <= b[1] - a[1] <= last
+    ]
+    build = joined(left, right, lower, upper, exclusive, budget)
+    with lab(build, parallelism=parallelism, budget=budget, config=config(backend, frame)) as job:
+        job.run(crashes)
+        assert visible() == Counter(map(repr, expected))
+
+
+def test_what_cannot_be_joined_is_refused_where_it_is_written():
+    def build(env: Any) -> None:
+        first, second = stream(env, {"s": []}, uid="left"), stream(env, {"s": []}, uid="right")
+        keyed = first.key_by(key_of)
+        with pytest.raises(TypeError, match=r"call key_by\(...\) on it"):
+            keyed.interval_join(second)
+        pairs = keyed.interval_join(second.key_by(key_of))
+        with pytest.raises(ConfigurationError, match="bounds in order"):
+            pairs.between(Time.seconds(2), Time.seconds(1))
+        with pytest.raises(ConfigurationError, match="interval of the join is empty"):
+            pairs.between(Time.seconds(1), Time.seconds(1)).lower_bound_exclusive().process(Stamps())
+        with pytest.raises(TypeError, match="takes a ProcessJoinFunction"):
+            pairs.between(Time.seconds(1), Time.seconds(1)).process(Pair())  # type: ignore[arg-type]
+        windows = first.join(second).where(key_of).equal_to(key_of).window(EventTimeSessionWindows.with_gap(Time.seconds(1)))
+        with pytest.raises(TypeError, match=r"apply\(\) after join\(\) takes a function \(first, second\)"):
+            windows.apply(Both())
+        windows.apply(Pair()).sink_to(LedgerSink("out"))
+
+    with lab(build, parallelism=1, config={}) as job:
+        job.plan()
+
+
+class Fails(ProcessJoinFunction):
+    def process_element(self, left: Any, right: Any, ctx: Any) -> Any:
+        raise ValueError("no pair")
+
+
+def the_error_of_a_join_names_key_and_element():
+    def build(env: Any) -> None:
+        strategy = WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_millis(1)).with_timestamp_assigner(
+            lambda record, _: record[1]
+        )
+        sides = [env.from_source(SplitSource({"s": [("a", 5, 0)]}), strategy, uid).uid(uid) for uid in ("left", "right")]
+        first, second = (side.key_by(key_of) for side in sides)
+        pairs = first.interval_join(second).between(Time.seconds(-1), Time.seconds(1))
+        pairs.process(Fails()).sink_to(LedgerSink("out"))
+
+    with lab(build, parallelism=1, config={}) as job, pytest.raises(UserCodeError, match="no pair") as failure:
+        job.run()
+    assert failure.value.key == "'a'"
+    assert "element: ('a', 5, 0)" in str(failure.value)
