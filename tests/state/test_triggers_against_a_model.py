@@ -423,3 +423,29 @@ def test_all_rows_and_timers_go_with_the_windows() -> None:
             assert (harness.rows(), harness.timers()) == (0, 0), name
             harness.close()
             shutil.rmtree(harness.root)
+
+
+@pytest.mark.parametrize("kind", ["hashmap", "rocksdb"])
+@pytest.mark.parametrize("name", ["sliding", "session", "cumulative", "global"])
+def test_a_window_of_many_elements_keeps_them_all_through_restarts(name: str, kind: str) -> None:
+    windows, windows_of, _ = ASSIGNERS[name]
+
+    def build(keyed: Any) -> Any:
+        stream = keyed.window(windows)
+        return (stream.trigger(CountTrigger.of(1500)) if name == "global" else stream).process(Tell())
+
+    harness = Operated(build, kind)
+    found = []
+    expected: Counter[Any] = Counter()
+    for part in range(5):
+        elements = [("a", part * 300 + n, n * 5 // 300) for n in range(300)]
+        for _, _, ts in elements:
+            expected.update(windows_of(ts, 0))
+        found += harness.frame(elements)
+        harness.checkpoint()
+        harness.restart(elsewhere=part % 2 == 0)
+    found += harness.watermark(1000)
+    sizes = {window: len(values) for (_, window, values), _ in found}
+    assert sizes == ({(0, 12): 1500} if name == "session" else dict(expected))
+    harness.close()
+    shutil.rmtree(harness.root)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdfast.common.typeinfo import TypeInformation
-from holdfast.datastream.data_stream import DataStream, two_inputs
+from holdfast.datastream.data_stream import DataStream
 from holdfast.datastream.function_checks import check_object
 from holdfast.datastream.functions import (
     BroadcastProcessFunction,
@@ -17,6 +17,7 @@ from holdfast.datastream.functions import (
     KeyedCoProcessFunction,
 )
 from holdfast.datastream.keyed_stream import KeyedStream
+from holdfast.datastream.two_inputs import two_inputs
 from holdfast.errors import ConfigurationError
 from holdfast.runtime.operators.base import OperatorFactory
 from holdfast.runtime.operators.broadcast import BroadcastProcess, KeyedBroadcastProcess

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.common.output_tag import OutputTag
 from holdfast.common.time import to_milliseconds
 from holdfast.common.typeinfo import TypeInformation
-from holdfast.datastream.data_stream import DataStream, two_inputs
+from holdfast.datastream.data_stream import DataStream
 from holdfast.datastream.function_checks import check_function, check_object
 from holdfast.datastream.functions import (
     FlatJoinFunction,
@@ -17,6 +17,7 @@ from holdfast.datastream.functions import (
     WindowFunction,
 )
 from holdfast.datastream.keyed_stream import KeyedStream
+from holdfast.datastream.two_inputs import two_inputs
 from holdfast.datastream.window import WindowAssigner
 from holdfast.datastream.windowed_stream import Functions, WindowedStream
 from holdfast.errors import ConfigurationError

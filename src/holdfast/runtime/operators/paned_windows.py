@@ -78,7 +78,7 @@ class PanedWindows(WindowsBase):
         content = self._content
         self._space = self.context.state.space("window")
         self._space.expire_by(self.context.clock, None)
-        self._slot = 1 + self._space.register(content.column())
+        self._slot = 1 + self._space.register(content.column(), grows=content.keeps_elements)
         self._time = self.context.clock.watermark
         super().open()
         self._add = content.adder(self._slot)

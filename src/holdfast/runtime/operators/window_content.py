@@ -192,8 +192,9 @@ class Elements(WindowContent):
         return add
 
     def merged(self, content: Any, other: Any) -> Any:
-        """The elements of both."""
-        return [*content, *other]
+        """The elements of both, in the first one's list, which may lie outside of its row."""
+        content.extend(list(other))
+        return content
 
     def of(self, values: list[Any]) -> Any:
         """The values."""
