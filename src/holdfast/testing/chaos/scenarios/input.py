@@ -26,6 +26,7 @@ _TELL_S = 60.0
 _DRAIN_S = 60.0
 _KEYS_EACH = 8
 _ABORTED = 0.25
+_GAP = 100_000
 _BOUNDED = {"records": 40, "stop": 25, "trimmed": 30}
 
 
@@ -44,15 +45,14 @@ class TransactionalFeed:
         self._rate = rate
         self._random = random.Random(seed)
         self._numbers: Counter[int] = Counter()
-        self._producer = Producer(
-            {
-                "bootstrap.servers": bootstrap_servers,
-                "transactional.id": f"feed-{topic}",
-                "linger.ms": 2,
-                "topic.metadata.refresh.interval.ms": 1000,
-                "log_level": 0,
-            }
-        )
+        self._properties = {
+            "bootstrap.servers": bootstrap_servers,
+            "transactional.id": f"feed-{topic}",
+            "linger.ms": 2,
+            "topic.metadata.refresh.interval.ms": 1000,
+            "log_level": 0,
+        }
+        self._producer = Producer(self._properties)
         self.partitions = 2
         """The number of partitions to write to; each partition has its own keys."""
         self._stopping = threading.Event()
@@ -90,7 +90,16 @@ class TransactionalFeed:
     def _run(self) -> None:
         try:
             while not self._stopping.wait(self._random.uniform(0.02, 0.2)):
-                self._transaction()
+                try:
+                    self._transaction()
+                except KafkaException as error:
+                    if not error.args[0].fatal():
+                        raise
+                    # Its transaction has timed out: the machine is slow. Whether it was committed is unknown, so its numbers
+                    # are not given again.
+                    self._numbers.update(dict.fromkeys(range(_KEYS_EACH * self.partitions), _GAP))
+                    self._producer = Producer(self._properties)
+                    self._producer.init_transactions(60)
         except Exception as error:
             self._failed.append(error)
 
