@@ -158,11 +158,12 @@ class Tail(NumberedScenario):
             stage.start_driver()
         driver = stage.driver
         stage.until(lambda: driver.exit_code is not None, _TELL_S, tend=False)
-        if "InputLost" not in driver.log():
+        reported = "InputLost" in driver.log()
+        if not reported:
             stage.violation(f"{what}, and driver {driver.number} does not report that input was lost: {driver.last_error()}")
         stage.kill_driver()
         self.begin_life()
-        return f"{what}, which driver {driver.number} reported; another job started"
+        return f"{what}, {'' if reported else 'not '}reported by driver {driver.number}; another job started"
 
     def _holders(self, partition: int) -> list[KafkaBroker]:
         found = self.stage.kafka.admin().list_topics(self.topics["input"], timeout=10)
