@@ -98,7 +98,6 @@ class Jvm:
     def __init__(self, java: Java, command: Sequence[str], environ: Mapping[str, str]) -> None:
         self._java = java
         self._directory = tempfile.mkdtemp(prefix="holdfast-jvm-")
-        atexit.register(shutil.rmtree, self._directory, ignore_errors=True)
         self._address = os.path.join(self._directory, "gateway")
         environment = {
             **environ,
@@ -125,6 +124,14 @@ class Jvm:
             os.close(writing)
         self._passing = threading.Thread(target=pass_on, args=(reading, self.said), name="holdfast-java-output", daemon=True)
         self._passing.start()
+        self._answered = False
+        atexit.register(self._discard)
+
+    def _discard(self) -> None:
+        """Kill a JVM without an address yet: it could not write it into a removed directory, and would live on."""
+        if not self._answered:
+            self._process.kill()
+        shutil.rmtree(self._directory, ignore_errors=True)
 
     @property
     def pid(self) -> int:
@@ -173,6 +180,7 @@ class Jvm:
                 time.sleep(_POLL_S)  # the file is the only sign to wait for
             with open(self._address, "rb") as file:
                 port, length = struct.unpack("!ii", file.read(8))
+                self._answered = True
                 return port, file.read(length).decode()
         finally:
             shutil.rmtree(self._directory, ignore_errors=True)

@@ -1,0 +1,43 @@
+"""A JVM that is started early belongs to its program: it does not outlive it, however early the program ends."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+
+import pytest
+
+ENDS_AT_ONCE = """
+import os, signal, sys
+from holdfast.runtime.java import find_java
+from holdfast.runtime.jvm import start_jvm
+print(start_jvm(find_java(), {}).pid, flush=True)
+if sys.argv[1] == "mistake":
+    raise ValueError("a mistake in the program")
+if sys.argv[1] == "killed":
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("how", ["end", "mistake", "killed"])
+def test_a_jvm_ends_with_a_program_that_ends_before_it_is_used(how: str) -> None:
+    program = subprocess.Popen(
+        [sys.executable, "-c", ENDS_AT_ONCE, how], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+    assert program.stdout is not None
+    with program, program.stdout:
+        pid = int(program.stdout.readline())
+    try:
+        watch = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    try:
+        ended, _, _ = select.select([watch], [], [], 60)
+        if not ended:
+            os.kill(pid, signal.SIGKILL)
+        assert ended, "the JVM lives on without its program"
+    finally:
+        os.close(watch)
