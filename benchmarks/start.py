@@ -60,11 +60,11 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as scratch:
         work = Path(scratch)
         for name, program in PROGRAMS.items():
-            (work / f"{name}.py").write_text(program)
+            (work / f"start_{name}.py").write_text(program)
         starts: dict[str, tuple[Sequence[str], dict[str, str]]] = {
-            "warm": ([sys.executable, str(work / "holdfast.py")], {}),
-            "cold": ([sys.executable, str(work / "holdfast.py")], {"XDG_CACHE_HOME": "/dev/null"}),
-            "spark": ([sys.executable, str(work / "spark.py")], scripts_environment(find_java(own_first=True))),
+            "warm": ([sys.executable, str(work / "start_holdfast.py")], {}),
+            "cold": ([sys.executable, str(work / "start_holdfast.py")], {"XDG_CACHE_HOME": "/dev/null"}),
+            "spark": ([sys.executable, str(work / "start_spark.py")], scripts_environment(find_java(own_first=True))),
         }
         if options.peers:
             starts["flink"] = peers.flink_start(), {}
