@@ -20,6 +20,7 @@ COMMANDS = {
     "large": "cost of changing a map of a million entries and a long list",
     "timers": "20 million timers a day ahead: registered, restored after kill -9, fired; and the memory they need",
     "clipped": "bytes read to restore one eighth of another subtask's key groups",
+    "sliding": "windows of an hour that slide by a minute, beside windows of a minute",
     "costs": "CPU time per event, by activity",
     "micro": "state operations, encodings, timers, frames and merge, compared with the stored baseline",
     "pairs": "this tree against another one in interleaved pairs: parts of micro, or stateful jobs",

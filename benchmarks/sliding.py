@@ -1,0 +1,116 @@
+"""Windows of an hour that slide by a minute, beside windows of a minute: processor time per record in one subtask.
+
+Both get the same records, in event time, with as many results per key and minute. The operators run without Spark, so that
+the figures hold nothing but windows, barriers included.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from holdfast.common import Time, Types
+from holdfast.connectors.base import JobInfo
+from holdfast.datastream import AggregateFunction, SlidingEventTimeWindows, TumblingEventTimeWindows, WindowAssigner
+from holdfast.metrics.user import MetricGroup
+from holdfast.runtime.context import Clock, OperatorContext
+from holdfast.runtime.operators.window import WindowOperator
+from holdfast.runtime.operators.window_content import Accumulator, Reduced, WindowContent
+from holdfast.runtime.records import RecordBatch
+from holdfast.state.keyed_state import KeyedState
+
+MINUTE = 60_000
+_FRAME = 2048
+
+
+class Count(AggregateFunction):
+    """Counts."""
+
+    def create_accumulator(self) -> int:
+        """Nothing yet."""
+        return 0
+
+    def add(self, value: Any, accumulator: int) -> int:
+        """One more."""
+        return accumulator + 1
+
+    def get_result(self, accumulator: int) -> int:
+        """The count."""
+        return accumulator
+
+    def merge(self, acc_a: int, acc_b: int) -> int:
+        """The sum of two counts."""
+        return acc_a + acc_b
+
+
+CONTENTS: dict[str, Callable[[], WindowContent]] = {
+    "aggregate": lambda: Accumulator(Count(), Types.LONG()),
+    "reduce": lambda: Reduced(lambda a, b: (a[0], a[1] + b[1])),
+}
+
+
+def frames(keys: int, per_minute: int, minutes: int) -> list[RecordBatch]:
+    """The records, in order of time."""
+    pick = random.Random(7)
+    records = [(pick.randrange(keys), 1) for _ in range(per_minute * minutes)]
+    stamps = [number * MINUTE // per_minute for number in range(len(records))]
+    return [
+        RecordBatch(records[at : at + _FRAME], stamps[at : at + _FRAME], [key for key, _ in records[at : at + _FRAME]])
+        for at in range(0, len(records), _FRAME)
+    ]
+
+
+def spent(assigner: WindowAssigner[Any, Any], content: WindowContent, batches: list[RecordBatch]) -> float:
+    """Nanoseconds of the processor for each record."""
+    clock, state = Clock(), KeyedState("benchmark")
+    operator = WindowOperator(assigner, assigner.get_default_trigger(None), content).create()
+    operator.context = OperatorContext(
+        job=JobInfo("benchmark", "benchmark", 1, ""),
+        uid="windows",
+        name="windows",
+        subtask=0,
+        parallelism=1,
+        max_parallelism=128,
+        clock=clock,
+        state=state,
+        metrics=MetricGroup(),
+    )
+    operator.open()
+    began = time.thread_time()
+    for number, batch in enumerate(batches):
+        assert batch.timestamps is not None
+        operator.process(batch)
+        clock.watermark = batch.timestamps[-1]
+        operator.advance_watermark(clock.watermark)
+        if number % 25 == 24:
+            state.collect()
+            state.committed()
+    return (time.thread_time() - began) / sum(len(batch.values) for batch in batches) * 1e9
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The sub-command's arguments."""
+    parser.add_argument("--keys", type=int, default=1000)
+    parser.add_argument("--per-minute", type=int, default=50_000, help="records of a minute of event time")
+    parser.add_argument("--minutes", type=int, default=90)
+    parser.add_argument("--rounds", type=int, default=3)
+
+
+def run(options: argparse.Namespace) -> dict[str, Any]:
+    """Measure both kinds of windows in turn; medians and their ratio."""
+    batches = frames(options.keys, options.per_minute, options.minutes)
+    tumbling = TumblingEventTimeWindows.of(Time.minutes(1))
+    sliding = SlidingEventTimeWindows.of(Time.hours(1), Time.minutes(1))
+    figures: dict[str, Any] = {"keys": options.keys, "per_minute": options.per_minute, "minutes": options.minutes}
+    for name, content in CONTENTS.items():
+        pairs = [(spent(tumbling, content(), batches), spent(sliding, content(), batches)) for _ in range(options.rounds)]
+        minute, hour = (statistics.median(times) for times in zip(*pairs))
+        ratio = statistics.median(b / a for a, b in pairs)
+        figures[name] = {"tumbling_ns": round(minute), "sliding_ns": round(hour), "ratio": round(ratio, 2)}
+        print(f"{name:<10} minute {minute:6.0f} ns  hour by minute {hour:6.0f} ns  ratio {ratio:.2f}", file=sys.stderr)
+    return figures
