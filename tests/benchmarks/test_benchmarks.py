@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import shutil
 import sys
 from pathlib import Path
 from xml.etree import ElementTree
@@ -12,7 +13,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from benchmarks import costs, data, report, svg
+from benchmarks import costs, data, measure, micro, pairs, report, svg
 
 
 @pytest.fixture
@@ -133,3 +134,19 @@ def the_payments_of_the_timers_benchmark_are_all_read_in_order_of_time():
     assert sorted(value for value in values if value >= 0) == list(range(1000))
     assert times[-4:] == [[5], [5], [6], [6]]
     assert all(each == sorted(each) for each in times)
+
+
+@pytest.mark.parametrize("part", micro.PARTS)
+def test_every_part_of_micro_runs(part):
+    try:
+        part()()
+    finally:
+        while micro._TIDY:
+            shutil.rmtree(micro._TIDY.pop())
+
+
+def a_tree_is_measured_in_pairs_with_itself(capsys):
+    options = argparse.Namespace(other=measure.ROOT, parts=["key_groups"], pairs=1, core=0)
+    figures = pairs.run(options)["parts"]["key_groups"]
+    assert 0 < figures["middle_half"][0] <= figures["ratio"] <= figures["middle_half"][1]
+    assert "key_groups" in capsys.readouterr().err

@@ -101,6 +101,10 @@ def deadlines(plan: JobPlan, vertex: Vertex, positions: Sequence[int], channels:
     return tuple(found)
 
 
+_PART = 256
+"""Records that are compared with the latest of them at once. More span more time, in which some look late."""
+
+
 class LateRecords:
     """Finds the records of a split that are late by the split's own watermark.
 
@@ -118,19 +122,22 @@ class LateRecords:
         if self._behind is None:
             return []
         behind = self._behind
-        lowest, last = min(timestamps), max(highest, max(timestamps)) - behind
-        if lowest > last + 1 or self._deadline(lowest) > last:  # the usual case: no record is that far behind
-            return []
         runs: list[Run] = []
-        for position, timestamp in enumerate(timestamps):
-            if timestamp > highest:
-                highest = timestamp
-            elif timestamp <= highest - behind + 1 and self._deadline(timestamp) <= highest - behind:
-                watermark = highest - behind
-                if runs and runs[-1][1:] == (position, watermark):
-                    runs[-1] = (runs[-1][0], position + 1, watermark)
-                else:
-                    runs.append((position, position + 1, watermark))
+        for first in range(0, len(timestamps), _PART):
+            part = timestamps[first : first + _PART]
+            lowest, last = min(part), max(highest, max(part)) - behind
+            if lowest > last + 1 or self._deadline(lowest) > last:  # the usual case: no record is that far behind
+                highest = last + behind
+                continue
+            for position, timestamp in enumerate(part, first):
+                if timestamp > highest:
+                    highest = timestamp
+                elif timestamp <= highest - behind + 1 and self._deadline(timestamp) <= highest - behind:
+                    watermark = highest - behind
+                    if runs and runs[-1][1:] == (position, watermark):
+                        runs[-1] = (runs[-1][0], position + 1, watermark)
+                    else:
+                        runs.append((position, position + 1, watermark))
         return runs
 
     def _deadline(self, timestamp: int) -> int:
