@@ -101,3 +101,4 @@ def test_a_report_sums_kills_and_lists_violations(tmp_path: Any) -> None:
     second.violations.append("2 lost")
     assert "VIOLATION: 2 lost" in summary([first, second])
     assert "verdict" not in summary([first, second])
+    assert "verdict" not in summary([])

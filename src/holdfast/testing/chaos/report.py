@@ -64,7 +64,7 @@ def summary(reports: Sequence[Report]) -> str:
         rows += [f"VIOLATION: {violation}" for violation in report.violations]
         if report.violations:
             rows.append(f"FAILED: everything is kept in {report.directory}")
-    if not any(report.violations for report in reports):
+    if reports and not any(report.violations for report in reports):
         rows.append("verdict: nothing lost, nothing twice, in order")
     return "\n".join(rows)
 
