@@ -1,4 +1,4 @@
-"""What a function's source shows to be wrong is told before the job starts, with the line."""
+"""Misuse of timers and state that a function's source shows is reported before the job starts, with the line."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ class KeyedClears(KeyedBroadcastProcessFunction):
 
 
 def line(function: type) -> int:
-    """The line of the class that is marked."""
+    """The marked line of the class."""
     lines, first = inspect.getsourcelines(function)
     return first + next(i for i, text in enumerate(lines) if text.rstrip().endswith("# here"))
 
@@ -143,7 +143,7 @@ def line(function: type) -> int:
         ),
     ],
 )
-def a_misuse_is_told_with_its_operator_and_its_line(build, function, told):
+def test_misuse_is_reported_with_operator_and_line(build, function, told):
     env, one, two = streams()
     build(one, two).name("mine").print()
     pattern = rf"'mine' \(\w+, test_misuse.py:\d+\).* {function.__name__}\.\w+\(\) \(test_misuse.py:{line(function)}\) "
@@ -151,7 +151,7 @@ def a_misuse_is_told_with_its_operator_and_its_line(build, function, told):
         env._plan("job")
 
 
-def a_function_without_misuse_is_taken():
+def a_function_without_misuse_is_accepted():
     env, one, two = streams()
     one.key_by(abs).map(State()).print()
     one.map(PerhapsState()).print()
@@ -162,7 +162,7 @@ def a_function_without_misuse_is_taken():
     env._plan("job")
 
 
-def a_function_without_source_is_not_looked_at():
+def a_function_without_source_is_skipped():
     env, one, _ = streams()
     scope: dict[str, Any] = {"MapFunction": MapFunction}
     exec("class Bare(MapFunction):\n def open(self, c): c.get_state(1)\n def map(self, value): return value", scope)

@@ -91,7 +91,7 @@ def test_an_object_that_cannot_be_unpickled_is_reported(env):
             return value
 
     env.from_collection([1]).map(OneWay()).print()
-    assert "can be pickled, but not unpickled" in told(env)
+    assert "can be pickled but not unpickled" in told(env)
 
 
 def test_operators_given_the_same_function_object_do_not_share_it(env):

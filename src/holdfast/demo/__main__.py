@@ -65,9 +65,9 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser("python -m holdfast.demo", description="Live fraud alerts and payment totals.")
     add = parser.add_argument
     add("--kafka", action="store_true", help="from a Kafka topic to Kafka topics, on a broker that it starts")
-    add("--seconds", type=_positive, help="stop after so many seconds of running")
+    add("--seconds", type=_positive, help="seconds after which the demo stops")
     add("--rate", type=_positive, default=5_000.0, help="payments a second (default 5000)")
-    add("--state-dir", type=Path, default=Path(".demo"), help="where everything is kept (default .demo)")
+    add("--state-dir", type=Path, default=Path(".demo"), help="directory of checkpoints, logs and output (default .demo)")
     return parser.parse_args(arguments)
 
 

@@ -22,7 +22,7 @@ _BATCH = 10_000
 
 
 def produce(bootstrap_servers: str, topic: str, rate: float, stop: threading.Event) -> None:
-    """Write payments until told to stop, one split to each of the topic's partitions.
+    """Write payments until ``stop`` is set, one split to each of the topic's partitions.
 
     A split's offset in the topic is its position in the generator, so production continues there after any end.
     """

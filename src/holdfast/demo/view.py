@@ -102,7 +102,7 @@ class PlainView:
         self._out.flush()
 
     def show(self, figures: Figures, new_alerts: Iterable[Mapping[str, Any]]) -> None:
-        """Print what is new."""
+        """Print new alerts, and the figures at most once per second."""
         for alert in list(new_alerts)[-_ALERTS_SHOWN:]:
             self.note(f"ALERT {_time(alert['ts_ms'])} {alert['customer']} {alert['rule']}: {alert['detail']}")
         if time.monotonic() >= self._due:

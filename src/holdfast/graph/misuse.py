@@ -1,7 +1,7 @@
-"""Misuse that a function's source shows: timers and keyed state without keys, broadcast state changed by the other side.
+"""Checks of functions by their source: timers and keyed state on streams without keys, writes to read-only broadcast state.
 
-The runtime refuses all of these, at the first element that gets there. What can be seen in the source of the function is
-told when the program is built. A function without source (typed into a shell, made by `exec`) is not looked at.
+The runtime refuses all of these when an element reaches the call. These checks report them earlier, when the program is
+built, if the function's source shows them. Functions without source (typed into a shell, created by `exec`) are skipped.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ _OF_ELEMENTS = ("process_element", "process_element1", "process_element2")
 
 
 def check_functions(graph: StreamGraph) -> None:
-    """Refuse functions whose source shows that they cannot work where they are.
+    """Refuse functions whose source shows that they cannot work on their stream.
 
     Raises:
-        ConfigurationError: there is one; tells its operator and the line.
+        ConfigurationError: a function misuses timers or state; names its operator and the line.
     """
     for operator in graph.operators:
         if isinstance(operator, OperatorTransformation):
@@ -79,8 +79,8 @@ def _check_broadcast_is_read(operator: OperatorTransformation, func: Function) -
         for node in nodes:
             if any(_is_state(state) or (isinstance(state, ast.Name) and state.id in names) for state in _changed(node)):
                 raise ConfigurationError(
-                    f"In {operator}, {_place(func, method, node)} changes broadcast state: an element of that stream "
-                    "reaches one subtask, and the subtasks would come to differ. Change it in process_broadcast_element()."
+                    f"In {operator}, {_place(func, method, node)} changes broadcast state: each element of this stream "
+                    "reaches one subtask only, so the subtasks' maps would differ. Change it in process_broadcast_element()."
                 )
 
 
@@ -98,7 +98,7 @@ def _targets(node: ast.AST) -> Iterator[ast.Name]:
 
 
 def _changed(node: ast.AST) -> Iterator[ast.AST]:
-    """What a node changes."""
+    """The object that a node changes by a method call, an assignment or a deletion, if any."""
     match node:
         case ast.Call(func=ast.Attribute(value=changed, attr=attr)) if attr in _CHANGES:
             yield changed
@@ -107,7 +107,7 @@ def _changed(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _nodes(func: Any, method: str, unconditional: bool = False) -> Iterator[ast.AST]:
-    """The nodes of a method's source, outside of ``try`` (and of ``if``); none if there is no source."""
+    """The nodes of a method's source except those in ``try`` (``unconditional``: nor in ``if``); empty without source."""
     source = _source(func, method)
     if source is None:
         return
@@ -134,7 +134,7 @@ def _source(func: Any, method: str) -> tuple[list[str], int] | None:
 
 
 def _argument(func: Any, method: str) -> str:
-    """The name of a method's argument beside ``self``."""
+    """The name of a method's first argument after ``self``; empty if there is none."""
     target = getattr(type(func), method, None)
     names = target.__code__.co_varnames[1:2] if inspect.isfunction(target) else ()
     return names[0] if names else ""

@@ -33,9 +33,9 @@ def check_picklable(operator: Physical) -> None:
             path, culprit, reason = _blame(thing, error)
             where = f" because of {path}, {_describe(culprit)}" if path else ""
             raise ConfigurationError(
-                f"The {role} of operator {operator} cannot be sent to the workers{where}: {reason}. What a function "
-                "needs from the outside is pickled with it: create connections, locks, sessions and the like in the "
-                "function's open() instead, and refer to plain data only."
+                f"The {role} of operator {operator} cannot be sent to the workers{where}: {reason}. Objects that a "
+                "function refers to are pickled with it: create connections, locks, sessions and the like in its open() "
+                "instead, and refer to plain data only."
             ) from error
 
 
@@ -53,7 +53,7 @@ def own_copy(operator: OperatorTransformation) -> OperatorFactory:
         factory: OperatorFactory = cloudpickle.loads(pickled)
     except Exception as error:
         raise ConfigurationError(
-            f"What operator {operator} is made of can be pickled, but not unpickled, so it cannot reach the workers: "
+            f"Operator {operator} can be pickled but not unpickled, so it cannot be sent to the workers: "
             f"{type(error).__name__}: {error}."
         ) from error
     return factory

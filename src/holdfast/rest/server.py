@@ -144,7 +144,7 @@ def _serve(server: uvicorn.Server, bound: socket.socket) -> None:
     try:
         server.run(sockets=[bound])
     except Exception:
-        _log.exception("the REST server has died; the jobs go on without it")
+        _log.exception("REST server failed; the jobs continue without it")
     finally:
         bound.close()
 
