@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from .beam_window_cases import BEAM_CASES
 from .flink_window_cases import CASES, RESTORE, Case, P, W, applied, reduced
 from .window_harness import operated
 
@@ -39,6 +40,6 @@ def play(case: Case, build: Any, kind: str, restores: bool) -> None:
     ("kind", "restores", "result"),
     [("hashmap", False, reduced), ("hashmap", False, applied), ("hashmap", True, reduced), ("rocksdb", True, applied)],
 )
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def a_case_of_flink_gives_what_flink_gives(case, kind, restores, result):
+@pytest.mark.parametrize("case", [*CASES, *BEAM_CASES], ids=lambda case: case.name)
+def a_case_of_flink_or_beam_gives_what_it_gives_there(case, kind, restores, result):
     play(case, lambda keyed: result(case.windows(keyed)), kind, restores)
