@@ -1,4 +1,4 @@
-"""Settings of Flink's JVM that programs may set: they are kept in the configuration, and have no effect."""
+"""Settings of Flink's JVM: accepted and stored in the configuration, without effect."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["JvmSettings"]
 
 
 class JvmSettings:
-    """The part of an ExecutionConfig that concerns Flink's serializers and scheduler. Nothing of it has an effect."""
+    """The settings of an ExecutionConfig for Flink's serializers and scheduler. They have no effect."""
 
     _configuration: Configuration
 
@@ -30,11 +30,11 @@ class JvmSettings:
         return self._flag(_CLEANER, False)
 
     def is_closure_cleaner_enabled(self) -> bool:
-        """Whether the closure cleaner is asked for (the default)."""
+        """Whether the closure cleaner is enabled (the default)."""
         return self._configuration.get_boolean(_CLEANER, True)
 
     def set_latency_tracking_interval(self, interval: int) -> Self:
-        """Kept, in ms; metrics tell the latency of epochs."""
+        """Stored, in ms, without effect; metrics show the latency of epochs."""
         self._configuration.set_string(_LATENCY, f"{interval} ms")
         return self
 
@@ -69,7 +69,7 @@ class JvmSettings:
         return self._flag(_KRYO, False)
 
     def is_force_kryo_enabled(self) -> bool:
-        """Whether Kryo is asked for."""
+        """Whether Kryo is forced."""
         return self._configuration.get_boolean(_KRYO, False)
 
     def enable_force_avro(self) -> Self:
@@ -81,7 +81,7 @@ class JvmSettings:
         return self._flag(_AVRO, False)
 
     def is_force_avro_enabled(self) -> bool:
-        """Whether Avro is asked for."""
+        """Whether Avro is forced."""
         return self._configuration.get_boolean(_AVRO, False)
 
     def enable_generic_types(self) -> Self:

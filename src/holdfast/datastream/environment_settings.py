@@ -1,4 +1,4 @@
-"""Settings of an environment that Flink has for its JVM and its cluster, kept or refused."""
+"""Settings of an environment for Flink's JVM and cluster: stored without effect, mapped to Holdfast, or refused."""
 
 from __future__ import annotations
 
@@ -77,12 +77,12 @@ class EnvironmentSettings:
         EnvironmentSettings._local_parallelism = check_count(parallelism, "default local parallelism")
 
     def set_default_savepoint_directory(self, directory: str) -> Self:
-        """Set where savepoints go that are taken without a directory; sets ``execution.checkpointing.savepoint-dir``."""
+        """Set the default target directory of savepoints; sets ``execution.checkpointing.savepoint-dir``."""
         self._configuration.set_string(CheckpointingOptions.SAVEPOINT_DIR.key, directory)
         return self
 
     def get_default_savepoint_directory(self) -> str | None:
-        """Where savepoints go that are taken without a directory; None if unset."""
+        """The default target directory of savepoints; None if unset."""
         return self._configuration.get(CheckpointingOptions.SAVEPOINT_DIR)
 
     def get_checkpointing_consistency_mode(self) -> CheckpointingMode:
@@ -90,11 +90,11 @@ class EnvironmentSettings:
         return self.get_checkpoint_config().get_checkpointing_mode()
 
     def is_unaligned_checkpoints_enabled(self) -> bool:
-        """Whether unaligned checkpoints are asked for; tasks never wait at a barrier."""
+        """Whether unaligned checkpoints are enabled; without effect, because tasks never wait at a barrier."""
         return self.get_checkpoint_config().is_unaligned_checkpoints_enabled()
 
     def is_force_unaligned_checkpoints(self) -> bool:
-        """Whether unaligned checkpoints are forced; tasks never wait at a barrier."""
+        """Whether unaligned checkpoints are forced; without effect, because tasks never wait at a barrier."""
         return self.get_checkpoint_config().is_force_unaligned_checkpoints()
 
     def enable_changelog_state_backend(self, enabled: bool) -> Self:
@@ -103,11 +103,11 @@ class EnvironmentSettings:
         return self
 
     def is_changelog_state_backend_enabled(self) -> bool | None:
-        """What `enable_changelog_state_backend` was given; None if it was not called."""
+        """The argument of `enable_changelog_state_backend`; None if it was not called."""
         return self._configuration.get_boolean(_CHANGELOG, False) if self._configuration.contains_key(_CHANGELOG) else None
 
     def is_chaining_of_operators_with_different_max_parallelism_enabled(self) -> bool:
-        """What the configuration says; True by default."""
+        """The configured value; True by default."""
         return self._configuration.get_boolean(_MIXED_CHAINING, True)
 
     def register_slot_sharing_group(self, slot_sharing_group: SlotSharingGroup) -> Self:
@@ -141,4 +141,4 @@ class EnvironmentSettings:
         raise NotImplementedError("an InputFormat is an object of the JVM; read with from_source() and a FileSource")
 
     def close(self) -> None:
-        """Do nothing: an environment holds no resources. A running job goes on."""
+        """Do nothing: an environment holds no resources. A running job continues."""

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["CoGroupedStreams", "IntervalJoin", "IntervalJoined", "JoinedStreams", "JoinedWindows"]
 
 _MOST = 1 << 62
-"""The bounds of an interval are smaller: their sums with timestamps stay within reason."""
+"""The limit of interval bounds, so that their sums with timestamps do not overflow."""
 
 
 class _Sides(WindowFunction[Any, Any, Any, Any]):

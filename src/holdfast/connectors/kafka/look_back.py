@@ -1,4 +1,4 @@
-"""Reads the records before an offset again, to see whether they are still those that were read."""
+"""Rereads the records before an offset, to detect whether they are still the ones that the job has read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from holdfast.errors import HoldfastError
 __all__ = ["newest_epoch_before"]
 
 _REACH = 1000
-"""So many offsets: enough to find a record among the markers of small transactions."""
+"""Offsets to look back: enough to find a record among the control markers of small transactions."""
 _PATIENCE_S = 60.0
 
 
