@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Sequence
+from multiprocessing.connection import wait
 from pathlib import Path
 
 __all__ = ["Fork"]
@@ -60,7 +63,15 @@ class Fork:
 
 def _run(main: Callable[[list[str]], int], arguments: list[str], log_file: str) -> None:
     os.setsid()
+    threading.Thread(target=_die_with_the_campaign, name="campaign", daemon=True).start()
     with open(log_file, "ab") as log:
         for stream in (1, 2):
             os.dup2(log.fileno(), stream)
     sys.exit(main(arguments))
+
+
+def _die_with_the_campaign() -> None:
+    campaign = multiprocessing.parent_process()
+    assert campaign is not None
+    wait([campaign.sentinel])
+    os.kill(os.getpid(), signal.SIGKILL)
