@@ -133,7 +133,7 @@ def test_a_failure_is_in_the_log_with_its_task_and_the_time_until_the_restart(tm
     caplog.set_level(logging.WARNING, "holdfast")
     job = Job(tmp_path, request, fast("fixed-delay", attempts="9", delay="1 ms"), {2: lost(7)})
     job.run()
-    assert any("starts again in 0.0 s" in r.message and "executor 7 lost" in r.message for r in caplog.records)
+    assert any("restart in 0.0 s" in r.message and "executor 7 lost" in r.message for r in caplog.records)
 
 
 def test_the_users_error_names_task_operator_and_record_everywhere(tmp_path, request, caplog):

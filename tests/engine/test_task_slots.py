@@ -19,6 +19,7 @@ import pytest
 
 from holdfast.connectors.base import JobInfo
 from holdfast.runtime import slot
+from holdfast.runtime.dependencies import Dependencies
 from holdfast.runtime.local_directory import LocalDirectory
 from holdfast.runtime.slot import SlotClient, SlotServer, TaskHost, start_slots
 from holdfast.runtime.task_messages import EpochAssignment, JobSetup
@@ -40,7 +41,8 @@ def a_subtask_that_begins_anew_leaves_nothing_of_its_state_in_memory(tmp_path: P
     plan = Lab(sessions(records(5, 100, keys=30)), tmp_path).plan()
     plan = replace(plan, settings=replace(plan.settings, temporary_directory=str(tmp_path / "local")))
     job = JobInfo("j", "job", 1, str(tmp_path / "checkpoints"))
-    host = TaskHost(pickle.dumps(([], [], cloudpickle.dumps(JobSetup(plan, job, "started")))), str(tmp_path))
+    setup = pickle.dumps(([], [], Dependencies(), cloudpickle.dumps(JobSetup(plan, job, "started"))))
+    host = TaskHost(setup, str(tmp_path))
     keyed = next(vertex for vertex in plan.vertices if vertex.inputs)
 
     def fail() -> None:

@@ -66,33 +66,38 @@ class Both(KeyedCoProcessFunction):
     process_element2 = process_element1
 
 
-def topic(name: str) -> Any:
+def topic(env: StreamExecutionEnvironment, name: str) -> Any:
     builder = KafkaSource.builder().set_bootstrap_servers(os.environ["KAFKA"]).set_topics(os.environ[name])
     return env.from_source(builder.set_starting_offsets("earliest").build(), WatermarkStrategy.no_watermarks(), name)
 
 
-env = StreamExecutionEnvironment.get_execution_environment()
-env.enable_checkpointing(1_000)
-env.get_checkpoint_config().set_checkpoint_storage_dir(os.environ["CHECKPOINTS"])
-serializer = (
-    KafkaRecordSerializationSchema.builder()
-    .set_topic(os.environ["RESULTS_TOPIC"])
-    .set_key_serialization_schema(lambda result: result["merchant_id"])
-    .set_value_serialization_schema(json.dumps)
-    .build()
-)
-sink = (
-    KafkaSink.builder()
-    .set_bootstrap_servers(os.environ["KAFKA"])
-    .set_record_serializer(serializer)
-    .set_delivery_guarantee(DeliveryGuarantee.EXACTLY_ONCE)
-    .set_transactional_id_prefix("three-states")
-    .build()
-)
-rules = topic("RULES_TOPIC").broadcast(RULES)
-payments = topic("PAYMENTS_TOPIC").map(Numbered()).uid("numbered")
-ruled = payments.key_by(lambda payment: payment["merchant_id"]).connect(rules).process(Ruled()).uid("ruled")
-first, second = ruled.filter(lambda each: each["nth"] % 2), ruled.filter(lambda each: each["nth"] % 2 == 0)
-by_merchant = first.connect(second).key_by(lambda each: each["merchant_id"], lambda each: each["merchant_id"])
-by_merchant.process(Both()).uid("both").sink_to(sink)
-env.execute("three-states")
+def main() -> None:
+    env = StreamExecutionEnvironment.get_execution_environment()
+    env.enable_checkpointing(1_000)
+    env.get_checkpoint_config().set_checkpoint_storage_dir(os.environ["CHECKPOINTS"])
+    serializer = (
+        KafkaRecordSerializationSchema.builder()
+        .set_topic(os.environ["RESULTS_TOPIC"])
+        .set_key_serialization_schema(lambda result: result["merchant_id"])
+        .set_value_serialization_schema(json.dumps)
+        .build()
+    )
+    sink = (
+        KafkaSink.builder()
+        .set_bootstrap_servers(os.environ["KAFKA"])
+        .set_record_serializer(serializer)
+        .set_delivery_guarantee(DeliveryGuarantee.EXACTLY_ONCE)
+        .set_transactional_id_prefix("three-states")
+        .build()
+    )
+    rules = topic(env, "RULES_TOPIC").broadcast(RULES)
+    payments = topic(env, "PAYMENTS_TOPIC").map(Numbered()).uid("numbered")
+    ruled = payments.key_by(lambda payment: payment["merchant_id"]).connect(rules).process(Ruled()).uid("ruled")
+    first, second = ruled.filter(lambda each: each["nth"] % 2), ruled.filter(lambda each: each["nth"] % 2 == 0)
+    by_merchant = first.connect(second).key_by(lambda each: each["merchant_id"], lambda each: each["merchant_id"])
+    by_merchant.process(Both()).uid("both").sink_to(sink)
+    env.execute("three-states")
+
+
+if __name__ == "__main__":
+    main()
