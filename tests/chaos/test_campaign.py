@@ -13,13 +13,16 @@ pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.fault, pytest.ma
 
 SECONDS = {"processes": 20.0}
 """So long faults are injected; a scenario that is not named has eight seconds."""
+ONLY = {"tail": ["disk restored"]}
+"""The kinds of faults that fit a short run. With a broker that stands still, an unclean election takes minutes."""
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_random_faults_lose_nothing_and_repeat_nothing(scenario: str) -> None:
     seed = random.randrange(10**6)
     log: list[str] = []
-    report = run(SCENARIOS[scenario], Limits(SECONDS.get(scenario, 8.0)), seed, rate=500.0, say=log.append)
+    limits = Limits(SECONDS.get(scenario, 8.0))
+    report = run(SCENARIOS[scenario], limits, seed, rate=500.0, only=ONLY.get(scenario, []), say=log.append)
     told = "\n".join([*log, report.table])
     assert report.injections, told
     assert not report.violations, told
