@@ -215,7 +215,7 @@ def the_settings_that_speed_up_an_existing_session_are_logged_once(tmp_path: Pat
             env.from_collection([turn]).print()
             env.execute("given")
         """,
-        **scripts_environment(find_java()),
+        **{**scripts_environment(find_java()), "PYSPARK_PYTHON": sys.executable},
     )
     out, err = running.communicate(timeout=180)
     assert running.returncode == 0, err
