@@ -9,11 +9,20 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import orjson
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from holdfast.errors import HoldfastError
 
 __all__ = ["Feed", "Given", "Records", "Watcher", "read_messages", "read_topic"]
+
+_LEADER_S = 60.0
+"""Seconds to wait for a partition's new leader."""
+_LEADER_CHANGES = (
+    KafkaError.OFFSET_NOT_AVAILABLE,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError._TIMED_OUT,
+)
 
 
 class Given(NamedTuple):
@@ -253,6 +262,19 @@ def _ends(bootstrap_servers: str, partitions: list[TopicPartition]) -> dict[int,
     """The ends of the partitions, including open transactions."""
     consumer = Consumer(_reading(bootstrap_servers, "read_uncommitted"))
     try:
-        return {p.partition: consumer.get_watermark_offsets(p, timeout=20)[1] for p in partitions}
+        return {p.partition: _end(consumer, p) for p in partitions}
     finally:
         consumer.close()
+
+
+def _end(consumer: Consumer, partition: TopicPartition) -> int:
+    """The end of a partition, once its leader knows it: a new leader does not at first (KIP-207)."""
+    deadline = time.monotonic() + _LEADER_S
+    while True:
+        try:
+            end: int = consumer.get_watermark_offsets(partition, timeout=20)[1]
+            return end
+        except KafkaException as error:
+            if error.args[0].code() not in _LEADER_CHANGES or time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
