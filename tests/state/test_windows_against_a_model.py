@@ -211,7 +211,7 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(backend, "MOST_DELTAS", 4)
     monkeypatch.setattr(table, "_BLOCK", 5)
     monkeypatch.setattr(row_pieces, "_LEAST", 1)
-    monkeypatch.setattr(window, "_CHUNK", 3)
+    monkeypatch.setattr(window, "CHUNK", 3)
 
 
 class TestRocksDB(WindowMachine.TestCase):

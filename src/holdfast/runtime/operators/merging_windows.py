@@ -100,10 +100,6 @@ class MergingWindows(TriggeredWindows):
     def _is_late(self, namespace: Any) -> bool:
         return False  # an element may join a window that is not: `_join_set` decides
 
-    def _is_over(self, window: Span) -> bool:
-        """Whether the window has expired, for the current elements."""
-        return self._event_time and self._cleanup_time(window) <= self._late_by
-
     def _load_sets(self, keys: list[Any]) -> list[Row]:
         """Load the window sets of these keys."""
         sets, slot = self._set_table.load(keys), self._set_slot

@@ -14,18 +14,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import reduce
 from heapq import heappop, heappush
 from itertools import islice
-from operator import length_hint
 from typing import Any
 
 from holdfast.common.time import MAX_TIMESTAMP, MIN_TIMESTAMP
-from holdfast.common.typeinfo.base import shown
 from holdfast.common.typeinfo.batches import Misfit
 from holdfast.common.windows import TimeWindow
 from holdfast.runtime.copies import FIXED, copied
 from holdfast.runtime.operators.pane_sums import PaneSums
 from holdfast.runtime.operators.stateless import Collector
-from holdfast.runtime.operators.window_base import WindowsBase, WindowSpec
-from holdfast.runtime.operators.window_content import CONTENTS
+from holdfast.runtime.operators.window_base import CHUNK, WindowsBase, WindowSpec
 from holdfast.runtime.records import RecordBatch
 from holdfast.runtime.user_code import not_iterable, user_error
 from holdfast.state.key_groups import KeyGroupRange, key_grouper
@@ -35,8 +32,6 @@ from holdfast.windowing.assigners import PeriodicWindows
 
 __all__ = ["PanedWindows"]
 
-_CHUNK = 20_000
-"""Results are handed on in batches of about this size."""
 _PARTS = 16
 """A window whose rows are not all in memory fires in so many parts, by key group."""
 _REMEMBERED = 1000
@@ -147,29 +142,11 @@ class PanedWindows(WindowsBase):
 
     def process(self, batch: RecordBatch) -> None:
         """Add elements to their panes."""
-        keys, values = batch.keys, batch.values
-        assert keys is not None
         times = self._timestamps(batch, self._least)
-        pane_of, length = self._assigner.pane_of, self._assigner.pane
-        low, high = min(times), max(times)
-        first = pane_of(low)
-        if high < first + length:
-            self._add_to(first, keys, values, times)
-            return
-        groups: dict[int, list[int]] = {}
-        offset = self._assigner.offset
-        for position, time in enumerate(times):
-            pane = time - (time - offset) % length
-            group = groups.get(pane)
-            if group is None:
-                groups[pane] = [position]
-            else:
-                group.append(position)
-        for pane in sorted(groups):
-            members = groups[pane]
-            self._add_to(pane, [keys[i] for i in members], [values[i] for i in members], [times[i] for i in members])
+        for pane, keys, values, stamps in self._cut(batch, times, self._assigner.pane, self._assigner.offset):
+            self._add_to(pane, keys, values, stamps)
 
-    def _add_to(self, pane: int, keys: list[Any], values: list[Any], times: list[int]) -> None:
+    def _add_to(self, pane: int, keys: Sequence[Any], values: Sequence[Any], times: Sequence[int]) -> None:
         windows = self._windows_of.get(pane)
         if windows is None:
             if len(self._windows_of) > _REMEMBERED:
@@ -209,14 +186,6 @@ class PanedWindows(WindowsBase):
                 contents = self._contents_of(key, window)
                 self._emit(out, [(key, self._total(contents))], window)
         out.emit(self.context)
-
-    def _add_rows(self, rows: list[Row], values: list[Any], keys: list[Any]) -> None:
-        rest = iter(values)
-        try:
-            self._add(rows, rest)
-        except (Exception, SystemExit) as error:
-            at = len(values) - length_hint(rest) - 1
-            raise user_error(error, self.context.name, self.context.uid, values[at], keys[at]) from error
 
     # firing
 
@@ -353,7 +322,7 @@ class PanedWindows(WindowsBase):
 
     def _emit_all(self, pairs: _Pairs, window: Span) -> None:
         waiting = iter(pairs)
-        while chunk := list(islice(waiting, _CHUNK)):
+        while chunk := list(islice(waiting, CHUNK)):
             if self._restore_key is not None:
                 chunk = [(self._restore_key(key), content) for key, content in chunk]
             if self._global is not None:
@@ -410,10 +379,7 @@ class PanedWindows(WindowsBase):
                 key, value = pairs[error.position]
             else:
                 value = dict(pairs)[key][error.position]
-            refusal = TypeError(
-                f"the value {shown(value)} does not fit state {CONTENTS!r} of {self._content.declared}: {error}"
-            )
-            raise user_error(refusal, self.context.name, self.context.uid, window, key) from error
+            raise self._misfit(error, value, window, key) from error
 
     def window_state(self) -> StateSpace:
         """The window function's state: a window fires once for each key, so that nothing outlives the call."""

@@ -100,6 +100,7 @@ class TriggeredWindows(WindowsBase):
         self._slot = 1 + self._space.register(self._held.column(), grows=self._held.keeps_elements)
         self._event_timers = state.timer_queue("window-event")
         self._processing_timers = state.timer_queue("window-processing")
+        self._cleanup_timers = self._event_timers if self._event_time else self._processing_timers
         self._ctx = TriggerContext(self.context, self._space, self._event_timers, self._processing_timers)
         self._assigner_ctx = _AssignerContext(self)
         if not isinstance(self._spec.assigner, (PeriodicWindows, SessionWindows, GlobalWindows)):
@@ -191,8 +192,13 @@ class TriggeredWindows(WindowsBase):
         last: int = namespace[1] - 1
         return min(last + self._lateness, MAX_TIMESTAMP) if self._event_time else last
 
-    def _is_late(self, namespace: Namespace) -> bool:
+    def _is_over(self, namespace: Namespace) -> bool:
+        """Whether the window has expired, for the current elements."""
         return self._event_time and self._cleanup_time(namespace) <= self._late_by
+
+    def _is_late(self, namespace: Namespace) -> bool:
+        """Whether elements are too late for the window."""
+        return self._is_over(namespace)
 
     def _add_element(self, out: Collector, value: Any, stamp: int, owner: Owner, row_key: Any, row: Row) -> None:
         """Add an element to a window, and ask the trigger."""
@@ -208,12 +214,12 @@ class TriggeredWindows(WindowsBase):
     def _register_cleanup(self, owner: Owner) -> None:
         time = self._cleanup_time(owner[1])
         if time < MAX_TIMESTAMP:
-            (self._event_timers if self._event_time else self._processing_timers).register(time, owner)
+            self._cleanup_timers.register(time, owner)
 
     def _delete_cleanup(self, owner: Owner) -> None:
         time = self._cleanup_time(owner[1])
         if time < MAX_TIMESTAMP:
-            (self._event_timers if self._event_time else self._processing_timers).delete(time, owner)
+            self._cleanup_timers.delete(time, owner)
 
     # what the trigger decides
 
@@ -300,7 +306,7 @@ class TriggeredWindows(WindowsBase):
             self._fire_until(timers, timers.last_time(), on_time, method)
 
     def _fire_until(self, timers: TimerQueue, time: int, on_time: Callable[..., TriggerResult], method: str) -> None:
-        cleans = timers is (self._event_timers if self._event_time else self._processing_timers)
+        cleans = timers is self._cleanup_timers
         restore_key = self._restore_key
         out = Collector(self.context.copied)
         when, key, namespace = 0, None, None

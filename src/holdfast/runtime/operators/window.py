@@ -6,15 +6,12 @@ fire together, in the order of the windows' ends.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from operator import length_hint
 from typing import Any
 
 from holdfast.common.time import MAX_TIMESTAMP, MIN_TIMESTAMP
-from holdfast.common.typeinfo.base import shown
 from holdfast.common.typeinfo.batches import Misfit
 from holdfast.common.windows import TimeWindow
 from holdfast.runtime.copies import fixed
@@ -23,9 +20,8 @@ from holdfast.runtime.operators.merging_windows import MergingWindows
 from holdfast.runtime.operators.paned_windows import PanedWindows
 from holdfast.runtime.operators.stateless import Collector
 from holdfast.runtime.operators.triggered_windows import TriggeredWindows
-from holdfast.runtime.operators.window_base import WindowContext, WindowsBase, WindowSpec
-from holdfast.runtime.operators.window_content import CONTENTS
-from holdfast.runtime.records import RecordBatch, picker
+from holdfast.runtime.operators.window_base import CHUNK, WindowContext, WindowsBase, WindowSpec
+from holdfast.runtime.records import RecordBatch
 from holdfast.runtime.user_code import not_iterable, user_error
 from holdfast.state.entries import LARGE, LargeList
 from holdfast.state.row import Row
@@ -35,9 +31,6 @@ from holdfast.windowing.sessions import SessionWindows
 from holdfast.windowing.triggers import EventTimeTrigger, ProcessingTimeTrigger
 
 __all__ = ["WindowOperator"]
-
-_CHUNK = 20_000
-"""Approximate size of the emitted batches."""
 
 
 class _AlignedWindows(WindowsBase):
@@ -71,25 +64,13 @@ class _AlignedWindows(WindowsBase):
     # adding elements
 
     def process(self, batch: RecordBatch) -> None:
-        values, keys = batch.values, batch.keys
-        assert keys is not None
         if self._event_time:
             times = self._timestamps(batch, self._least)
         else:
-            times = [self.context.clock.processing_time] * len(values)
+            times = [self.context.clock.processing_time] * len(batch.values)
         self._late_by = max(self._time, self.context.clock.late_by)
-        size, offset = self._size, self._offset
-        low, high = min(times), max(times)
-        first = low - (low - offset) % size
-        if high < first + size:
-            self._add_to(first, keys, values, times)
-            return
-        members: defaultdict[int, list[int]] = defaultdict(list)
-        for position, time in enumerate(times):
-            members[time - (time - offset) % size].append(position)
-        for start in sorted(members):
-            pick = picker(members[start])
-            self._add_to(start, pick(keys), pick(values), pick(times))
+        for start, keys, values, stamps in self._cut(batch, times, self._size, self._offset):
+            self._add_to(start, keys, values, stamps)
 
     def _last(self, start: int) -> int:
         """The last millisecond of a window, at most the end of time."""
@@ -110,14 +91,6 @@ class _AlignedWindows(WindowsBase):
             self._add_rows([row], [value], [key])
             self._fire_rows(out, [(key, row)], start)
         out.emit(self.context)
-
-    def _add_rows(self, rows: list[Row], values: Sequence[Any], keys: Sequence[Any]) -> None:
-        rest = iter(values)
-        try:
-            self._add(rows, rest)
-        except (Exception, SystemExit) as error:
-            at = len(values) - length_hint(rest) - 1
-            raise user_error(error, self.context.name, self.context.uid, values[at], keys[at]) from error
 
     # firing
 
@@ -164,7 +137,7 @@ class _AlignedWindows(WindowsBase):
     def _chunks(self, start: int) -> Iterator[list[tuple[Any, Row]]]:
         """A window's rows in chunks; also loads the keys' global state if the function uses it."""
         rows, table = self._rows(start), self.window_space.table(start)
-        while chunk := list(islice(rows, _CHUNK)):
+        while chunk := list(islice(rows, CHUNK)):
             if self._restore_key is not None:
                 chunk = [(self._restore_key(key), row) for key, row in chunk]
             if self._global is not None:
@@ -235,11 +208,7 @@ class _AlignedWindows(WindowsBase):
         try:
             return self._content.fitted(values)
         except Misfit as error:
-            value, key = values[error.position], key_of(error.position)
-            refusal = TypeError(
-                f"the value {shown(value)} does not fit state {CONTENTS!r} of {self._content.declared}: {error}"
-            )
-            raise user_error(refusal, self.context.name, self.context.uid, f"window {start}", key) from error
+            raise self._misfit(error, values[error.position], f"window {start}", key_of(error.position)) from error
 
     def _enter(self, window: TimeWindow) -> WindowContext:
         self._window_context.at = window

@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from operator import length_hint
 from typing import Any
 
 from holdfast.common.output_tag import OutputTag
+from holdfast.common.typeinfo.base import shown
+from holdfast.common.typeinfo.batches import Misfit
 from holdfast.common.windows import Window
 from holdfast.functions.window_functions import ProcessWindowFunction
 from holdfast.runtime.context import UserRuntimeContext
 from holdfast.runtime.operators.base import Operator
-from holdfast.runtime.operators.window_content import WindowContent
-from holdfast.runtime.records import RecordBatch
+from holdfast.runtime.operators.window_content import CONTENTS, Adder, WindowContent
+from holdfast.runtime.records import RecordBatch, picker
 from holdfast.runtime.user_code import close_function, open_function, user_callable, user_error
 from holdfast.state.declared_keys import key_restorer
+from holdfast.state.row import Row
 from holdfast.state.space import StateSpace
 from holdfast.windowing.assigners import WindowAssigner
 from holdfast.windowing.evictors import Evictor
 from holdfast.windowing.triggers import Trigger
 
-__all__ = ["WindowContext", "WindowSpec", "WindowsBase"]
+__all__ = ["CHUNK", "WindowContext", "WindowSpec", "WindowsBase"]
+
+CHUNK = 20_000
+"""Approximate size of the batches that a window emits for all keys."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +107,10 @@ class _WindowRuntimeContext(UserRuntimeContext):
 
 
 class WindowsBase(Operator):
-    """The user's window functions, their global state, and late elements."""
+    """The user's window functions, their global state, and the elements' way into windows or to the late ones."""
+
+    _add: Adder
+    """Adds elements to contents; set when the operator opens."""
 
     def __init__(self, spec: WindowSpec) -> None:
         self._spec = spec
@@ -187,6 +198,38 @@ class WindowsBase(Operator):
                 values[0 if timestamps is None else timestamps.index(min(timestamps))],
             )
         return timestamps
+
+    def _cut(
+        self, batch: RecordBatch, times: Sequence[int], size: int, offset: int
+    ) -> Iterator[tuple[int, Sequence[Any], Sequence[Any], Sequence[int]]]:
+        """Cut a batch along the windows or panes of this size: the start of each with its keys, values and times."""
+        values, keys = batch.values, batch.keys
+        assert keys is not None
+        low, high = min(times), max(times)
+        first = low - (low - offset) % size
+        if high < first + size:
+            yield first, keys, values, times
+            return
+        members: defaultdict[int, list[int]] = defaultdict(list)
+        for position, time in enumerate(times):
+            members[time - (time - offset) % size].append(position)
+        for start in sorted(members):
+            pick = picker(members[start])
+            yield start, pick(keys), pick(values), pick(times)
+
+    def _add_rows(self, rows: list[Row], values: Sequence[Any], keys: Sequence[Any]) -> None:
+        """Add elements to the contents in their rows."""
+        rest = iter(values)
+        try:
+            self._add(rows, rest)
+        except (Exception, SystemExit) as error:
+            at = len(values) - length_hint(rest) - 1
+            raise user_error(error, self.context.name, self.context.uid, values[at], keys[at]) from error
+
+    def _misfit(self, error: Misfit, value: Any, window: Any, key: Any) -> Exception:
+        """The error of a content that does not fit its declared type when its window fires."""
+        refusal = TypeError(f"the value {shown(value)} does not fit state {CONTENTS!r} of {self._content.declared}: {error}")
+        return user_error(refusal, self.context.name, self.context.uid, window, key)
 
     def _late(self, values: list[Any], times: list[int]) -> None:
         if self._tag is not None:
