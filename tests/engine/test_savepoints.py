@@ -18,8 +18,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.checkpoint.files import pack, unpack
+from holdfast.checkpoint.metadata import CheckpointMetadata
 from holdfast.checkpoint.savepoint import METADATA, open_savepoint
-from holdfast.errors import CheckpointError, ConfigurationError, CorruptFile, HoldfastError, IncompatibleState
+from holdfast.checkpoint.storage import Storage
+from holdfast.errors import (
+    CheckpointError,
+    ConfigurationError,
+    CorruptFile,
+    HoldfastError,
+    IncompatibleState,
+    StorageError,
+)
 from holdfast.runtime.coordinator import Coordinator
 from holdfast.runtime.savepoints import new_savepoint
 from holdfast.state import canonical
@@ -235,6 +244,32 @@ def a_savepoint_that_cannot_be_written_leaves_the_job_running_and_nothing_that_l
     assert [path.name for path in directory.iterdir()] == ["_in-progress"]
     with pytest.raises(ConfigurationError, match="which is not a savepoint"):
         open_savepoint(str(directory))
+
+
+def completed(job: Lab) -> CheckpointMetadata:
+    """The last checkpoint of a driver that has died."""
+    job._run_until("after complete", 3)
+    restored = job.coordinator()._log.take_over().restored
+    assert restored is not None
+    return restored
+
+
+def the_first_failure_of_a_savepoint_is_reported_although_its_files_cannot_be_deleted(job, monkeypatch):
+    from holdfast.runtime import savepoints
+
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    def stuck(*_: Any) -> None:
+        raise StorageError("read-only")
+
+    checkpoint = completed(job)
+    monkeypatch.setattr(savepoints, "write_part", full)
+    monkeypatch.setattr(Storage, "list", stuck)
+    with pytest.raises(OSError, match="No space left"):
+        savepoints.SavepointWriter(job.storage, job.plan().settings).write(
+            checkpoint, str(job.directory / "savepoint"), False, lambda task, parts: [task(part) for part in parts]
+        )
 
 
 def a_directory_that_cannot_be_written_is_refused_when_the_savepoint_is_asked_for(tmp_path):

@@ -16,7 +16,6 @@ savepoint stays with the user (NO_CLAIM) or is deleted (CLAIM).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import msgspec
@@ -25,6 +24,7 @@ from holdfast import __version__
 from holdfast.checkpoint.files import pack, unpack
 from holdfast.checkpoint.handles import FileHandle
 from holdfast.checkpoint.ids import CheckpointId, epoch_of
+from holdfast.checkpoint.in_parallel import in_parallel
 from holdfast.checkpoint.metadata import (
     CheckpointMetadata,
     KeyedHandle,
@@ -42,16 +42,16 @@ __all__ = [
     "METADATA",
     "OpenSavepoint",
     "Savepoint",
-    "copy_file",
+    "copy_files",
     "import_savepoint",
     "open_savepoint",
     "put_metadata",
+    "renamed_lists",
     "savepoint_directory",
 ]
 
 METADATA = "_metadata"
 _VERSION = 1
-_COPIES_AT_ONCE = 4
 
 
 class Savepoint(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -201,12 +201,27 @@ def import_savepoint(
                 kind = file.path.rpartition(".")[2]
                 if file.path not in names:
                     names[file.path] = paths.state_file(generation, epoch_of(checkpoint_id), uid, n, new_attempt(), kind)
-    with ThreadPoolExecutor(_COPIES_AT_ONCE) as copies:
-        list(copies.map(lambda name: copy_file(source.storage, name, target, names[name]), names))
+    copy_files(source.storage, target, names)
     operators = {uid: _renamed(operator, names) for uid, operator in checkpoint.operators.items()}
     return msgspec.structs.replace(
         checkpoint, checkpoint_id=checkpoint_id, generation=generation, operators=operators, duration_ms=0
     )
+
+
+def copy_files(source: Storage, target: Storage, names: Mapping[str, str]) -> None:
+    """Copy state files unchanged, several at a time.
+
+    Args:
+        source: The storage with the files.
+        target: The storage that gets the copies.
+        names: By the path of each file, the path of its copy.
+
+    Raises:
+        CorruptFile: a file is missing.
+        StorageError: a storage refused the call, or the retry budget ran out.
+    """
+    for _ in in_parallel(lambda path: copy_file(source, path, target, names[path]), names):
+        pass
 
 
 def copy_file(source: Storage, path: str, target: Storage, new_path: str) -> None:
@@ -222,23 +237,23 @@ def copy_file(source: Storage, path: str, target: Storage, new_path: str) -> Non
         raise CorruptFile(source.locate(path), "missing") from error
 
 
-def _renamed(operator: OperatorCheckpoint, names: Mapping[str, str]) -> OperatorCheckpoint:
-    def file(handle: FileHandle) -> FileHandle:
-        return msgspec.structs.replace(handle, path=names[handle.path])
-
-    def keyed(handle: KeyedHandle) -> KeyedHandle:
-        return msgspec.structs.replace(handle, base=[file(each) for each in handle.base])  # type: ignore[arg-type]
+def renamed_lists(state: SubtaskState, names: Mapping[str, str]) -> dict[str, list[ListPart]]:
+    """The listed states of a subtask with the copies of their files."""
 
     def part(each: ListPart) -> ListPart:
-        return each if each.file is None else msgspec.structs.replace(each, file=file(each.file))
+        return each if each.file is None else msgspec.structs.replace(each, file=_renamed_file(each.file, names))
 
-    return msgspec.structs.replace(
-        operator,
-        subtasks=[
-            SubtaskState(
-                [keyed(handle) for handle in state.keyed],
-                {name: [part(each) for each in parts] for name, parts in state.lists.items()},
-            )
-            for state in operator.subtasks
-        ],
-    )
+    return {name: [part(each) for each in parts] for name, parts in state.lists.items()}
+
+
+def _renamed_file(handle: FileHandle, names: Mapping[str, str]) -> FileHandle:
+    return msgspec.structs.replace(handle, path=names[handle.path])
+
+
+def _renamed(operator: OperatorCheckpoint, names: Mapping[str, str]) -> OperatorCheckpoint:
+    def keyed(handle: KeyedHandle) -> KeyedHandle:
+        base = [_renamed_file(each, names) for each in handle.base]  # type: ignore[arg-type]
+        return msgspec.structs.replace(handle, base=base)
+
+    subtasks = [SubtaskState(list(map(keyed, state.keyed)), renamed_lists(state, names)) for state in operator.subtasks]
+    return msgspec.structs.replace(operator, subtasks=subtasks)

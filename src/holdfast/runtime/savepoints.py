@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -11,9 +12,9 @@ from typing import TypeVar
 import msgspec
 
 from holdfast.checkpoint.ids import CheckpointId
-from holdfast.checkpoint.metadata import CheckpointMetadata, KeyedHandle, ListPart, OperatorCheckpoint, SubtaskState
+from holdfast.checkpoint.metadata import CheckpointMetadata, KeyedHandle, OperatorCheckpoint, SubtaskState
 from holdfast.checkpoint.paths import JobPaths, new_attempt, safe_name
-from holdfast.checkpoint.savepoint import OpenSavepoint, copy_file, import_savepoint, put_metadata
+from holdfast.checkpoint.savepoint import OpenSavepoint, copy_files, import_savepoint, put_metadata, renamed_lists
 from holdfast.checkpoint.storage import Storage
 from holdfast.errors import ConfigurationError, StorageError
 from holdfast.runtime.settings import JobSettings
@@ -105,27 +106,24 @@ class SavepointWriter:
             whole = msgspec.structs.replace(checkpoint, operators=operators, full_size=size, delta_size=size)
             put_metadata(target, whole, drained)
         except BaseException:
-            target.delete([path for path in target.list("") if path != _BEGUN])
+            with contextlib.suppress(StorageError):  # the first failure is the one to report
+                target.delete([path for path in target.list("") if path != _BEGUN])
             raise
         target.delete([_BEGUN])
 
     def _canonical(
         self, uid: str, operator: OperatorCheckpoint, keyed: list[KeyedHandle], target: Storage
     ) -> OperatorCheckpoint:
-        names: dict[str, str] = {}
-
-        def part(each: ListPart) -> ListPart:
-            if each.file is None:
-                return each
-            path = names.get(each.file.path)
-            if path is None:
-                path = names[each.file.path] = f"{safe_name(uid)}-{new_attempt()}.list"
-                copy_file(self._storage, each.file.path, target, path)
-            return msgspec.structs.replace(each, file=msgspec.structs.replace(each.file, path=path))
-
+        names = {
+            part.file.path: f"{safe_name(uid)}-{new_attempt()}.list"
+            for state in operator.subtasks
+            for parts in state.lists.values()
+            for part in parts
+            if part.file is not None
+        }
+        copy_files(self._storage, target, names)
         subtasks = [
-            SubtaskState(keyed if n == 0 else [], {name: [part(p) for p in parts] for name, parts in state.lists.items()})
-            for n, state in enumerate(operator.subtasks)
+            SubtaskState(keyed if n == 0 else [], renamed_lists(state, names)) for n, state in enumerate(operator.subtasks)
         ]
         used = {handle.schema for handle in keyed}
         return msgspec.structs.replace(

@@ -13,12 +13,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
-
 from holdfast.checkpoint.metadata import KeyedHandle, OperatorCheckpoint
 from holdfast.checkpoint.paths import new_attempt, safe_name
 from holdfast.checkpoint.storage import Storage
-from holdfast.state.backend import HEAP, Place, StateBackendSettings, clip, size_of
+from holdfast.state.backend import HEAP, Place, StateBackendSettings, size_of
 from holdfast.state.delta import write_delta
 from holdfast.state.key_groups import KeyGroupRange
 from holdfast.state.keyed_backend import KeyedStateBackend
@@ -81,7 +79,7 @@ def write_part(part: Part, source: Storage, target: Storage, settings: StateBack
     try:
         with ThreadPoolExecutor(1) as unused:
             backend = KeyedStateBackend(place, StateBackendSettings(HEAP, settings.rocksdb, 0), unused)
-            state = backend.open([_clipped(handle, part.groups) for handle in part.handles], schema)
+            state = backend.open(part.handles, schema)
             backend.replay()
             path = f"{safe_name(part.uid)}-{new_attempt()}.dump"
             dump = write_delta(target, path, state.dump())
@@ -89,8 +87,3 @@ def write_part(part: Part, source: Storage, target: Storage, settings: StateBack
     finally:
         shutil.rmtree(directory, ignore_errors=True)
     return KeyedHandle(part.groups.first, part.groups.last, schema.fingerprint, HEAP, base=[dump])
-
-
-def _clipped(handle: KeyedHandle, groups: KeyGroupRange) -> KeyedHandle:
-    own = clip(handle, groups)
-    return msgspec.structs.replace(handle, first=own.first, last=own.last)

@@ -15,6 +15,7 @@ import msgspec
 
 from holdfast.checkpoint.handles import Handle, IndexedFile
 from holdfast.checkpoint.ids import Epoch
+from holdfast.checkpoint.in_parallel import in_parallel
 from holdfast.checkpoint.metadata import KeyedHandle
 from holdfast.state.backend import (
     HEAP,
@@ -30,7 +31,6 @@ from holdfast.state.backend import (
 from holdfast.state.delta import Change
 from holdfast.state.delta_files import DeltaFiles
 from holdfast.state.heap import HeapDump, HeapStore
-from holdfast.state.in_parallel import in_parallel
 from holdfast.state.key_groups import KeyGroupRange
 from holdfast.state.keyed_state import KeyedState
 from holdfast.state.rocksdb import RocksDBFiles, RocksDBLocalStore

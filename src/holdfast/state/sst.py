@@ -14,9 +14,9 @@ from itertools import islice
 
 from holdfast.checkpoint.files import read_raw
 from holdfast.checkpoint.handles import RawFile
+from holdfast.checkpoint.in_parallel import in_parallel
 from holdfast.checkpoint.metadata import KeyedHandle
 from holdfast.checkpoint.storage import Storage
-from holdfast.state.in_parallel import in_parallel
 from holdfast.state.key_groups import KeyGroupRange
 from holdfast.state.layout import END, FIRST, Section, after, group_range, section_of
 from holdfast.state.manifest import without_files

@@ -1,4 +1,4 @@
-"""FunctionLife: the life cycle of a user's function in an operator, with its operator state."""
+"""FunctionLife: opens a user's function in an operator, and keeps its operator state."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from holdfast.functions.checkpointed_function import (
 from holdfast.runtime.context import OperatorContext, UserRuntimeContext
 from holdfast.runtime.listed_states import ListedStates
 from holdfast.runtime.operators.base import StateKind
-from holdfast.runtime.user_code import close_function, open_function, user_error
+from holdfast.runtime.user_code import open_function, user_error
 from holdfast.state.broadcast import BroadcastMap
 from holdfast.state.descriptors import ListStateDescriptor, MapStateDescriptor, StateDescriptor
 from holdfast.state.interfaces import ListState, OperatorStateStore
@@ -158,7 +158,7 @@ class _Snapshot(FunctionSnapshotContext):
 
 
 class FunctionLife:
-    """A user's function from `open` to `close`."""
+    """A user's function from `open` to the last barrier."""
 
     def __init__(self, function: Any, context: OperatorContext, space: StateSpace | None) -> None:
         self._function = function
@@ -199,7 +199,3 @@ class FunctionLife:
             method()
         except (Exception, SystemExit) as error:
             raise user_error(error, self._context.name, self._context.uid) from error
-
-    def close(self) -> None:
-        """Close the function."""
-        close_function(self._function)
