@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.common import Configuration
-from holdfast.datastream import RuntimeContext, StreamExecutionEnvironment
+from holdfast.datastream import AggregateFunction, RuntimeContext, StreamExecutionEnvironment
 from holdfast.metrics.stats import EpochStats
 
 
@@ -41,6 +41,22 @@ class Discard:
 
     def close(self) -> None:
         pass
+
+
+class Count(AggregateFunction):
+    """Counts elements."""
+
+    def create_accumulator(self) -> int:
+        return 0
+
+    def add(self, value: Any, accumulator: int) -> int:
+        return accumulator + 1
+
+    def get_result(self, accumulator: int) -> int:
+        return accumulator
+
+    def merge(self, acc_a: int, acc_b: int) -> int:
+        return acc_a + acc_b
 
 
 def note_start(context: RuntimeContext) -> None:

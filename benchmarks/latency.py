@@ -28,7 +28,6 @@ from confluent_kafka import Consumer, KafkaException, Producer
 from benchmarks import jobs, kafka_jobs, measure
 from holdfast.common import Duration, Time, Types, WatermarkStrategy
 from holdfast.datastream import (
-    AggregateFunction,
     CheckpointingMode,
     KeyedProcessFunction,
     MapFunction,
@@ -62,22 +61,6 @@ class Sample(KeyedProcessFunction):
 
     def on_timer(self, timestamp: int, ctx: Any) -> None:
         self.count.clear()
-
-
-class Count(AggregateFunction):
-    """Counts elements."""
-
-    def create_accumulator(self) -> int:
-        return 0
-
-    def add(self, value: Any, accumulator: int) -> int:
-        return accumulator + 1
-
-    def get_result(self, accumulator: int) -> int:
-        return accumulator
-
-    def merge(self, a: int, b: int) -> int:
-        return a + b
 
 
 class Parse(MapFunction):
@@ -216,7 +199,7 @@ def _start(servers: str, work: Any, options: argparse.Namespace) -> tuple[Any, j
     by_user.process(Sample()).sink_to(kafka_jobs.kafka_sink(servers, "output"))
     if options.rough:
         windows = by_user.window(TumblingEventTimeWindows.of(Time.minutes(1))).allowed_lateness(60_000)
-        counts = windows.side_output_late_data(LATE).aggregate(Count())
+        counts = windows.side_output_late_data(LATE).aggregate(jobs.Count())
         counts.map(str).sink_to(kafka_jobs.kafka_sink(servers, "windows"))
         counts.get_side_output(LATE).map(Late()).sink_to(jobs.Discard())
     return jobs.start(env, "latency")

@@ -15,9 +15,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from benchmarks import jobs
 from holdfast.common import Time, Types
 from holdfast.connectors.base import JobInfo
-from holdfast.datastream import AggregateFunction, SlidingEventTimeWindows, TumblingEventTimeWindows, WindowAssigner
+from holdfast.datastream import SlidingEventTimeWindows, TumblingEventTimeWindows, WindowAssigner
 from holdfast.metrics.user import MetricGroup
 from holdfast.runtime.context import Clock, OperatorContext
 from holdfast.runtime.operators.window import WindowOperator
@@ -29,28 +30,8 @@ MINUTE = 60_000
 _FRAME = 2048
 
 
-class Count(AggregateFunction):
-    """Counts."""
-
-    def create_accumulator(self) -> int:
-        """Nothing yet."""
-        return 0
-
-    def add(self, value: Any, accumulator: int) -> int:
-        """One more."""
-        return accumulator + 1
-
-    def get_result(self, accumulator: int) -> int:
-        """The count."""
-        return accumulator
-
-    def merge(self, acc_a: int, acc_b: int) -> int:
-        """The sum of two counts."""
-        return acc_a + acc_b
-
-
 CONTENTS: dict[str, Callable[[], WindowContent]] = {
-    "aggregate": lambda: Accumulator(Count(), Types.LONG()),
+    "aggregate": lambda: Accumulator(jobs.Count(), Types.LONG()),
     "reduce": lambda: Reduced(lambda a, b: (a[0], a[1] + b[1])),
 }
 

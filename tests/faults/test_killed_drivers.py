@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -26,15 +27,25 @@ from seed_programs import (
 pytestmark = [pytest.mark.fault, pytest.mark.kafka, pytest.mark.spark]
 
 
-def test_payments_per_minute_are_counted_once_over_ten_kills_at_random_moments(
-    kafka: Any, new_topic: Callable[..., str]
-) -> None:
+@contextmanager
+def payments_per_minute(kafka: Any, new_topic: Callable[..., str]) -> Iterator[tuple[Program, random.Random]]:
+    """The example that counts payments; in the end a last driver runs in peace, and the counts are judged."""
     draw = random.Random(seed := new_seed())
     payments, counts = new_topic(3), new_topic(2, **KEPT)
     feed = Feed(kafka.bootstrap_servers, payments, scattered_payments(seed, 3))
     reader = Reader(kafka.bootstrap_servers, counts)
     environment = {"KAFKA": kafka.bootstrap_servers, "PAYMENTS_TOPIC": payments, "COUNTS_TOPIC": counts}
     with Program("upi_per_minute.py", "upi-per-minute", environment, feed) as program:
+        yield program, draw
+        program.start()
+        judge(program, feed, 3, reader, minute_counts)
+    reader.close()
+
+
+def test_payments_per_minute_are_counted_once_over_ten_kills_at_random_moments(
+    kafka: Any, new_topic: Callable[..., str]
+) -> None:
+    with payments_per_minute(kafka, new_topic) as (program, draw):
         took = 0.0
         for kill in range(10):
             began = time.monotonic()
@@ -50,20 +61,12 @@ def test_payments_per_minute_are_counted_once_over_ten_kills_at_random_moments(
             else:  # at any moment since its start
                 program.let_pass(draw.uniform(0, took))
             program.kill()
-        program.start()
-        judge(program, feed, 3, reader, minute_counts)
-    reader.close()
 
 
 def test_payments_are_counted_once_while_every_driver_that_is_killed_has_another_parallelism(
     kafka: Any, new_topic: Callable[..., str]
 ) -> None:
-    draw = random.Random(seed := new_seed())
-    payments, counts = new_topic(3), new_topic(2, **KEPT)
-    feed = Feed(kafka.bootstrap_servers, payments, scattered_payments(seed, 3))
-    reader = Reader(kafka.bootstrap_servers, counts)
-    environment = {"KAFKA": kafka.bootstrap_servers, "PAYMENTS_TOPIC": payments, "COUNTS_TOPIC": counts}
-    with Program("upi_per_minute.py", "upi-per-minute", environment, feed) as program:
+    with payments_per_minute(kafka, new_topic) as (program, draw):
         for parallelism, checkpoints in [(2, 3), (4, 0), (3, 3), (1, 0), (3, 2)]:  # 0: killed in the first epoch
             program.rescale(parallelism)
             program.start()
@@ -71,9 +74,6 @@ def test_payments_are_counted_once_while_every_driver_that_is_killed_has_another
             program.let_pass(draw.uniform(0, 0.3))
             program.kill()
         program.rescale(2)
-        program.start()
-        judge(program, feed, 3, reader, minute_counts)
-    reader.close()
 
 
 def test_alerts_are_written_once_when_the_driver_is_killed_at_every_step_of_commit_and_recovery(

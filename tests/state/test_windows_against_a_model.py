@@ -14,7 +14,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from holdfast.common import Types
 from holdfast.common.time import MIN_TIMESTAMP
-from holdfast.connectors.base import JobInfo
 from holdfast.datastream import (
     EventTimeTrigger,
     ListStateDescriptor,
@@ -24,15 +23,13 @@ from holdfast.datastream import (
     ValueStateDescriptor,
     WindowFunction,
 )
-from holdfast.metrics.user import MetricGroup
-from holdfast.runtime.context import OperatorContext
 from holdfast.runtime.operators import window
 from holdfast.runtime.operators.window_content import Elements, Reduced
 from holdfast.runtime.records import RecordBatch
 from holdfast.state import backend, entries, row_pieces, table
 from holdfast.state.layout import END, FIRST
 
-from .backend import Backend
+from .window_harness import WindowBackend
 
 SIZE, OFFSET = 60, 7
 CLEARED: list[Any] = []
@@ -53,29 +50,15 @@ class Remembers(ProcessWindowFunction):
         CLEARED.append((context.window().start, list(sums)))
 
 
-class Operated(Backend):
-    """A backend whose state is that of a window operator."""
+class Operated(WindowBackend):
+    """The operator of the test at hand."""
 
     spec: window.WindowOperator
 
     def declare(self) -> None:
         self.out: list[Any] = []
         self.late: list[Any] = []
-        self.operator = self.spec.create()
-        self.operator.context = OperatorContext(
-            job=JobInfo("j", "job", 1, ""),
-            uid="op",
-            name="window",
-            subtask=0,
-            parallelism=1,
-            max_parallelism=128,
-            clock=self.clock,
-            state=self.state,
-            metrics=MetricGroup(),
-            emit=lambda batch: self.out.extend(zip(batch.values, batch.stamps(), strict=True)),
-            side_outputs={"late": lambda batch: self.late.extend(zip(batch.values, batch.stamps(), strict=True))},
-        )
-        self.operator.open()
+        self.operate(self.spec)
 
 
 class WindowMachine(RuleBasedStateMachine):

@@ -34,18 +34,15 @@ def factory_of(build: Build) -> OperatorFactory:
     return factory
 
 
-class Operated(Backend):
-    """An operator with its state, restarted from its checkpoints."""
+class WindowBackend(Backend):
+    """A backend whose state is that of a window operator."""
 
-    def __init__(self, build: Build, kind: str = "hashmap", **config: str) -> None:
-        self.factory = factory_of(build)
-        self.out: list[Any] = []
-        self.late: list[Any] = []
-        self.side: dict[str, list[Any]] = {"late": self.late}
-        super().__init__(kind, (), **config)
+    out: list[Any]
+    late: list[Any]
 
-    def declare(self) -> None:
-        self.operator = self.factory.create()
+    def operate(self, factory: OperatorFactory) -> None:
+        """Open an operator, which gives its results to ``out`` and late elements to ``late``."""
+        self.operator = factory.create()
         self.operator.context = OperatorContext(
             job=JobInfo("j", "job", 1, ""),
             uid="op",
@@ -60,6 +57,20 @@ class Operated(Backend):
             side_outputs={"late": lambda batch: self.late.extend(zip(batch.values, batch.stamps(), strict=True))},
         )
         self.operator.open()
+
+
+class Operated(WindowBackend):
+    """An operator with its state, restarted from its checkpoints."""
+
+    def __init__(self, build: Build, kind: str = "hashmap", **config: str) -> None:
+        self.factory = factory_of(build)
+        self.out: list[Any] = []
+        self.late: list[Any] = []
+        self.side: dict[str, list[Any]] = {"late": self.late}
+        super().__init__(kind, (), **config)
+
+    def declare(self) -> None:
+        self.operate(self.factory)
 
     def frame(self, elements: list[Any], late_by: int = MIN_TIMESTAMP) -> list[Any]:
         """Process some elements at once; returns the results."""
