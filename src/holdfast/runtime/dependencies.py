@@ -17,13 +17,14 @@ import tempfile
 import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import xxhash
 
 from holdfast.errors import ConfigurationError
 
-__all__ = ["ARCHIVES", "REQUIREMENTS", "Dependencies"]
+__all__ = ["ARCHIVES", "REQUIREMENTS", "Dependencies", "made_once", "unzip"]
 
 REQUIREMENTS = "python.requirements"
 """``file`` or ``file#directory``: a requirements file, and a directory of packages to install from."""
@@ -72,12 +73,12 @@ class Dependencies:
         """
         if self.requirements:
             name = f"packages-{_digest(self.requirements, *(content for _, content in self.packages or ()))}"
-            target = _made_once(os.path.join(directory, name), self._install_packages)
+            target = made_once(os.path.join(directory, name), self._install_packages)
             if target not in sys.path:
                 sys.path.insert(0, target)
         if self.archives:
             named = (part for name, content in self.archives for part in (name.encode(), content))
-            os.chdir(_made_once(os.path.join(directory, f"archives-{_digest(*named)}"), self._unpack))
+            os.chdir(made_once(os.path.join(directory, f"archives-{_digest(*named)}"), self._unpack))
 
     def _install_packages(self, target: str) -> None:
         with tempfile.TemporaryDirectory() as scratch:
@@ -114,16 +115,12 @@ def _content(key: str, path: str) -> bytes:
 def _opener(name: str, content: bytes) -> Callable[[str], None]:
     """What unpacks an archive into a directory."""
 
-    def unzip(target: str) -> None:
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            archive.extractall(target)
-
     def untar(target: str) -> None:
         with tarfile.open(fileobj=io.BytesIO(content)) as archive:
             archive.extractall(target, filter="data")
 
     if zipfile.is_zipfile(io.BytesIO(content)):
-        return unzip
+        return partial(unzip, content)
     if tarfile.is_tarfile(io.BytesIO(content)):
         return untar
     raise ConfigurationError(f"{ARCHIVES} names {name}, which is neither a zip nor a tar archive")
@@ -136,10 +133,17 @@ def _digest(*parts: bytes) -> str:
     return str(digest.hexdigest())
 
 
-def _made_once(target: str, make: Callable[[str], None]) -> str:
+def unzip(content: bytes, target: str) -> None:
+    """Unpack a zip archive into a directory."""
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        archive.extractall(target)
+
+
+def made_once(target: str, make: Callable[[str], None]) -> str:
     """A directory with what ``make`` puts into it; only one of the host's slots makes it."""
     if os.path.exists(target):
         return target
+    os.makedirs(os.path.dirname(target), exist_ok=True)
     with open(f"{target}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not os.path.exists(target):

@@ -17,7 +17,6 @@ import re
 import shutil
 import sys
 import tempfile
-import uuid
 import weakref
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -30,6 +29,7 @@ from py4j.protocol import Py4JNetworkError
 
 import holdfast
 from holdfast.errors import ConfigurationError, SparkGone
+from holdfast.runtime.dependencies import made_once, unzip
 
 if TYPE_CHECKING:  # task slots use this module without Spark
     from pyspark import SparkContext
@@ -133,18 +133,10 @@ def _pack(path: Path) -> bytes:
 
 def install_files(archives: Iterable[bytes], directory: str) -> None:
     """Unpack the archives of `pack_files` below a directory and put them first on this process's Python path."""
-    found = []
-    for archive in archives:
-        target = os.path.join(directory, f"python-{xxhash.xxh3_64_hexdigest(archive)}")
-        if not os.path.exists(target):
-            fresh = f"{target}.{uuid.uuid4().hex}"
-            with zipfile.ZipFile(io.BytesIO(archive)) as content:
-                content.extractall(fresh)
-            try:
-                os.rename(fresh, target)
-            except OSError:  # another slot of this host was faster
-                shutil.rmtree(fresh, ignore_errors=True)
-        found.append(target)
+    found = [
+        made_once(os.path.join(directory, f"python-{xxhash.xxh3_64_hexdigest(archive)}"), functools.partial(unzip, archive))
+        for archive in archives
+    ]
     sys.path[:0] = [path for path in found if path not in sys.path]
     importlib.invalidate_caches()
 
