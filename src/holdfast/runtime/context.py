@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from holdfast.common.output_tag import OutputTag
 from holdfast.common.time import MIN_TIMESTAMP
 from holdfast.common.typeinfo import TypeInformation
 from holdfast.connectors.base import JobInfo
@@ -93,6 +94,13 @@ class OperatorContext:
         emit = self.side_outputs.get(tag_id)
         if emit is not None:
             emit(batch)
+
+    def emit_late(self, tag: OutputTag | None, values: list[Any], stamps: list[int]) -> None:
+        """Emit late elements to their side output; without one they are dropped, and counted."""
+        if tag is not None:
+            self.emit_side(tag.tag_id, RecordBatch(values, stamps))
+        else:
+            self.clock.late_dropped += len(values)
 
 
 class UserRuntimeContext(RuntimeContext):

@@ -81,13 +81,14 @@ class _IntervalJoin(Operator):
             raise user_error(told, self.context.name, self.context.uid, values[at], keys[at])
         late_by = max(self.context.clock.watermark, self.context.clock.late_by)
         out = Collector(self.context.copied)
-        late: list[tuple[Any, int]] = []
+        late: tuple[list[Any], list[int]] = ([], [])
         space, own = self._space, self._buffers[side]
         key = value = None
         try:
             for key, value, stamp, row in zip(keys, values, stamps, self._table.load(keys)):
                 if stamp < late_by:
-                    late.append((value, stamp))
+                    late[0].append(value)
+                    late[1].append(stamp)
                     continue
                 space.row, space.key, space.namespace = row, key, None
                 own.put(stamp, [*(own.get(stamp) or ()), value])
@@ -96,8 +97,8 @@ class _IntervalJoin(Operator):
                 self._timers.register(min(stamp + max(self._to[side], 0) + 1, MAX_TIMESTAMP), (key, side))
         except (Exception, SystemExit) as error:
             raise user_error(error, self.context.name, self.context.uid, value, key) from error
-        if late:
-            self._late(side, late)
+        if late[0]:
+            self.context.emit_late((self._spec.left_late_tag, self._spec.right_late_tag)[side], *late)
         out.emit(self.context)
 
     def _join(self, out: Collector, side: int, value: Any, stamp: int) -> None:
@@ -114,13 +115,6 @@ class _IntervalJoin(Operator):
                         out.take(results, max(stamp, when))
                 except TypeError as error:
                     raise not_iterable(error, results) from error
-
-    def _late(self, side: int, late: list[tuple[Any, int]]) -> None:
-        tag = (self._spec.left_late_tag, self._spec.right_late_tag)[side]
-        if tag is None:
-            self.context.clock.late_dropped += len(late)
-        else:
-            self.context.emit_side(tag.tag_id, RecordBatch([value for value, _ in late], [stamp for _, stamp in late]))
 
     def advance_watermark(self, watermark: int) -> None:
         rows, space = self._table.rows, self._space

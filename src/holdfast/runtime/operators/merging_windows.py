@@ -94,7 +94,7 @@ class MergingWindows(TriggeredWindows):
         except (Exception, SystemExit) as error:
             raise self._failure(error, value, key) from error
         if late[0]:
-            self._late(*late)
+            self.context.emit_late(self._tag, *late)
         out.emit(self.context)
 
     def _is_late(self, namespace: Any) -> bool:

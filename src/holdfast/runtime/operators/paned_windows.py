@@ -163,7 +163,7 @@ class PanedWindows(WindowsBase):
         if not alive:
             late = [i for i, time in enumerate(times) if windows or time + self._lateness <= passed]
             if late:
-                self._late([values[i] for i in late], [times[i] for i in late])
+                self.context.emit_late(self._tag, [values[i] for i in late], [times[i] for i in late])
             return
         slice = self._slice(pane, after)
         if not MIN_TIMESTAMP <= slice <= MAX_TIMESTAMP:

@@ -147,7 +147,7 @@ class TriggeredWindows(WindowsBase):
         except (Exception, SystemExit) as error:
             raise self._failure(error, value, key) from error
         if late[0]:
-            self._late(*late)
+            self.context.emit_late(self._tag, *late)
         out.emit(self.context)
 
     def _failure(self, error: BaseException, value: Any, key: Any) -> Exception:

@@ -79,7 +79,7 @@ class _AlignedWindows(WindowsBase):
     def _add_to(self, start: int, keys: Sequence[Any], values: Sequence[Any], times: Sequence[int]) -> None:
         last = self._last(start)
         if self._event_time and last + self._lateness <= self._late_by:
-            self._late(list(values), list(times))
+            self.context.emit_late(self._tag, list(values), list(times))
             return
         rows = self.window_space.table(start).load(keys)
         if last > self._time:

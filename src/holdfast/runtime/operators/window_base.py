@@ -231,12 +231,6 @@ class WindowsBase(Operator):
         refusal = TypeError(f"the value {shown(value)} does not fit state {CONTENTS!r} of {self._content.declared}: {error}")
         return user_error(refusal, self.context.name, self.context.uid, window, key)
 
-    def _late(self, values: list[Any], times: list[int]) -> None:
-        if self._tag is not None:
-            self.context.emit_side(self._tag.tag_id, RecordBatch(values, times))
-        else:
-            self.context.clock.late_dropped += len(values)
-
     def advance_processing_time(self, now: int) -> None:
         """Fire the windows that are due in processing time."""
         if self._global is not None:
