@@ -242,7 +242,7 @@ def a_savepoint_that_cannot_be_written_leaves_the_job_running_and_nothing_that_l
     assert visible() == MODEL, "the job has gone on to its end"
     (directory,) = (job.directory / "savepoints").iterdir()
     assert [path.name for path in directory.iterdir()] == ["_in-progress"]
-    with pytest.raises(ConfigurationError, match="which is not a savepoint"):
+    with pytest.raises(ConfigurationError, match="is not a savepoint"):
         open_savepoint(str(directory))
 
 

@@ -97,7 +97,7 @@ def test_a_job_moves_twice_by_savepoints_and_every_number_is_counted_once(tmp_pa
 
 def a_path_without_a_savepoint_is_told_before_the_job_starts(tmp_path: Path) -> None:
     missing = (tmp_path / "savepoint-abc").as_uri()
-    with pytest.raises(ConfigurationError, match="which is not a savepoint"):
+    with pytest.raises(ConfigurationError, match="is not a savepoint"):
         job(tmp_path, 1, **{"execution.state-recovery.path": missing}).execute("never")
 
 

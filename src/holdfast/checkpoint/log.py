@@ -140,6 +140,15 @@ class CheckpointLog:
         """
         return self._at_the_end(self._listed_tail(), lambda tail: self._get(tail).savepoint if tail else "")
 
+    def read_retained(self) -> list[CheckpointRecord]:
+        """The retained checkpoints, newest first. For a reader that does not own the job.
+
+        Raises:
+            CorruptFile: the log cannot be read.
+            StorageError: the storage does not answer.
+        """
+        return self._at_the_end(self._listed_tail(), lambda tail: self._walk(self._get(tail), tail) if tail else [])
+
     def take_over(
         self,
         verify: Verify | None = None,

@@ -39,6 +39,7 @@ from holdfast.checkpoint.storage import NotFound, Storage
 from holdfast.errors import CheckpointError, ConfigurationError, CorruptFile, IncompatibleState
 
 __all__ = [
+    "BEGUN",
     "METADATA",
     "OpenSavepoint",
     "Savepoint",
@@ -46,11 +47,14 @@ __all__ = [
     "import_savepoint",
     "open_savepoint",
     "put_metadata",
+    "read_savepoint",
     "renamed_lists",
     "savepoint_directory",
 ]
 
 METADATA = "_metadata"
+BEGUN = "_in-progress"
+"""A file that marks the directory of an unfinished or failed savepoint."""
 _VERSION = 1
 
 
@@ -141,13 +145,25 @@ def _storage(uri: str, options: Mapping[str, str] | None) -> Storage:
 def open_savepoint(uri: str, options: Mapping[str, str] | None = None) -> OpenSavepoint:
     """Open the savepoint in a directory, after checking that all its files exist in full length.
 
+    Raises:
+        CorruptFile: a file is missing or truncated.
+        HoldfastError: as for `read_savepoint`.
+    """
+    found = read_savepoint(uri, options)
+    verify_files(found.storage, found.savepoint.checkpoint)
+    return found
+
+
+def read_savepoint(uri: str, options: Mapping[str, str] | None = None) -> OpenSavepoint:
+    """Read the metadata of the savepoint in a directory.
+
     Args:
         uri: The directory, or its ``_metadata``.
         options: Settings of the storage, as for `Storage.open`.
 
     Raises:
         ConfigurationError: the storage is unusable, or the directory contains no savepoint.
-        CorruptFile: a file is missing or truncated, or the metadata is altered.
+        CorruptFile: the metadata is altered.
         IncompatibleState: this release does not read the savepoint's format.
         StorageError: the storage does not answer.
     """
@@ -157,8 +173,8 @@ def open_savepoint(uri: str, options: Mapping[str, str] | None = None) -> OpenSa
         data = storage.get(METADATA)
     except NotFound as error:
         raise ConfigurationError(
-            f"execution.state-recovery.path is {uri!r}, which is not a savepoint: {where} does not exist. Give the path "
-            "that trigger_savepoint() or stop_with_savepoint() returned"
+            f"{uri!r} is not a savepoint: {where} does not exist. Give the path that trigger_savepoint() or "
+            "stop_with_savepoint() returned (as execution.state-recovery.path, for a job that starts from it)"
         ) from error
     payload = unpack(data, where)
     try:
@@ -171,7 +187,6 @@ def open_savepoint(uri: str, options: Mapping[str, str] | None = None) -> OpenSa
         savepoint = msgspec.msgpack.decode(payload, type=Savepoint)
     except msgspec.MsgspecError as error:
         raise CorruptFile(where, f"not the metadata of a savepoint: {error}") from error
-    verify_files(storage, savepoint.checkpoint)
     return OpenSavepoint(storage, savepoint)
 
 

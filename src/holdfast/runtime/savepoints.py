@@ -14,7 +14,14 @@ import msgspec
 from holdfast.checkpoint.ids import CheckpointId
 from holdfast.checkpoint.metadata import CheckpointMetadata, KeyedHandle, OperatorCheckpoint, SubtaskState
 from holdfast.checkpoint.paths import JobPaths, new_attempt, safe_name
-from holdfast.checkpoint.savepoint import OpenSavepoint, copy_files, import_savepoint, put_metadata, renamed_lists
+from holdfast.checkpoint.savepoint import (
+    BEGUN,
+    OpenSavepoint,
+    copy_files,
+    import_savepoint,
+    put_metadata,
+    renamed_lists,
+)
 from holdfast.checkpoint.storage import Storage
 from holdfast.errors import ConfigurationError, StorageError
 from holdfast.runtime.settings import JobSettings
@@ -28,9 +35,6 @@ R = TypeVar("R")
 Each = Callable[[Callable[[T], R], Sequence[T]], list[R]]
 """Runs a function for each item on the executors."""
 
-_BEGUN = "_in-progress"
-"""A file that marks the directory of an unfinished or failed savepoint."""
-
 
 def new_savepoint(directory: str, job_id: str, options: Mapping[str, str]) -> str:
     """Check that a savepoint can be written into a directory; returns the savepoint's own directory.
@@ -41,7 +45,7 @@ def new_savepoint(directory: str, job_id: str, options: Mapping[str, str]) -> st
     uri = f"{directory.rstrip('/')}/savepoint-{job_id[:6]}-{new_attempt()[:12]}"
     storage = Storage.open(uri, options)
     try:
-        storage.put_new(_BEGUN, job_id.encode())
+        storage.put_new(BEGUN, job_id.encode())
     except StorageError as error:
         raise ConfigurationError(f"no savepoint can be written into {directory}: {error}") from error
     return storage.uri
@@ -107,9 +111,9 @@ class SavepointWriter:
             put_metadata(target, whole, drained)
         except BaseException:
             with contextlib.suppress(StorageError):  # the first failure is the one to report
-                target.delete([path for path in target.list("") if path != _BEGUN])
+                target.delete([path for path in target.list("") if path != BEGUN])
             raise
-        target.delete([_BEGUN])
+        target.delete([BEGUN])
 
     def _canonical(
         self, uid: str, operator: OperatorCheckpoint, keyed: list[KeyedHandle], target: Storage

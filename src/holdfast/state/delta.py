@@ -33,7 +33,7 @@ from holdfast.errors import CorruptFile, IncompatibleState
 from holdfast.state.key_groups import KeyGroupRange
 from holdfast.state.layout import Section, section
 
-__all__ = ["Change", "Piece", "pack_delta", "read_delta", "write_delta"]
+__all__ = ["Change", "Piece", "pack_delta", "read_delta", "stored_sizes", "write_delta"]
 
 _TRAILER = struct.Struct("<IIB3x4s")
 _MAGIC = b"HFSD"
@@ -124,6 +124,18 @@ def read_delta(storage: Storage, handle: IndexedFile, groups: KeyGroupRange | No
     return _Reader(storage, handle).changes(groups)
 
 
+def stored_sizes(storage: Storage, handle: IndexedFile) -> list[tuple[int, int]]:
+    """The state ids of a file's sections, each with the stored bytes of its pieces. Reads only the index.
+
+    Raises:
+        CorruptFile: the file is missing, truncated, altered, or not the one that the handle describes.
+        IncompatibleState: the file has another form.
+        StorageError: the storage refused the read, or the retry budget ran out.
+    """
+    _, index, _ = _Reader(storage, handle).index(whole=False)
+    return [(each.state, sum(piece.length for piece in each.pieces)) for each in index]
+
+
 class _Reader:
     """Reads one file, whole or by ranges."""
 
@@ -133,8 +145,19 @@ class _Reader:
         self._where = storage.locate(handle.path)
 
     def changes(self, groups: KeyGroupRange | None) -> Iterator[Change]:
+        tail, index, ends = self.index(whole=groups is None)
+        starts = iter(ends)
+        wanted = [[(start, piece) for piece, start in zip(each.pieces, starts) if _overlap(piece, groups)] for each in index]
+        bodies = self._bodies([placed for each in wanted for placed in each], tail)
+        for each, placed in zip(index, wanted, strict=True):
+            pieces = [Piece(piece.first, piece.last, self._open(piece, next(bodies))) for _, piece in placed]
+            if pieces or each.dropped:
+                yield Change(section(each.state, each.slice), each.dropped, pieces)
+
+    def index(self, whole: bool) -> tuple[bytes, list[_SectionEntry], list[int]]:
+        """The file's end, its index, and the boundaries of its pieces; ``whole``: read the whole file at once."""
         size = self._handle.size
-        tail_size = size if groups is None else min(size, max(_LEAST_TAIL, min(size // 32, _MOST_TAIL)))
+        tail_size = size if whole else min(size, max(_LEAST_TAIL, min(size // 32, _MOST_TAIL)))
         tail = self._get(size - tail_size, tail_size)
         length, unpacked = self._sizes(tail)
         end = length + _TRAILER.size
@@ -145,13 +168,7 @@ class _Reader:
         ends = list(accumulate((piece.length for each in index for piece in each.pieces), initial=0))
         if ends[-1] != size - end:
             raise self._corrupt(f"its index lists {ends[-1]} bytes of pieces, the file has {size - end}")
-        starts = iter(ends)
-        wanted = [[(start, piece) for piece, start in zip(each.pieces, starts) if _overlap(piece, groups)] for each in index]
-        bodies = self._bodies([placed for each in wanted for placed in each], tail)
-        for each, placed in zip(index, wanted, strict=True):
-            pieces = [Piece(piece.first, piece.last, self._open(piece, next(bodies))) for _, piece in placed]
-            if pieces or each.dropped:
-                yield Change(section(each.state, each.slice), each.dropped, pieces)
+        return tail, index, ends
 
     def _sizes(self, tail: bytes) -> tuple[int, int]:
         """Read the index's stored and unpacked sizes from the trailer, whose checksum is verified later."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from holdfast.checkpoint.files import read_file, read_raw
-from holdfast.checkpoint.handles import ContainedFile, Handle, IndexedFile, RawFile
+from holdfast.checkpoint.handles import ContainedFile, FileHandle, Handle, IndexedFile, RawFile
 from holdfast.checkpoint.metadata import CheckpointMetadata
 from holdfast.checkpoint.storage import Storage
-from holdfast.errors import IncompatibleState
+from holdfast.errors import CorruptFile, IncompatibleState
 from holdfast.state.delta import Change, read_delta, write_delta
 from holdfast.state.key_groups import KeyGroupRange
 
-__all__ = ["DeltaFiles", "verify_contents"]
+__all__ = ["DeltaFiles", "damaged_files", "verify_contents"]
 
 
 class DeltaFiles:
@@ -38,11 +38,28 @@ def verify_contents(storage: Storage, checkpoint: CheckpointMetadata) -> None:
     Raises:
         CorruptFile: a file is missing or altered.
     """
+    for error in damaged_files(storage, checkpoint):
+        raise error
+
+
+def damaged_files(storage: Storage, checkpoint: CheckpointMetadata) -> Iterator[CorruptFile]:
+    """Read and verify every file of a checkpoint; yields the damaged ones.
+
+    Raises:
+        StorageError: the storage refused a read, or the retry budget ran out.
+    """
     for handle in {handle.path: handle for handle in checkpoint.files()}.values():
-        if isinstance(handle, ContainedFile):
-            read_file(storage, handle)
-        elif isinstance(handle, RawFile):
-            read_raw(storage, handle)
-        else:
-            for _ in read_delta(storage, handle):
-                pass
+        try:
+            _verify(storage, handle)
+        except CorruptFile as error:
+            yield error
+
+
+def _verify(storage: Storage, handle: FileHandle) -> None:
+    if isinstance(handle, ContainedFile):
+        read_file(storage, handle)
+    elif isinstance(handle, RawFile):
+        read_raw(storage, handle)
+    else:
+        for _ in read_delta(storage, handle):
+            pass

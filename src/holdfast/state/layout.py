@@ -32,6 +32,7 @@ __all__ = [
     "section_of",
     "slice_of",
     "split_key",
+    "state_of",
 ]
 
 META: Final = b"\x00\x00meta"
@@ -67,6 +68,11 @@ def section_of(key: bytes, sliced: Callable[[int], bool]) -> Section:
     """The section of a stored key; ``sliced`` returns whether a state id has slices."""
     state: int = _STATE.unpack_from(key)[0]
     return section(state, slice_of(key) if sliced(state) else None)
+
+
+def state_of(key: bytes) -> int:
+    """The id of the state in a stored key; 0 in a key that belongs to no state."""
+    return int.from_bytes(key[:2], "big") if len(key) > 2 else 0
 
 
 def slice_of(key: bytes) -> int:

@@ -1,0 +1,125 @@
+"""Upkeep of a checkpoint directory: damaged files, unreferenced files, and the removal of old checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from holdfast.checkpoint.manifests import load
+from holdfast.checkpoint.retention import Retention, referenced
+from holdfast.checkpoint.savepoint import BEGUN, METADATA, read_savepoint
+from holdfast.checkpoint.storage import Storage
+from holdfast.errors import ConfigurationError, CorruptFile
+from holdfast.state.delta_files import damaged_files, verify_contents
+from holdfast.state_api.catalog import Snapshot, job_log
+
+__all__ = ["Orphan", "Pruned", "delete_savepoint", "find_orphans", "prune", "verify"]
+
+
+@dataclass(frozen=True)
+class Orphan:
+    """A state file that no retained checkpoint refers to."""
+
+    path: str
+    size: int
+    """In bytes."""
+    in_use: bool
+    """Whether it may belong to an epoch or upload of a driver that still runs."""
+
+
+@dataclass(frozen=True)
+class Pruned:
+    """The result of `prune`."""
+
+    kept: int
+    """The number of checkpoints left."""
+    deleted: int
+    """The number of deleted objects."""
+
+
+def verify(snapshot: Snapshot) -> list[CorruptFile]:
+    """Read all files of a checkpoint or savepoint and verify their checksums; returns an error for each damaged file.
+
+    Raises:
+        StorageError: the storage does not answer.
+    """
+    return list(damaged_files(snapshot.storage, snapshot.checkpoint))
+
+
+def find_orphans(directory: str, options: Mapping[str, str] | None = None) -> list[Orphan]:
+    """Find the state files of a job that no retained checkpoint refers to.
+
+    The job deletes them itself while it runs, and `prune` does so for a stopped job.
+
+    Args:
+        directory: The job's directory in its checkpoint directory.
+        options: The ``s3.*`` settings.
+
+    Raises:
+        CorruptFile: the job's log or a manifest is damaged, so that the files in use are unknown.
+        StorageError: the storage does not answer.
+    """
+    storage, paths, log = job_log(directory, options)
+    # The listing comes first: a checkpoint completed in between then has its files in both answers.
+    listing = storage.list(paths.state_prefix)
+    records = log.read_retained()
+    needed = referenced(load(storage, record).checkpoint for record in records)
+    newest = max((record.generation for record in records), default=0)
+    found = []
+    for path in sorted(set(listing) - needed):
+        name = paths.parse_state_file(path)
+        if name is not None:
+            found.append(Orphan(storage.locate(path), storage.size(path), name.generation >= newest))
+    return found
+
+
+def prune(directory: str, keep: int = 1, options: Mapping[str, str] | None = None) -> Pruned:
+    """Delete the old checkpoints of a stopped job, and all files that the kept ones do not need.
+
+    It takes the job over like a starting driver: a driver that still runs is fenced and stops. If it is interrupted, the
+    next call or the job's next start completes it. The kept checkpoints are read and verified first.
+
+    Args:
+        directory: The job's directory in its checkpoint directory.
+        keep: The number of newest checkpoints to keep; at least one.
+        options: The ``s3.*`` settings.
+
+    Raises:
+        ConfigurationError: there is no checkpoint, or ``keep`` is less than one.
+        CorruptFile: the job's log or a checkpoint to keep is damaged; nothing was deleted.
+        Fenced: a driver started meanwhile.
+        StorageError: the storage does not answer.
+    """
+    storage, paths, log = job_log(directory, options, keep)
+    records = log.read_retained()
+    if not records:
+        raise ConfigurationError(f"{directory} has no completed checkpoint: give a job's directory, as <storage>/<job name>")
+    for record in records:  # the others may be needed in place of a damaged one
+        verify_contents(storage, load(storage, record).checkpoint)
+    log.take_over()
+    deleted = Retention(storage, paths, log).sweep()
+    return Pruned(len(log.owned.retained), deleted)
+
+
+def delete_savepoint(path: str, options: Mapping[str, str] | None = None) -> int:
+    """Delete a savepoint, finished or not; returns the number of deleted files.
+
+    Do not delete an unfinished savepoint while its job still writes it.
+
+    Args:
+        path: The savepoint's directory.
+        options: The ``s3.*`` settings.
+
+    Raises:
+        ConfigurationError: the directory is no savepoint.
+        StorageError: the storage does not answer.
+    """
+    storage = Storage.open(path.rstrip("/").removesuffix(f"/{METADATA}"), options)
+    files = storage.list("")
+    if METADATA in files:
+        read_savepoint(path, options).delete()  # without its metadata, the rest is no savepoint any more
+    elif BEGUN not in files:
+        raise ConfigurationError(f"{path} is not a savepoint: it contains neither {METADATA} nor {BEGUN}")
+    left = [file for file in files if file.endswith((".dump", ".list")) or file == BEGUN]
+    storage.delete(left)
+    return len(left) + (METADATA in files)
