@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 from holdfast.common.typeinfo import TypeInformation, Types
@@ -10,7 +11,9 @@ from holdfast.errors import ConfigurationError
 
 __all__ = ["type_of_json_schema"]
 
-_FORMATS = {"date": Types.SQL_DATE, "time": Types.SQL_TIME, "date-time": Types.SQL_TIMESTAMP}
+_Factories = dict[str, Callable[[], TypeInformation]]
+_SIMPLE: _Factories = {"number": Types.BIG_DEC, "integer": Types.BIG_INT, "boolean": Types.BOOLEAN}
+_FORMATS: _Factories = {"date": Types.SQL_DATE, "time": Types.SQL_TIME, "date-time": Types.SQL_TIMESTAMP}
 
 
 def type_of_json_schema(json_schema: str) -> TypeInformation:
@@ -60,7 +63,11 @@ def _type(node: Any, root: Any, where: str, depth: int) -> TypeInformation:
         if node.get("contentEncoding") == "base64":
             return Types.PRIMITIVE_ARRAY(Types.BYTE())
         return _FORMATS.get(node.get("format", ""), Types.STRING)()
-    simple = {"number": Types.BIG_DEC, "integer": Types.BIG_INT, "boolean": Types.BOOLEAN}
+    simple: dict[str, Callable[[], TypeInformation]] = {
+        "number": Types.BIG_DEC,
+        "integer": Types.BIG_INT,
+        "boolean": Types.BOOLEAN,
+    }
     if kind not in simple:
         raise ConfigurationError(f"JSON schema, {where}: no type stands for {node!r}")
     return simple[kind]()

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any, Generic, overload
+
+from holdfast.common.type_variables import T
 from holdfast.common.typeinfo import RowTypeInfo, TypeInformation
 
-__all__ = ["OutputTag"]
+if TYPE_CHECKING:
+    from holdfast.common.types import Row
+
+__all__ = ["OutputTag", "Tagged"]
 
 
-class OutputTag:
+class OutputTag(Generic[T]):
     """The name and type of a side output. A function emits to it with ``yield tag, value``.
 
     Two tags are equal when their ids are equal.
@@ -22,6 +28,15 @@ class OutputTag:
     """
 
     __slots__ = ("tag_id", "type_info")
+
+    @overload
+    def __init__(self: OutputTag[Any], tag_id: str, type_info: None = None) -> None: ...
+
+    @overload
+    def __init__(self: OutputTag[Row], tag_id: str, type_info: list[TypeInformation]) -> None: ...
+
+    @overload
+    def __init__(self, tag_id: str, type_info: TypeInformation[T]) -> None: ...
 
     def __init__(self, tag_id: str, type_info: TypeInformation | list[TypeInformation] | None = None) -> None:
         if not isinstance(tag_id, str):
@@ -45,3 +60,7 @@ class OutputTag:
 
     def __repr__(self) -> str:
         return f"OutputTag({self.tag_id!r})"
+
+
+Tagged = tuple[OutputTag[Any], Any]
+"""An element for a side output: the tag and the value."""

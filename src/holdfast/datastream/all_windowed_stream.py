@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
+from holdfast.common.type_variables import R, S, T, V, W
 from holdfast.common.typeinfo import TypeInformation
 from holdfast.datastream.functions import (
     AggregateFunction,
     AllWindowFunction,
     ProcessAllWindowFunction,
     ProcessWindowFunction,
+    ReduceFunction,
     RuntimeContext,
     WindowFunction,
 )
@@ -71,7 +73,7 @@ class _ProcessWithoutKey(ProcessWindowFunction[Any, Any, Any, Any]):
         self._function.clear(context)
 
 
-class AllWindowedStream(WindowedStream):
+class AllWindowedStream(WindowedStream[int, T, W]):
     """The windows of a stream without keys, as returned by ``DataStream.window_all``.
 
     One subtask processes all elements, whatever the job's parallelism.
@@ -82,15 +84,39 @@ class AllWindowedStream(WindowedStream):
     _process_class = ProcessAllWindowFunction
     _process_arguments = ("context", "elements")
 
-    def __init__(self, data_stream: DataStream, window_assigner: WindowAssigner[Any, Any]) -> None:
+    def __init__(self, data_stream: DataStream[T], window_assigner: WindowAssigner[Any, W]) -> None:
         super().__init__(data_stream.key_by(_one_key), window_assigner)
+
+    @overload  # type: ignore[override]  # other classes of functions, as in PyFlink
+    def reduce(
+        self,
+        reduce_function: Callable[[T, T], T] | ReduceFunction[T],
+        window_function: None = None,
+        output_type: TypeInformation | None = None,
+    ) -> DataStream[T]: ...
+
+    @overload
+    def reduce(
+        self,
+        reduce_function: Callable[[T, T], T] | ReduceFunction[T],
+        window_function: AllWindowFunction[T, R, W] | ProcessAllWindowFunction[T, R, W],
+        output_type: None = None,
+    ) -> DataStream[R]: ...
+
+    @overload
+    def reduce(
+        self,
+        reduce_function: Callable[[T, T], T] | ReduceFunction[T],
+        window_function: AllWindowFunction[T, Any, W] | ProcessAllWindowFunction[T, Any, W],
+        output_type: TypeInformation[R],
+    ) -> DataStream[R]: ...
 
     def reduce(
         self,
-        reduce_function: Callable[[Any, Any], Any] | Any,
-        window_function: AllWindowFunction[Any, Any, Any] | ProcessAllWindowFunction[Any, Any, Any] | None = None,  # type: ignore[override]  # other classes of functions, as in PyFlink
+        reduce_function: Callable[[T, T], T] | ReduceFunction[T],
+        window_function: AllWindowFunction[T, Any, W] | ProcessAllWindowFunction[T, Any, W] | None = None,
         output_type: TypeInformation | None = None,
-    ) -> DataStream:
+    ) -> DataStream[Any]:
         """Reduce each window's elements to one, as they arrive.
 
         Args:
@@ -99,15 +125,34 @@ class AllWindowedStream(WindowedStream):
             output_type: The declared type of the results: they are checked and converted to it. Without a window
                 function it is the type of the elements.
         """
-        return super().reduce(reduce_function, window_function, output_type)  # type: ignore[arg-type]
+        function: Any = window_function
+        return super().reduce(reduce_function, function, output_type)
+
+    @overload  # type: ignore[override]  # other classes of functions, as in PyFlink
+    def aggregate(
+        self,
+        aggregate_function: AggregateFunction[T, S, R],
+        window_function: None = None,
+        accumulator_type: TypeInformation[S] | None = None,
+        output_type: TypeInformation | None = None,
+    ) -> DataStream[R]: ...
+
+    @overload
+    def aggregate(
+        self,
+        aggregate_function: AggregateFunction[T, S, V],
+        window_function: AllWindowFunction[V, R, W] | ProcessAllWindowFunction[V, R, W],
+        accumulator_type: TypeInformation[S] | None = None,
+        output_type: TypeInformation[R] | None = None,
+    ) -> DataStream[R]: ...
 
     def aggregate(
         self,
-        aggregate_function: AggregateFunction,
-        window_function: AllWindowFunction[Any, Any, Any] | ProcessAllWindowFunction[Any, Any, Any] | None = None,  # type: ignore[override]  # other classes of functions, as in PyFlink
+        aggregate_function: AggregateFunction[T, Any, Any],
+        window_function: AllWindowFunction[Any, Any, W] | ProcessAllWindowFunction[Any, Any, W] | None = None,
         accumulator_type: TypeInformation | None = None,
         output_type: TypeInformation | None = None,
-    ) -> DataStream:
+    ) -> DataStream[Any]:
         """Aggregate each window's elements, as they arrive.
 
         Args:
@@ -116,31 +161,48 @@ class AllWindowedStream(WindowedStream):
             accumulator_type: The declared type of the accumulators: they are converted to it and stored in its form.
             output_type: The declared type of the results: they are checked and converted to it (a tuple becomes a Row).
         """
-        return super().aggregate(aggregate_function, window_function, accumulator_type, output_type)  # type: ignore[arg-type]
+        function: Any = window_function
+        return super().aggregate(aggregate_function, function, accumulator_type, output_type)
 
-    def apply(  # type: ignore[override]  # another class of functions, as in PyFlink
-        self, window_function: AllWindowFunction[Any, Any, Any], output_type: TypeInformation | None = None
-    ) -> DataStream:
+    @overload  # type: ignore[override]  # another class of functions, as in PyFlink
+    def apply(self, window_function: AllWindowFunction[T, R, W], output_type: None = None) -> DataStream[R]: ...
+
+    @overload
+    def apply(self, window_function: AllWindowFunction[T, Any, W], output_type: TypeInformation[R]) -> DataStream[R]: ...
+
+    def apply(
+        self, window_function: AllWindowFunction[T, Any, W], output_type: TypeInformation | None = None
+    ) -> DataStream[Any]:
         """Apply an AllWindowFunction to all elements of each window.
 
         Args:
             window_function: The AllWindowFunction.
             output_type: The declared type of the results: they are checked and converted to it (a tuple becomes a Row).
         """
-        return super().apply(window_function, output_type)  # type: ignore[arg-type]
+        function: Any = window_function
+        return super().apply(function, output_type)
 
-    def process(  # type: ignore[override]  # another class of functions, as in PyFlink
-        self,
-        process_window_function: ProcessAllWindowFunction[Any, Any, Any],
-        output_type: TypeInformation | None = None,
-    ) -> DataStream:
+    @overload  # type: ignore[override]  # another class of functions, as in PyFlink
+    def process(
+        self, process_window_function: ProcessAllWindowFunction[T, R, W], output_type: None = None
+    ) -> DataStream[R]: ...
+
+    @overload
+    def process(
+        self, process_window_function: ProcessAllWindowFunction[T, Any, W], output_type: TypeInformation[R]
+    ) -> DataStream[R]: ...
+
+    def process(
+        self, process_window_function: ProcessAllWindowFunction[T, Any, W], output_type: TypeInformation | None = None
+    ) -> DataStream[Any]:
         """Apply a ProcessAllWindowFunction to all elements of each window.
 
         Args:
             process_window_function: The ProcessAllWindowFunction.
             output_type: The declared type of the results: they are checked and converted to it (a tuple becomes a Row).
         """
-        return super().process(process_window_function, output_type)  # type: ignore[arg-type]
+        function: Any = process_window_function
+        return super().process(function, output_type)
 
     def _adapted(self, window_function: Any) -> Any:
         if isinstance(window_function, ProcessAllWindowFunction):
@@ -149,5 +211,5 @@ class AllWindowedStream(WindowedStream):
 
     def _windows(
         self, content: WindowContent, window_function: Any, output_type: TypeInformation | None, *functions: tuple[str, Any]
-    ) -> DataStream:
+    ) -> DataStream[Any]:
         return super()._windows(content, window_function, output_type, *functions).force_non_parallel()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, overload
 
+from holdfast.common.type_variables import A, B, R, T
 from holdfast.common.typeinfo import TypeInformation
 from holdfast.datastream.data_stream import DataStream
 from holdfast.datastream.function_checks import check_object
@@ -15,6 +16,7 @@ from holdfast.datastream.functions import (
     CoProcessFunction,
     KeyedBroadcastProcessFunction,
     KeyedCoProcessFunction,
+    KeySelector,
 )
 from holdfast.datastream.keyed_stream import KeyedStream
 from holdfast.datastream.two_inputs import two_inputs
@@ -33,14 +35,14 @@ __all__ = ["BroadcastConnectedStream", "BroadcastStream", "ConnectedStreams"]
 _ON_TIMER = {"on_timer": ("timestamp", "ctx")}
 
 
-class ConnectedStreams:
+class ConnectedStreams(Generic[A, B]):
     """Two streams, as returned by ``connect``. The function has one method for each stream's elements.
 
     If both streams are keyed, they share the key's state and timers. The function's watermark is the lower one of the two
     streams.
     """
 
-    def __init__(self, stream1: DataStream, stream2: DataStream) -> None:
+    def __init__(self, stream1: DataStream[A], stream2: DataStream[B]) -> None:
         self.stream1 = stream1
         self.stream2 = stream2
 
@@ -50,10 +52,10 @@ class ConnectedStreams:
 
     def key_by(
         self,
-        key_selector1: Callable[[Any], Any] | Any,
-        key_selector2: Callable[[Any], Any] | Any,
+        key_selector1: Callable[[A], Any] | KeySelector[A, Any],
+        key_selector2: Callable[[B], Any] | KeySelector[B, Any],
         key_type: TypeInformation | None = None,
-    ) -> ConnectedStreams:
+    ) -> ConnectedStreams[A, B]:
         """Partition both streams by key: elements of either stream with the same key share state and timers.
 
         Args:
@@ -63,7 +65,13 @@ class ConnectedStreams:
         """
         return ConnectedStreams(self.stream1.key_by(key_selector1, key_type), self.stream2.key_by(key_selector2, key_type))
 
-    def map(self, func: CoMapFunction, output_type: TypeInformation | None = None) -> DataStream:
+    @overload
+    def map(self, func: CoMapFunction[A, B, R], output_type: None = None) -> DataStream[R]: ...
+
+    @overload
+    def map(self, func: CoMapFunction[A, B, Any], output_type: TypeInformation[R]) -> DataStream[R]: ...
+
+    def map(self, func: CoMapFunction[A, B, Any], output_type: TypeInformation | None = None) -> DataStream[Any]:
         """Convert each element of either stream to one element.
 
         Args:
@@ -78,7 +86,13 @@ class ConnectedStreams:
         factory = FunctionFactory(KeyedCoMap if self._keyed else CoMap, func)
         return self._then("CoMap", factory, func, output_type)
 
-    def flat_map(self, func: CoFlatMapFunction, output_type: TypeInformation | None = None) -> DataStream:
+    @overload
+    def flat_map(self, func: CoFlatMapFunction[A, B, R], output_type: None = None) -> DataStream[R]: ...
+
+    @overload
+    def flat_map(self, func: CoFlatMapFunction[A, B, Any], output_type: TypeInformation[R]) -> DataStream[R]: ...
+
+    def flat_map(self, func: CoFlatMapFunction[A, B, Any], output_type: TypeInformation | None = None) -> DataStream[Any]:
         """Convert each element of either stream to any number of elements.
 
         Args:
@@ -94,9 +108,21 @@ class ConnectedStreams:
         factory = FunctionFactory(KeyedCoFlatMap if self._keyed else CoFlatMap, func)
         return self._then("CoFlatMap", factory, func, output_type)
 
+    @overload
     def process(
-        self, func: CoProcessFunction | KeyedCoProcessFunction, output_type: TypeInformation | None = None
-    ) -> DataStream:
+        self, func: CoProcessFunction[A, B, R] | KeyedCoProcessFunction[Any, A, B, R], output_type: None = None
+    ) -> DataStream[R]: ...
+
+    @overload
+    def process(
+        self, func: CoProcessFunction[A, B, Any] | KeyedCoProcessFunction[Any, A, B, Any], output_type: TypeInformation[R]
+    ) -> DataStream[R]: ...
+
+    def process(
+        self,
+        func: CoProcessFunction[A, B, Any] | KeyedCoProcessFunction[Any, A, B, Any],
+        output_type: TypeInformation | None = None,
+    ) -> DataStream[Any]:
         """Apply a function to each element of either stream, with access to timestamps and side outputs.
 
         Args:
@@ -119,14 +145,14 @@ class ConnectedStreams:
         check_object(func, CoProcessFunction, methods, where, "Derive it from CoProcessFunction or KeyedCoProcessFunction.")
         return self._then("CoProcess", FunctionFactory(CoProcess, func), func, output_type)
 
-    def _then(self, kind: str, factory: OperatorFactory, func: Any, output_type: Any) -> DataStream:
+    def _then(self, kind: str, factory: OperatorFactory, func: Any, output_type: Any) -> DataStream[Any]:
         return two_inputs((self.stream1, self.stream2), kind, factory, (("function", func),), output_type)
 
 
-class BroadcastStream:
+class BroadcastStream(Generic[T]):
     """A stream that reaches every subtask, with its broadcast states, as returned by ``broadcast(descriptor)``."""
 
-    def __init__(self, input_stream: DataStream, broadcast_state_descriptors: Sequence[MapStateDescriptor]) -> None:
+    def __init__(self, input_stream: DataStream[T], broadcast_state_descriptors: Sequence[MapStateDescriptor]) -> None:
         names = set()
         for descriptor in broadcast_state_descriptors:
             if not isinstance(descriptor, MapStateDescriptor):
@@ -147,24 +173,36 @@ class BroadcastStream:
         return self.input_stream.get_execution_environment()
 
 
-class BroadcastConnectedStream:
+class BroadcastConnectedStream(Generic[A, B]):
     """A stream, keyed or not, connected with a BroadcastStream."""
 
     def __init__(
         self,
-        non_broadcast_stream: DataStream,
-        broadcast_stream: BroadcastStream,
+        non_broadcast_stream: DataStream[A],
+        broadcast_stream: BroadcastStream[B],
         broadcast_state_descriptors: Sequence[MapStateDescriptor],
     ) -> None:
         self.non_broadcast_stream = non_broadcast_stream
         self.broadcast_stream = broadcast_stream
         self.broadcast_state_descriptors = list(broadcast_state_descriptors)
 
+    @overload
+    def process(
+        self, func: BroadcastProcessFunction[A, B, R] | KeyedBroadcastProcessFunction[Any, A, B, R], output_type: None = None
+    ) -> DataStream[R]: ...
+
+    @overload
     def process(
         self,
-        func: BroadcastProcessFunction[Any, Any, Any] | KeyedBroadcastProcessFunction[Any, Any, Any, Any],
+        func: BroadcastProcessFunction[A, B, Any] | KeyedBroadcastProcessFunction[Any, A, B, Any],
+        output_type: TypeInformation[R],
+    ) -> DataStream[R]: ...
+
+    def process(
+        self,
+        func: BroadcastProcessFunction[A, B, Any] | KeyedBroadcastProcessFunction[Any, A, B, Any],
         output_type: TypeInformation | None = None,
-    ) -> DataStream:
+    ) -> DataStream[Any]:
         """Apply a function whose broadcast side changes state in every subtask, and whose other side reads that state.
 
         In every epoch the broadcast elements come first, so that they apply to all other elements of the epoch.

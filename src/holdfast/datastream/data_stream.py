@@ -5,23 +5,29 @@ Every call extends the program's graph; ``env.execute()`` or ``execute_and_colle
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
-from itertools import islice
-from typing import TYPE_CHECKING, Any, NoReturn, cast, overload
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, overload
 
 from holdfast.common.jvm_only import refusing
-from holdfast.common.output_tag import OutputTag
+from holdfast.common.output_tag import OutputTag, Tagged
+from holdfast.common.type_variables import R, T, W
 from holdfast.common.typeinfo import TypeInformation, Types
 from holdfast.common.watermark_strategy import WatermarkStrategy
-from holdfast.connectors.base import Sink
-from holdfast.connectors.collect import CollectSink
-from holdfast.connectors.print import PrintSink
 from holdfast.datastream.data_stream_sink import CloseableIterator, DataStreamSink
 from holdfast.datastream.function_checks import check_assigner, check_function, check_object, check_type, selector_callable
-from holdfast.datastream.functions import KeyedProcessFunction, ProcessFunction
+from holdfast.datastream.functions import (
+    FilterFunction,
+    FlatMapFunction,
+    KeyedProcessFunction,
+    KeySelector,
+    MapFunction,
+    Partitioner,
+    ProcessFunction,
+)
 from holdfast.datastream.operator_settings import MAX_KEY_GROUPS, OperatorSettings, check_count
 from holdfast.datastream.projection import projection
-from holdfast.datastream.window import CountSlidingWindowAssigner, CountTumblingWindowAssigner, WindowAssigner
+from holdfast.datastream.stream_output import StreamOutput
+from holdfast.datastream.window import CountSlidingWindowAssigner, CountTumblingWindowAssigner, CountWindow, WindowAssigner
 from holdfast.errors import ConfigurationError
 from holdfast.graph.transformations import (
     OperatorTransformation,
@@ -32,8 +38,8 @@ from holdfast.graph.transformations import (
     Union,
 )
 from holdfast.runtime.operators.base import OperatorFactory
-from holdfast.runtime.operators.function_factory import FunctionFactory
-from holdfast.runtime.operators.stateless import Filter, FlatMap, Map, Process, SinkOperator, TimestampsAndWatermarksOperator
+from holdfast.runtime.operators.function_factory import FunctionFactory, FunctionOperatorClass
+from holdfast.runtime.operators.stateless import Filter, FlatMap, Map, Process, TimestampsAndWatermarksOperator
 from holdfast.runtime.plan import Partitioning
 from holdfast.state.descriptors import MapStateDescriptor
 
@@ -58,8 +64,10 @@ __all__ = [
 _NEED_KEYS = frozenset(("max", "max_by", "min", "min_by", "reduce", "sum", "window"))
 
 
-class DataStream(OperatorSettings):
+class DataStream(StreamOutput[T], OperatorSettings, Generic[T]):
     """A stream of elements, created by the environment's sources or derived from other streams."""
+
+    _element_operators: ClassVar[Mapping[str, FunctionOperatorClass]] = {"Map": Map, "FlatMap": FlatMap, "Filter": Filter}
 
     def __init__(self, env: StreamExecutionEnvironment, transformation: Transformation) -> None:
         self._env = env
@@ -110,7 +118,7 @@ class DataStream(OperatorSettings):
         """
         raise NotImplementedError("streams are not cached between jobs; write the elements to files, and read these")
 
-    def get_type(self) -> TypeInformation:
+    def get_type(self) -> TypeInformation[T]:
         """The type of the elements; pickled Python objects unless declared."""
         return self._transformation.output_type or Types.PICKLED_BYTE_ARRAY()
 
@@ -136,37 +144,61 @@ class DataStream(OperatorSettings):
 
     # ---- element by element -----------------------------------------------------------------------------------------
 
-    def map(self, func: Callable[[Any], Any] | Any, output_type: TypeInformation | None = None) -> DataStream:
+    @overload
+    def map(self, func: Callable[[T], R] | MapFunction[T, R], output_type: None = None) -> DataStream[R]: ...
+
+    @overload
+    def map(self, func: Callable[[T], Any] | MapFunction[T, Any], output_type: TypeInformation[R]) -> DataStream[R]: ...
+
+    def map(
+        self, func: Callable[[T], Any] | MapFunction[T, Any], output_type: TypeInformation | None = None
+    ) -> DataStream[Any]:
         """Convert each element to one element.
 
         Args:
-            func: A callable ``value -> value`` or a MapFunction.
+            func: A callable ``value -> value`` or a MapFunction, which on a keyed stream may keep keyed state.
             output_type: The declared type of the results: they are checked and converted to it (a tuple becomes a Row).
         """
         check_function(func, "map", ("value",), "map()")
-        return self._then("Map", FunctionFactory(Map, func), func, output_type)
+        return self._then("Map", self._calling("Map", func), func, output_type)
 
-    def flat_map(self, func: Callable[[Any], Any] | Any, output_type: TypeInformation | None = None) -> DataStream:
+    @overload
+    def flat_map(
+        self, func: Callable[[T], Iterable[R | Tagged]] | FlatMapFunction[T, R], output_type: None = None
+    ) -> DataStream[R]: ...
+
+    @overload
+    def flat_map(
+        self, func: Callable[[T], Iterable[Any]] | FlatMapFunction[T, Any], output_type: TypeInformation[R]
+    ) -> DataStream[R]: ...
+
+    def flat_map(
+        self, func: Callable[[T], Iterable[Any]] | FlatMapFunction[T, Any], output_type: TypeInformation | None = None
+    ) -> DataStream[Any]:
         """Convert each element to any number of elements.
 
         Args:
-            func: A callable ``value -> iterable`` or a FlatMapFunction; a generator is fine.
+            func: A callable ``value -> iterable`` or a FlatMapFunction, which on a keyed stream may keep keyed state; a
+                generator is fine.
             output_type: The declared type of the results: they are checked and converted to it (a tuple becomes a Row).
         """
         check_function(func, "flat_map", ("value",), "flat_map()")
-        return self._then("FlatMap", FunctionFactory(FlatMap, func), func, output_type, side_outputs=True)
+        return self._then("FlatMap", self._calling("FlatMap", func), func, output_type, side_outputs=True)
 
-    def filter(self, func: Callable[[Any], Any] | Any) -> DataStream:
+    def filter(self, func: Callable[[T], object] | FilterFunction[T]) -> DataStream[T]:
         """Keep the elements for which the function returns a true value.
 
         Args:
-            func: A callable ``value -> bool`` or a FilterFunction.
+            func: A callable ``value -> bool`` or a FilterFunction, which on a keyed stream may keep keyed state.
         """
         check_function(func, "filter", ("value",), "filter()")
         output_type = self._transformation.output_type
-        return self._then("Filter", FunctionFactory(Filter, func), func, output_type, passes_elements=True)
+        return self._then("Filter", self._calling("Filter", func), func, output_type, passes_elements=True)
 
-    def project(self, *field_indexes: int) -> DataStream:
+    def _calling(self, kind: str, func: Any) -> FunctionFactory:
+        return FunctionFactory(self._element_operators[kind], func)
+
+    def project(self, *field_indexes: int) -> DataStream[tuple[Any, ...]]:
         """Keep some fields of each tuple or Row, as a tuple of them in this order.
 
         Args:
@@ -179,7 +211,13 @@ class DataStream(OperatorSettings):
         declared = self._transformation.output_type
         return self._then("Project", *projection(field_indexes, declared))
 
-    def process(self, func: ProcessFunction, output_type: TypeInformation | None = None) -> DataStream:
+    @overload
+    def process(self, func: ProcessFunction[T, R], output_type: None = None) -> DataStream[R]: ...
+
+    @overload
+    def process(self, func: ProcessFunction[T, Any], output_type: TypeInformation[R]) -> DataStream[R]: ...
+
+    def process(self, func: ProcessFunction[T, Any], output_type: TypeInformation | None = None) -> DataStream[Any]:
         """Apply a ProcessFunction to each element, with access to timestamps and side outputs.
 
         Args:
@@ -198,7 +236,7 @@ class DataStream(OperatorSettings):
         check_object(func, ProcessFunction, {"process_element": ("value", "ctx")}, "process()")
         return self._then("Process", FunctionFactory(Process, func), func, output_type, side_outputs=True)
 
-    def assign_timestamps_and_watermarks(self, watermark_strategy: WatermarkStrategy) -> DataStream:
+    def assign_timestamps_and_watermarks(self, watermark_strategy: WatermarkStrategy) -> DataStream[T]:
         """Assign timestamps and watermarks by the strategy."""
         if not isinstance(watermark_strategy, WatermarkStrategy):
             raise TypeError(
@@ -217,7 +255,7 @@ class DataStream(OperatorSettings):
             passes_elements=True,
         )
 
-    def get_side_output(self, output_tag: OutputTag) -> DataStream:
+    def get_side_output(self, output_tag: OutputTag[R]) -> DataStream[R]:
         """The stream of elements that this stream's operator emits with the tag.
 
         Raises:
@@ -237,7 +275,7 @@ class DataStream(OperatorSettings):
 
     # ---- where elements go ------------------------------------------------------------------------------------------
 
-    def union(self, *streams: DataStream) -> DataStream:
+    def union(self, *streams: DataStream[R]) -> DataStream[T | R]:
         """Merge this stream with others; the streams interleave in no particular order.
 
         The union has a declared type if all streams declare the same one.
@@ -252,10 +290,10 @@ class DataStream(OperatorSettings):
         return DataStream(self._env, Union(inputs=inputs, output_type=types.pop() if len(types) == 1 else None))
 
     @overload
-    def connect(self, ds: DataStream) -> ConnectedStreams: ...
+    def connect(self, ds: DataStream[R]) -> ConnectedStreams[T, R]: ...
 
     @overload
-    def connect(self, ds: BroadcastStream) -> BroadcastConnectedStream: ...
+    def connect(self, ds: BroadcastStream[R]) -> BroadcastConnectedStream[T, R]: ...
 
     def connect(self, ds: DataStream | BroadcastStream) -> ConnectedStreams | BroadcastConnectedStream:
         """Connect this stream with another one, possibly of other elements, for one function with a method for each stream.
@@ -272,7 +310,17 @@ class DataStream(OperatorSettings):
             return BroadcastConnectedStream(self, ds, ds.broadcast_state_descriptors)
         return ConnectedStreams(self, ds)
 
-    def key_by(self, key_selector: Callable[[Any], Any] | Any, key_type: TypeInformation | None = None) -> KeyedStream:
+    @overload
+    def key_by(self, key_selector: Callable[[T], R] | KeySelector[T, R], key_type: None = None) -> KeyedStream[R, T]: ...
+
+    @overload
+    def key_by(
+        self, key_selector: Callable[[T], Any] | KeySelector[T, Any], key_type: TypeInformation[R]
+    ) -> KeyedStream[R, T]: ...
+
+    def key_by(
+        self, key_selector: Callable[[T], Any] | KeySelector[T, Any], key_type: TypeInformation | None = None
+    ) -> KeyedStream[Any, T]:
         """Partition by key: all elements of a key go to one subtask, in order, and state is kept per key.
 
         Args:
@@ -285,11 +333,11 @@ class DataStream(OperatorSettings):
         check_type(key_type, "the key_type of key_by()")
         return KeyedStream(self, self._partitioned(Partitioning.HASH, key_selector=select, key_type=key_type))
 
-    def window_all(self, window_assigner: WindowAssigner[Any, Any]) -> AllWindowedStream:
+    def window_all(self, window_assigner: WindowAssigner[Any, W]) -> AllWindowedStream[T, W]:
         """Group all elements by windows, whatever their keys, in one subtask."""
         return AllWindowedStream(self, window_assigner)
 
-    def join(self, other_stream: DataStream) -> JoinedStreams:
+    def join(self, other_stream: DataStream[R]) -> JoinedStreams[T, R]:
         """Join with another stream, by key and window: the pairs of elements.
 
         Examples:
@@ -297,11 +345,11 @@ class DataStream(OperatorSettings):
         """
         return JoinedStreams(self, other_stream)
 
-    def co_group(self, other_stream: DataStream) -> CoGroupedStreams:
+    def co_group(self, other_stream: DataStream[R]) -> CoGroupedStreams[T, R]:
         """Join with another stream, by key and window: all elements of both, also of keys that only one of them has."""
         return CoGroupedStreams(self, other_stream)
 
-    def count_window_all(self, size: int, slide: int = 0) -> AllWindowedStream:
+    def count_window_all(self, size: int, slide: int = 0) -> AllWindowedStream[T, CountWindow]:
         """Group all elements by their number, in one subtask.
 
         Args:
@@ -313,8 +361,8 @@ class DataStream(OperatorSettings):
         return AllWindowedStream(self, CountSlidingWindowAssigner.of(size, slide))
 
     def partition_custom(
-        self, partitioner: Callable[[Any, int], int] | Any, key_selector: Callable[[Any], Any] | Any
-    ) -> DataStream:
+        self, partitioner: Callable[[R, int], int] | Partitioner[R], key_selector: Callable[[T], R] | KeySelector[T, R]
+    ) -> DataStream[T]:
         """Send each element to the subtask that the partitioner picks.
 
         Args:
@@ -330,35 +378,35 @@ class DataStream(OperatorSettings):
         )
         return DataStream(self._env, node)
 
-    def shuffle(self) -> DataStream:
+    def shuffle(self) -> DataStream[T]:
         """Spread the elements over the next operator's subtasks at random, evenly."""
         return self._spread(Partitioning.SHUFFLE)
 
-    def rebalance(self) -> DataStream:
+    def rebalance(self) -> DataStream[T]:
         """Spread the elements over the next operator's subtasks in turn (round robin)."""
         return self._spread(Partitioning.REBALANCE)
 
-    def rescale(self) -> DataStream:
+    def rescale(self) -> DataStream[T]:
         """Spread the elements in turn over those of the next operator's subtasks that are close to the sender."""
         return self._spread(Partitioning.RESCALE)
 
-    def forward(self) -> DataStream:
+    def forward(self) -> DataStream[T]:
         """Send each element to the next operator's subtask of the same number; needs equal parallelism."""
         return self._spread(Partitioning.FORWARD)
 
     @overload
-    def broadcast(self) -> DataStream: ...
+    def broadcast(self) -> DataStream[T]: ...
 
     @overload
     def broadcast(
         self, broadcast_state_descriptor: MapStateDescriptor, *other_broadcast_state_descriptors: MapStateDescriptor
-    ) -> BroadcastStream: ...
+    ) -> BroadcastStream[T]: ...
 
     def broadcast(
         self,
         broadcast_state_descriptor: MapStateDescriptor | None = None,
         *other_broadcast_state_descriptors: MapStateDescriptor,
-    ) -> DataStream | BroadcastStream:
+    ) -> DataStream[T] | BroadcastStream[T]:
         """Send each element to every subtask of the next operator.
 
         Args:
@@ -371,7 +419,7 @@ class DataStream(OperatorSettings):
             return stream
         return BroadcastStream(stream, [broadcast_state_descriptor, *other_broadcast_state_descriptors])
 
-    def _spread(self, partitioning: Partitioning) -> DataStream:
+    def _spread(self, partitioning: Partitioning) -> DataStream[T]:
         return DataStream(self._env, self._partitioned(partitioning))
 
     def _partitioned(self, partitioning: Partitioning, **how: Any) -> Partitioned:
@@ -381,77 +429,6 @@ class DataStream(OperatorSettings):
             partitioning=partitioning,
             **how,
         )
-
-    # ---- where it ends ----------------------------------------------------------------------------------------------
-
-    def sink_to(self, sink: Sink) -> DataStreamSink:
-        """Write the elements to a sink (Kafka, files, ...).
-
-        Raises:
-            TypeError: the argument is not a sink.
-        """
-        return self._sink_to(sink, type(sink).__name__, "sink_to()")
-
-    def add_sink(self, sink_func: Sink) -> DataStreamSink:
-        """Write the elements to a sink; Flink's older name of ``sink_to``."""
-        return self._sink_to(sink_func, type(sink_func).__name__, "add_sink()")
-
-    def print(self, sink_identifier: str | None = None) -> DataStreamSink:
-        """Write the elements' texts to standard output, as Flink does.
-
-        Args:
-            sink_identifier: Prefix of each line. With more than one subtask it includes the subtask's number.
-        """
-        return self._sink_to(PrintSink(sink_identifier, self._transformation.output_type), "Print to Std. Out", "print()")
-
-    def execute_and_collect(self, job_execution_name: str | None = None, limit: int | None = None) -> Any:
-        """Run the program as built so far, and read this stream's elements.
-
-        Args:
-            job_execution_name: The job's name; also ``pipeline.name``.
-            limit: Read at most this many elements, cancel the job, and return them as a list.
-
-        Returns:
-            A CloseableIterator over the elements, or a list if there is a limit.
-
-        Raises:
-            JobFailed: the job failed (also while iterating).
-        """
-        if limit is not None:
-            check_count(limit, "limit")
-        sink = CollectSink()
-        end = self._sink_to(sink, "Data stream collect sink", "execute_and_collect()")
-        before = self._transformation.inputs[0] if isinstance(self._transformation, SideOutput) else self._transformation
-        if isinstance(before, Physical):
-            end.set_parallelism(before.parallelism)  # equal parallelism chains the sink and saves a shuffle
-        try:
-            client = self._env.execute_async(job_execution_name)
-        except BaseException:
-            self._env._operators.remove(end._transformation)
-            raise
-        results = CloseableIterator(cast("Generator[Any, None, None]", sink.results(client)), client)
-        if limit is None:
-            return results
-        with results:
-            return list(islice(results, limit))
-
-    def _sink_to(self, sink: Sink, name: str, where: str) -> DataStreamSink:
-        given: Any = sink
-        if not isinstance(given, Sink):
-            remedy = " Call build() on it." if hasattr(given, "build") else ""
-            raise TypeError(f"{where} takes a Sink, not a {type(given).__name__}.{remedy}")
-        declared = self._transformation.output_type
-        if declared is not None and hasattr(given, "of_type"):
-            sink = given.of_type(declared)
-        node = self._env._add_operator(
-            inputs=(self._transformation,),
-            kind="Sink",
-            name=name,
-            factory=SinkOperator(sink),
-            functions=(("sink", sink),),
-            is_sink=True,
-        )
-        return DataStreamSink(node)
 
     def _then(
         self,
@@ -463,7 +440,7 @@ class DataStream(OperatorSettings):
         role: str = "function",
         functions: tuple[tuple[str, Any], ...] = (),
         **settings: Any,
-    ) -> DataStream:
+    ) -> DataStream[Any]:
         node = self._env._add_operator(
             inputs=(self._transformation,),
             kind=kind,

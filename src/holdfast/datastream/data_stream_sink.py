@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Generic
 
 from holdfast.common.job_client import JobClient
+from holdfast.common.type_variables import T
 from holdfast.datastream.operator_settings import OperatorSettings
 from holdfast.graph.transformations import OperatorTransformation
 
@@ -26,7 +27,7 @@ class DataStreamSink(OperatorSettings):
         return self._transformation
 
 
-class CloseableIterator:
+class CloseableIterator(Generic[T]):
     """The results of ``execute_and_collect``: an iterator that ends with the job. Closing it cancels the job.
 
     Examples:
@@ -35,17 +36,17 @@ class CloseableIterator:
         ...         print(value)
     """
 
-    def __init__(self, values: Generator[Any, None, None], client: JobClient) -> None:
+    def __init__(self, values: Generator[T, None, None], client: JobClient) -> None:
         self._values = values
         self._client = client
 
     def __iter__(self) -> Self:
         return self
 
-    def __next__(self) -> Any:
+    def __next__(self) -> T:
         return next(self._values)
 
-    def next(self) -> Any:
+    def next(self) -> T:
         """Return the next result.
 
         Raises:

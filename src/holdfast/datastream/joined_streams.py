@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, overload
 
 from holdfast.common.output_tag import OutputTag
 from holdfast.common.time import to_milliseconds
+from holdfast.common.type_variables import A, B, R
 from holdfast.common.typeinfo import TypeInformation
 from holdfast.datastream.data_stream import DataStream
 from holdfast.datastream.function_checks import check_function, check_object
 from holdfast.datastream.functions import (
     FlatJoinFunction,
+    KeySelector,
     ProcessJoinFunction,
     RuntimeContext,
     WindowFunction,
@@ -135,7 +137,7 @@ class _EqualTo:
         return JoinedWindows(self._left, self._right, window_assigner, pairs=self._pairs)
 
 
-class JoinedStreams:
+class JoinedStreams(Generic[A, B]):
     """Two streams, as returned by ``join``: the pairs of elements with the same key in the same window.
 
     Examples:
@@ -144,30 +146,32 @@ class JoinedStreams:
 
     _pairs = True
 
-    def __init__(self, stream1: DataStream, stream2: DataStream) -> None:
+    def __init__(self, stream1: DataStream[A], stream2: DataStream[B]) -> None:
         if stream1._env is not stream2._env:
             raise ConfigurationError("join() and co_group() take streams of one environment; these belong to two.")
         self._stream1 = stream1
         self._stream2 = stream2
 
-    def where(self, key_selector: Callable[[Any], Any] | Any, key_type: TypeInformation | None = None) -> _Where:
+    def where(
+        self, key_selector: Callable[[A], Any] | KeySelector[A, Any], key_type: TypeInformation | None = None
+    ) -> _Where:
         """Choose the key of the first stream's elements."""
         return _Where(self, self._stream1.key_by(key_selector, key_type))
 
 
-class CoGroupedStreams(JoinedStreams):
+class CoGroupedStreams(JoinedStreams[A, B]):
     """Two streams, as returned by ``co_group``: all elements with the same key in the same window."""
 
     _pairs = False
 
 
-class IntervalJoin:
+class IntervalJoin(Generic[A, B]):
     """Two keyed streams, as returned by ``interval_join``."""
 
-    def __init__(self, stream1: KeyedStream, stream2: KeyedStream) -> None:
+    def __init__(self, stream1: KeyedStream[Any, A], stream2: KeyedStream[Any, B]) -> None:
         self._streams = (stream1, stream2)
 
-    def between(self, lower_bound: Any, upper_bound: Any) -> IntervalJoined:
+    def between(self, lower_bound: Any, upper_bound: Any) -> IntervalJoined[A, B]:
         """Join each left element with the right ones from ``left + lower_bound`` to ``left + upper_bound``.
 
         Args:
@@ -183,10 +187,10 @@ class IntervalJoin:
         return IntervalJoined(self._streams, lower, upper)
 
 
-class IntervalJoined:
+class IntervalJoined(Generic[A, B]):
     """Two keyed streams with an interval, as returned by ``between``. Both bounds belong to it unless excluded."""
 
-    def __init__(self, streams: tuple[KeyedStream, KeyedStream], lower: int, upper: int) -> None:
+    def __init__(self, streams: tuple[KeyedStream[Any, A], KeyedStream[Any, B]], lower: int, upper: int) -> None:
         self._streams = streams
         self._lower = lower
         self._upper = upper
@@ -216,9 +220,17 @@ class IntervalJoined:
         self._late[side] = output_tag
         return self
 
+    @overload
+    def process(self, process_join_function: ProcessJoinFunction[A, B, R], output_type: None = None) -> DataStream[R]: ...
+
+    @overload
     def process(
-        self, process_join_function: ProcessJoinFunction[Any, Any, Any], output_type: TypeInformation | None = None
-    ) -> DataStream:
+        self, process_join_function: ProcessJoinFunction[A, B, Any], output_type: TypeInformation[R]
+    ) -> DataStream[R]: ...
+
+    def process(
+        self, process_join_function: ProcessJoinFunction[A, B, Any], output_type: TypeInformation | None = None
+    ) -> DataStream[Any]:
         """Apply a ProcessJoinFunction to each pair. Its results have the later one of the two timestamps.
 
         Args:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Generic, overload
 
+from holdfast.common.type_variables import K, R, T, W
 from holdfast.common.typeinfo import TypeInformation
 from holdfast.datastream.aggregations import Max, MaxBy, Min, MinBy, Sum
 from holdfast.datastream.data_stream import DataStream
 from holdfast.datastream.function_checks import check_function, check_object
-from holdfast.datastream.functions import KeyedProcessFunction
-from holdfast.datastream.window import CountSlidingWindowAssigner, CountTumblingWindowAssigner, WindowAssigner
+from holdfast.datastream.functions import KeyedProcessFunction, KeySelector, Partitioner, ReduceFunction
+from holdfast.datastream.window import CountSlidingWindowAssigner, CountTumblingWindowAssigner, CountWindow, WindowAssigner
 from holdfast.datastream.windowed_stream import WindowedStream
 from holdfast.errors import ConfigurationError
 from holdfast.graph.transformations import Partitioned
@@ -21,7 +22,7 @@ from holdfast.runtime.plan import Partitioning
 __all__ = ["KeyedStream"]
 
 
-class KeyedStream(DataStream):
+class KeyedStream(DataStream[T], Generic[K, T]):
     """A stream partitioned by key, as returned by ``key_by``.
 
     Functions on it may keep keyed state, which they get in ``open(runtime_context)``. Operations without a function
@@ -30,47 +31,22 @@ class KeyedStream(DataStream):
     """
 
     _transformation: Partitioned
+    _element_operators = {"Map": KeyedMap, "FlatMap": KeyedFlatMap, "Filter": KeyedFilter}  # noqa: RUF012
 
-    def __init__(self, stream: DataStream, transformation: Partitioned) -> None:
+    def __init__(self, stream: DataStream[T], transformation: Partitioned) -> None:
         super().__init__(stream._env, transformation)
         self._stream = stream
 
     def _what(self) -> str:
         return "KeyedStream"
 
-    def map(self, func: Callable[[Any], Any] | Any, output_type: TypeInformation | None = None) -> DataStream:
-        """Convert each element to one element; a MapFunction may keep keyed state.
+    @overload  # type: ignore[override]  # takes another class of function, as in PyFlink
+    def process(self, func: KeyedProcessFunction[K, T, R], output_type: None = None) -> DataStream[R]: ...
 
-        Args:
-            func: A callable ``value -> value`` or a MapFunction.
-            output_type: The declared type of the results: they are checked and converted to it (a tuple becomes a Row).
-        """
-        check_function(func, "map", ("value",), "map()")
-        return self._then("Map", FunctionFactory(KeyedMap, func), func, output_type)
+    @overload
+    def process(self, func: KeyedProcessFunction[K, T, Any], output_type: TypeInformation[R]) -> DataStream[R]: ...
 
-    def flat_map(self, func: Callable[[Any], Any] | Any, output_type: TypeInformation | None = None) -> DataStream:
-        """Convert each element to any number of elements; a FlatMapFunction may keep keyed state.
-
-        Args:
-            func: A callable ``value -> iterable`` or a FlatMapFunction; a generator is fine.
-            output_type: The declared type of the results: they are checked and converted to it (a tuple becomes a Row).
-        """
-        check_function(func, "flat_map", ("value",), "flat_map()")
-        return self._then("FlatMap", FunctionFactory(KeyedFlatMap, func), func, output_type, side_outputs=True)
-
-    def filter(self, func: Callable[[Any], Any] | Any) -> DataStream:
-        """Keep the elements for which the function returns a true value; a FilterFunction may keep keyed state.
-
-        Args:
-            func: A callable ``value -> bool`` or a FilterFunction.
-        """
-        check_function(func, "filter", ("value",), "filter()")
-        output_type = self._transformation.output_type
-        return self._then("Filter", FunctionFactory(KeyedFilter, func), func, output_type, passes_elements=True)
-
-    def process(  # type: ignore[override]  # takes another class of function, as in PyFlink
-        self, func: KeyedProcessFunction, output_type: TypeInformation | None = None
-    ) -> DataStream:
+    def process(self, func: KeyedProcessFunction[K, T, Any], output_type: TypeInformation | None = None) -> DataStream[Any]:
         """Apply a KeyedProcessFunction to each element and to its timers.
 
         Args:
@@ -84,7 +60,7 @@ class KeyedStream(DataStream):
         check_object(func, KeyedProcessFunction, calls, "process() on a KeyedStream", "Derive it from KeyedProcessFunction.")
         return self._then("KeyedProcess", FunctionFactory(KeyedProcess, func), func, output_type, side_outputs=True)
 
-    def reduce(self, func: Callable[[Any, Any], Any] | Any) -> DataStream:
+    def reduce(self, func: Callable[[T, T], T] | ReduceFunction[T]) -> DataStream[T]:
         """Combine each element with the key's previous result, and emit the new result.
 
         Args:
@@ -94,7 +70,7 @@ class KeyedStream(DataStream):
         check_function(func, "reduce", ("value1", "value2"), "reduce()")
         return self._rolling("Reduce", func)
 
-    def sum(self, position_to_sum: int | str = 0) -> DataStream:
+    def sum(self, position_to_sum: int | str = 0) -> DataStream[T]:
         """Emit, for each element, the key's first element with the sum of one field so far.
 
         Args:
@@ -102,7 +78,7 @@ class KeyedStream(DataStream):
         """
         return self._rolling("Sum", Sum(position_to_sum))
 
-    def min(self, position_to_min: int | str = 0) -> DataStream:
+    def min(self, position_to_min: int | str = 0) -> DataStream[T]:
         """Emit, for each element, the key's first element with the minimum of one field so far.
 
         Args:
@@ -110,7 +86,7 @@ class KeyedStream(DataStream):
         """
         return self._rolling("Min", Min(position_to_min))
 
-    def max(self, position_to_max: int | str = 0) -> DataStream:
+    def max(self, position_to_max: int | str = 0) -> DataStream[T]:
         """Emit, for each element, the key's first element with the maximum of one field so far.
 
         Args:
@@ -118,7 +94,7 @@ class KeyedStream(DataStream):
         """
         return self._rolling("Max", Max(position_to_max))
 
-    def min_by(self, position_to_min_by: int | str = 0) -> DataStream:
+    def min_by(self, position_to_min_by: int | str = 0) -> DataStream[T]:
         """Emit, for each element, the key's element with the smallest field so far; the first one on ties.
 
         Args:
@@ -126,7 +102,7 @@ class KeyedStream(DataStream):
         """
         return self._rolling("MinBy", MinBy(position_to_min_by))
 
-    def max_by(self, position_to_max_by: int | str = 0) -> DataStream:
+    def max_by(self, position_to_max_by: int | str = 0) -> DataStream[T]:
         """Emit, for each element, the key's element with the largest field so far; the first one on ties.
 
         Args:
@@ -134,16 +110,16 @@ class KeyedStream(DataStream):
         """
         return self._rolling("MaxBy", MaxBy(position_to_max_by))
 
-    def _rolling(self, kind: str, func: Any) -> DataStream:
+    def _rolling(self, kind: str, func: Any) -> DataStream[T]:
         output_type = self._transformation.output_type
         operator = FunctionFactory(KeyedReduce, func, (output_type,))
         return self._then(kind, operator, func, output_type, role="reduce function")
 
-    def window(self, window_assigner: WindowAssigner[Any, Any]) -> WindowedStream:
+    def window(self, window_assigner: WindowAssigner[Any, W]) -> WindowedStream[K, T, W]:
         """Group the elements of each key by windows, e.g. ``TumblingEventTimeWindows.of(Time.minutes(1))``."""
         return WindowedStream(self, window_assigner)
 
-    def count_window(self, size: int, slide: int = 0) -> WindowedStream:
+    def count_window(self, size: int, slide: int = 0) -> WindowedStream[K, T, CountWindow]:
         """Group the elements of each key by their number.
 
         Args:
@@ -155,7 +131,7 @@ class KeyedStream(DataStream):
             return WindowedStream(self, CountTumblingWindowAssigner.of(size))
         return WindowedStream(self, CountSlidingWindowAssigner.of(size, slide))
 
-    def interval_join(self, other_stream: KeyedStream) -> IntervalJoin:
+    def interval_join(self, other_stream: KeyedStream[Any, R]) -> IntervalJoin[T, R]:
         """Join with another keyed stream: elements with the same key whose timestamps are within an interval.
 
         Examples:
@@ -167,17 +143,27 @@ class KeyedStream(DataStream):
             raise ConfigurationError("interval_join() takes streams of one environment; these belong to two.")
         return IntervalJoin(self, other_stream)
 
-    def key_by(self, key_selector: Callable[[Any], Any] | Any, key_type: TypeInformation | None = None) -> KeyedStream:
+    @overload
+    def key_by(self, key_selector: Callable[[T], R] | KeySelector[T, R], key_type: None = None) -> KeyedStream[R, T]: ...
+
+    @overload
+    def key_by(
+        self, key_selector: Callable[[T], Any] | KeySelector[T, Any], key_type: TypeInformation[R]
+    ) -> KeyedStream[R, T]: ...
+
+    def key_by(
+        self, key_selector: Callable[[T], Any] | KeySelector[T, Any], key_type: TypeInformation | None = None
+    ) -> KeyedStream[Any, T]:
         """Partition the original stream by another key."""
         return self._stream.key_by(key_selector, key_type)
 
     def partition_custom(
-        self, partitioner: Callable[[Any, int], int] | Any, key_selector: Callable[[Any], Any] | Any
-    ) -> DataStream:
+        self, partitioner: Callable[[R, int], int] | Partitioner[R], key_selector: Callable[[T], R] | KeySelector[T, R]
+    ) -> DataStream[T]:
         """Send each element to the subtask that the partitioner picks; the stream is no longer keyed."""
         return self._stream.partition_custom(partitioner, key_selector)
 
-    def _spread(self, partitioning: Partitioning) -> DataStream:
+    def _spread(self, partitioning: Partitioning) -> DataStream[T]:
         raise ConfigurationError(
             f"A KeyedStream is partitioned by its keys already; {partitioning.value.lower()}() would break them apart. "
             "Call it on the stream before key_by(...), or on the operator after it."

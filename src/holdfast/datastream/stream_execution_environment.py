@@ -6,7 +6,7 @@ import logging
 import os
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from holdfast.common.config_options import (
     CheckpointingOptions,
@@ -22,6 +22,7 @@ from holdfast.common.job_client import JobClient
 from holdfast.common.job_execution_result import JobExecutionResult
 from holdfast.common.modes import CheckpointingMode, RuntimeExecutionMode
 from holdfast.common.restart_strategy import RestartStrategyConfiguration
+from holdfast.common.type_variables import R
 from holdfast.common.typeinfo import TypeInformation
 from holdfast.common.watermark_strategy import WatermarkStrategy
 from holdfast.connectors.base import Source
@@ -223,8 +224,8 @@ class StreamExecutionEnvironment(EnvironmentSettings):
         source: Source,
         watermark_strategy: WatermarkStrategy,
         source_name: str,
-        type_info: TypeInformation | None = None,
-    ) -> DataStream:
+        type_info: TypeInformation[R] | None = None,
+    ) -> DataStream[R]:
         """Create a stream of a source's records.
 
         Args:
@@ -249,12 +250,18 @@ class StreamExecutionEnvironment(EnvironmentSettings):
         return self._add_source(source, source_name, check_type(type_info, "from_source()"), watermark_strategy)
 
     def add_source(
-        self, source_func: Source, source_name: str = "Custom Source", type_info: TypeInformation | None = None
-    ) -> DataStream:
+        self, source_func: Source, source_name: str = "Custom Source", type_info: TypeInformation[R] | None = None
+    ) -> DataStream[R]:
         """Create a stream of a source's records, without timestamps; Flink's older name of ``from_source``."""
         return self.from_source(source_func, WatermarkStrategy.no_watermarks(), source_name, type_info)
 
-    def from_collection(self, collection: Iterable[Any], type_info: TypeInformation | None = None) -> DataStream:
+    @overload
+    def from_collection(self, collection: Iterable[R], type_info: None = None) -> DataStream[R]: ...
+
+    @overload
+    def from_collection(self, collection: Iterable[Any], type_info: TypeInformation[R]) -> DataStream[R]: ...
+
+    def from_collection(self, collection: Iterable[Any], type_info: TypeInformation | None = None) -> DataStream[Any]:
         """Create a bounded stream of a collection's elements, in order, read by one subtask.
 
         Args:
@@ -279,7 +286,7 @@ class StreamExecutionEnvironment(EnvironmentSettings):
         source = CollectionSource(values)
         return self._add_source(source, "Collection Source", type_info, parallel=False)
 
-    def socket_text_stream(self, hostname: str, port: int) -> DataStream:
+    def socket_text_stream(self, hostname: str, port: int) -> DataStream[str]:
         """Create a stream of text lines from a TCP server (e.g. ``nc -lk 9000``), read by one subtask.
 
         Args:
@@ -288,7 +295,7 @@ class StreamExecutionEnvironment(EnvironmentSettings):
         """
         return self._add_source(SocketTextSource(hostname, port), "Socket Stream", None, parallel=False)
 
-    def read_text_file(self, file_path: str, charset_name: str = "UTF-8") -> DataStream:
+    def read_text_file(self, file_path: str, charset_name: str = "UTF-8") -> DataStream[str]:
         """Create a bounded stream of the lines of a text file, or of all files in a directory.
 
         Args:
@@ -305,7 +312,7 @@ class StreamExecutionEnvironment(EnvironmentSettings):
         type_info: TypeInformation | None,
         watermark_strategy: WatermarkStrategy | None = None,
         parallel: bool = True,
-    ) -> DataStream:
+    ) -> DataStream[Any]:
         node = SourceTransformation(
             kind="Source",
             name=name,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, overload
 
 from holdfast.common.output_tag import OutputTag
+from holdfast.common.type_variables import K, R, S, T, V, W
 from holdfast.common.typeinfo import TypeInformation
 from holdfast.datastream.function_checks import check_function, check_object, check_type
-from holdfast.datastream.functions import AggregateFunction, ProcessWindowFunction, WindowFunction
+from holdfast.datastream.functions import AggregateFunction, ProcessWindowFunction, ReduceFunction, WindowFunction
 from holdfast.datastream.window import (
     CountSlidingWindowAssigner,
     CountTumblingWindowAssigner,
@@ -46,7 +47,7 @@ _TRIGGER = {
 }
 
 
-class WindowedStream:
+class WindowedStream(Generic[K, T, W]):
     """The windows of a KeyedStream, as returned by ``KeyedStream.window``. Each key has its own windows.
 
     ``reduce`` and ``aggregate`` store one value for each window, ``process`` and ``apply`` all its elements.
@@ -59,7 +60,7 @@ class WindowedStream:
 
     _two_inputs = False
 
-    def __init__(self, keyed_stream: KeyedStream, window_assigner: WindowAssigner[Any, Any]) -> None:
+    def __init__(self, keyed_stream: KeyedStream[K, T], window_assigner: WindowAssigner[Any, W]) -> None:
         if not isinstance(window_assigner, WindowAssigner):
             raise TypeError(
                 "window() takes a WindowAssigner, e.g. TumblingEventTimeWindows.of(Time.minutes(1)), not "
@@ -76,7 +77,7 @@ class WindowedStream:
         """The environment that the stream belongs to."""
         return self._keyed_stream.get_execution_environment()
 
-    def get_input_type(self) -> TypeInformation:
+    def get_input_type(self) -> TypeInformation[T]:
         """The type of the elements."""
         return self._keyed_stream.get_type()
 
@@ -126,12 +127,36 @@ class WindowedStream:
         self._late_tag = output_tag
         return self
 
+    @overload
     def reduce(
         self,
-        reduce_function: Callable[[Any, Any], Any] | Any,
-        window_function: WindowFunction[Any, Any, Any, Any] | ProcessWindowFunction[Any, Any, Any, Any] | None = None,
+        reduce_function: Callable[[T, T], T] | ReduceFunction[T],
+        window_function: None = None,
         output_type: TypeInformation | None = None,
-    ) -> DataStream:
+    ) -> DataStream[T]: ...
+
+    @overload
+    def reduce(
+        self,
+        reduce_function: Callable[[T, T], T] | ReduceFunction[T],
+        window_function: WindowFunction[T, R, K, W] | ProcessWindowFunction[T, R, K, W],
+        output_type: None = None,
+    ) -> DataStream[R]: ...
+
+    @overload
+    def reduce(
+        self,
+        reduce_function: Callable[[T, T], T] | ReduceFunction[T],
+        window_function: WindowFunction[T, Any, K, W] | ProcessWindowFunction[T, Any, K, W],
+        output_type: TypeInformation[R],
+    ) -> DataStream[R]: ...
+
+    def reduce(
+        self,
+        reduce_function: Callable[[T, T], T] | ReduceFunction[T],
+        window_function: WindowFunction[T, Any, K, W] | ProcessWindowFunction[T, Any, K, W] | None = None,
+        output_type: TypeInformation | None = None,
+    ) -> DataStream[Any]:
         """Reduce each window's elements to one, as they arrive.
 
         Args:
@@ -147,13 +172,31 @@ class WindowedStream:
         function = ("reduce function", reduce_function)
         return self._windows(Reduced(reduce_function, elements), window_function, output_type, function)
 
+    @overload
     def aggregate(
         self,
-        aggregate_function: AggregateFunction,
-        window_function: WindowFunction[Any, Any, Any, Any] | ProcessWindowFunction[Any, Any, Any, Any] | None = None,
+        aggregate_function: AggregateFunction[T, S, R],
+        window_function: None = None,
+        accumulator_type: TypeInformation[S] | None = None,
+        output_type: TypeInformation | None = None,
+    ) -> DataStream[R]: ...
+
+    @overload
+    def aggregate(
+        self,
+        aggregate_function: AggregateFunction[T, S, V],
+        window_function: WindowFunction[V, R, K, W] | ProcessWindowFunction[V, R, K, W],
+        accumulator_type: TypeInformation[S] | None = None,
+        output_type: TypeInformation[R] | None = None,
+    ) -> DataStream[R]: ...
+
+    def aggregate(
+        self,
+        aggregate_function: AggregateFunction[T, Any, Any],
+        window_function: WindowFunction[Any, Any, K, W] | ProcessWindowFunction[Any, Any, K, W] | None = None,
         accumulator_type: TypeInformation | None = None,
         output_type: TypeInformation | None = None,
-    ) -> DataStream:
+    ) -> DataStream[Any]:
         """Aggregate each window's elements, as they arrive.
 
         Args:
@@ -180,9 +223,15 @@ class WindowedStream:
         content = Accumulator(aggregate_function, accumulator_type)
         return self._windows(content, window_function, output_type, function)
 
+    @overload
+    def apply(self, window_function: WindowFunction[T, R, K, W], output_type: None = None) -> DataStream[R]: ...
+
+    @overload
+    def apply(self, window_function: WindowFunction[T, Any, K, W], output_type: TypeInformation[R]) -> DataStream[R]: ...
+
     def apply(
-        self, window_function: WindowFunction[Any, Any, Any, Any], output_type: TypeInformation | None = None
-    ) -> DataStream:
+        self, window_function: WindowFunction[T, Any, K, W], output_type: TypeInformation | None = None
+    ) -> DataStream[Any]:
         """Apply a WindowFunction to all elements of each window.
 
         Args:
@@ -193,11 +242,19 @@ class WindowedStream:
         check_object(window_function, self._apply_class, {"apply": self._apply_arguments}, "apply()", hint)
         return self._windows(Elements(self._keyed_stream._transformation.output_type), window_function, output_type)
 
+    @overload
     def process(
-        self,
-        process_window_function: ProcessWindowFunction[Any, Any, Any, Any],
-        output_type: TypeInformation | None = None,
-    ) -> DataStream:
+        self, process_window_function: ProcessWindowFunction[T, R, K, W], output_type: None = None
+    ) -> DataStream[R]: ...
+
+    @overload
+    def process(
+        self, process_window_function: ProcessWindowFunction[T, Any, K, W], output_type: TypeInformation[R]
+    ) -> DataStream[R]: ...
+
+    def process(
+        self, process_window_function: ProcessWindowFunction[T, Any, K, W], output_type: TypeInformation | None = None
+    ) -> DataStream[Any]:
         """Apply a ProcessWindowFunction to all elements of each window.
 
         Args:
@@ -216,7 +273,7 @@ class WindowedStream:
         window_function: Any,
         output_type: TypeInformation | None,
         *functions: tuple[str, Any],
-    ) -> DataStream:
+    ) -> DataStream[Any]:
         call: tuple[str, Any] | None = None
         clears = False
         if isinstance(window_function, self._process_class):
@@ -247,7 +304,7 @@ class WindowedStream:
         kind = f"Window({type(self._assigner).__name__})"
         return self._add(kind, factory, output_type, (*functions, ("window assigner", self._assigner)))
 
-    def _add(self, kind: str, factory: OperatorFactory, output_type: Any, functions: Functions) -> DataStream:
+    def _add(self, kind: str, factory: OperatorFactory, output_type: Any, functions: Functions) -> DataStream[Any]:
         return self._keyed_stream._then(kind, factory, None, output_type, functions=functions, side_outputs=True)
 
     def _adapted(self, window_function: Any) -> Any:

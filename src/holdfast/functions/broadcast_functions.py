@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic
 
+from holdfast.common.output_tag import Tagged
 from holdfast.common.time_domain import TimeDomain
+from holdfast.common.type_variables import IN1, IN2, KEY, OUT, S, V
 from holdfast.functions.function import Function
 from holdfast.functions.timer_service import TimerService
 from holdfast.state.descriptors import MapStateDescriptor, StateDescriptor
 from holdfast.state.interfaces import BroadcastState, ReadOnlyBroadcastState
 
 __all__ = ["BaseBroadcastProcessFunction", "BroadcastProcessFunction", "KeyedBroadcastProcessFunction"]
-
-IN1 = TypeVar("IN1")
-IN2 = TypeVar("IN2")
-OUT = TypeVar("OUT")
-KEY = TypeVar("KEY")
 
 
 class BaseBroadcastProcessFunction(Function):
@@ -42,14 +39,14 @@ class BaseBroadcastProcessFunction(Function):
         """The context of a broadcast element, with read and write access to broadcast state."""
 
         @abstractmethod
-        def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> BroadcastState[Any, Any]:
+        def get_broadcast_state(self, state_descriptor: MapStateDescriptor[S, V]) -> BroadcastState[S, V]:
             """The broadcast state of a descriptor that was passed to ``broadcast``."""
 
     class ReadOnlyContext(BaseContext):
         """The context of an element of the other stream, with read-only access to broadcast state."""
 
         @abstractmethod
-        def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> ReadOnlyBroadcastState[Any, Any]:
+        def get_broadcast_state(self, state_descriptor: MapStateDescriptor[S, V]) -> ReadOnlyBroadcastState[S, V]:
             """The broadcast state of a descriptor that was passed to ``broadcast``."""
 
 
@@ -63,11 +60,11 @@ class BroadcastProcessFunction(BaseBroadcastProcessFunction, Generic[IN1, IN2, O
         """The context of an element of the other stream."""
 
     @abstractmethod
-    def process_element(self, value: IN1, ctx: BroadcastProcessFunction.ReadOnlyContext) -> Iterable[OUT] | None:
+    def process_element(self, value: IN1, ctx: BroadcastProcessFunction.ReadOnlyContext) -> Iterable[OUT | Tagged] | None:
         """Process an element of the stream that is not broadcast."""
 
     @abstractmethod
-    def process_broadcast_element(self, value: IN2, ctx: BroadcastProcessFunction.Context) -> Iterable[OUT] | None:
+    def process_broadcast_element(self, value: IN2, ctx: BroadcastProcessFunction.Context) -> Iterable[OUT | Tagged] | None:
         """Process an element of the broadcast stream; must do the same in every subtask."""
 
 
@@ -105,14 +102,18 @@ class KeyedBroadcastProcessFunction(BaseBroadcastProcessFunction, Generic[KEY, I
             """The time domain of the timer."""
 
     @abstractmethod
-    def process_element(self, value: IN1, ctx: KeyedBroadcastProcessFunction.ReadOnlyContext) -> Iterable[OUT] | None:
+    def process_element(
+        self, value: IN1, ctx: KeyedBroadcastProcessFunction.ReadOnlyContext
+    ) -> Iterable[OUT | Tagged] | None:
         """Process an element of the keyed stream."""
 
     @abstractmethod
-    def process_broadcast_element(self, value: IN2, ctx: KeyedBroadcastProcessFunction.Context) -> Iterable[OUT] | None:
+    def process_broadcast_element(
+        self, value: IN2, ctx: KeyedBroadcastProcessFunction.Context
+    ) -> Iterable[OUT | Tagged] | None:
         """Process an element of the broadcast stream; must do the same in every subtask."""
 
-    def on_timer(self, timestamp: int, ctx: KeyedBroadcastProcessFunction.OnTimerContext) -> Iterable[OUT] | None:
+    def on_timer(self, timestamp: int, ctx: KeyedBroadcastProcessFunction.OnTimerContext) -> Iterable[OUT | Tagged] | None:
         """Handle a timer of the current key. Emitted elements get the timer's time as timestamp.
 
         Args:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable
-from typing import Any
+from typing import Generic
 
+from holdfast.common.output_tag import Tagged
+from holdfast.common.type_variables import ACC, IN, KEY, OUT, V
 from holdfast.functions.function import Function
 
 __all__ = [
@@ -19,43 +21,43 @@ __all__ = [
 ]
 
 
-class MapFunction(Function):
+class MapFunction(Function, Generic[IN, OUT]):
     """Converts each element to one element."""
 
     @abstractmethod
-    def map(self, value: Any) -> Any:
+    def map(self, value: IN) -> OUT:
         """Convert ``value``."""
 
 
-class FlatMapFunction(Function):
+class FlatMapFunction(Function, Generic[IN, OUT]):
     """Converts each element to any number of elements."""
 
     @abstractmethod
-    def flat_map(self, value: Any) -> Iterable[Any]:
+    def flat_map(self, value: IN) -> Iterable[OUT | Tagged]:
         """Convert ``value`` to any number of elements; may be a generator."""
 
 
-class FilterFunction(Function):
+class FilterFunction(Function, Generic[IN]):
     """Decides which elements to keep."""
 
     @abstractmethod
-    def filter(self, value: Any) -> bool:
+    def filter(self, value: IN) -> bool:
         """Whether to keep ``value``."""
 
 
-class KeySelector(Function):
+class KeySelector(Function, Generic[IN, OUT]):
     """Extracts the key of an element."""
 
     @abstractmethod
-    def get_key(self, value: Any) -> Any:
+    def get_key(self, value: IN) -> OUT:
         """Return the element's key, always the same for equal elements."""
 
 
-class ReduceFunction(Function):
+class ReduceFunction(Function, Generic[V]):
     """Combines two elements into one of the same type."""
 
     @abstractmethod
-    def reduce(self, value1: Any, value2: Any) -> Any:
+    def reduce(self, value1: V, value2: V) -> V:
         """Combine two elements.
 
         Args:
@@ -64,29 +66,29 @@ class ReduceFunction(Function):
         """
 
 
-class AggregateFunction(Function):
+class AggregateFunction(Function, Generic[IN, ACC, OUT]):
     """Aggregates elements in an accumulator, and computes the result from it."""
 
     @abstractmethod
-    def create_accumulator(self) -> Any:
+    def create_accumulator(self) -> ACC:
         """Create an empty accumulator."""
 
     @abstractmethod
-    def add(self, value: Any, accumulator: Any) -> Any:
+    def add(self, value: IN, accumulator: ACC) -> ACC:
         """Add an element and return the accumulator; it may be the same object."""
 
     @abstractmethod
-    def get_result(self, accumulator: Any) -> Any:
+    def get_result(self, accumulator: ACC) -> OUT:
         """Return the result of the accumulator."""
 
-    def merge(self, acc_a: Any, acc_b: Any) -> Any:
+    def merge(self, acc_a: ACC, acc_b: ACC) -> ACC:
         """Merge two accumulators; called only for merging windows."""
         raise NotImplementedError(f"{type(self).__name__} must define merge(acc_a, acc_b) for windows that merge")
 
 
-class Partitioner(Function):
+class Partitioner(Function, Generic[KEY]):
     """Chooses the subtask of an element."""
 
     @abstractmethod
-    def partition(self, key: Any, num_partitions: int) -> int:
+    def partition(self, key: KEY, num_partitions: int) -> int:
         """Return the subtask of a key, from 0 to ``num_partitions - 1``."""

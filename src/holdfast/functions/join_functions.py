@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import Any, Generic, TypeVar
+from typing import Generic
 
+from holdfast.common.output_tag import Tagged
+from holdfast.common.type_variables import IN1, IN2, OUT
 from holdfast.functions.function import Function
 
 __all__ = ["CoGroupFunction", "FlatJoinFunction", "JoinFunction", "ProcessJoinFunction"]
-
-IN1 = TypeVar("IN1")
-IN2 = TypeVar("IN2")
-OUT = TypeVar("OUT")
 
 
 class JoinFunction(Function, Generic[IN1, IN2, OUT]):
@@ -63,5 +61,5 @@ class ProcessJoinFunction(Function, Generic[IN1, IN2, OUT]):
             """The later one of the two: the timestamp of the results."""
 
     @abstractmethod
-    def process_element(self, left: IN1, right: IN2, ctx: ProcessJoinFunction.Context) -> Iterable[Any]:
+    def process_element(self, left: IN1, right: IN2, ctx: ProcessJoinFunction.Context) -> Iterable[OUT | Tagged]:
         """Return the results of a pair; may be a generator."""

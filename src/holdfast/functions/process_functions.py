@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Generic
 
+from holdfast.common.output_tag import Tagged
 from holdfast.common.time_domain import TimeDomain
+from holdfast.common.type_variables import IN, KEY, OUT
 from holdfast.functions.function import Function
 from holdfast.functions.timer_service import TimerService
 
@@ -41,7 +43,7 @@ class KeyedOnTimerContext(KeyedContext):
         """The time domain of the timer."""
 
 
-class ProcessFunction(Function):
+class ProcessFunction(Function, Generic[IN, OUT]):
     """Processes elements one by one and emits any number for each. Without keys it has neither keyed state nor timers.
 
     Its methods may be generators, return any iterable of elements, or return None to emit nothing. ``(tag, value)``
@@ -52,11 +54,11 @@ class ProcessFunction(Function):
         """The context of an element."""
 
     @abstractmethod
-    def process_element(self, value: Any, ctx: ProcessFunction.Context) -> Iterable[Any] | None:
+    def process_element(self, value: IN, ctx: ProcessFunction.Context) -> Iterable[OUT | Tagged] | None:
         """Process an element."""
 
 
-class KeyedProcessFunction(Function):
+class KeyedProcessFunction(Function, Generic[KEY, IN, OUT]):
     """Processes elements of a keyed stream one by one, with state and timers of the element's key.
 
     Its methods may be generators, return any iterable of elements, or return None to emit nothing. ``(tag, value)``
@@ -70,10 +72,10 @@ class KeyedProcessFunction(Function):
         """The context of a firing timer."""
 
     @abstractmethod
-    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterable[Any] | None:
+    def process_element(self, value: IN, ctx: KeyedProcessFunction.Context) -> Iterable[OUT | Tagged] | None:
         """Process an element."""
 
-    def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Iterable[Any] | None:
+    def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Iterable[OUT | Tagged] | None:
         """Handle a timer of the current key. Emitted elements get the timer's time as timestamp.
 
         Args:

@@ -4,26 +4,21 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic
 
-from holdfast.common.windows import Window
+from holdfast.common.output_tag import Tagged
+from holdfast.common.type_variables import IN, KEY, OUT, WINDOW, W
 from holdfast.functions.function import Function
 from holdfast.state.interfaces import KeyedStateStore
 
 __all__ = ["AllWindowFunction", "ProcessAllWindowFunction", "ProcessWindowFunction", "WindowFunction"]
 
-IN = TypeVar("IN")
-OUT = TypeVar("OUT")
-KEY = TypeVar("KEY")
-W = TypeVar("W", bound=Window)
-W2 = TypeVar("W2", bound=Window)
 
-
-class WindowFunction(Function, Generic[IN, OUT, KEY, W]):
+class WindowFunction(Function, Generic[IN, OUT, KEY, WINDOW]):
     """Computes results from a key's elements in a window."""
 
     @abstractmethod
-    def apply(self, key: KEY, window: W, inputs: Iterable[IN]) -> Iterable[OUT]:
+    def apply(self, key: KEY, window: WINDOW, inputs: Iterable[IN]) -> Iterable[OUT | Tagged]:
         """Return the results of a window; may be a generator.
 
         Args:
@@ -33,22 +28,22 @@ class WindowFunction(Function, Generic[IN, OUT, KEY, W]):
         """
 
 
-class AllWindowFunction(Function, Generic[IN, OUT, W]):
+class AllWindowFunction(Function, Generic[IN, OUT, WINDOW]):
     """Computes results from all elements in a window."""
 
     @abstractmethod
-    def apply(self, window: W, inputs: Iterable[IN]) -> Iterable[OUT]:
+    def apply(self, window: WINDOW, inputs: Iterable[IN]) -> Iterable[OUT | Tagged]:
         """Return the results of a window; may be a generator."""
 
 
-class ProcessWindowFunction(Function, Generic[IN, OUT, KEY, W]):
+class ProcessWindowFunction(Function, Generic[IN, OUT, KEY, WINDOW]):
     """Computes results from a key's elements in a window, with the clocks and with state per window and per key."""
 
-    class Context(ABC, Generic[W2]):
+    class Context(ABC, Generic[W]):
         """The context of a window."""
 
         @abstractmethod
-        def window(self) -> W2:
+        def window(self) -> W:
             """The window."""
 
         @abstractmethod
@@ -68,7 +63,9 @@ class ProcessWindowFunction(Function, Generic[IN, OUT, KEY, W]):
             """State per key, shared by all its windows."""
 
     @abstractmethod
-    def process(self, key: KEY, context: ProcessWindowFunction.Context[Any], elements: Iterable[IN]) -> Iterable[OUT]:
+    def process(
+        self, key: KEY, context: ProcessWindowFunction.Context[Any], elements: Iterable[IN]
+    ) -> Iterable[OUT | Tagged]:
         """Return the results of a window; may be a generator.
 
         Args:
@@ -81,14 +78,14 @@ class ProcessWindowFunction(Function, Generic[IN, OUT, KEY, W]):
         """Clear ``context.window_state()``; called when the window is deleted."""
 
 
-class ProcessAllWindowFunction(Function, Generic[IN, OUT, W]):
+class ProcessAllWindowFunction(Function, Generic[IN, OUT, WINDOW]):
     """Computes results from all elements in a window, with state per window."""
 
-    class Context(ABC, Generic[W2]):
+    class Context(ABC, Generic[W]):
         """The context of a window."""
 
         @abstractmethod
-        def window(self) -> W2:
+        def window(self) -> W:
             """The window."""
 
         @abstractmethod
@@ -100,7 +97,7 @@ class ProcessAllWindowFunction(Function, Generic[IN, OUT, W]):
             """State shared by all windows."""
 
     @abstractmethod
-    def process(self, context: ProcessAllWindowFunction.Context[Any], elements: Iterable[IN]) -> Iterable[OUT]:
+    def process(self, context: ProcessAllWindowFunction.Context[Any], elements: Iterable[IN]) -> Iterable[OUT | Tagged]:
         """Return the results of a window; may be a generator."""
 
     def clear(self, context: ProcessAllWindowFunction.Context[Any]) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from abc import ABC
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic, Protocol, overload
 
 from holdfast.common.state_ttl import StateTtlConfig
+from holdfast.common.type_variables import IN, OUT, R, S, V
 from holdfast.common.typeinfo import RowTypeInfo, TypeInformation
 from holdfast.errors import ConfigurationError
 
@@ -70,19 +71,31 @@ class StateDescriptor(ABC):
         return f"{type(self).__name__}({self.name!r}, {self.type_info!r})"
 
 
-class ValueStateDescriptor(StateDescriptor):
+class ValueStateDescriptor(StateDescriptor, Generic[V]):
     """Declares a state of one value per key."""
 
     kind = "value"
+
+    @overload
+    def __init__(self: ValueStateDescriptor[Any], name: str, value_type_info: None = None) -> None: ...
+
+    @overload
+    def __init__(self, name: str, value_type_info: TypeInformation[V]) -> None: ...
 
     def __init__(self, name: str, value_type_info: TypeInformation | None = None) -> None:
         super().__init__(name, value_type_info)
 
 
-class ListStateDescriptor(StateDescriptor):
+class ListStateDescriptor(StateDescriptor, Generic[V]):
     """Declares a state of a list per key."""
 
     kind = "list"
+
+    @overload
+    def __init__(self: ListStateDescriptor[Any], name: str, elem_type_info: None = None) -> None: ...
+
+    @overload
+    def __init__(self, name: str, elem_type_info: TypeInformation[V]) -> None: ...
 
     def __init__(self, name: str, elem_type_info: TypeInformation | None = None) -> None:
         super().__init__(name, elem_type_info)
@@ -93,10 +106,20 @@ class ListStateDescriptor(StateDescriptor):
         return self.type_info
 
 
-class MapStateDescriptor(StateDescriptor):
+class MapStateDescriptor(StateDescriptor, Generic[S, V]):
     """Declares a state of a map per key, or a broadcast state."""
 
     kind = "map"
+
+    @overload
+    def __init__(
+        self: MapStateDescriptor[Any, Any], name: str, key_type_info: None = None, value_type_info: None = None
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self, name: str, key_type_info: TypeInformation[S] | None, value_type_info: TypeInformation[V] | None = None
+    ) -> None: ...
 
     def __init__(
         self,
@@ -112,7 +135,7 @@ class MapStateDescriptor(StateDescriptor):
         return f"{type(self).__name__}({self.name!r}, {self.key_type_info!r}, {self.value_type_info!r})"
 
 
-class ReducingStateDescriptor(StateDescriptor):
+class ReducingStateDescriptor(StateDescriptor, Generic[V]):
     """Declares a state of one value per key; each added value is reduced into it.
 
     Args:
@@ -123,7 +146,7 @@ class ReducingStateDescriptor(StateDescriptor):
 
     kind = "reducing"
 
-    def __init__(self, name: str, reduce_function: Any, type_info: TypeInformation | None = None) -> None:
+    def __init__(self, name: str, reduce_function: Any, type_info: TypeInformation[V] | None = None) -> None:
         super().__init__(name, type_info)
         target = getattr(reduce_function, "reduce", reduce_function)
         if isinstance(reduce_function, type) or not callable(target):
@@ -135,7 +158,15 @@ class ReducingStateDescriptor(StateDescriptor):
         return self.reduce_function
 
 
-class AggregatingStateDescriptor(StateDescriptor):
+class _Aggregates(Protocol[IN, OUT]):
+    """An AggregateFunction, as far as its types go."""
+
+    def add(self, value: IN, accumulator: Any, /) -> Any: ...
+
+    def get_result(self, accumulator: Any, /) -> OUT: ...
+
+
+class AggregatingStateDescriptor(StateDescriptor, Generic[V, R]):
     """Declares a state of one accumulator per key; each added value is aggregated into it.
 
     Args:
@@ -146,12 +177,12 @@ class AggregatingStateDescriptor(StateDescriptor):
 
     kind = "aggregating"
 
-    def __init__(self, name: str, agg_function: Any, state_type_info: TypeInformation | None = None) -> None:
+    def __init__(self, name: str, agg_function: _Aggregates[V, R], state_type_info: TypeInformation | None = None) -> None:
         super().__init__(name, state_type_info)
         methods = [getattr(agg_function, method, None) for method in ("create_accumulator", "add", "get_result")]
         if isinstance(agg_function, type) or not all(map(callable, methods)):
             raise TypeError(f"state {name!r} needs an AggregateFunction object, got {agg_function!r}")
-        self.agg_function = agg_function
+        self.agg_function: Any = agg_function
 
     def get_agg_function(self) -> Any:
         """The AggregateFunction."""

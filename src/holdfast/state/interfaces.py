@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
-from typing import Any, Generic, TypeVar
+from typing import Generic
 
+from holdfast.common.type_variables import IN, OUT, R, S, V
 from holdfast.state.descriptors import (
     AggregatingStateDescriptor,
     ListStateDescriptor,
@@ -29,12 +30,6 @@ __all__ = [
     "ValueState",
 ]
 
-T = TypeVar("T")
-K = TypeVar("K")
-V = TypeVar("V")
-IN = TypeVar("IN")
-OUT = TypeVar("OUT")
-
 
 class State(ABC):
     """A state; its content belongs to the current key."""
@@ -44,15 +39,15 @@ class State(ABC):
         """Remove the current key's content and free its storage."""
 
 
-class ValueState(State, Generic[T]):
+class ValueState(State, Generic[V]):
     """One value per key."""
 
     @abstractmethod
-    def value(self) -> T | None:
+    def value(self) -> V | None:
         """The value; None if there is no value."""
 
     @abstractmethod
-    def update(self, value: T | None) -> None:
+    def update(self, value: V | None) -> None:
         """Set the value; None removes it."""
 
 
@@ -72,7 +67,7 @@ class MergingState(AppendingState[IN, OUT]):
     """Appending state that two windows can merge."""
 
 
-class ReducingState(MergingState[T, T]):
+class ReducingState(MergingState[V, V]):
     """One value per key; each added value is reduced into it. It is None before the first value."""
 
 
@@ -80,40 +75,40 @@ class AggregatingState(MergingState[IN, OUT]):
     """One accumulator per key; each added value is aggregated into it. The result is None before the first value."""
 
 
-class ListState(MergingState[T, Iterable[T]]):
+class ListState(MergingState[V, Iterable[V]]):
     """A list per key."""
 
     @abstractmethod
-    def get(self) -> Iterable[T]:
+    def get(self) -> Iterable[V]:
         """The elements; an empty iterable if there are none."""
 
     @abstractmethod
-    def update(self, values: list[T]) -> None:
+    def update(self, values: list[V]) -> None:
         """Replace all elements."""
 
     @abstractmethod
-    def add_all(self, values: list[T]) -> None:
+    def add_all(self, values: list[V]) -> None:
         """Append elements."""
 
-    def __iter__(self) -> Iterator[T]:
+    def __iter__(self) -> Iterator[V]:
         return iter(self.get())
 
 
-class _MapReads(State, Generic[K, V]):
+class _MapReads(State, Generic[S, V]):
     @abstractmethod
-    def get(self, key: K) -> V | None:
+    def get(self, key: S) -> V | None:
         """The entry's value; None if there is no such entry."""
 
     @abstractmethod
-    def contains(self, key: K) -> bool:
+    def contains(self, key: S) -> bool:
         """Whether the map has this entry."""
 
     @abstractmethod
-    def items(self) -> Iterable[tuple[K, V]]:
+    def items(self) -> Iterable[tuple[S, V]]:
         """The entries, in no particular order."""
 
     @abstractmethod
-    def keys(self) -> Iterable[K]:
+    def keys(self) -> Iterable[S]:
         """The entries' keys."""
 
     @abstractmethod
@@ -124,45 +119,45 @@ class _MapReads(State, Generic[K, V]):
     def is_empty(self) -> bool:
         """Whether the map is empty."""
 
-    def __getitem__(self, key: K) -> V | None:
+    def __getitem__(self, key: S) -> V | None:
         return self.get(key)
 
-    def __contains__(self, key: K) -> bool:
+    def __contains__(self, key: S) -> bool:
         return self.contains(key)
 
-    def __iter__(self) -> Iterator[K]:
+    def __iter__(self) -> Iterator[S]:
         return iter(self.keys())
 
 
-class _MapWrites(State, Generic[K, V]):
+class _MapWrites(State, Generic[S, V]):
     @abstractmethod
-    def put(self, key: K, value: V) -> None:
+    def put(self, key: S, value: V) -> None:
         """Set an entry."""
 
     @abstractmethod
-    def put_all(self, dict_value: dict[K, V] | Iterable[tuple[K, V]]) -> None:
+    def put_all(self, dict_value: dict[S, V] | Iterable[tuple[S, V]]) -> None:
         """Set entries, from a dict or from pairs."""
 
     @abstractmethod
-    def remove(self, key: K) -> None:
+    def remove(self, key: S) -> None:
         """Remove an entry, if it exists."""
 
-    def __setitem__(self, key: K, value: V) -> None:
+    def __setitem__(self, key: S, value: V) -> None:
         self.put(key, value)
 
-    def __delitem__(self, key: K) -> None:
+    def __delitem__(self, key: S) -> None:
         self.remove(key)
 
 
-class MapState(_MapReads[K, V], _MapWrites[K, V]):
+class MapState(_MapReads[S, V], _MapWrites[S, V]):
     """A map per key; entries are read and written one by one."""
 
 
-class ReadOnlyBroadcastState(_MapReads[K, V]):
+class ReadOnlyBroadcastState(_MapReads[S, V]):
     """A map held by every subtask, as seen from the non-broadcast stream."""
 
 
-class BroadcastState(ReadOnlyBroadcastState[K, V], _MapWrites[K, V]):
+class BroadcastState(ReadOnlyBroadcastState[S, V], _MapWrites[S, V]):
     """A map held by every subtask, as seen from the broadcast stream."""
 
 
@@ -170,23 +165,23 @@ class KeyedStateStore(ABC):
     """Provides the handles of keyed state. A name always refers to the same state; handles access the current key."""
 
     @abstractmethod
-    def get_state(self, state_descriptor: ValueStateDescriptor) -> ValueState[Any]:
+    def get_state(self, state_descriptor: ValueStateDescriptor[V]) -> ValueState[V]:
         """The handle of a ValueState."""
 
     @abstractmethod
-    def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState[Any]:
+    def get_list_state(self, state_descriptor: ListStateDescriptor[V]) -> ListState[V]:
         """The handle of a ListState."""
 
     @abstractmethod
-    def get_map_state(self, state_descriptor: MapStateDescriptor) -> MapState[Any, Any]:
+    def get_map_state(self, state_descriptor: MapStateDescriptor[S, V]) -> MapState[S, V]:
         """The handle of a MapState."""
 
     @abstractmethod
-    def get_reducing_state(self, state_descriptor: ReducingStateDescriptor) -> ReducingState[Any]:
+    def get_reducing_state(self, state_descriptor: ReducingStateDescriptor[V]) -> ReducingState[V]:
         """The handle of a ReducingState."""
 
     @abstractmethod
-    def get_aggregating_state(self, state_descriptor: AggregatingStateDescriptor) -> AggregatingState[Any, Any]:
+    def get_aggregating_state(self, state_descriptor: AggregatingStateDescriptor[V, R]) -> AggregatingState[V, R]:
         """The handle of an AggregatingState."""
 
 
@@ -194,13 +189,13 @@ class OperatorStateStore(ABC):
     """Provides the handles of operator state, which belongs to a subtask. A name always refers to the same state."""
 
     @abstractmethod
-    def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState[Any]:
+    def get_list_state(self, state_descriptor: ListStateDescriptor[V]) -> ListState[V]:
         """A list per subtask. When the parallelism changes, the elements of all lists are divided evenly."""
 
     @abstractmethod
-    def get_union_list_state(self, state_descriptor: ListStateDescriptor) -> ListState[Any]:
+    def get_union_list_state(self, state_descriptor: ListStateDescriptor[V]) -> ListState[V]:
         """A list per subtask. At every restore, each subtask gets the elements of all lists."""
 
     @abstractmethod
-    def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> BroadcastState[Any, Any]:
+    def get_broadcast_state(self, state_descriptor: MapStateDescriptor[S, V]) -> BroadcastState[S, V]:
         """A map that must be the same in every subtask. When the parallelism changes, each new subtask gets a copy."""

@@ -6,10 +6,11 @@ import datetime
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic
 
 from holdfast.common.time import MIN_TIMESTAMP, Duration, Time, to_milliseconds
-from holdfast.common.windows import GlobalWindow, TimeWindow, Window
+from holdfast.common.type_variables import WINDOW, WINDOWS, V
+from holdfast.common.windows import GlobalWindow, TimeWindow
 from holdfast.errors import ConfigurationError
 from holdfast.functions.function import RuntimeContext
 from holdfast.windowing.element_triggers import NeverTrigger
@@ -32,12 +33,8 @@ __all__ = [
     "span",
 ]
 
-T = TypeVar("T")
-W = TypeVar("W", bound=Window)
-W2 = TypeVar("W2", bound=Window)
 
-
-class WindowAssigner(ABC, Generic[T, W]):
+class WindowAssigner(ABC, Generic[V, WINDOWS]):
     """Assigns each element to windows: to `TimeWindow`s, `CountWindow`s or the `GlobalWindow`."""
 
     class WindowAssignerContext(ABC):
@@ -52,7 +49,9 @@ class WindowAssigner(ABC, Generic[T, W]):
             """The context of the window operator. Its state belongs to the assigner, by key."""
 
     @abstractmethod
-    def assign_windows(self, element: T, timestamp: int, context: WindowAssigner.WindowAssignerContext) -> Collection[W]:
+    def assign_windows(
+        self, element: V, timestamp: int, context: WindowAssigner.WindowAssignerContext
+    ) -> Collection[WINDOWS]:
         """Return the windows of an element.
 
         Args:
@@ -62,7 +61,7 @@ class WindowAssigner(ABC, Generic[T, W]):
         """
 
     @abstractmethod
-    def get_default_trigger(self, env: Any) -> Trigger[T, W]:
+    def get_default_trigger(self, env: Any) -> Trigger[V, WINDOWS]:
         """The trigger used when the program sets none."""
 
     @abstractmethod
@@ -70,18 +69,18 @@ class WindowAssigner(ABC, Generic[T, W]):
         """Whether windows are in event time rather than processing time."""
 
 
-class MergingWindowAssigner(WindowAssigner[T, W]):
+class MergingWindowAssigner(WindowAssigner[V, WINDOWS]):
     """Assigns each element to windows of its own, which are then merged with the key's other windows."""
 
-    class MergeCallback(ABC, Generic[W2]):
+    class MergeCallback(ABC, Generic[WINDOW]):
         """Receives the merges from ``merge_windows``."""
 
         @abstractmethod
-        def merge(self, to_be_merged: Iterable[W2], merge_result: W2) -> None:
+        def merge(self, to_be_merged: Iterable[WINDOW], merge_result: WINDOW) -> None:
             """Merge these windows into one."""
 
     @abstractmethod
-    def merge_windows(self, windows: Iterable[W], callback: MergingWindowAssigner.MergeCallback[W]) -> None:
+    def merge_windows(self, windows: Iterable[WINDOWS], callback: MergingWindowAssigner.MergeCallback[WINDOWS]) -> None:
         """Call ``callback.merge`` for each group of windows to merge.
 
         Args:
@@ -111,7 +110,7 @@ def check_timestamp(timestamp: int) -> None:
         )
 
 
-class PeriodicWindows(WindowAssigner[T, TimeWindow]):
+class PeriodicWindows(WindowAssigner[V, TimeWindow]):
     """Windows with the same boundaries for all keys. They consist of *panes* of equal length.
 
     An element belongs to one pane, and a pane to one or several windows. ``pane`` is the length of a pane in ms; panes begin
@@ -154,9 +153,9 @@ class PeriodicWindows(WindowAssigner[T, TimeWindow]):
         return [TimeWindow(*window) for window in reversed(self.windows(self.pane_of(timestamp)))]
 
 
-class _EventTime(PeriodicWindows[T]):
+class _EventTime(PeriodicWindows[V]):
     def assign_windows(
-        self, element: T, timestamp: int, context: WindowAssigner.WindowAssignerContext
+        self, element: V, timestamp: int, context: WindowAssigner.WindowAssignerContext
     ) -> Collection[TimeWindow]:
         """Return the windows that contain the timestamp.
 
@@ -166,7 +165,7 @@ class _EventTime(PeriodicWindows[T]):
         check_timestamp(timestamp)
         return self._assign(timestamp)
 
-    def get_default_trigger(self, env: Any) -> Trigger[T, TimeWindow]:
+    def get_default_trigger(self, env: Any) -> Trigger[V, TimeWindow]:
         """An `EventTimeTrigger`."""
         return EventTimeTrigger()
 
@@ -175,14 +174,14 @@ class _EventTime(PeriodicWindows[T]):
         return True
 
 
-class _ProcessingTime(PeriodicWindows[T]):
+class _ProcessingTime(PeriodicWindows[V]):
     def assign_windows(
-        self, element: T, timestamp: int, context: WindowAssigner.WindowAssignerContext
+        self, element: V, timestamp: int, context: WindowAssigner.WindowAssignerContext
     ) -> Collection[TimeWindow]:
         """Return the windows that contain the current processing time."""
         return self._assign(context.get_current_processing_time())
 
-    def get_default_trigger(self, env: Any) -> Trigger[T, TimeWindow]:
+    def get_default_trigger(self, env: Any) -> Trigger[V, TimeWindow]:
         """A `ProcessingTimeTrigger`."""
         return ProcessingTimeTrigger()
 
@@ -191,7 +190,7 @@ class _ProcessingTime(PeriodicWindows[T]):
         return False
 
 
-class TumblingWindows(PeriodicWindows[T]):
+class TumblingWindows(PeriodicWindows[V]):
     """Consecutive windows of one size."""
 
     def __init__(self, size: int, offset: int) -> None:
@@ -210,7 +209,7 @@ class TumblingWindows(PeriodicWindows[T]):
         return f"{type(self).__name__}({self._size}, {self._offset})"
 
 
-class TumblingEventTimeWindows(TumblingWindows[T], _EventTime[T]):
+class TumblingEventTimeWindows(TumblingWindows[V], _EventTime[V]):
     """Consecutive windows of one size, by the elements' timestamps.
 
     Examples:
@@ -227,7 +226,7 @@ class TumblingEventTimeWindows(TumblingWindows[T], _EventTime[T]):
         return TumblingEventTimeWindows(span(size), span(offset))
 
 
-class TumblingProcessingTimeWindows(TumblingWindows[T], _ProcessingTime[T]):
+class TumblingProcessingTimeWindows(TumblingWindows[V], _ProcessingTime[V]):
     """Consecutive windows of one size, in processing time.
 
     Raises:
@@ -240,7 +239,7 @@ class TumblingProcessingTimeWindows(TumblingWindows[T], _ProcessingTime[T]):
         return TumblingProcessingTimeWindows(span(size), span(offset))
 
 
-class _Sliding(PeriodicWindows[T]):
+class _Sliding(PeriodicWindows[V]):
     """Windows of one size that begin at each multiple of the slide."""
 
     def __init__(self, size: int, slide: int, offset: int) -> None:
@@ -267,7 +266,7 @@ class _Sliding(PeriodicWindows[T]):
         return f"{type(self).__name__}({self._size}, {self._slide}, {self._offset})"
 
 
-class SlidingEventTimeWindows(_Sliding[T], _EventTime[T]):
+class SlidingEventTimeWindows(_Sliding[V], _EventTime[V]):
     """Windows of one size that overlap, by the elements' timestamps.
 
     Examples:
@@ -285,7 +284,7 @@ class SlidingEventTimeWindows(_Sliding[T], _EventTime[T]):
         return SlidingEventTimeWindows(span(size), span(slide), span(offset))
 
 
-class SlidingProcessingTimeWindows(_Sliding[T], _ProcessingTime[T]):
+class SlidingProcessingTimeWindows(_Sliding[V], _ProcessingTime[V]):
     """Windows of one size that overlap, in processing time.
 
     Raises:
@@ -298,7 +297,7 @@ class SlidingProcessingTimeWindows(_Sliding[T], _ProcessingTime[T]):
         return SlidingProcessingTimeWindows(span(size), span(slide), span(offset))
 
 
-class _Cumulative(PeriodicWindows[T]):
+class _Cumulative(PeriodicWindows[V]):
     """Windows that begin together at each multiple of the maximum size, and end one step after another."""
 
     def __init__(self, max_size: int, step: int, offset: int) -> None:
@@ -322,7 +321,7 @@ class _Cumulative(PeriodicWindows[T]):
         return f"{type(self).__name__}({self._size}, {self._pane}, {self._offset})"
 
 
-class CumulativeEventTimeWindows(_Cumulative[T], _EventTime[T]):
+class CumulativeEventTimeWindows(_Cumulative[V], _EventTime[V]):
     """Windows that grow by a step up to a maximum size, by the elements' timestamps; for example hourly totals of the day.
 
     Like Flink SQL's ``CUMULATE``.
@@ -342,7 +341,7 @@ class CumulativeEventTimeWindows(_Cumulative[T], _EventTime[T]):
         return CumulativeEventTimeWindows(span(max_size), span(step), span(offset))
 
 
-class CumulativeProcessingTimeWindows(_Cumulative[T], _ProcessingTime[T]):
+class CumulativeProcessingTimeWindows(_Cumulative[V], _ProcessingTime[V]):
     """Windows that grow by a step up to a maximum size, in processing time.
 
     Raises:
@@ -355,7 +354,7 @@ class CumulativeProcessingTimeWindows(_Cumulative[T], _ProcessingTime[T]):
         return CumulativeProcessingTimeWindows(span(max_size), span(step), span(offset))
 
 
-class GlobalWindows(WindowAssigner[T, GlobalWindow]):
+class GlobalWindows(WindowAssigner[V, GlobalWindow]):
     """All elements of a key in one window, which fires only by the program's trigger."""
 
     @staticmethod
@@ -364,12 +363,12 @@ class GlobalWindows(WindowAssigner[T, GlobalWindow]):
         return GlobalWindows()
 
     def assign_windows(
-        self, element: T, timestamp: int, context: WindowAssigner.WindowAssignerContext
+        self, element: V, timestamp: int, context: WindowAssigner.WindowAssignerContext
     ) -> Collection[GlobalWindow]:
         """Return the global window."""
         return [GlobalWindow.get()]
 
-    def get_default_trigger(self, env: Any) -> Trigger[T, GlobalWindow]:
+    def get_default_trigger(self, env: Any) -> Trigger[V, GlobalWindow]:
         """A `NeverTrigger`."""
         return NeverTrigger()
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any
 
 from holdfast.common.time import MAX_TIMESTAMP
+from holdfast.common.type_variables import V
 from holdfast.common.typeinfo import Types
 from holdfast.common.windows import Window
 from holdfast.errors import ConfigurationError
@@ -14,10 +15,8 @@ from holdfast.windowing.triggers import Trigger, TriggerResult
 
 __all__ = ["ContinuousEventTimeTrigger", "ContinuousProcessingTimeTrigger"]
 
-T = TypeVar("T")
 
-
-class _Continuous(Trigger[T, Any]):
+class _Continuous(Trigger[V, Any]):
     """Fires at each multiple of an interval, starting with a window's first element."""
 
     def __init__(self, interval: int) -> None:
@@ -79,7 +78,7 @@ class _Continuous(Trigger[T, Any]):
         return f"{type(self).__name__}({self.interval})"
 
 
-class ContinuousEventTimeTrigger(_Continuous[T]):
+class ContinuousEventTimeTrigger(_Continuous[V]):
     """Fires at each interval of event time, starting with a window's first element, and at the window's end.
 
     Raises:
@@ -91,7 +90,7 @@ class ContinuousEventTimeTrigger(_Continuous[T]):
         """Create a trigger."""
         return ContinuousEventTimeTrigger(span(interval))
 
-    def on_element(self, element: T, timestamp: int, window: Window, ctx: Trigger.TriggerContext) -> TriggerResult:
+    def on_element(self, element: V, timestamp: int, window: Window, ctx: Trigger.TriggerContext) -> TriggerResult:
         """Fire at once if the window has ended; else register the timers."""
         if window.max_timestamp() <= ctx.get_current_watermark():
             return TriggerResult.FIRE
@@ -127,7 +126,7 @@ class ContinuousEventTimeTrigger(_Continuous[T]):
         ctx.delete_event_time_timer(time)
 
 
-class ContinuousProcessingTimeTrigger(_Continuous[T]):
+class ContinuousProcessingTimeTrigger(_Continuous[V]):
     """Fires at each interval of processing time, starting with a window's first element.
 
     Raises:
@@ -139,7 +138,7 @@ class ContinuousProcessingTimeTrigger(_Continuous[T]):
         """Create a trigger."""
         return ContinuousProcessingTimeTrigger(span(interval))
 
-    def on_element(self, element: T, timestamp: int, window: Window, ctx: Trigger.TriggerContext) -> TriggerResult:
+    def on_element(self, element: V, timestamp: int, window: Window, ctx: Trigger.TriggerContext) -> TriggerResult:
         """Register the timer of the first firing."""
         self._begin(ctx.get_current_processing_time(), window, ctx)
         return TriggerResult.CONTINUE

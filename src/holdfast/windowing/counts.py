@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any, TypeVar
+from typing import Any
 
+from holdfast.common.type_variables import V
 from holdfast.common.typeinfo import Types
 from holdfast.common.windows import CountWindow
 from holdfast.errors import ConfigurationError
@@ -15,10 +16,8 @@ from holdfast.windowing.triggers import Trigger
 
 __all__ = ["CountSlidingWindowAssigner", "CountTumblingWindowAssigner"]
 
-T = TypeVar("T")
 
-
-class _CountWindows(WindowAssigner[T, CountWindow]):
+class _CountWindows(WindowAssigner[V, CountWindow]):
     """Counts the elements of each key; window ``n`` begins with element ``n * slide``."""
 
     def __init__(self, window_size: int, window_slide: int, counter: str) -> None:
@@ -32,7 +31,7 @@ class _CountWindows(WindowAssigner[T, CountWindow]):
         self._counter = ValueStateDescriptor(counter, Types.LONG())
 
     def assign_windows(
-        self, element: T, timestamp: int, context: WindowAssigner.WindowAssignerContext
+        self, element: V, timestamp: int, context: WindowAssigner.WindowAssignerContext
     ) -> Collection[CountWindow]:
         """Return the windows of the key's next element."""
         counter = context.get_runtime_context().get_state(self._counter)
@@ -42,7 +41,7 @@ class _CountWindows(WindowAssigner[T, CountWindow]):
         first = max(-((self._window_size - 1 - number) // self._window_slide), 0)
         return [CountWindow(id) for id in range(last, first - 1, -1)]
 
-    def get_default_trigger(self, env: Any) -> Trigger[T, CountWindow]:
+    def get_default_trigger(self, env: Any) -> Trigger[V, CountWindow]:
         """A `CountTrigger` that fires when a window is full."""
         return CountTrigger(self._window_size)
 
@@ -51,7 +50,7 @@ class _CountWindows(WindowAssigner[T, CountWindow]):
         return False
 
 
-class CountTumblingWindowAssigner(_CountWindows[T]):
+class CountTumblingWindowAssigner(_CountWindows[V]):
     """Consecutive windows of a fixed number of elements.
 
     Raises:
@@ -70,7 +69,7 @@ class CountTumblingWindowAssigner(_CountWindows[T]):
         return f"CountTumblingWindowAssigner({self._window_size})"
 
 
-class CountSlidingWindowAssigner(_CountWindows[T]):
+class CountSlidingWindowAssigner(_CountWindows[V]):
     """Windows of a fixed number of elements; a new one begins every ``window_slide`` elements.
 
     Raises:

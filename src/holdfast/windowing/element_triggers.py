@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
+from holdfast.common.type_variables import V
 from holdfast.common.typeinfo import Types
 from holdfast.common.windows import Window
 from holdfast.errors import ConfigurationError
@@ -14,10 +15,8 @@ from holdfast.windowing.triggers import Trigger, TriggerResult
 
 __all__ = ["CountTrigger", "DeltaTrigger", "NeverTrigger", "PurgingTrigger"]
 
-T = TypeVar("T")
 
-
-class _TimelessTrigger(Trigger[T, Any]):
+class _TimelessTrigger(Trigger[V, Any]):
     """A trigger that ignores time."""
 
     def on_processing_time(self, time: int, window: Window, ctx: Trigger.TriggerContext) -> TriggerResult:
@@ -29,7 +28,7 @@ class _TimelessTrigger(Trigger[T, Any]):
         return TriggerResult.CONTINUE
 
 
-class CountTrigger(_TimelessTrigger[T]):
+class CountTrigger(_TimelessTrigger[V]):
     """Fires when a window has received a number of elements since its last firing.
 
     Raises:
@@ -47,7 +46,7 @@ class CountTrigger(_TimelessTrigger[T]):
         """Create a trigger."""
         return CountTrigger(window_size)
 
-    def on_element(self, element: T, timestamp: int, window: Window, ctx: Trigger.TriggerContext) -> TriggerResult:
+    def on_element(self, element: V, timestamp: int, window: Window, ctx: Trigger.TriggerContext) -> TriggerResult:
         """Count, and fire at the number."""
         count: Any = ctx.get_partitioned_state(self._count)
         count.add(1)
@@ -72,18 +71,18 @@ class CountTrigger(_TimelessTrigger[T]):
         return f"CountTrigger({self._window_size})"
 
 
-class DeltaTrigger(_TimelessTrigger[T]):
+class DeltaTrigger(_TimelessTrigger[V]):
     """Fires when an element differs by more than a threshold from the last firing element (initially the first element).
 
     ``delta_function(old, new)`` returns the difference of two elements.
     """
 
-    def __init__(self, threshold: float, delta_function: Callable[[T, T], float]) -> None:
+    def __init__(self, threshold: float, delta_function: Callable[[V, V], float]) -> None:
         delta = getattr(delta_function, "get_delta", delta_function)
         if isinstance(delta_function, type) or not callable(delta):
             raise TypeError(f"DeltaTrigger needs a function of two elements, got {delta_function!r}")
         self._threshold = threshold
-        self._delta: Callable[[T, T], float] = delta
+        self._delta: Callable[[V, V], float] = delta
         self._last = ValueStateDescriptor("last-element")
 
     @staticmethod
@@ -91,7 +90,7 @@ class DeltaTrigger(_TimelessTrigger[T]):
         """Create a trigger."""
         return DeltaTrigger(threshold, delta_function)
 
-    def on_element(self, element: T, timestamp: int, window: Window, ctx: Trigger.TriggerContext) -> TriggerResult:
+    def on_element(self, element: V, timestamp: int, window: Window, ctx: Trigger.TriggerContext) -> TriggerResult:
         """Fire if the element differs enough."""
         last: Any = ctx.get_partitioned_state(self._last)
         before = last.value()
@@ -115,25 +114,25 @@ class DeltaTrigger(_TimelessTrigger[T]):
         return f"DeltaTrigger({self._threshold}, {self._delta!r})"
 
 
-class PurgingTrigger(Trigger[T, Any]):
+class PurgingTrigger(Trigger[V, Any]):
     """Fires when another trigger fires, and then removes the window's elements."""
 
-    def __init__(self, nested_trigger: Trigger[T, Any]) -> None:
+    def __init__(self, nested_trigger: Trigger[V, Any]) -> None:
         if not isinstance(nested_trigger, Trigger):
             raise TypeError(f"PurgingTrigger.of() takes a trigger, not {nested_trigger!r}")
         self._nested = nested_trigger
 
     @property
-    def nested(self) -> Trigger[T, Any]:
+    def nested(self) -> Trigger[V, Any]:
         """The nested trigger."""
         return self._nested
 
     @staticmethod
-    def of(nested_trigger: Trigger[T, Any]) -> PurgingTrigger[Any]:
+    def of(nested_trigger: Trigger[V, Any]) -> PurgingTrigger[Any]:
         """Create a trigger that wraps another one."""
         return PurgingTrigger(nested_trigger)
 
-    def on_element(self, element: T, timestamp: int, window: Window, ctx: Trigger.TriggerContext) -> TriggerResult:
+    def on_element(self, element: V, timestamp: int, window: Window, ctx: Trigger.TriggerContext) -> TriggerResult:
         """Delegate to the nested trigger."""
         return _purging(self._nested.on_element(element, timestamp, window, ctx))
 
@@ -165,10 +164,10 @@ def _purging(result: TriggerResult) -> TriggerResult:
     return TriggerResult.FIRE_AND_PURGE if result is TriggerResult.FIRE else result
 
 
-class NeverTrigger(_TimelessTrigger[T]):
+class NeverTrigger(_TimelessTrigger[V]):
     """Never fires."""
 
-    def on_element(self, element: T, timestamp: int, window: Window, ctx: Trigger.TriggerContext) -> TriggerResult:
+    def on_element(self, element: V, timestamp: int, window: Window, ctx: Trigger.TriggerContext) -> TriggerResult:
         """Continue."""
         return TriggerResult.CONTINUE
 

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple
 
 from holdfast.common.time import MIN_TIMESTAMP
-from holdfast.common.windows import Window
+from holdfast.common.type_variables import WINDOWS, V
 from holdfast.errors import ConfigurationError
 from holdfast.metrics.user import MetricGroup
 from holdfast.windowing.assigners import Span, span
 
 __all__ = ["CountEvictor", "DeltaEvictor", "Evictor", "TimeEvictor", "TimestampedValue"]
-
-T = TypeVar("T")
-W = TypeVar("W", bound=Window)
 
 
 class TimestampedValue(NamedTuple):
@@ -30,7 +27,7 @@ class TimestampedValue(NamedTuple):
         return self.timestamp != MIN_TIMESTAMP
 
 
-class Evictor(ABC, Generic[T, W]):
+class Evictor(ABC, Generic[V, WINDOWS]):
     """Removes elements from a window when it fires, before or after the window function sees them.
 
     A window with an evictor keeps all its elements, also with `reduce` and `aggregate`.
@@ -53,7 +50,7 @@ class Evictor(ABC, Generic[T, W]):
 
     @abstractmethod
     def evict_before(
-        self, elements: list[TimestampedValue], size: int, window: W, evictor_context: Evictor.EvictorContext
+        self, elements: list[TimestampedValue], size: int, window: WINDOWS, evictor_context: Evictor.EvictorContext
     ) -> None:
         """Remove elements from the list before the window function is called.
 
@@ -66,26 +63,26 @@ class Evictor(ABC, Generic[T, W]):
 
     @abstractmethod
     def evict_after(
-        self, elements: list[TimestampedValue], size: int, window: W, evictor_context: Evictor.EvictorContext
+        self, elements: list[TimestampedValue], size: int, window: WINDOWS, evictor_context: Evictor.EvictorContext
     ) -> None:
         """Remove elements from the list after the window function was called."""
 
 
-class _OnceEvictor(Evictor[T, W]):
+class _OnceEvictor(Evictor[V, WINDOWS]):
     """Evicts either before or after the window function."""
 
     def __init__(self, do_evict_after: bool) -> None:
         self._after = do_evict_after
 
     def evict_before(
-        self, elements: list[TimestampedValue], size: int, window: W, evictor_context: Evictor.EvictorContext
+        self, elements: list[TimestampedValue], size: int, window: WINDOWS, evictor_context: Evictor.EvictorContext
     ) -> None:
         """Evict, unless configured to evict after the function."""
         if not self._after:
             self._evict(elements)
 
     def evict_after(
-        self, elements: list[TimestampedValue], size: int, window: W, evictor_context: Evictor.EvictorContext
+        self, elements: list[TimestampedValue], size: int, window: WINDOWS, evictor_context: Evictor.EvictorContext
     ) -> None:
         """Evict, if configured to evict after the function."""
         if self._after:
@@ -95,7 +92,7 @@ class _OnceEvictor(Evictor[T, W]):
         raise NotImplementedError
 
 
-class CountEvictor(_OnceEvictor[T, W]):
+class CountEvictor(_OnceEvictor[V, WINDOWS]):
     """Keeps the last ``max_count`` elements."""
 
     def __init__(self, max_count: int, do_evict_after: bool = False) -> None:
@@ -116,7 +113,7 @@ class CountEvictor(_OnceEvictor[T, W]):
         return f"CountEvictor({self._max_count}, {self._after})"
 
 
-class TimeEvictor(_OnceEvictor[T, W]):
+class TimeEvictor(_OnceEvictor[V, WINDOWS]):
     """Keeps the elements with timestamps within a span of time before the latest one.
 
     Keeps all elements without timestamps.
@@ -141,19 +138,19 @@ class TimeEvictor(_OnceEvictor[T, W]):
         return f"TimeEvictor({self._window_size}, {self._after})"
 
 
-class DeltaEvictor(_OnceEvictor[T, W]):
+class DeltaEvictor(_OnceEvictor[V, WINDOWS]):
     """Keeps the elements that differ from the last one by less than a threshold.
 
     ``delta_function(element, last)`` returns the difference of two elements.
     """
 
-    def __init__(self, threshold: float, delta_function: Callable[[T, T], float], do_evict_after: bool = False) -> None:
+    def __init__(self, threshold: float, delta_function: Callable[[V, V], float], do_evict_after: bool = False) -> None:
         super().__init__(do_evict_after)
         delta = getattr(delta_function, "get_delta", delta_function)
         if isinstance(delta_function, type) or not callable(delta):
             raise TypeError(f"DeltaEvictor needs a function of two elements, got {delta_function!r}")
         self._threshold = threshold
-        self._delta: Callable[[T, T], float] = delta
+        self._delta: Callable[[V, V], float] = delta
 
     @staticmethod
     def of(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable
-from typing import Any, TypeVar
+from typing import Any
 
+from holdfast.common.type_variables import V
 from holdfast.common.windows import TimeWindow
 from holdfast.errors import ConfigurationError
 from holdfast.windowing.assigners import MergingWindowAssigner, Span, WindowAssigner, check_timestamp, span
@@ -20,8 +21,6 @@ __all__ = [
     "SessionWindows",
 ]
 
-T = TypeVar("T")
-
 
 class SessionWindowTimeGapExtractor(ABC):
     """Returns the gap after an element."""
@@ -31,14 +30,14 @@ class SessionWindowTimeGapExtractor(ABC):
         """Return the gap in ms after which the session ends without another element; must be positive."""
 
 
-class SessionWindows(MergingWindowAssigner[T, TimeWindow]):
+class SessionWindows(MergingWindowAssigner[V, TimeWindow]):
     """Windows that end after a gap without elements. Sessions that overlap or touch are merged."""
 
-    def _gap(self, element: T) -> int:
+    def _gap(self, element: V) -> int:
         raise NotImplementedError
 
     def assign_windows(
-        self, element: T, timestamp: int, context: WindowAssigner.WindowAssignerContext
+        self, element: V, timestamp: int, context: WindowAssigner.WindowAssignerContext
     ) -> Collection[TimeWindow]:
         """Return the window from the element to the end of its gap."""
         if self.is_event_time():
@@ -53,25 +52,25 @@ class SessionWindows(MergingWindowAssigner[T, TimeWindow]):
         """Merge windows that overlap or touch."""
         TimeWindow.merge_windows(windows, callback.merge)
 
-    def get_default_trigger(self, env: Any) -> Trigger[T, TimeWindow]:
+    def get_default_trigger(self, env: Any) -> Trigger[V, TimeWindow]:
         """An `EventTimeTrigger` or a `ProcessingTimeTrigger`."""
         return EventTimeTrigger() if self.is_event_time() else ProcessingTimeTrigger()
 
 
-class _StaticSessions(SessionWindows[T]):
+class _StaticSessions(SessionWindows[V]):
     def __init__(self, session_gap: int) -> None:
         if session_gap <= 0:
             raise ConfigurationError(f"the sessions' gap must be positive, got {session_gap} ms")
         self._session_gap = session_gap
 
-    def _gap(self, element: T) -> int:
+    def _gap(self, element: V) -> int:
         return self._session_gap
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._session_gap})"
 
 
-class _DynamicSessions(SessionWindows[T]):
+class _DynamicSessions(SessionWindows[V]):
     def __init__(self, session_window_time_gap_extractor: SessionWindowTimeGapExtractor | Callable[[Any], int]) -> None:
         extract = getattr(session_window_time_gap_extractor, "extract", session_window_time_gap_extractor)
         if isinstance(session_window_time_gap_extractor, type) or not callable(extract):
@@ -82,7 +81,7 @@ class _DynamicSessions(SessionWindows[T]):
         self._extractor = session_window_time_gap_extractor
         self._extract: Callable[[Any], int] = extract
 
-    def _gap(self, element: T) -> int:
+    def _gap(self, element: V) -> int:
         gap = self._extract(element)
         if isinstance(gap, bool) or not isinstance(gap, int) or gap <= 0:
             raise ValueError(f"the gap extractor returned {gap!r:.80}; a session's gap must be a positive number of ms")
@@ -92,7 +91,7 @@ class _DynamicSessions(SessionWindows[T]):
         return f"{type(self).__name__}({self._extractor!r})"
 
 
-class EventTimeSessionWindows(_StaticSessions[T]):
+class EventTimeSessionWindows(_StaticSessions[V]):
     """Sessions by the elements' timestamps.
 
     Raises:
@@ -116,7 +115,7 @@ class EventTimeSessionWindows(_StaticSessions[T]):
         return True
 
 
-class ProcessingTimeSessionWindows(_StaticSessions[T]):
+class ProcessingTimeSessionWindows(_StaticSessions[V]):
     """Sessions in processing time.
 
     Raises:
@@ -140,7 +139,7 @@ class ProcessingTimeSessionWindows(_StaticSessions[T]):
         return False
 
 
-class DynamicEventTimeSessionWindows(_DynamicSessions[T]):
+class DynamicEventTimeSessionWindows(_DynamicSessions[V]):
     """Sessions by the elements' timestamps, with a gap per element.
 
     Raises:
@@ -159,7 +158,7 @@ class DynamicEventTimeSessionWindows(_DynamicSessions[T]):
         return True
 
 
-class DynamicProcessingTimeSessionWindows(_DynamicSessions[T]):
+class DynamicProcessingTimeSessionWindows(_DynamicSessions[V]):
     """Sessions in processing time, with a gap per element.
 
     Raises:

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from enum import Enum
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic
 
-from holdfast.common.windows import TimeWindow, Window
+from holdfast.common.type_variables import WINDOWS, V
+from holdfast.common.windows import TimeWindow
 from holdfast.metrics.user import MetricGroup
 from holdfast.state.descriptors import StateDescriptor
 from holdfast.state.interfaces import State
 
 __all__ = ["EventTimeTrigger", "ProcessingTimeTrigger", "Trigger", "TriggerResult"]
-
-T = TypeVar("T")
-W = TypeVar("W", bound=Window)
 
 
 class TriggerResult(Enum):
@@ -34,7 +32,7 @@ class TriggerResult(Enum):
         return self.value[1]
 
 
-class Trigger(ABC, Generic[T, W]):
+class Trigger(ABC, Generic[V, WINDOWS]):
     """Decides when a window fires."""
 
     class TriggerContext(ABC):
@@ -80,15 +78,15 @@ class Trigger(ABC, Generic[T, W]):
             """Merge the state of the merged windows into that of the new one."""
 
     @abstractmethod
-    def on_element(self, element: T, timestamp: int, window: W, ctx: Trigger.TriggerContext) -> TriggerResult:
+    def on_element(self, element: V, timestamp: int, window: WINDOWS, ctx: Trigger.TriggerContext) -> TriggerResult:
         """Handle an element added to the window."""
 
     @abstractmethod
-    def on_processing_time(self, time: int, window: W, ctx: Trigger.TriggerContext) -> TriggerResult:
+    def on_processing_time(self, time: int, window: WINDOWS, ctx: Trigger.TriggerContext) -> TriggerResult:
         """Handle a processing-time timer."""
 
     @abstractmethod
-    def on_event_time(self, time: int, window: W, ctx: Trigger.TriggerContext) -> TriggerResult:
+    def on_event_time(self, time: int, window: WINDOWS, ctx: Trigger.TriggerContext) -> TriggerResult:
         """Handle an event-time timer."""
 
     def can_merge(self) -> bool:
@@ -96,18 +94,18 @@ class Trigger(ABC, Generic[T, W]):
         return False
 
     @abstractmethod
-    def on_merge(self, window: W, ctx: Trigger.OnMergeContext) -> None:
+    def on_merge(self, window: WINDOWS, ctx: Trigger.OnMergeContext) -> None:
         """Handle a merge of windows into this one."""
 
     @abstractmethod
-    def clear(self, window: W, ctx: Trigger.TriggerContext) -> None:
+    def clear(self, window: WINDOWS, ctx: Trigger.TriggerContext) -> None:
         """Delete the timers and state of the window; called when the window is deleted."""
 
 
-class EventTimeTrigger(Trigger[T, TimeWindow]):
+class EventTimeTrigger(Trigger[V, TimeWindow]):
     """Fires when the watermark passes the window's end, and at each late element after that."""
 
-    def on_element(self, element: T, timestamp: int, window: TimeWindow, ctx: Trigger.TriggerContext) -> TriggerResult:
+    def on_element(self, element: V, timestamp: int, window: TimeWindow, ctx: Trigger.TriggerContext) -> TriggerResult:
         """Fire at once if the watermark has passed the window's end, else register the timer."""
         if window.max_timestamp() <= ctx.get_current_watermark():
             return TriggerResult.FIRE
@@ -144,10 +142,10 @@ class EventTimeTrigger(Trigger[T, TimeWindow]):
         return "EventTimeTrigger()"
 
 
-class ProcessingTimeTrigger(Trigger[T, TimeWindow]):
+class ProcessingTimeTrigger(Trigger[V, TimeWindow]):
     """Fires when processing time passes the window's end."""
 
-    def on_element(self, element: T, timestamp: int, window: TimeWindow, ctx: Trigger.TriggerContext) -> TriggerResult:
+    def on_element(self, element: V, timestamp: int, window: TimeWindow, ctx: Trigger.TriggerContext) -> TriggerResult:
         """Register the timer."""
         ctx.register_processing_time_timer(window.max_timestamp())
         return TriggerResult.CONTINUE

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from holdfast.common.jvm_only import refusing
+from holdfast.common.type_variables import S, V
 from holdfast.common.typeinfo.base import TypeInformation
 from holdfast.common.typeinfo.basic import (
     BasicType,
@@ -22,6 +23,12 @@ from holdfast.common.typeinfo.composite import (
     RowTypeInfo,
     TupleTypeInfo,
 )
+
+if TYPE_CHECKING:
+    import datetime
+    from decimal import Decimal
+
+    from holdfast.common.time import Instant
 
 __all__ = [
     "BasicArrayTypeInfo",
@@ -52,82 +59,82 @@ class Types:
     """
 
     @staticmethod
-    def STRING() -> TypeInformation:
+    def STRING() -> TypeInformation[str]:
         """The type of str."""
         return BasicTypeInfo(BasicType.STRING)
 
     @staticmethod
-    def BYTE() -> TypeInformation:
+    def BYTE() -> TypeInformation[int]:
         """The type of whole numbers of 8 bits."""
         return BasicTypeInfo(BasicType.BYTE)
 
     @staticmethod
-    def BOOLEAN() -> TypeInformation:
+    def BOOLEAN() -> TypeInformation[bool]:
         """The type of bool."""
         return BasicTypeInfo(BasicType.BOOLEAN)
 
     @staticmethod
-    def SHORT() -> TypeInformation:
+    def SHORT() -> TypeInformation[int]:
         """The type of whole numbers of 16 bits."""
         return BasicTypeInfo(BasicType.SHORT)
 
     @staticmethod
-    def INT() -> TypeInformation:
+    def INT() -> TypeInformation[int]:
         """The type of whole numbers of 32 bits."""
         return BasicTypeInfo(BasicType.INT)
 
     @staticmethod
-    def LONG() -> TypeInformation:
+    def LONG() -> TypeInformation[int]:
         """The type of whole numbers of 64 bits."""
         return BasicTypeInfo(BasicType.LONG)
 
     @staticmethod
-    def FLOAT() -> TypeInformation:
+    def FLOAT() -> TypeInformation[float]:
         """The type of floating point numbers of 32 bits."""
         return BasicTypeInfo(BasicType.FLOAT)
 
     @staticmethod
-    def DOUBLE() -> TypeInformation:
+    def DOUBLE() -> TypeInformation[float]:
         """The type of floating point numbers of 64 bits, Python's float."""
         return BasicTypeInfo(BasicType.DOUBLE)
 
     @staticmethod
-    def CHAR() -> TypeInformation:
+    def CHAR() -> TypeInformation[str]:
         """The type of a str of one character."""
         return BasicTypeInfo(BasicType.CHAR)
 
     @staticmethod
-    def BIG_INT() -> TypeInformation:
+    def BIG_INT() -> TypeInformation[int]:
         """The type of whole numbers of any size."""
         return BasicTypeInfo(BasicType.BIG_INT)
 
     @staticmethod
-    def BIG_DEC() -> TypeInformation:
+    def BIG_DEC() -> TypeInformation[Decimal]:
         """The type of ``decimal.Decimal``; all digits are kept."""
         return BasicTypeInfo(BasicType.BIG_DEC)
 
     @staticmethod
-    def INSTANT() -> TypeInformation:
+    def INSTANT() -> TypeInformation[Instant]:
         """The type of `Instant`."""
         return InstantTypeInfo(BasicType.INSTANT)
 
     @staticmethod
-    def SQL_DATE() -> TypeInformation:
+    def SQL_DATE() -> TypeInformation[datetime.date]:
         """The type of ``datetime.date``."""
         return SqlTimeTypeInfo("SQL_DATE")
 
     @staticmethod
-    def SQL_TIME() -> TypeInformation:
+    def SQL_TIME() -> TypeInformation[datetime.time]:
         """The type of ``datetime.time`` without a time zone, to the millisecond."""
         return SqlTimeTypeInfo("SQL_TIME")
 
     @staticmethod
-    def SQL_TIMESTAMP() -> TypeInformation:
+    def SQL_TIMESTAMP() -> TypeInformation[datetime.datetime]:
         """The type of ``datetime.datetime`` without a time zone, to the millisecond."""
         return SqlTimeTypeInfo("SQL_TIMESTAMP")
 
     @staticmethod
-    def PICKLED_BYTE_ARRAY() -> TypeInformation:
+    def PICKLED_BYTE_ARRAY() -> TypeInformation[Any]:
         """The type of any value that can be pickled."""
         return PickledBytesTypeInfo()
 
@@ -147,27 +154,27 @@ class Types:
         return TupleTypeInfo(field_types)
 
     @staticmethod
-    def PRIMITIVE_ARRAY(element_type: TypeInformation) -> TypeInformation:
+    def PRIMITIVE_ARRAY(element_type: TypeInformation[V]) -> TypeInformation[list[V]]:
         """The type of a list of numbers, booleans or characters; of bytes when the element type is BYTE."""
         return PrimitiveArrayTypeInfo(element_type)
 
     @staticmethod
-    def BASIC_ARRAY(element_type: TypeInformation) -> TypeInformation:
+    def BASIC_ARRAY(element_type: TypeInformation[V]) -> TypeInformation[list[V]]:
         """The type of a list of basic values."""
         return BasicArrayTypeInfo(element_type)
 
     @staticmethod
-    def OBJECT_ARRAY(element_type: TypeInformation) -> TypeInformation:
+    def OBJECT_ARRAY(element_type: TypeInformation[V]) -> TypeInformation[list[V]]:
         """The type of a list of any type."""
         return ObjectArrayTypeInfo(element_type)
 
     @staticmethod
-    def MAP(key_type_info: TypeInformation, value_type_info: TypeInformation) -> TypeInformation:
+    def MAP(key_type_info: TypeInformation[S], value_type_info: TypeInformation[V]) -> TypeInformation[dict[S, V]]:
         """The type of a dict."""
         return MapTypeInfo(key_type_info, value_type_info)
 
     @staticmethod
-    def LIST(element_type_info: TypeInformation) -> TypeInformation:
+    def LIST(element_type_info: TypeInformation[V]) -> TypeInformation[list[V]]:
         """The type of a list."""
         return ListTypeInfo(element_type_info)
 

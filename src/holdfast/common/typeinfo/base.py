@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic
 
+from holdfast.common.type_variables import V
 from holdfast.errors import IncompatibleState
 
 __all__ = ["TypeInformation", "checked", "refuse", "shown"]
@@ -16,7 +17,7 @@ _repr = reprlib.Repr()
 _repr.maxstring = _repr.maxother = 80
 
 
-class TypeInformation:
+class TypeInformation(Generic[V]):
     """The type of a stream's records or of a state's values; made by the factories of `Types`.
 
     An immutable value: it can be compared, hashed, pickled and, as a dict, stored in a checkpoint.

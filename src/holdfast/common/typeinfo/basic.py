@@ -15,6 +15,7 @@ import msgspec
 
 from holdfast.common import pickling
 from holdfast.common.time import Instant
+from holdfast.common.type_variables import V
 from holdfast.common.typeinfo.base import TypeInformation, refuse, register, shown
 
 __all__ = ["BasicType", "BasicTypeInfo", "InstantTypeInfo", "PickledBytesTypeInfo", "SqlTimeTypeInfo"]
@@ -172,7 +173,7 @@ _BASIC: dict[BasicType, tuple[Any, Conform, tuple[Conform, Conform] | None]] = {
 }
 
 
-class BasicTypeInfo(TypeInformation):
+class BasicTypeInfo(TypeInformation[V]):
     """The type of single values.
 
     Whole numbers take floats (and anything that acts as a number) only where nothing is lost; DOUBLE and FLOAT take
@@ -189,57 +190,57 @@ class BasicTypeInfo(TypeInformation):
         return {"type": self.basic_type.name}
 
     @staticmethod
-    def STRING_TYPE_INFO() -> BasicTypeInfo:
+    def STRING_TYPE_INFO() -> BasicTypeInfo[str]:
         """Same as ``Types.STRING()``."""
         return BasicTypeInfo(BasicType.STRING)
 
     @staticmethod
-    def BOOLEAN_TYPE_INFO() -> BasicTypeInfo:
+    def BOOLEAN_TYPE_INFO() -> BasicTypeInfo[bool]:
         """Same as ``Types.BOOLEAN()``."""
         return BasicTypeInfo(BasicType.BOOLEAN)
 
     @staticmethod
-    def BYTE_TYPE_INFO() -> BasicTypeInfo:
+    def BYTE_TYPE_INFO() -> BasicTypeInfo[int]:
         """Same as ``Types.BYTE()``."""
         return BasicTypeInfo(BasicType.BYTE)
 
     @staticmethod
-    def SHORT_TYPE_INFO() -> BasicTypeInfo:
+    def SHORT_TYPE_INFO() -> BasicTypeInfo[int]:
         """Same as ``Types.SHORT()``."""
         return BasicTypeInfo(BasicType.SHORT)
 
     @staticmethod
-    def INT_TYPE_INFO() -> BasicTypeInfo:
+    def INT_TYPE_INFO() -> BasicTypeInfo[int]:
         """Same as ``Types.INT()``."""
         return BasicTypeInfo(BasicType.INT)
 
     @staticmethod
-    def LONG_TYPE_INFO() -> BasicTypeInfo:
+    def LONG_TYPE_INFO() -> BasicTypeInfo[int]:
         """Same as ``Types.LONG()``."""
         return BasicTypeInfo(BasicType.LONG)
 
     @staticmethod
-    def FLOAT_TYPE_INFO() -> BasicTypeInfo:
+    def FLOAT_TYPE_INFO() -> BasicTypeInfo[float]:
         """Same as ``Types.FLOAT()``."""
         return BasicTypeInfo(BasicType.FLOAT)
 
     @staticmethod
-    def DOUBLE_TYPE_INFO() -> BasicTypeInfo:
+    def DOUBLE_TYPE_INFO() -> BasicTypeInfo[float]:
         """Same as ``Types.DOUBLE()``."""
         return BasicTypeInfo(BasicType.DOUBLE)
 
     @staticmethod
-    def CHAR_TYPE_INFO() -> BasicTypeInfo:
+    def CHAR_TYPE_INFO() -> BasicTypeInfo[str]:
         """Same as ``Types.CHAR()``."""
         return BasicTypeInfo(BasicType.CHAR)
 
     @staticmethod
-    def BIG_INT_TYPE_INFO() -> BasicTypeInfo:
+    def BIG_INT_TYPE_INFO() -> BasicTypeInfo[int]:
         """Same as ``Types.BIG_INT()``."""
         return BasicTypeInfo(BasicType.BIG_INT)
 
     @staticmethod
-    def BIG_DEC_TYPE_INFO() -> BasicTypeInfo:
+    def BIG_DEC_TYPE_INFO() -> BasicTypeInfo[Decimal]:
         """Same as ``Types.BIG_DEC()``."""
         return BasicTypeInfo(BasicType.BIG_DEC)
 
@@ -249,11 +250,11 @@ class BasicTypeInfo(TypeInformation):
         return InstantTypeInfo(BasicType.INSTANT)
 
 
-class InstantTypeInfo(BasicTypeInfo):
+class InstantTypeInfo(BasicTypeInfo[Instant]):
     """The type of `Instant` values."""
 
 
-class SqlTimeTypeInfo(TypeInformation):
+class SqlTimeTypeInfo(TypeInformation[V]):
     """The type of ``datetime.date``, ``time`` or ``datetime`` values without a time zone; times keep milliseconds."""
 
     kind: str
@@ -267,17 +268,17 @@ class SqlTimeTypeInfo(TypeInformation):
         return {"type": self.kind}
 
     @staticmethod
-    def DATE() -> SqlTimeTypeInfo:
+    def DATE() -> SqlTimeTypeInfo[datetime.date]:
         """Same as ``Types.SQL_DATE()``."""
         return SqlTimeTypeInfo("SQL_DATE")
 
     @staticmethod
-    def TIME() -> SqlTimeTypeInfo:
+    def TIME() -> SqlTimeTypeInfo[datetime.time]:
         """Same as ``Types.SQL_TIME()``."""
         return SqlTimeTypeInfo("SQL_TIME")
 
     @staticmethod
-    def TIMESTAMP() -> SqlTimeTypeInfo:
+    def TIMESTAMP() -> SqlTimeTypeInfo[datetime.datetime]:
         """Same as ``Types.SQL_TIMESTAMP()``."""
         return SqlTimeTypeInfo("SQL_TIMESTAMP")
 
@@ -326,7 +327,7 @@ _SQL: dict[str, tuple[Conform, tuple[Conform, Conform]]] = {
 }
 
 
-class PickledBytesTypeInfo(TypeInformation):
+class PickledBytesTypeInfo(TypeInformation[Any]):
     """The type of any picklable object, used where no type is declared."""
 
     is_pickled: ClassVar[bool] = True

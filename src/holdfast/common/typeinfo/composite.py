@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import GenericAlias
 from typing import Any
 
+from holdfast.common.type_variables import S, V
 from holdfast.common.typeinfo.base import (
     TypeInformation,
     checked,
@@ -67,7 +68,7 @@ def _name_field(values: Sequence[Any], converts: Sequence[Convert], names: Seque
 _KINDS = tuple(RowKind)
 
 
-class RowTypeInfo(TypeInformation):
+class RowTypeInfo(TypeInformation[Row]):
     """The type of a `Row`; its fields may be None.
 
     A Row with names is matched by name against named fields, any other Row, tuple or list by position; a dict by
@@ -166,7 +167,7 @@ class RowTypeInfo(TypeInformation):
         return node
 
 
-class TupleTypeInfo(TypeInformation):
+class TupleTypeInfo(TypeInformation[tuple[Any, ...]]):
     """The type of a tuple of fixed length; its fields are never None."""
 
     _types: tuple[TypeInformation, ...]
@@ -206,14 +207,14 @@ class TupleTypeInfo(TypeInformation):
         return {"type": "TUPLE", "fields": [described(t) for t in self._types]}
 
 
-class SequenceTypeInfo(TypeInformation):
+class SequenceTypeInfo(TypeInformation[list[V]]):
     """A list of elements of one type."""
 
     _kind: str
     _nulls = True
     _element: TypeInformation
 
-    def __init__(self, element_type: TypeInformation) -> None:
+    def __init__(self, element_type: TypeInformation[V]) -> None:
         kind = self._kind
         element = checked(element_type, f"the element type of Types.{kind}")
         self.__dict__["_element"] = element
@@ -248,24 +249,24 @@ class SequenceTypeInfo(TypeInformation):
         return {"type": self._kind, "element": described(self._element)}
 
 
-class ListTypeInfo(SequenceTypeInfo):
+class ListTypeInfo(SequenceTypeInfo[V]):
     """The type of a list; its elements may be None."""
 
     _kind = "LIST"
 
 
-class BasicArrayTypeInfo(SequenceTypeInfo):
+class BasicArrayTypeInfo(SequenceTypeInfo[V]):
     """The type of a list of basic values; its elements may be None."""
 
     _kind = "BASIC_ARRAY"
 
-    def __init__(self, element_type: TypeInformation) -> None:
+    def __init__(self, element_type: TypeInformation[V]) -> None:
         if not isinstance(element_type, BasicTypeInfo):
             raise TypeError(f"Types.BASIC_ARRAY takes a basic type, got {shown(element_type)}; use Types.OBJECT_ARRAY")
         super().__init__(element_type)
 
 
-class ObjectArrayTypeInfo(SequenceTypeInfo):
+class ObjectArrayTypeInfo(SequenceTypeInfo[V]):
     """The type of a list of any type; its elements may be None."""
 
     _kind = "OBJECT_ARRAY"
@@ -291,13 +292,13 @@ def _bytes(value: Any) -> bytes:
     raise refuse("PRIMITIVE_ARRAY(BYTE)", value, "pass bytes")
 
 
-class PrimitiveArrayTypeInfo(SequenceTypeInfo):
+class PrimitiveArrayTypeInfo(SequenceTypeInfo[V]):
     """The type of a list of numbers, booleans or characters, never None; with BYTE it is the type of ``bytes``."""
 
     _kind = "PRIMITIVE_ARRAY"
     _nulls = False
 
-    def __init__(self, element_type: TypeInformation) -> None:
+    def __init__(self, element_type: TypeInformation[V]) -> None:
         if not isinstance(element_type, BasicTypeInfo) or element_type.basic_type not in _PRIMITIVE:
             raise TypeError(f"Types.PRIMITIVE_ARRAY takes a primitive type, got {shown(element_type)}")
         super().__init__(element_type)
@@ -305,13 +306,13 @@ class PrimitiveArrayTypeInfo(SequenceTypeInfo):
             self._seal((self._kind, element_type), bytes, _bytes)
 
 
-class MapTypeInfo(TypeInformation):
+class MapTypeInfo(TypeInformation[dict[S, V]]):
     """The type of a dict; its values may be None, its keys never."""
 
     _key: TypeInformation
     _value: TypeInformation
 
-    def __init__(self, key_type_info: TypeInformation, value_type_info: TypeInformation) -> None:
+    def __init__(self, key_type_info: TypeInformation[S], value_type_info: TypeInformation[V]) -> None:
         key = checked(key_type_info, "the key type of Types.MAP")
         value = checked(value_type_info, "the value type of Types.MAP")
         if isinstance(key, (MapTypeInfo, SequenceTypeInfo)) and key.annotation is not bytes:
