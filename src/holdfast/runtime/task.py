@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable
 from holdfast.checkpoint.paths import new_attempt
 from holdfast.errors import HoldfastError
 from holdfast.runtime.channels import Send
-from holdfast.runtime.open_subtask import OpenSubtask, TaskResources
+from holdfast.runtime.open_chain import TaskResources
+from holdfast.runtime.open_subtask import OpenSubtask
 from holdfast.runtime.plan import Vertex
 from holdfast.runtime.subtask_life import SubtaskLife
 from holdfast.runtime.task_messages import EpochAssignment, JobSetup, TaskReport

@@ -1,0 +1,159 @@
+"""OpenChain: a subtask's operators with their state, restored from a checkpoint."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.checkpoint.ids import Epoch
+from holdfast.checkpoint.metadata import KeyedHandle, OperatorCheckpoint, SubtaskState
+from holdfast.checkpoint.paths import JobPaths, new_attempt, safe_name
+from holdfast.checkpoint.storage import Storage
+from holdfast.common.time import MIN_TIMESTAMP
+from holdfast.runtime.chain import Chain
+from holdfast.runtime.channels import Send
+from holdfast.runtime.keyed_states import KeyedStates
+from holdfast.runtime.listed_states import ListedStates
+from holdfast.runtime.operators.base import StateKind
+from holdfast.runtime.plan import Vertex
+from holdfast.runtime.redistribution import OperatorSnapshot, assigned, watermark_of
+from holdfast.runtime.task_messages import JobSetup
+
+__all__ = ["OpenChain", "Restored", "TaskResources", "quietly", "restored"]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class TaskResources:
+    """What the subtasks of a process share."""
+
+    storage: Storage
+    """The checkpoint storage."""
+    directory: str
+    """The job's local directory for state."""
+    uploads: ThreadPoolExecutor
+    """Runs background uploads."""
+
+
+@dataclass(frozen=True)
+class Restored:
+    """What a checkpoint has for a subtask."""
+
+    operators: Mapping[str, OperatorSnapshot]
+    """The state of its operators, by uid."""
+    watermark: int = MIN_TIMESTAMP
+
+
+def restored(operators: Mapping[str, OperatorCheckpoint], vertex: Vertex, subtask: int) -> Restored:
+    """What a checkpoint's operators have for a subtask, also if it was taken at another parallelism."""
+    head = operators.get(vertex.chain[0].uid)
+    stored = {
+        chained.uid: assigned(operators[chained.uid], vertex.parallelism, subtask)
+        for chained in vertex.chain
+        if chained.uid in operators
+    }
+    return Restored(stored, MIN_TIMESTAMP if head is None else watermark_of(head, vertex.parallelism, subtask))
+
+
+class OpenChain:
+    """The operators of a subtask, open, with keyed and listed state.
+
+    Args:
+        setup: The job, with functions that have not been used yet.
+        vertex: The subtask's vertex, out of ``setup``.
+        subtask: Its number.
+        resources: Of the process that it runs in.
+        state: The checkpoint's state; None to begin without state.
+        send: Takes the frames for other tasks.
+        restarts: The number of the job's restarts.
+    """
+
+    def __init__(
+        self,
+        setup: JobSetup,
+        vertex: Vertex,
+        subtask: int,
+        resources: TaskResources,
+        state: Restored | None,
+        send: Send,
+        restarts: int = 0,
+    ) -> None:
+        self._vertex = vertex
+        self._subtask = subtask
+        self._resources = resources
+        self._paths = JobPaths.of(setup.job.job_name)
+        stored, watermark = (state.operators, state.watermark) if state is not None else ({}, MIN_TIMESTAMP)
+        with ExitStack() as stack:
+            self.keyed = KeyedStates(
+                resources.storage,
+                self._paths,
+                vertex,
+                subtask,
+                setup.plan.settings.state_backend,
+                self.directory,
+                resources.uploads,
+            )
+            stack.callback(quietly, "close the local store", self.keyed.close)
+            self.states = self.keyed.open(stored)
+            """The keyed state of the operators, by uid."""
+            self.lists = {
+                chained.uid: ListedStates(resources.storage, stored.get(chained.uid))
+                for chained in vertex.chain
+                if StateKind.LISTED in chained.factory.state
+            }
+            """The listed state of the operators, by uid."""
+            self.chain = Chain(setup, vertex, subtask, self.states, self.lists, send, restarts)
+            stack.callback(quietly, "close the operators", self.chain.close)
+            stack.callback(self._abort_epoch)
+            self.chain.clock.watermark = watermark
+            self.chain.open()
+            self.keyed.replay()
+            if state is not None:
+                generators = {uid: each.generator for uid, each in stored.items() if each.generator is not None}
+                self.chain.resume(watermark, generators)
+            self._closing = stack.pop_all()
+
+    def directory(self, uid: str) -> str:
+        """This subtask's local directory for an operator."""
+        return os.path.join(self._resources.directory, f"{safe_name(uid)}-{self._subtask}")
+
+    def snapshot(self, generation: int, epoch: Epoch) -> dict[str, OperatorSnapshot]:
+        """Write the epoch's changes at the barrier; returns the state of the operators, by uid."""
+        keyed = self.keyed.snapshot(generation, epoch)
+        generators = self.chain.snapshot_generators()
+        snapshots = {}
+        for uid in {**keyed, **self.lists, **generators}:
+            handles: list[KeyedHandle] = []
+            schemas: dict[str, Any] = {}
+            if uid in keyed:
+                handles, schema = keyed[uid]
+                schemas = {schema.fingerprint: schema.plain()}
+
+            def new_path(uid: str = uid) -> str:
+                return self._paths.state_file(generation, epoch, uid, self._subtask, new_attempt(), "list")
+
+            lists, listed = self.lists[uid].snapshot(new_path) if uid in self.lists else ({}, {})
+            snapshots[uid] = OperatorSnapshot(SubtaskState(handles, lists), schemas, listed, generators.get(uid))
+        return snapshots
+
+    def _abort_epoch(self) -> None:
+        for operator in self.chain.opened:
+            quietly("abort the epoch's output", operator.abort_epoch)
+
+    def close(self) -> None:
+        """Abort the epoch's output and close everything; uncommitted state is dropped."""
+        self._closing.close()
+
+
+def quietly(what: str, action: Callable[[], None]) -> None:
+    """Clean up; a failure is logged and does not hide the one before."""
+    try:
+        action()
+    except Exception:
+        log.warning("could not %s", what, exc_info=True)
