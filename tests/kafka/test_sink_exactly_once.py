@@ -302,15 +302,18 @@ def test_a_later_driver_fences_the_earlier_one(start: Start) -> None:
     old.writers[0]._open = old.writers[1]._open = None
 
 
-def test_a_driver_that_was_overtaken_before_it_recovered_costs_its_successor_nothing(start: Start) -> None:
-    overtaken, new = start(1), start(2)
-    new.committer.recover([])
-    prepared = new.prepare(1, ["x"])
-    overtaken.committer.recover([])
+def test_an_overtaken_recovery_that_continues_leaves_its_successor_the_copies_of_prepared_output(start: Start) -> None:
+    first = start(1)
+    lost = first.prepare(1, ["a"])
+    first.committer._client.fence([KafkaCommittable.decode(c).transaction.transactional_id for c in lost], 30_000)
+    overtaken, successor = start(2), start(3)
+    successor.committer.recover(lost)
+    prepared = successor.prepare(2, ["b"])
+    overtaken.committer.recover(lost)  # continues only now, and takes the open transactions for those of dead attempts
     with pytest.raises(HoldfastError, match="they are written again when the job restarts"):
-        new.committer.commit(prepared)
-    start(3).committer.recover(prepared)
-    assert visible(new) == both("x")
+        successor.committer.commit(prepared)
+    start(4).committer.recover(prepared)
+    assert visible(successor) == both("a", "b")
 
 
 def test_an_overtaken_recovery_rewrites_nothing_even_if_the_copies_still_exist(start: Start) -> None:

@@ -25,6 +25,7 @@ from holdfast.common import (
     WatermarkStrategy,
 )
 from holdfast.datastream import KeyedProcessFunction, ProcessFunction, StreamExecutionEnvironment, ValueStateDescriptor
+from holdfast.datastream.connectors.base import DeliveryGuarantee
 from holdfast.datastream.connectors.file_system import FileSink, FileSource, StreamFormat
 from holdfast.datastream.connectors.kafka import KafkaRecordSerializationSchema, KafkaSink, KafkaSource
 from holdfast.datastream.connectors.number_seq import NumberSequenceSource
@@ -229,6 +230,22 @@ def a_missing_topic_is_reported(kafka: Any) -> None:
         env.execute()
     assert "no-such-topic" in told(failure.value)
     assert "Create it, or correct the name" in told(failure.value)
+
+
+@pytest.mark.kafka
+def test_two_sinks_with_one_prefix_are_refused_before_the_start(kafka: Any, new_topic: Callable[..., str]) -> None:
+    topic = new_topic()
+    serializer = (
+        KafkaRecordSerializationSchema.builder().set_topic(topic).set_value_serialization_schema(SimpleStringSchema())
+    )
+    builder = KafkaSink.builder().set_bootstrap_servers(kafka.bootstrap_servers).set_record_serializer(serializer.build())
+    builder.set_delivery_guarantee(DeliveryGuarantee.EXACTLY_ONCE).set_transactional_id_prefix(topic)
+    env = environment()
+    texts = env.from_source(NumberSequenceSource(1, 2), WatermarkStrategy.no_watermarks(), "numbers").map(str)
+    for uid in ("one", "two"):
+        texts.sink_to(builder.build()).uid(uid)
+    with pytest.raises(ConfigurationError, match=rf"uids one and two\) have the transactional id prefix '{topic}'"):
+        env.execute()
 
 
 @pytest.mark.kafka

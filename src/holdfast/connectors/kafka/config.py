@@ -13,7 +13,14 @@ from confluent_kafka import Consumer, KafkaException, Producer
 
 from holdfast.errors import ConfigurationError
 
-__all__ = ["admin_properties", "check_properties", "consumer_properties", "producer_properties", "protocol_properties"]
+__all__ = [
+    "admin_properties",
+    "check_properties",
+    "consumer_properties",
+    "producer_properties",
+    "protocol_properties",
+    "transactional_properties",
+]
 
 _RENAMED = {
     "fetch.max.wait.ms": "fetch.wait.max.ms",
@@ -78,6 +85,10 @@ _CONSUMERS_ONLY = {
 
 _JAAS = re.compile(r"""\b(username|password)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)')""")
 
+_ANSWER_MS = 30_000
+"""How long a request waits for its answer before it is repeated on another connection; as Java's ``request.timeout.ms``."""
+_SHORTEST_ANSWER_MS = 2_000
+
 _READING = {
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
@@ -89,6 +100,7 @@ _READING = {
     "queued.min.messages": 200_000,
     "max.poll.interval.ms": 86_400_000,
     "socket.keepalive.enable": True,
+    "socket.timeout.ms": _ANSWER_MS,
     "reconnect.backoff.max.ms": 2_000,
 }
 _WRITING = {
@@ -100,6 +112,7 @@ _WRITING = {
     "delivery.report.only.error": True,
     "enable.metrics.push": False,  # a producer lives for one epoch: not worth the brokers' effort
     "socket.keepalive.enable": True,
+    "socket.timeout.ms": _ANSWER_MS,
     "reconnect.backoff.max.ms": 2_000,
 }
 
@@ -138,10 +151,27 @@ def consumer_properties(properties: Mapping[str, Any]) -> dict[str, Any]:
     return {"group.id": "holdfast", **_READING, **given}
 
 
-def producer_properties(properties: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+def producer_properties(properties: Mapping[str, Any]) -> dict[str, Any]:
     """A writer's producer settings; consumer-only properties are left out."""
     given = {key: value for key, value in _translate(properties).items() if key not in _CONSUMERS_ONLY}
-    return {**_WRITING, **given, **more}
+    return {**_WRITING, **given}
+
+
+def transactional_properties(properties: Mapping[str, Any], transactional_id: str, timeout_ms: int) -> dict[str, Any]:
+    """A transactional writer's producer settings: no wait outlasts the transaction, and no request takes all its time.
+
+    librdkafka's default would let a request wait as long as the transaction may last. If its broker stands still, the
+    epoch would be lost, even if another broker had taken over the broker's partitions long before.
+    """
+    settings = producer_properties(properties)
+    delivery = int(settings.pop("delivery.timeout.ms", 0)) or int(settings.get("message.timeout.ms", 0)) or timeout_ms
+    return {
+        **settings,
+        "transactional.id": transactional_id,
+        "transaction.timeout.ms": timeout_ms,
+        "message.timeout.ms": min(delivery, timeout_ms),
+        "socket.timeout.ms": min(int(settings["socket.timeout.ms"]), max(timeout_ms // 3, _SHORTEST_ANSWER_MS), timeout_ms),
+    }
 
 
 def admin_properties(properties: Mapping[str, Any]) -> dict[str, Any]:

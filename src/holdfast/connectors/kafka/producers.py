@@ -12,7 +12,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from holdfast.common.time import MIN_TIMESTAMP
-from holdfast.connectors.kafka.config import producer_properties
+from holdfast.connectors.kafka.config import transactional_properties
 from holdfast.connectors.kafka.outbox import OutgoingBatch
 from holdfast.connectors.kafka.transactions import Prepared, TransactionClient
 from holdfast.errors import ConfigurationError, HoldfastError
@@ -22,6 +22,8 @@ __all__ = ["RecordProducer", "TransactionalProducer"]
 _logger = logging.getLogger(__name__)
 
 _INIT_BUDGET_S = 60.0
+_ABORT_S = 10.0
+_LEADER_S = 5.0
 _SLOW_S = 10.0
 _REFUSED = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
@@ -41,20 +43,26 @@ def _earliest(timestamp: int) -> int:
 
 
 class RecordProducer:
-    """Sends batches; a record that cannot be delivered fails the next call. Not thread-safe."""
+    """Sends batches; a record that cannot be delivered fails the next call. Not thread-safe.
 
-    def __init__(self, properties: Mapping[str, Any], where: str, **more: Any) -> None:
+    Args:
+        settings: The client's settings, `producer_properties` of the user's.
+        where: The writer, for error messages.
+    """
+
+    def __init__(self, settings: Mapping[str, Any], where: str) -> None:
         self._where = where
-        self._failed: list[tuple[KafkaError, str]] = []
+        self._failed: list[tuple[KafkaError, str, int]] = []
         callbacks = {"on_delivery": self._on_failure, "error_cb": self._on_error}
-        self._producer = Producer(producer_properties(properties, **callbacks, **more), logger=_logger)
+        self._servers = settings.get("bootstrap.servers", "")
+        self._producer = Producer({**settings, **callbacks}, logger=_logger)
 
     def _on_error(self, error: KafkaError) -> None:
         _logger.info("%s: %s", self._where, error.str())
 
     def _on_failure(self, error: KafkaError | None, message: Any) -> None:
         if error is not None and len(self._failed) < 10:
-            self._failed.append((error, f"topic {message.topic()}, partition {message.partition()}"))
+            self._failed.append((error, message.topic(), message.partition()))
 
     def send(self, batch: OutgoingBatch) -> None:
         """Pass the records to the client, which sends them in the background."""
@@ -124,8 +132,26 @@ class RecordProducer:
     def check(self) -> None:
         """Raise if a record could not be delivered."""
         if self._failed:
-            error, place = self._failed[0]
+            error, topic, partition = self._failed[0]
+            place = f"topic {topic}, partition {partition}"
+            if error.code() == KafkaError._MSG_TIMED_OUT:
+                raise HoldfastError(
+                    f"{self._where}, {place}: records were not delivered in time: {self._leader(topic, partition)}. Check "
+                    "that the partition's brokers run, can be reached and are in sync; a running job restarts from its last "
+                    "checkpoint and writes the records again"
+                )
             raise self._explain(error, place)
+
+    def _leader(self, topic: str, partition: int) -> str:
+        """What is known of the broker that did not take a partition's records."""
+        try:
+            listed = self._producer.list_topics(topic, timeout=_LEADER_S)
+        except KafkaException as error:
+            return f"no broker at {self._servers} answers ({error.args[0].str()})"
+        found = listed.topics[topic].partitions.get(partition)
+        if found is None or (broker := listed.brokers.get(found.leader)) is None:
+            return "it has no leader"
+        return f"no answer from its leader, broker {found.leader} ({broker.host}:{broker.port})"
 
     def _explain(self, error: KafkaError, place: str) -> HoldfastError:
         if error.code() in _REFUSED:
@@ -155,10 +181,10 @@ class TransactionalProducer(RecordProducer):
     def __init__(
         self, properties: Mapping[str, Any], where: str, transactional_id: str, timeout_ms: int, client: TransactionClient
     ) -> None:
-        super().__init__(properties, where, **{"transactional.id": transactional_id, "transaction.timeout.ms": timeout_ms})
+        super().__init__(transactional_properties(properties, transactional_id, timeout_ms), where)
         self.transactional_id = transactional_id
         self._state = _State.FREE
-        self._retry(lambda: self._producer.init_transactions(_INIT_BUDGET_S), "init_transactions")
+        self._retry(lambda seconds: self._producer.init_transactions(seconds), "init_transactions")
         described = client.describe([transactional_id])[transactional_id]
         if described is None:
             raise HoldfastError(f"{where}: Kafka does not know the transactional id {transactional_id} it has just assigned")
@@ -179,23 +205,25 @@ class TransactionalProducer(RecordProducer):
 
     def commit(self) -> None:
         """Commit the transaction here; for the committer's own producer when it rewrites an epoch."""
-        self._retry(lambda: self._producer.commit_transaction(_INIT_BUDGET_S), "commit_transaction")
+        self._retry(lambda seconds: self._producer.commit_transaction(seconds), "commit_transaction")
         self._state = _State.ENDED
 
     def discard(self) -> None:
         """Abort an open transaction and close the client; a prepared transaction stays prepared."""
         if self._state is _State.OPEN:
             try:
-                self._producer.abort_transaction(10.0)
+                self._producer.abort_transaction(_ABORT_S)
             except KafkaException as error:  # the brokers abort it when the id is fenced or the transaction times out
                 _logger.info("%s: abort of %s: %s", self._where, self.transactional_id, error.args[0].str())
         self.close()
 
-    def _retry(self, call: Callable[[], None], what: str) -> None:
-        deadline = time.monotonic() + _INIT_BUDGET_S
+    def _retry(self, call: Callable[[float], None], what: str) -> None:
+        """Call until it succeeds, at most for the budget; the call is given the seconds that are left."""
+        began = time.monotonic()
+        deadline = began + _INIT_BUDGET_S
         while True:
             try:
-                return call()
+                return call(max(deadline - time.monotonic(), 0.1))
             except KafkaException as error:
                 reason = error.args[0]
                 if reason.code() in _REFUSED:
@@ -204,6 +232,8 @@ class TransactionalProducer(RecordProducer):
                     ) from error
                 if not reason.retriable() or time.monotonic() > deadline:
                     raise HoldfastError(
-                        f"{self._where}: {what} of {self.transactional_id} failed: {reason.str()}"
+                        f"{self._where}: {what} of {self.transactional_id} failed after {time.monotonic() - began:.0f} s: "
+                        f"{reason.str()} ({reason.name()}). Check that the brokers at {self._servers} run; a running job "
+                        "restarts from its last checkpoint"
                     ) from error
                 time.sleep(0.05)

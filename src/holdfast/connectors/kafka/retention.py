@@ -18,6 +18,8 @@ __all__ = ["RetentionCheck"]
 
 _logger = logging.getLogger(__name__)
 _TIMEOUT_S = 10.0
+_GRACE_S = 5.0
+"""The client reports a timeout itself, a little late on a busy machine."""
 
 
 class RetentionCheck:
@@ -73,7 +75,7 @@ class RetentionCheck:
         asked = [ConfigResource(ResourceType.TOPIC, topic) for topic in sorted(topics)]
         for resource, answer in admin.describe_configs(asked, request_timeout=_TIMEOUT_S).items():
             try:
-                config = {name: entry.value for name, entry in answer.result(_TIMEOUT_S).items()}
+                config = {name: entry.value for name, entry in answer.result(_TIMEOUT_S + _GRACE_S).items()}
             except KafkaException as error:  # it may not be allowed to ask; the sink still works
                 _logger.info("%s: retention of topic %s unknown: %s", self._where, resource.name, error.args[0].str())
                 continue

@@ -11,9 +11,10 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import xxhash
@@ -21,7 +22,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
 from holdfast.checkpoint.ids import Epoch
-from holdfast.connectors.kafka.cluster import ClusterView
+from holdfast.connectors.kafka.cluster import BrokerUnavailable, ClusterView
 from holdfast.connectors.kafka.config import admin_properties, consumer_properties
 from holdfast.connectors.kafka.offsets import KafkaTopicPartition
 from holdfast.connectors.kafka.outbox import OutgoingBatch
@@ -30,7 +31,23 @@ from holdfast.errors import ConfigurationError, HoldfastError
 __all__ = ["Token", "create_token_topic", "read_tokens", "token_topic"]
 
 _logger = logging.getLogger(__name__)
+
+R = TypeVar("R")
+
 _TIMEOUT_S = 30.0
+_GRACE_S = 5.0
+"""The client reports a timeout itself, a little late on a busy machine."""
+_NO_ANSWER = {
+    KafkaError._TIMED_OUT,
+    KafkaError._TRANSPORT,
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._WAIT_COORD,
+    KafkaError.REQUEST_TIMED_OUT,
+    KafkaError.NOT_CONTROLLER,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NETWORK_EXCEPTION,
+}
+_NOT_ALLOWED = {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED}
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
 
@@ -73,6 +90,7 @@ def create_token_topic(properties: Mapping[str, Any], topic: str, output: str | 
             chosen per record: the brokers' defaults.
 
     Raises:
+        BrokerUnavailable: the brokers do not answer.
         ConfigurationError: the topic cannot be created, or is not compacted.
     """
     admin = AdminClient({**admin_properties(properties), "log_level": 0})
@@ -80,7 +98,7 @@ def create_token_topic(properties: Mapping[str, Any], topic: str, output: str | 
     config = {"cleanup.policy": "compact", "min.insync.replicas": str(in_sync)}
     new = NewTopic(topic, 1, replicas, config=config)
     try:
-        admin.create_topics([new], request_timeout=_TIMEOUT_S)[topic].result(_TIMEOUT_S)
+        _ask(lambda: _result(admin.create_topics([new], request_timeout=_TIMEOUT_S)), f"create the topic {topic}")
         _logger.info("created the topic %s for the tokens of the Kafka sink: %d replicas, %s", topic, replicas, config)
         return _wait_for_leader(admin, topic)
     except KafkaException as error:
@@ -98,51 +116,78 @@ def create_token_topic(properties: Mapping[str, Any], topic: str, output: str | 
             "twice. Raise the number of replicas with kafka-reassign-partitions",
             topic, have, replicas,
         )  # fmt: skip
-    resource = ConfigResource(ResourceType.TOPIC, topic)
-    try:
-        described = admin.describe_configs([resource], request_timeout=_TIMEOUT_S)[resource].result(_TIMEOUT_S)
-    except KafkaException as error:
-        if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-            return  # the permission to write suffices
-        raise
-    if "delete" in described["cleanup.policy"].value.split(","):
+    policy = _described(admin, ConfigResource(ResourceType.TOPIC, topic)).get("cleanup.policy") or "compact"
+    if "delete" in policy.split(","):
         raise ConfigurationError(
-            f"the topic {topic} holds the tokens of the exactly-once Kafka sink, but its cleanup.policy is "
-            f"{described['cleanup.policy'].value}; set it to compact"
+            f"the topic {topic} holds the tokens of the exactly-once Kafka sink, but its cleanup.policy is {policy}; set it "
+            "to compact"
         )
 
 
 def _safety(admin: AdminClient, output: str | None) -> tuple[int, int]:
     """The output's replicas, at least as many as must be in sync, and its ``min.insync.replicas``."""
-    brokers = admin.list_topics(timeout=_TIMEOUT_S).brokers
-    resource = (
-        ConfigResource(ResourceType.BROKER, str(min(brokers)))
-        if output is None
-        else ConfigResource(ResourceType.TOPIC, output)
-    )
-    try:
-        answer = admin.describe_configs([resource], request_timeout=_TIMEOUT_S)[resource].result(_TIMEOUT_S)
-        config = {name: entry.value for name, entry in answer.items()}
-    except KafkaException:  # no permission to ask: the number of replicas is known anyway
-        config = {}
+    if output is None:
+        brokers = _ask(lambda: admin.list_topics(timeout=_TIMEOUT_S), "list the brokers").brokers
+        config = _described(admin, ConfigResource(ResourceType.BROKER, str(min(brokers))))
+        replicas = int(config.get("default.replication.factor") or 1)
+    else:
+        config = _described(admin, ConfigResource(ResourceType.TOPIC, output))
+        replicas = _replicas(admin, output)
     in_sync = int(config.get("min.insync.replicas") or 1)
-    replicas = int(config.get("default.replication.factor") or 1) if output is None else _replicas(admin, output)
     return max(replicas, in_sync), in_sync
+
+
+def _described(admin: AdminClient, resource: ConfigResource) -> dict[str, str | None]:
+    """The configuration of a topic or broker; empty without the permission to ask, which the sink can do without."""
+    try:
+        answer = _ask(
+            lambda: _result(admin.describe_configs([resource], request_timeout=_TIMEOUT_S)),
+            f"read the configuration of {resource.name}",
+        )
+    except KafkaException as error:
+        if error.args[0].code() not in _NOT_ALLOWED:
+            raise
+        return {}
+    return {name: entry.value for name, entry in answer.items()}
 
 
 def _replicas(admin: AdminClient, topic: str) -> int:
     """The number of replicas of the topic's partitions."""
-    partitions = admin.list_topics(topic, timeout=_TIMEOUT_S).topics[topic].partitions
-    return min((len(p.replicas) for p in partitions.values()), default=1)
+    listed = _ask(lambda: admin.list_topics(topic, timeout=_TIMEOUT_S), f"describe the topic {topic}")
+    return min((len(p.replicas) for p in listed.topics[topic].partitions.values()), default=1)
 
 
 def _wait_for_leader(admin: AdminClient, topic: str) -> None:
     deadline = time.monotonic() + _TIMEOUT_S
     while time.monotonic() < deadline:
-        found = admin.list_topics(timeout=_TIMEOUT_S).topics.get(topic)
+        found = _ask(lambda: admin.list_topics(timeout=_TIMEOUT_S), f"describe the topic {topic}").topics.get(topic)
         if found is not None and found.partitions and found.partitions[0].leader >= 0:
             return
         time.sleep(0.02)
+
+
+def _result(futures: Mapping[Any, Future[R]]) -> R:
+    """The answer to a request for one thing."""
+    (future,) = futures.values()
+    return future.result(_TIMEOUT_S + _GRACE_S)
+
+
+def _ask(call: Callable[[], R], what: str) -> R:
+    """Call the brokers, and tell those that do not answer from those that refuse.
+
+    Raises:
+        BrokerUnavailable: no answer; a later attempt may succeed.
+        KafkaException: any other error.
+    """
+    try:
+        return call()
+    except KafkaException as error:
+        if error.args[0].code() in _NO_ANSWER:
+            raise BrokerUnavailable(
+                f"could not {what} for the tokens of the Kafka sink: {error.args[0].str()}. Check that the brokers run; a "
+                "running job restarts from its last checkpoint"
+            ) from error
+        raise
 
 
 def read_tokens(properties: Mapping[str, Any], topic: str) -> dict[bytes, Token]:

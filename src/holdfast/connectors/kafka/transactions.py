@@ -376,7 +376,8 @@ class TransactionClient:
                 now = time.monotonic()
                 if now > deadline or self._cancelled():
                     raise BrokerUnavailable(
-                        f"could not {what} at Kafka {self._servers} within {now - began:.0f} s: {error}"
+                        f"could not {what} at Kafka {self._servers} within {now - began:.0f} s: {error}. Check that the "
+                        "brokers run and have elected leaders; a running job restarts from its last checkpoint"
                     ) from error
                 if now - complained > 10:
                     complained = now

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import uuid
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +13,7 @@ from holdfast.checkpoint.paths import new_attempt
 from holdfast.connectors.base import WriterContext
 from holdfast.connectors.job_files import JobFiles
 from holdfast.connectors.kafka.committable import KafkaCommittable, TransactionalId
+from holdfast.connectors.kafka.config import producer_properties
 from holdfast.connectors.kafka.outbox import OutboxFile, outbox_name
 from holdfast.connectors.kafka.output import KafkaOutput
 from holdfast.connectors.kafka.pool import ProducerPool
@@ -31,7 +33,7 @@ class PlainWriter:
         self._uid = context.uid
         self._flush = flush
         where = f"Kafka sink (uid {context.uid})"
-        self._producer = RecordProducer(sink.properties, where)
+        self._producer = RecordProducer(producer_properties(sink.properties), where)
         self._retention = RetentionCheck(sink.properties, where, context.warn)
 
     def begin_epoch(self, epoch: Epoch, attempt: str, completed: CheckpointId) -> None:
@@ -69,7 +71,8 @@ class TransactionalWriter:
         self._context = context
         self._where = f"Kafka sink (uid {context.uid}, subtask {context.subtask})"
         self._writer = uuid.uuid4().hex[:8]
-        self._client = TransactionClient(sink.properties)
+        self._closed = threading.Event()
+        self._client = TransactionClient(sink.properties, cancelled=self._closed.is_set)
         self._retention = RetentionCheck(sink.properties, f"Kafka sink (uid {context.uid})", context.warn)
         self._pool = ProducerPool(self._where, self._make)
         self._copying = ThreadPoolExecutor(max_workers=1, thread_name_prefix="kafka-outbox")
@@ -124,6 +127,7 @@ class TransactionalWriter:
 
     def close(self) -> None:
         """Close the clients. A prepared transaction stays prepared: only the committer ends it."""
+        self._closed.set()
         self.abort_epoch()
         self._copying.shutdown(wait=True)
         self._pool.close()

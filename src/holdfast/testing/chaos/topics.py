@@ -15,6 +15,8 @@ from holdfast.errors import HoldfastError
 
 __all__ = ["Feed", "Given", "Records", "Watcher", "read_messages", "read_topic"]
 
+_ANSWER_MS = 10_000
+"""How long a request to a broker that stands still waits before it is repeated."""
 _LEADER_S = 60.0
 """Seconds to wait for a partition's new leader."""
 _LEADER_CHANGES = (
@@ -62,6 +64,7 @@ class Feed:
                 "message.timeout.ms": 0,
                 "linger.ms": 5,
                 "reconnect.backoff.max.ms": 500,
+                "socket.timeout.ms": _ANSWER_MS,
                 "topic.metadata.refresh.interval.ms": 1000,
                 "log_level": 0,
             }
@@ -213,6 +216,7 @@ def _reading(bootstrap_servers: str, isolation: str = "read_committed") -> dict[
         "fetch.wait.max.ms": 20,
         "topic.metadata.refresh.interval.ms": 2000,
         "reconnect.backoff.max.ms": 500,
+        "socket.timeout.ms": _ANSWER_MS,
         "log_level": 0,
     }
 
