@@ -61,6 +61,14 @@ bench-micro: $(VENV)/.ready ## measure parts of the hot path; prints ratios to t
 chaos: $(VENV)/.ready ## kill workers, drivers and brokers at random, and compare the results with a model
 	$(BIN)/python -m holdfast.testing.chaos $(ARGS)
 
+.PHONY: docs
+docs: $(VENV)/.ready ## build the documentation as a site in build/site (ARGS=serve: with live reload on localhost:8000)
+	$(BIN)/mkdocs $(or $(ARGS),build --strict)
+
+.PHONY: dist
+dist: $(VENV)/.ready ## build the sdist, and from it the wheel, in dist/
+	$(BIN)/python -m build
+
 .PHONY: kafka
 kafka: $(VENV)/.ready ## start a real Kafka broker for development (KRaft, no ZooKeeper, no Docker)
 	$(BIN)/python -m holdfast.testing.kafka $(ARGS)

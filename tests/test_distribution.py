@@ -1,0 +1,51 @@
+"""The wheel and the sdist that are released install in an empty environment and run a program there."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tarfile
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+PROGRAM = """
+from holdfast.datastream import StreamExecutionEnvironment
+
+env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(1)
+env.from_collection([("a", 1), ("a", 2)]).key_by(lambda pair: pair[0]).sum(1).print()
+env.execute("sums")
+"""
+
+
+def call(*command: str | Path, cwd: Path) -> str:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))}
+    words = [str(part) for part in command]
+    done = subprocess.run(words, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+def test_the_built_wheel_runs_a_program_in_an_empty_environment(tmp_path: Path) -> None:
+    call(sys.executable, "-m", "build", "--outdir", tmp_path, ROOT, cwd=tmp_path)  # the wheel is built from the sdist
+    (wheel,), (sdist,) = tmp_path.glob("*.whl"), tmp_path.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        parts = {name.split("/")[1] for name in archive.getnames()}
+    assert parts == {"LICENSE", "PKG-INFO", "README.md", ".gitignore", "pyproject.toml", "src"}
+    with zipfile.ZipFile(wheel) as archive:
+        assert {"holdfast/py.typed", "holdfast/runtime/log4j2.properties"} <= set(archive.namelist())
+        assert {name.split("/")[0].split("-")[0] for name in archive.namelist()} == {"holdfast"}
+
+    venv.create(tmp_path / "empty", with_pip=True)
+    python = tmp_path / "empty" / "bin" / "python"
+    call(python, "-m", "pip", "install", "--quiet", wheel, cwd=tmp_path)
+    call(python, "-m", "pip", "check", cwd=tmp_path)
+    (tmp_path / "sums.py").write_text(PROGRAM)
+    assert call(python, "sums.py", cwd=tmp_path) == "('a', 1)\n('a', 3)\n"
