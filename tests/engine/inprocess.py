@@ -307,7 +307,7 @@ class Lab:
         self.drivers += 1
         number = self.drivers
 
-        def executor(job: JobInfo) -> FlakyExecutor:
+        def executor(job: JobInfo, plan: JobPlan) -> FlakyExecutor:
             self.close()
             self.executor = FlakyExecutor(JobSetup(plan, job, uuid.uuid4().hex), storage, str(self.disk))
             if self.failures or self.repeats:
@@ -370,8 +370,8 @@ class Lab:
         coordinator._log.complete = completing  # type: ignore[method-assign]
         make = coordinator._make_executor
 
-        def making(job: JobInfo) -> Any:
-            made: Any = make(job)
+        def making(job: JobInfo, plan: JobPlan) -> Any:
+            made: Any = make(job, plan)
             run = made.run
 
             def running(order: EpochAssignment) -> list[TaskReport]:

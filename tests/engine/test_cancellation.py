@@ -65,7 +65,8 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(
         job_module, "SparkExecutor", lambda spark, setup: InProcessExecutor(setup, storage, str(tmp_path / "disk"))
     )
-    yield Job(Lab(build, tmp_path, parallelism=1, config=config).plan(), SimpleNamespace(sparkContext=None))
+    plan = Lab(build, tmp_path, parallelism=1, config=config).plan()
+    yield Job(plan, SimpleNamespace(sparkContext=None), lambda _: plan)
     MEANWHILE.clear()
     COMMIT_HOOK.clear()
 
@@ -120,6 +121,6 @@ def a_job_that_is_refused_leaves_no_directory_behind(tmp_path, monkeypatch):
         env.from_source(SplitSource({"only": [1]}), WatermarkStrategy.no_watermarks(), "source").sink_to(Refusing("out"))
 
     with pytest.raises(ConfigurationError, match="no such place"):
-        submit(Lab(build, tmp_path).plan(), SimpleNamespace(sparkContext=None))
+        submit(Lab(build, tmp_path).plan(), SimpleNamespace(sparkContext=None), lambda _: Lab(build, tmp_path).plan())
     gc.collect()
     assert list(tmp_path.iterdir()) == []

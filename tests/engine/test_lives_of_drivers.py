@@ -107,8 +107,8 @@ def a_driver_that_was_overtaken_stops_although_it_completes_no_epoch(job):
     first = lab.coordinator()
     make = first._make_executor
 
-    def making(job_info: Any) -> Any:
-        made: Any = make(job_info)
+    def making(job_info: Any, plan: Any) -> Any:
+        made: Any = make(job_info, plan)
         failed = []
 
         def run(order: Any) -> Any:

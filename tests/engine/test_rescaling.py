@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -63,3 +65,81 @@ def test_all_kinds_of_state_and_timers_follow_their_keys(seed, backends, drivers
             job.parallelism, job.config = last, config(next(kinds), "64", cache)
             job.run()
         assert visible() == sessions_model(data)
+
+
+# ---- while it runs
+
+
+def rescaling(job: Lab, rescales: dict[int, int]) -> tuple[Any, list[Any]]:
+    """A driver that is told to rescale: by number of the completed checkpoint, to which parallelism."""
+    coordinator = job.coordinator()
+    complete, done, answers = coordinator._log.complete, [0], []
+
+    def completing(*checkpoint: Any) -> None:
+        complete(*checkpoint)
+        done[0] += 1
+        if done[0] in rescales:
+            job.parallelism = rescales[done[0]]
+            answers.append(coordinator.request_rescale(job.plan(), job.parallelism))
+
+    coordinator._log.complete = completing
+    return coordinator, answers
+
+
+@few
+@given(
+    seed=seeds,
+    backend=backends,
+    rescales=st.dictionaries(st.integers(1, 6), parallelisms, min_size=1, max_size=4),
+    budget=st.sampled_from([15, 40]),
+    failures=st.sampled_from([0.0, 0.1]),
+)
+def a_job_that_is_rescaled_while_it_runs_has_the_same_results(seed, backend, rescales, budget, failures):
+    data = records(seed, 300, keys=20)
+    with lab(sessions(data, cut=budget), budget=budget, config=config(backend, "64")) as job:
+        job.failures, job.seed = failures, seed
+        coordinator, answers = rescaling(job, rescales)
+        try:
+            coordinator.run()
+        finally:
+            job.close()
+        assert visible() == sessions_model(data)
+        assert all(answer.done() for answer in answers)
+        if failures == 0:
+            assert job.metrics.snapshot().values["numRestarts"] == 0
+
+
+def a_rescaled_job_runs_its_tasks_at_the_new_parallelism():
+    data = records(5, 300)
+    with lab(windows(data, cut=15), budget=15, config=config("rocksdb", "64")) as job:
+        coordinator, answers = rescaling(job, {2: 5, 8: 3})
+        widths = []
+        make = coordinator._make_executor
+
+        def making(info: Any, plan: Any) -> Any:
+            widths.append({vertex.parallelism for vertex in plan.vertices})
+            return make(info, plan)
+
+        coordinator._make_executor = making
+        try:
+            coordinator.run()
+        finally:
+            job.close()
+        assert widths == [{2}, {5}, {3}]
+        assert [answer.exception() for answer in answers] == [None, None]
+        assert visible() == windows_model(data)
+
+
+def a_second_request_during_a_rescaling_is_refused_and_so_is_one_after_the_end():
+    data = records(5, 300)
+    with lab(windows(data, cut=15), budget=15, config=config("hashmap", "64")) as job:
+        coordinator = job.coordinator()
+        first = coordinator.request_rescale(job.plan(), 2)
+        second = coordinator.request_rescale(job.plan(), 2)
+        try:
+            coordinator.run()
+        finally:
+            job.close()
+        assert first.exception() is None
+        assert str(second.exception()) == "the job was not rescaled: another rescaling is under way"
+        assert str(coordinator.request_rescale(job.plan(), 2).exception()) == "the job was not rescaled: it has ended"

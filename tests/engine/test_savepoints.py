@@ -67,8 +67,8 @@ def request(job: Lab, coordinator: Coordinator, stop: bool, drain: bool, directo
 def at_epoch(coordinator: Coordinator, number: int, what: Callable[[], object]) -> None:
     make = coordinator._make_executor
 
-    def making(job: Any) -> Any:
-        made: Any = make(job)
+    def making(job: Any, plan: Any) -> Any:
+        made: Any = make(job, plan)
         run, left = made.run, [number]
 
         def running(assignment: Any) -> Any:

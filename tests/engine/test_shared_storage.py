@@ -9,6 +9,7 @@ from holdfast.common import WatermarkStrategy
 from holdfast.connectors.base import JobInfo
 from holdfast.connectors.file.sink import FileSink, JsonLinesEncoder
 from holdfast.errors import ConfigurationError
+from holdfast.runtime.plan import JobPlan
 from holdfast.runtime.task_messages import JobSetup
 from holdfast.testing.executor import InProcessExecutor
 
@@ -29,8 +30,8 @@ def a_directory_that_every_host_has_for_itself_is_refused(tmp_path, shared):
 
     executors = []
 
-    def executor(job: JobInfo) -> InProcessExecutor:
-        setup = JobSetup(driver._plan, job, "start", driver._log.owned.takeovers[-1])
+    def executor(job: JobInfo, plan: JobPlan) -> InProcessExecutor:
+        setup = JobSetup(plan, job, "start", driver._log.owned.takeovers[-1])
         executors.append(InProcessExecutor(setup, lab.storage if shared else elsewhere, str(lab.disk)))
         return executors[-1]
 

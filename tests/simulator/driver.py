@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Generator
 from contextlib import ExitStack
+from dataclasses import replace
 
 from holdfast.checkpoint.files import read_file
 from holdfast.checkpoint.log import CheckpointLog
@@ -23,6 +24,7 @@ from holdfast.runtime.instructions import Instruction, Notice
 from holdfast.runtime.job_state import JobState
 from holdfast.runtime.machine import CoordinatorMachine
 from holdfast.runtime.pacing import Pace
+from holdfast.runtime.rescale_request import RescaleRequest
 from holdfast.runtime.restart import FixedDelay
 from holdfast.runtime.savepoint_requests import SavepointRequest
 from holdfast.runtime.task_messages import EpochAssignment, TaskReport
@@ -104,6 +106,9 @@ class Driver:
                 self.inbox.append(events.Cancel())
             if self.world.chance("savepoint"):
                 self._ask_for_savepoint()
+            if self.world.chance("rescale"):  # to the same parallelism: the protocol is what counts here
+                self.asked += 1
+                self.inbox.append(events.RescaleRequested(RescaleRequest(self.asked, SUBTASKS, replace(PLAN))))
             while self.inbox:
                 todo.extend(self._tell(self.inbox.popleft()))
             if not todo:
@@ -135,7 +140,7 @@ class Driver:
 
     def _carry_out(self, instruction: Instruction) -> Generator[None, None, Event | None]:
         match instruction:
-            case instructions.TakeOver(deep):
+            case instructions.TakeOver(deep, _):
                 return (yield from self._take_over(deep))
             case instructions.Recover(committables):
                 self.committer = KafkaCommitter(OUTPUT, self.job, "out")

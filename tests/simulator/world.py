@@ -44,6 +44,7 @@ class World:
                 ("task", 0.3),
                 ("cancel", 0.01),
                 ("savepoint", 0.02),
+                ("rescale", 0.02),
                 ("expired", 0.01),
                 ("repeated", 0.5),
             )

@@ -1,4 +1,4 @@
-"""A job on Spark that moves by savepoints, triggered by its client and by REST."""
+"""A job on Spark that moves by savepoints, triggered by its client and by REST, and one that is rescaled."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ from holdfast.rest import RestServer
 pytestmark = pytest.mark.spark
 
 KEYS, LAST = 7, 2_000
+EACH = [f"{key} {n}" for key in range(KEYS) for n in range(1, len(range(1, LAST + 1)[(key - 1) % KEYS :: KEYS]) + 1)]
+"""The whole output."""
 
 
 @pytest.fixture(autouse=True)
@@ -90,9 +92,24 @@ def test_a_job_moves_twice_by_savepoints_and_every_number_is_counted_once(tmp_pa
 
     third = {"execution.state-recovery.path": answer["location"], "state.backend.type": "hashmap"}
     job(tmp_path, 1, **third).execute("third")
-    each = [f"{key} {n}" for key in range(KEYS) for n in range(1, len(range(1, LAST + 1)[(key - 1) % KEYS :: KEYS]) + 1)]
-    assert sorted(written(tmp_path)) == sorted(each)
+    assert sorted(written(tmp_path)) == sorted(EACH)
     assert SparkContext._active_spark_context is not None
+
+
+def test_a_running_job_is_rescaled_up_and_down_and_every_number_is_counted_once(tmp_path: Path) -> None:
+    client = job(tmp_path, 2).execute_async("rescaled")
+    for parallelism in (3, 1):
+        client.rescale(parallelism).result(120)
+        vertices = client.metrics.snapshot().plan["nodes"]
+        assert {vertex["parallelism"] for vertex in vertices} == {parallelism, 1}, "the sink has its own"
+    with pytest.raises(ConfigurationError, match=r"parallelism must be"):
+        client.rescale(0)
+    with pytest.raises(ConfigurationError, match=r"only 128 key groups"):
+        client.rescale(129)
+    assert 0 < len(written(tmp_path)) < LAST, "it was rescaled in the middle"
+    client.get_job_execution_result().result(120)
+    assert client.metrics.snapshot().values["numRestarts"] == 0
+    assert sorted(written(tmp_path)) == sorted(EACH)
 
 
 def a_path_without_a_savepoint_is_told_before_the_job_starts(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ __all__ = [
     "CheckpointingOptions",
     "ConfigOption",
     "ConfigOptions",
+    "AutoscalerOptions",
     "EpochOptions",
     "PipelineOptions",
     "RestartOptions",
@@ -164,6 +165,17 @@ class EpochOptions:
     MAX_RECORDS = _key("holdfast.epoch.max-records").int_type().default_value(1_000_000)
     BATCH_RECORDS = _key("holdfast.batch.records").int_type().default_value(4096)
     FRAME_RECORDS = _key("holdfast.frame.records").int_type().default_value(2048)
+
+
+class AutoscalerOptions:
+    """Options of the autoscaler, with the keys of Flink's."""
+
+    ENABLED = _key("job.autoscaler.enabled").boolean_type().default_value(False)
+    MIN_PARALLELISM = _key("job.autoscaler.vertex.min-parallelism").int_type().default_value(1)
+    MAX_PARALLELISM = _key("job.autoscaler.vertex.max-parallelism").int_type().no_default_value()
+    UTILIZATION_TARGET = _key("job.autoscaler.utilization.target").double_type().default_value(0.7)
+    STABILIZATION_INTERVAL = _key("job.autoscaler.stabilization.interval").duration_type().default_value(60_000)
+    METRICS_WINDOW = _key("job.autoscaler.metrics.window").duration_type().default_value(60_000)
 
 
 class PipelineOptions:

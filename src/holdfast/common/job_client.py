@@ -59,6 +59,24 @@ class JobClient(ABC):
             job continues.
         """
 
+    @abstractmethod
+    def rescale(self, parallelism: int) -> CompletableFuture[None]:
+        """Run the job at another parallelism after its current epoch, without a restart of the driver.
+
+        Operators with a parallelism of their own (``set_parallelism``) keep it. State, timers and source splits are
+        redistributed from the last checkpoint, as when a program is started again at another parallelism. A later start
+        of the program has the parallelism of the program again.
+
+        Args:
+            parallelism: At least 1, and at most the operators' maximum parallelism.
+
+        Returns:
+            Done as soon as the job runs at that parallelism; fails if the job ends first, or is being rescaled already.
+
+        Raises:
+            ConfigurationError: the program cannot run at this parallelism.
+        """
+
     def get_accumulators(self) -> CompletableFuture[dict[str, Any]]:
         """Always empty: Holdfast has no accumulators."""
         return CompletableFuture.completed({})

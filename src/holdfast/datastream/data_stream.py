@@ -103,6 +103,7 @@ class DataStream(StreamOutput[T], OperatorSettings, Generic[T]):
         """Set the operator's parallelism and max parallelism to 1."""
         operator = self._operator("force_non_parallel")
         operator.parallelism = operator.max_parallelism = 1
+        operator.parallelism_configured = True
         return self
 
     def start_new_chain(self) -> Self:

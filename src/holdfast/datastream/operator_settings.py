@@ -62,7 +62,7 @@ class OperatorSettings:
             raise ConfigurationError(
                 f"Source {operator} can only be read by one subtask: set the parallelism of the operator after it."
             )
-        operator.parallelism = parallelism
+        operator.parallelism, operator.parallelism_configured = parallelism, True
         return self
 
     def set_description(self, description: str) -> Self:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, overload
 
 from holdfast.common.config_options import (
+    AutoscalerOptions,
     CheckpointingOptions,
     ConfigOption,
     EpochOptions,
@@ -38,6 +39,7 @@ from holdfast.datastream.state_backend import StateBackend
 from holdfast.errors import ConfigurationError
 from holdfast.graph.execution_plan import execution_plan
 from holdfast.graph.job_graph import DEFAULT_MAX_PARALLELISM, job_plan
+from holdfast.graph.rescaled import rescaled
 from holdfast.graph.transformations import OperatorTransformation, SourceTransformation
 from holdfast.runtime.java import find_java
 from holdfast.runtime.plan import JobPlan
@@ -55,7 +57,14 @@ _BUFFER_TIMEOUT = "execution.buffer-timeout.interval"
 _CHAINING = "pipeline.operator-chaining.enabled"
 _OPTIONS = [
     option
-    for group in (PipelineOptions, CheckpointingOptions, StateRecoveryOptions, RestartOptions, EpochOptions)
+    for group in (
+        AutoscalerOptions,
+        PipelineOptions,
+        CheckpointingOptions,
+        StateRecoveryOptions,
+        RestartOptions,
+        EpochOptions,
+    )
     for option in vars(group).values()
     if isinstance(option, ConfigOption)
 ]
@@ -317,6 +326,7 @@ class StreamExecutionEnvironment(EnvironmentSettings):
             kind="Source",
             name=name,
             parallelism=self.get_parallelism() if parallel else 1,
+            parallelism_configured=not parallel,
             output_type=type_info,
             source=source,
             watermark_strategy=watermark_strategy or WatermarkStrategy.no_watermarks(),
@@ -369,7 +379,7 @@ class StreamExecutionEnvironment(EnvironmentSettings):
             begin_spark(plan.name, plan.config)
         from holdfast.runtime.job import submit  # imports Spark, which building a program does not need
 
-        client = submit(plan, self._spark)
+        client = submit(plan, self._spark, self._replan(plan))
         self._operators.clear()
         return client
 
@@ -395,6 +405,17 @@ class StreamExecutionEnvironment(EnvironmentSettings):
         config.set(PipelineOptions.PARALLELISM, self.get_parallelism())
         config.set(PipelineOptions.AUTO_WATERMARK_INTERVAL, f"{self.get_config().get_auto_watermark_interval()} ms")
         return job_plan(self._operators, config.to_dict(), name=name, chaining=self.is_chaining_enabled())
+
+    def _replan(self, plan: JobPlan) -> Callable[[int], JobPlan]:
+        """Return a function that makes this program's plan at another parallelism, also after the environment is emptied."""
+        operators, chaining = tuple(self._operators), self.is_chaining_enabled()
+
+        def at(parallelism: int) -> JobPlan:
+            check_count(parallelism, "parallelism")
+            config = {**plan.config, PipelineOptions.PARALLELISM.key: str(parallelism)}
+            return job_plan(rescaled(operators, parallelism), config, name=plan.name, chaining=chaining)
+
+        return at
 
 
 def _check_own_options(config: Configuration) -> None:

@@ -77,7 +77,8 @@ class StreamOutput(Generic[T]):
         end = self._sink_to(sink, "Data stream collect sink", "execute_and_collect()")
         before = self._transformation.inputs[0] if isinstance(self._transformation, SideOutput) else self._transformation
         if isinstance(before, Physical):
-            end.set_parallelism(before.parallelism)  # equal parallelism chains the sink and saves a shuffle
+            sink_node = end._transformation  # equal parallelism chains the sink and saves a shuffle
+            sink_node.parallelism, sink_node.parallelism_configured = before.parallelism, before.parallelism_configured
         try:
             client = self._env.execute_async(job_execution_name)
         except BaseException:

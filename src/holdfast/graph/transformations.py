@@ -60,6 +60,8 @@ class Physical(Transformation):
     """The kind of operator in Flink's terms: ``Map``, ``KeyedProcess``, ``Source``."""
     name: str
     parallelism: int
+    parallelism_configured: bool = False
+    """Whether the parallelism is its own, not that of the job (a term of Flink's)."""
     max_parallelism: int | None = None
     uid: str | None = None
     description: str | None = None

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.checkpoint.metadata import CheckpointMetadata, OperatorCheckpoint
+from holdfast.connectors.base import Committable
 from holdfast.errors import HoldfastError, IncompatibleState, UserCodeError
 from holdfast.runtime.channels import ChannelIncomplete
 from holdfast.runtime.plan import JobPlan
 from holdfast.runtime.redistribution import OperatorSnapshot
 from holdfast.runtime.task_messages import TaskId, TaskReport, task_name
 
-__all__ = ["check_resumable", "failure_of", "operator_states", "tokens_of"]
+__all__ = ["check_resumable", "committables_of", "failure_of", "operator_states", "tokens_of"]
 
 
 def failure_of(plan: JobPlan, reports: Sequence[TaskReport]) -> tuple[BaseException, str] | None:
@@ -125,3 +126,8 @@ def check_resumable(plan: JobPlan, checkpoint: CheckpointMetadata) -> None:
                 f"operator {stored.name!r} (uid {uid!r}) has max parallelism {stored.max_parallelism} in {where} and "
                 f"{vertex.max_parallelism} in the program; it fixes the key groups and cannot change: set it back"
             )
+
+
+def committables_of(checkpoint: CheckpointMetadata | None) -> list[Committable]:
+    """The output that becomes visible with a checkpoint."""
+    return [] if checkpoint is None else [Committable(*entry) for entry in checkpoint.committables]

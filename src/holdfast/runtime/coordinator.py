@@ -21,15 +21,18 @@ from holdfast.checkpoint.log import CheckpointLog
 from holdfast.checkpoint.metadata import CheckpointMetadata
 from holdfast.checkpoint.retention import Retention
 from holdfast.connectors.base import Committable, Committer, Enumerator, JobInfo
-from holdfast.errors import CheckpointError, StorageError
+from holdfast.errors import CheckpointError, ConfigurationError, StorageError
 from holdfast.metrics.job import JobMetrics
+from holdfast.metrics.stats import EpochStats
 from holdfast.runtime import events, instructions
 from holdfast.runtime.events import Event, Failed, Instant, PlannedInput
 from holdfast.runtime.instructions import Instruction, Notice
+from holdfast.runtime.job_state import JobState
 from holdfast.runtime.machine import CoordinatorMachine
 from holdfast.runtime.notices import Notices
 from holdfast.runtime.pacing import Pace
 from holdfast.runtime.plan import JobPlan
+from holdfast.runtime.rescale_request import RescaleRequest
 from holdfast.runtime.restart import RestartStrategy
 from holdfast.runtime.savepoint_requests import SavepointRequest
 from holdfast.runtime.savepoints import SavepointWriter, StartFromSavepoint
@@ -63,7 +66,7 @@ class Coordinator:
         self,
         plan: JobPlan,
         job: Callable[[int], JobInfo],
-        executor: Callable[[JobInfo], EpochExecutor],
+        executor: Callable[[JobInfo, JobPlan], EpochExecutor],
         checkpoint_log: CheckpointLog,
         retention: Retention,
         verify: Callable[[CheckpointMetadata, bool], None],
@@ -72,8 +75,9 @@ class Coordinator:
         pace: Pace,
         savepoints: SavepointWriter,
         restore_from: CheckpointId | StartFromSavepoint | None = None,
+        after_epoch: Callable[[EpochStats], None] = lambda stats: None,
     ) -> None:
-        """``job`` and ``executor`` are called with each new generation.
+        """``job`` and ``executor`` are called with each new generation; the plan changes when the job is rescaled.
 
         ``verify`` raises CorruptFile for a checkpoint that cannot be restored; with True it also checks the content.
         """
@@ -84,6 +88,7 @@ class Coordinator:
         self._retention = retention
         self._verify = verify
         self._savepoint_writer = savepoints
+        self._after_epoch = after_epoch
         self._restore_from = None if isinstance(restore_from, StartFromSavepoint) else restore_from
         self._savepoint = restore_from if isinstance(restore_from, StartFromSavepoint) else None
         self._machine = CoordinatorMachine(plan, strategy, pace)
@@ -96,6 +101,8 @@ class Coordinator:
         self._writes = ThreadPoolExecutor(1, thread_name_prefix="holdfast-savepoint")
         self._requested: dict[int, tuple[SavepointRequest, Future[str]]] = {}
         """The requested savepoints that are not finished."""
+        self._rescales: dict[int, Future[None]] = {}
+        """The requests to rescale that are not finished."""
         self._ended = False
         self._delay_until: float | None = None
         self._enumerators: dict[str, Enumerator] = {}
@@ -126,7 +133,27 @@ class Coordinator:
             self._fail_requests()
         return written
 
+    def request_rescale(self, plan: JobPlan, parallelism: int) -> Future[None]:
+        """Run the job at another parallelism after the current epoch. Thread-safe.
+
+        Args:
+            plan: The job at that parallelism.
+            parallelism: The parallelism, for messages.
+
+        Returns:
+            Done as soon as the job runs at that parallelism.
+        """
+        rescaled: Future[None] = Future()
+        request = RescaleRequest(next(_numbers), parallelism, plan)
+        self._rescales[request.number] = rescaled
+        self._inbox.put(events.RescaleRequested(request))
+        if self._ended:
+            self._fail_requests()
+        return rescaled
+
     def _fail_requests(self) -> None:
+        while self._rescales:
+            _fail(self._rescales.popitem()[1], ConfigurationError("the job was not rescaled: it has ended"))
         while self._requested:
             _, (request, written) = self._requested.popitem()
             _fail(written, CheckpointError(f"the job has ended; the savepoint {request.uri} was not written"))
@@ -158,7 +185,9 @@ class Coordinator:
 
     def _drive(self) -> instructions.End:
         """Carry out the machine's instructions, one by one, until the job ends."""
-        todo = deque(self._handle_inbox(block=False) or self._handle(events.Start()))
+        todo = deque(self._handle_inbox(block=False))
+        if self._machine.state is JobState.CREATED:  # else it was cancelled before its start
+            todo.extend(self._handle(events.Start()))
         while True:
             if not todo:
                 todo.extend(self._handle_inbox(block=True))
@@ -169,6 +198,8 @@ class Coordinator:
             if isinstance(instruction, Notice):
                 self._notices.show(instruction)
                 self._answer_request(instruction)
+                if isinstance(instruction, instructions.EpochFinished):
+                    self._after_epoch(instruction.stats)
                 continue
             try:
                 answer = self._carry_out(instruction)
@@ -207,6 +238,10 @@ class Coordinator:
             case instructions.SavepointRefused(request):
                 ending = CheckpointError(f"the job is about to end; the savepoint {request.uri} was not written")
                 _fail(self._requested.pop(request.number)[1], ending)
+            case instructions.Rescaled(rescale):
+                self._rescales.pop(rescale.number).set_result(None)
+            case instructions.RescaleRefused(rescale, why):
+                _fail(self._rescales.pop(rescale.number), ConfigurationError(f"the job was not rescaled: {why}"))
             case _:
                 pass
 
@@ -244,7 +279,8 @@ class Coordinator:
             case instructions.Delay(seconds):
                 self._delay_until = time.monotonic() + seconds
                 return None
-            case instructions.TakeOver(deep):
+            case instructions.TakeOver(deep, plan):
+                self._plan = plan
                 return self._take_over(deep)
             case instructions.Recover(committables):
                 return self._recover(committables)
@@ -296,7 +332,7 @@ class Coordinator:
             if spec is not None and spec.uid in instruction.sources:
                 enumerator = self._enumerators[spec.uid] = spec.source.create_enumerator(self._job, spec.uid)
                 enumerator.start(instruction.sources[spec.uid])
-        self._executor = self._make_executor(self._job)
+        self._executor = self._make_executor(self._job, self._plan)
         return events.Opened()
 
     # epochs
@@ -383,7 +419,7 @@ class Coordinator:
         self._close_parts()
 
 
-def _fail(written: Future[str], failure: Exception) -> None:
+def _fail(written: Future[Any], failure: Exception) -> None:
     if not written.done():
         written.set_exception(failure)
 

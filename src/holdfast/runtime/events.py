@@ -11,6 +11,7 @@ from holdfast.checkpoint.metadata import CheckpointMetadata
 from holdfast.connectors.base import EpochInput, JobInfo
 from holdfast.runtime import instructions
 from holdfast.runtime.instructions import Instruction
+from holdfast.runtime.rescale_request import RescaleRequest
 from holdfast.runtime.savepoint_requests import SavepointRequest
 from holdfast.runtime.task_messages import TaskReport
 
@@ -30,6 +31,7 @@ __all__ = [
     "PlannedInput",
     "Ran",
     "Recovered",
+    "RescaleRequested",
     "SavepointRequested",
     "SavepointWritten",
     "Start",
@@ -74,6 +76,13 @@ class SavepointRequested(Event):
     """The user wants a savepoint."""
 
     request: SavepointRequest
+
+
+@dataclass(frozen=True)
+class RescaleRequested(Event):
+    """The job is to run at another parallelism."""
+
+    request: RescaleRequest
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,8 @@ from holdfast.checkpoint.ids import CheckpointId, Epoch, epoch_of
 from holdfast.checkpoint.metadata import CheckpointMetadata
 from holdfast.connectors.base import Committable
 from holdfast.metrics.stats import EpochStats
+from holdfast.runtime.plan import JobPlan
+from holdfast.runtime.rescale_request import RescaleRequest
 from holdfast.runtime.savepoint_requests import SavepointRequest
 from holdfast.runtime.task_messages import EpochAssignment
 
@@ -35,6 +37,8 @@ __all__ = [
     "Open",
     "Plan",
     "Recover",
+    "RescaleRefused",
+    "Rescaled",
     "Restarting",
     "Restored",
     "Run",
@@ -57,6 +61,8 @@ class TakeOver(Instruction):
 
     deep: bool
     """Whether to check the content of the checkpoint's files, not only their existence."""
+    plan: JobPlan
+    """The plan from here on; its parallelism may differ from that of the checkpoint."""
 
 
 @dataclass(frozen=True)
@@ -256,6 +262,21 @@ class SavepointRefused(Notice):
     """A savepoint was asked for when the job was about to end."""
 
     request: SavepointRequest
+
+
+@dataclass(frozen=True)
+class Rescaled(Notice):
+    """The job runs at the requested parallelism."""
+
+    request: RescaleRequest
+
+
+@dataclass(frozen=True)
+class RescaleRefused(Notice):
+    """The job keeps its parallelism."""
+
+    request: RescaleRequest
+    why: str
 
 
 @dataclass(frozen=True)

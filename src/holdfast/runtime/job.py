@@ -10,7 +10,7 @@ import threading
 import time
 import uuid
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -21,6 +21,7 @@ from holdfast.checkpoint.retention import Retention, verify_files
 from holdfast.checkpoint.savepoint import open_savepoint, savepoint_directory
 from holdfast.checkpoint.storage import Storage
 from holdfast.common.completable_future import CompletableFuture
+from holdfast.common.config_options import PipelineOptions
 from holdfast.common.job_client import JobClient
 from holdfast.common.job_execution_result import JobExecutionResult
 from holdfast.common.job_id import JobID
@@ -28,6 +29,8 @@ from holdfast.common.job_status import JobStatus
 from holdfast.connectors.base import ExclusiveSink, JobInfo, Sink
 from holdfast.errors import ConfigurationError, HoldfastError, JobFailed, StorageError
 from holdfast.metrics.job import JobMetrics
+from holdfast.metrics.stats import EpochStats
+from holdfast.runtime.autoscaling import Autoscaler
 from holdfast.runtime.coordinator import Coordinator
 from holdfast.runtime.pacing import Pace
 from holdfast.runtime.plan import JobPlan
@@ -50,18 +53,19 @@ log = logging.getLogger("holdfast")
 E = TypeVar("E", bound=BaseException)
 
 
-def submit(plan: JobPlan, session: Any = None) -> Job:
+def submit(plan: JobPlan, session: Any, replan: Callable[[int], JobPlan]) -> Job:
     """Start a job; returns at once.
 
     Args:
         plan: The job.
+        replan: Makes its plan for another parallelism.
         session: The SparkSession to run on; None: the active one, or else a new local one.
 
     Raises:
         ConfigurationError: the job cannot run as configured; no input has been read.
     """
     try:
-        job = Job(plan, session)
+        job = Job(plan, session, replan)
     except ConfigurationError as error:
         log.debug("job %r cannot run", plan.name, exc_info=True)
         raise in_short(error) from None
@@ -86,8 +90,9 @@ def in_short(error: E) -> E:
 class Job(JobClient):
     """A job of this driver, and the client's handle to it."""
 
-    def __init__(self, plan: JobPlan, session: Any) -> None:
+    def __init__(self, plan: JobPlan, session: Any, replan: Callable[[int], JobPlan]) -> None:
         self._plan = plan
+        self._replan = replan
         self._id = JobID()
         self._metrics = JobMetrics(str(self._id), plan.name)
         self._metrics.plan(plan_shape(plan))
@@ -121,6 +126,10 @@ class Job(JobClient):
             sink.validate()
         self._spark = session.sparkContext if session is not None else self._start_spark()
         self._executors: list[SparkExecutor] = []
+        self._autoscaler: Autoscaler | None = None
+        if settings.autoscaler is not None:
+            parallelism = int(plan.config[PipelineOptions.PARALLELISM.key])
+            self._autoscaler = Autoscaler(settings.autoscaler, parallelism, self._spark.defaultParallelism)
         self._coordinator = Coordinator(
             plan,
             lambda generation: JobInfo(str(self._id), plan.name, generation, uri, settings.storage_options),
@@ -133,6 +142,7 @@ class Job(JobClient):
             Pace(settings.epoch_target_ms / 1000, settings.epoch_max_records),
             SavepointWriter(storage, settings),
             restore_from,
+            self._after_epoch,
         )
         self._thread = threading.Thread(target=self._run, name=f"holdfast-{plan.name}", daemon=True)
 
@@ -155,13 +165,20 @@ class Job(JobClient):
 
         return spark_context(self._plan.name, self._plan.config)
 
-    def _executor(self, job: JobInfo) -> SparkExecutor:
+    def _executor(self, job: JobInfo, plan: JobPlan) -> SparkExecutor:
         """The executor for a generation; closes that of an earlier one."""
         self._close_executors()
-        setup = JobSetup(self._plan, job, uuid.uuid4().hex, self._log.owned.takeovers[-1])
+        setup = JobSetup(plan, job, uuid.uuid4().hex, self._log.owned.takeovers[-1])
         executor = SparkExecutor(self._spark, setup)
         self._executors.append(executor)
         return executor
+
+    def _after_epoch(self, stats: EpochStats) -> None:
+        if self._autoscaler is not None:
+            parallelism = self._autoscaler.observe(stats, time.monotonic())
+            if parallelism is not None:
+                log.info("job %r is rescaled to parallelism %d by its load", self._plan.name, parallelism)
+                self.rescale(parallelism)
 
     def _close_executors(self) -> None:
         while self._executors:
@@ -284,6 +301,11 @@ class Job(JobClient):
             )
         uri = new_savepoint(directory, str(self._id), self._plan.settings.storage_options)
         return uri, self._coordinator.request_savepoint(uri, stop=stop, drain=drain)
+
+    def rescale(self, parallelism: int) -> CompletableFuture[None]:
+        """Run the job at another parallelism after the current epoch."""
+        plan = self._replan(parallelism)
+        return CompletableFuture(self._coordinator.request_rescale(plan, parallelism))
 
     def get_job_execution_result(self) -> CompletableFuture[JobExecutionResult]:
         """A future that completes with the result when the job ends, or with its error."""

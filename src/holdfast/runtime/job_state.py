@@ -36,7 +36,7 @@ TRANSITIONS: Mapping[JobState, frozenset[JobState]] = {
     _S.TAKING_OVER: frozenset({_S.RECOVERING, _S.RESTARTING, _S.STOPPING}),
     _S.RECOVERING: frozenset({_S.OPENING, _S.RESTARTING, _S.STOPPING}),
     _S.OPENING: frozenset({_S.RUNNING, _S.RESTARTING, _S.STOPPING}),
-    _S.RUNNING: frozenset({_S.FINISHED, _S.RESTARTING, _S.CANCELLING, _S.STOPPING}),
+    _S.RUNNING: frozenset({_S.TAKING_OVER, _S.FINISHED, _S.RESTARTING, _S.CANCELLING, _S.STOPPING}),
     _S.RESTARTING: frozenset({_S.TAKING_OVER, _S.STOPPING}),
     _S.CANCELLING: frozenset({_S.CANCELED, _S.STOPPING}),
     _S.STOPPING: frozenset({_S.CANCELED, _S.FAILED}),
@@ -45,9 +45,9 @@ TRANSITIONS: Mapping[JobState, frozenset[JobState]] = {
     _S.FAILED: frozenset(),
 }
 
-_ANY_TIME = frozenset({events.SavepointRequested, events.SavepointWritten, events.Cancel})
-_AFTERWARDS = frozenset({events.SavepointRequested, events.Cancel})
+_AFTERWARDS = frozenset({events.SavepointRequested, events.RescaleRequested, events.Cancel})
 """Known to a job that is over, because its clients may not know yet."""
+_ANY_TIME = _AFTERWARDS | {events.SavepointWritten}
 _UNDER_WAY = _ANY_TIME | frozenset(
     {
         events.Planned,
@@ -62,7 +62,7 @@ _UNDER_WAY = _ANY_TIME | frozenset(
     }
 )
 KNOWN_EVENTS: Mapping[JobState, frozenset[type[Event]]] = {
-    _S.CREATED: frozenset({events.Start, events.SavepointRequested, events.Cancel}),
+    _S.CREATED: _AFTERWARDS | {events.Start},
     _S.TAKING_OVER: _ANY_TIME | frozenset({events.TookOver, events.Failed}),
     _S.RECOVERING: _ANY_TIME | frozenset({events.Recovered, events.Failed}),
     _S.OPENING: _ANY_TIME | frozenset({events.Opened, events.Failed}),

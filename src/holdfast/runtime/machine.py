@@ -21,10 +21,11 @@ from collections.abc import Mapping, Sequence
 
 from holdfast.checkpoint.ids import NO_CHECKPOINT, Epoch, checkpoint_of, epoch_of
 from holdfast.checkpoint.metadata import CheckpointMetadata
-from holdfast.connectors.base import Committable, EpochInput, JobInfo
+from holdfast.connectors.base import EpochInput, JobInfo
 from holdfast.errors import CorruptFile, HoldfastError, StorageError
 from holdfast.runtime import events, instructions
-from holdfast.runtime.completion import check_resumable, failure_of
+from holdfast.runtime.alarm import Alarm
+from holdfast.runtime.completion import check_resumable, committables_of, failure_of
 from holdfast.runtime.epoch import EpochInFlight, EpochState
 from holdfast.runtime.events import Event, Failed, Instant, PlannedInput
 from holdfast.runtime.exchange import Exchange, named
@@ -34,6 +35,7 @@ from holdfast.runtime.job_state import KNOWN_EVENTS, TRANSITIONS, JobState
 from holdfast.runtime.lifecycle import IllegalTransition, Lifecycle
 from holdfast.runtime.pacing import Pace
 from holdfast.runtime.plan import JobPlan
+from holdfast.runtime.rescale_request import RescaleRequest
 from holdfast.runtime.restart import RestartStrategy, is_bug
 from holdfast.runtime.savepoint_requests import SavepointRequest, SavepointRequests
 from holdfast.runtime.sources import SourceProgress
@@ -49,9 +51,6 @@ _SWEEP_EVERY = 1000
 _BESIDE = instructions.Delay, instructions.WriteSavepoint
 """Instructions that the end of the job does not wait for."""
 _ENDING = JobState.CANCELLING, JobState.STOPPING, JobState.FINISHED, JobState.CANCELED, JobState.FAILED
-_LONGEST_SLEEP = 0.5
-_SLEEP_BESIDE_A_COMMIT = 0.01
-"""Seconds between a commit and telling the enumerators, which commit group offsets."""
 
 
 class CoordinatorMachine:
@@ -87,9 +86,9 @@ class CoordinatorMachine:
         self._sources: list[SourceProgress] = []
         self._epochs: dict[Epoch, EpochInFlight] = {}
         """The epochs in flight, in order."""
-        self._next_timer: int | None = None
-        self._idle_at: int | None = None
+        self._alarm = Alarm()
         self._savepoints = SavepointRequests()
+        self._rescale: RescaleRequest | None = None
 
     @property
     def state(self) -> JobState:
@@ -140,6 +139,8 @@ class CoordinatorMachine:
                 self._committed_epoch(event.epoch)
             case events.SavepointRequested():
                 self._savepoint_requested(event.request)
+            case events.RescaleRequested():
+                self._rescale_requested(event.request)
             case events.SavepointWritten():
                 self._savepoint_written(event.number)
             case Failed(instructions.WriteSavepoint(_, request), failure):
@@ -208,6 +209,10 @@ class CoordinatorMachine:
         if self._reads_no_more:
             if self._savepoints.drain and self._is_idle:
                 self._drain()
+        elif unfinished and self._rescale is not None and not self._savepoints:
+            if self._exchange.awaits_only():
+                self._plan = self._rescale.plan
+                self._take_over()
         elif unfinished:
             if not self._awaits(instructions.Plan) and not self._awaits(instructions.Sleep):
                 self._planning_since = self._now.seconds
@@ -247,7 +252,7 @@ class CoordinatorMachine:
         self._life.to(JobState.TAKING_OVER)
         self._epochs.clear()
         deep, self._damaged = self._damaged, False
-        self._give(instructions.TakeOver(deep))
+        self._give(instructions.TakeOver(deep, self._plan))
 
     def _took_over(self, event: events.TookOver) -> None:
         restored = event.restored
@@ -262,7 +267,7 @@ class CoordinatorMachine:
                 return
             self._give(instructions.Restored(restored.checkpoint_id, event.savepoint))
         self._life.to(JobState.RECOVERING)
-        self._give(instructions.Recover(_committables(restored)))
+        self._give(instructions.Recover(committables_of(restored)))
 
     def _recovered(self) -> None:
         now, restored = self._processing_time, self._completed
@@ -275,7 +280,7 @@ class CoordinatorMachine:
             for v in self._plan.vertices
             if v.source is not None
         ]
-        self._next_timer = None if restored is None else now
+        self._alarm.set([None if restored is None else now])
         self._life.to(JobState.OPENING)
         self._give(instructions.Open({source.uid: source.enumerator for source in self._sources if not source.finished}))
 
@@ -285,6 +290,9 @@ class CoordinatorMachine:
             return
         self._life.to(JobState.RUNNING)
         self._give(instructions.Running())
+        if self._rescale is not None and self._rescale.plan is self._plan:
+            self._give(instructions.Rescaled(self._rescale))
+            self._rescale = None
 
     # epochs
 
@@ -294,7 +302,7 @@ class CoordinatorMachine:
             return
         now = self._processing_time
         quiet = not any(planned.input.ranges or planned.input.finished for planned in inputs.values())
-        if quiet and not self._timer_due(now) and not (self._savepoints and self._completed is None):
+        if quiet and not self._alarm.due(now) and not (self._savepoints and self._completed is None):
             if not self._reads_no_more:
                 self._sleep(now)
             return
@@ -336,12 +344,12 @@ class CoordinatorMachine:
         for source in self._sources:
             source.completed(epoch.inputs[source.uid])
         reports, epoch.reports = epoch.reports, ()
-        self._next_timer = min((r.next_timer for r in reports if r.next_timer is not None), default=None)
+        self._alarm.set(report.next_timer for report in reports)
         sweep_from = None
         if epoch.number % _SWEEP_EVERY == 0:
             # Background uploads may last many epochs; the files of those that begin now have this epoch's number.
             sweep_from = Epoch(min([epoch.number, *(r.uploading for r in reports if r.uploading is not None)]))
-        self._give(instructions.Commit(epoch.number, _committables(epoch.checkpoint), sweep_from))
+        self._give(instructions.Commit(epoch.number, committables_of(epoch.checkpoint), sweep_from))
         self._account(epoch, reports)
 
     def _committed_epoch(self, number: Epoch) -> None:
@@ -393,6 +401,16 @@ class CoordinatorMachine:
         else:  # a later failure; the savepoint is complete nevertheless
             self._cancel()
 
+    # rescaling
+
+    def _rescale_requested(self, request: RescaleRequest) -> None:
+        if self._cancelled or self.state in _ENDING:
+            self._give(instructions.RescaleRefused(request, "the job is about to end"))
+        elif self._rescale is not None:
+            self._give(instructions.RescaleRefused(request, "another rescaling is under way"))
+        else:
+            self._rescale = request
+
     # time
 
     def _resume_time(self, restored: CheckpointMetadata) -> None:
@@ -402,19 +420,9 @@ class CoordinatorMachine:
         if ahead > _CLOCK_TOLERANCE_MS:
             self._give(instructions.ClockBehind(restored.checkpoint_id, ahead))
 
-    def _timer_due(self, now: int) -> bool:
-        """Whether a timer is due, or a split has become idle and no longer holds the watermark back."""
-        idle = self._idle_at is not None and self._idle_at <= now
-        if idle:
-            self._idle_at = None
-        return idle or (self._next_timer is not None and self._next_timer <= now)
-
     def _sleep(self, now: int) -> None:
         """Wait for input, a timer or the end of a commit."""
-        self._idle_at = min((t for t in (source.next_idle(now) for source in self._sources) if t is not None), default=None)
-        wake_at = min((t for t in (self._next_timer, self._idle_at) if t is not None), default=None)
-        longest = _SLEEP_BESIDE_A_COMMIT if self._epochs else _LONGEST_SLEEP
-        seconds = longest if wake_at is None else min(longest, max(0.0, (wake_at - now) / 1000))
+        seconds = self._alarm.sleep(self._sources, now, beside_a_commit=bool(self._epochs))
         self._give(instructions.Sleep(tuple(source.uid for source in self._sources if not source.finished), seconds))
 
     # failures and the end
@@ -490,7 +498,3 @@ class CoordinatorMachine:
         self._failure = failure
         self._epochs.clear()
         self._life.to(JobState.STOPPING)
-
-
-def _committables(checkpoint: CheckpointMetadata | None) -> list[Committable]:
-    return [] if checkpoint is None else [Committable(*entry) for entry in checkpoint.committables]

@@ -11,6 +11,7 @@ from holdfast.metrics.job import JobMetrics
 from holdfast.metrics.stats import CheckpointStats
 from holdfast.runtime import instructions
 from holdfast.runtime.instructions import Notice
+from holdfast.runtime.statistics import plan_shape
 from holdfast.runtime.task_messages import TaskReport
 
 __all__ = ["Notices"]
@@ -52,6 +53,11 @@ class Notices:
                 log.warning("savepoint %s could not be written, the job goes on:%s", request.uri, _text(failure))
             case instructions.SavepointRefused(request):
                 log.info("savepoint %s was not written: the job is about to end", request.uri)
+            case instructions.Rescaled(request):
+                log.info("job %r runs at parallelism %d", self._job_name, request.parallelism)
+                self._metrics.plan(plan_shape(request.plan))
+            case instructions.RescaleRefused(request, why):
+                log.info("job %r was not rescaled to parallelism %d: %s", self._job_name, request.parallelism, why)
             case instructions.ClockBehind(checkpoint_id, milliseconds):
                 log.warning(
                     "processing time stands still for %d s: the driver that completed checkpoint %d had a clock that was so "

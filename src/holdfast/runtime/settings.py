@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from holdfast.common.config_options import (
+    AutoscalerOptions,
     CheckpointingOptions,
     ConfigOption,
     EpochOptions,
@@ -15,6 +16,7 @@ from holdfast.common.config_options import (
 from holdfast.common.configuration import Configuration
 from holdfast.common.modes import ExternalizedCheckpointRetention
 from holdfast.errors import ConfigurationError
+from holdfast.runtime.autoscaling import AutoscalerSettings
 from holdfast.state.backend import StateBackendSettings
 
 __all__ = ["JobSettings"]
@@ -43,6 +45,8 @@ class JobSettings:
     savepoint_directory: str
     """The default directory of savepoints; empty if not configured."""
     ignore_unclaimed_state: bool
+    autoscaler: AutoscalerSettings | None
+    """None: the job keeps its parallelism."""
     temporary_directory: str
     """Parent of local stores and spilled frames; empty for the default."""
     storage_options: Mapping[str, str] = field(default_factory=dict)
@@ -78,6 +82,7 @@ class JobSettings:
             claim_savepoint=_claims(settings),
             savepoint_directory=settings.get(CheckpointingOptions.SAVEPOINT_DIR) or "",
             ignore_unclaimed_state=settings.get(StateRecoveryOptions.IGNORE_UNCLAIMED_STATE),
+            autoscaler=_autoscaler(settings),
             temporary_directory=config.get("io.tmp.dirs", ""),
             storage_options={key: value for key, value in config.items() if key.startswith("s3.")},
             job_parameters=settings.get(PipelineOptions.GLOBAL_JOB_PARAMETERS),
@@ -89,6 +94,26 @@ def _positive(settings: Configuration, option: ConfigOption[int]) -> int:
     if value < 1:
         raise ConfigurationError(f"{option.key} must be at least 1, got {value}")
     return value
+
+
+def _autoscaler(settings: Configuration) -> AutoscalerSettings | None:
+    if not settings.get(AutoscalerOptions.ENABLED):
+        return None
+    least, most = _positive(settings, AutoscalerOptions.MIN_PARALLELISM), settings.get(AutoscalerOptions.MAX_PARALLELISM)
+    if most is not None and most < least:
+        raise ConfigurationError(
+            f"{AutoscalerOptions.MAX_PARALLELISM.key} is {most}, less than {AutoscalerOptions.MIN_PARALLELISM.key}, {least}"
+        )
+    utilization = settings.get(AutoscalerOptions.UTILIZATION_TARGET)
+    if not 0 < utilization < 1:
+        raise ConfigurationError(f"{AutoscalerOptions.UTILIZATION_TARGET.key} must be between 0 and 1, got {utilization}")
+    return AutoscalerSettings(
+        least,
+        most,
+        utilization,
+        _positive(settings, AutoscalerOptions.STABILIZATION_INTERVAL) / 1000,
+        _positive(settings, AutoscalerOptions.METRICS_WINDOW) / 1000,
+    )
 
 
 def _claims(settings: Configuration) -> bool:

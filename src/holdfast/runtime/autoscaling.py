@@ -1,0 +1,92 @@
+"""Autoscaler: chooses a job's parallelism from its load and its backlog. Pure.
+
+The busiest vertex decides, as in Flink's autoscaler (FLIP-271): its utilization at the present parallelism, times the
+ratio of the records that arrive (and of a share of the backlog) to those that were read, is the load. The parallelism
+follows so that the load comes to the target utilization.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass
+
+from holdfast.metrics.stats import EpochStats
+
+__all__ = ["Autoscaler", "AutoscalerSettings"]
+
+
+@dataclass(frozen=True)
+class AutoscalerSettings:
+    """The bounds and the pace of rescaling."""
+
+    least: int
+    most: int | None
+    """None: the number of Spark's cores."""
+    utilization: float
+    """The utilization to reach, between 0 and 1."""
+    stabilization_seconds: float
+    """Time without a decision after the start and after each rescaling."""
+    window_seconds: float
+    """The time over which the load is measured; within as much time, a backlog should be worked off."""
+
+
+@dataclass(frozen=True)
+class _Sample:
+    at: float
+    """The end of the epoch, in seconds."""
+    records: int
+    backlog: int
+    busy_seconds: float
+    """Of one subtask of the busiest vertex."""
+
+
+class Autoscaler:
+    """The load of a job over the latest epochs."""
+
+    def __init__(self, settings: AutoscalerSettings, parallelism: int, cores: int) -> None:
+        self._settings = settings
+        self._most = settings.most or cores
+        self._parallelism = parallelism
+        self._samples: deque[_Sample] = deque()
+        self._stable_from = math.inf
+
+    def observe(self, stats: EpochStats, now: float) -> int | None:
+        """Add an epoch that has ended; returns another parallelism if the job should have it.
+
+        Args:
+            stats: The epoch.
+            now: The time in seconds, of a clock that is never set back.
+        """
+        settings = self._settings
+        if math.isinf(self._stable_from):
+            self._stable_from = now + settings.stabilization_seconds
+        scaled = [vertex for vertex in stats.vertices if vertex.parallelism == self._parallelism]
+        busy = max((vertex.busy_ms / 1000 / vertex.parallelism for vertex in scaled), default=0.0)
+        self._samples.append(_Sample(now, stats.records_in, sum(stats.backlog.values()), busy))
+        while self._samples[0].at < now - settings.window_seconds:
+            self._samples.popleft()
+        if now < self._stable_from or len(self._samples) < 2:
+            return None
+        wanted = self._wanted()
+        if wanted == self._parallelism:
+            return None
+        self._parallelism = wanted
+        self._samples.clear()
+        self._stable_from = now + settings.stabilization_seconds
+        return wanted
+
+    def _wanted(self) -> int:
+        """The parallelism for the load of the window."""
+        first, *rest = self._samples
+        last = self._samples[-1]
+        seconds = max(last.at - first.at, 1e-3)
+        read = sum(sample.records for sample in rest)
+        arrived = read + last.backlog - first.backlog + last.backlog * seconds / self._settings.window_seconds
+        utilization = sum(sample.busy_seconds for sample in rest) / seconds
+        load = utilization * (max(arrived, 0.0) / read if read else 1.0)
+        target = self._settings.utilization
+        if target / 2 <= load <= (1 + target) / 2:
+            return self._parallelism  # near enough: each rescaling costs a pause
+        wanted = math.ceil(self._parallelism * load / target)
+        return min(max(wanted, self._settings.least), self._most)

@@ -1,0 +1,108 @@
+"""The autoscaler's decisions, epoch by epoch, on a clock that the tests turn."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.errors import ConfigurationError
+from holdfast.metrics import EpochStats, VertexStats
+from holdfast.runtime.autoscaling import Autoscaler, AutoscalerSettings
+from holdfast.runtime.settings import JobSettings
+
+SETTINGS = AutoscalerSettings(least=1, most=8, utilization=0.7, stabilization_seconds=30, window_seconds=30)
+
+
+class Job:
+    """A job whose subtasks process so many records a second, with epochs of one second."""
+
+    def __init__(self, parallelism: int = 2, speed: float = 100.0, fixed: int = 0) -> None:
+        self.scaler = Autoscaler(SETTINGS, parallelism, cores=4)
+        self.parallelism, self.speed, self.fixed = parallelism, speed, fixed
+        self.backlog = 0.0
+        self.now = 0.0
+        self.decisions: list[tuple[float, int]] = []
+
+    def run(self, seconds: int, arriving: float) -> None:
+        for _ in range(seconds):
+            self.now += 1
+            ready = self.backlog + arriving
+            read = min(ready, self.parallelism * self.speed)
+            self.backlog = ready - read
+            busy = 1000 * read / self.speed
+            vertices = [VertexStats("v0", "count", self.parallelism, busy_ms=busy)]
+            if self.fixed:
+                vertices.append(VertexStats("v1", "fixed", self.fixed, busy_ms=1000.0))
+            stats = EpochStats(
+                int(self.now), 0, 1000, int(read), 0, backlog={"s": int(self.backlog)}, vertices=tuple(vertices)
+            )
+            wanted = self.scaler.observe(stats, self.now)
+            if wanted is not None:
+                self.decisions.append((self.now, wanted))
+                self.parallelism = wanted
+
+
+def a_job_that_keeps_up_at_the_target_keeps_its_parallelism() -> None:
+    job = Job()
+    job.run(300, arriving=140)
+    assert job.decisions == []
+
+
+def a_backlog_raises_the_parallelism_until_it_is_worked_off_and_then_lowers_it() -> None:
+    job = Job()
+    job.run(120, arriving=400)
+    assert job.decisions[0][0] == 31, "not before the stabilization interval"
+    assert job.parallelism >= 6
+    job.run(300, arriving=400)
+    assert job.backlog == 0
+    assert 5 <= job.parallelism <= 8
+    job.run(300, arriving=50)
+    assert job.parallelism == 1
+
+
+def a_job_without_input_shrinks_to_the_minimum() -> None:
+    job = Job(parallelism=4)
+    job.run(100, arriving=0)
+    assert job.parallelism == 1
+    assert len(job.decisions) == 1
+
+
+def the_maximum_is_the_number_of_cores_unless_it_is_set() -> None:
+    unset = AutoscalerSettings(1, None, 0.7, 30, 30)
+    job = Job()
+    job.scaler = Autoscaler(unset, 2, cores=3)
+    job.run(200, arriving=10_000)
+    assert job.parallelism == 3
+
+
+def test_vertices_with_a_parallelism_of_their_own_do_not_count() -> None:
+    job = Job(parallelism=3, fixed=1)
+    job.run(200, arriving=210)
+    assert job.decisions == []
+
+
+@given(st.lists(st.tuples(st.integers(1, 90), st.integers(0, 2_000)), max_size=8))
+def the_parallelism_stays_within_its_bounds_and_changes_once_an_interval_at_most(phases: list[tuple[int, int]]) -> None:
+    job = Job()
+    for seconds, arriving in phases:
+        job.run(seconds, arriving)
+    times = [at for at, _ in job.decisions]
+    assert all(1 <= parallelism <= 8 for _, parallelism in job.decisions)
+    assert all(b - a >= 30 for a, b in itertools.pairwise(times))
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "told"),
+    [
+        ("job.autoscaler.vertex.max-parallelism", "1", "less than"),
+        ("job.autoscaler.utilization.target", "1.5", "between 0 and 1"),
+        ("job.autoscaler.vertex.min-parallelism", "0", "at least 1"),
+    ],
+)
+def test_wrong_bounds_are_refused(key: str, value: str, told: str) -> None:
+    config = {"job.autoscaler.enabled": "true", "job.autoscaler.vertex.min-parallelism": "2", key: value}
+    with pytest.raises(ConfigurationError, match=told):
+        JobSettings.of(config)
