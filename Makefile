@@ -71,7 +71,7 @@ dist: $(VENV)/.ready ## build the sdist, and from it the wheel, in dist/
 
 .PHONY: kafka
 kafka: $(VENV)/.ready ## start a real Kafka broker for development (KRaft, no ZooKeeper, no Docker)
-	$(BIN)/python -m holdfast.testing.kafka $(ARGS)
+	$(BIN)/holdfast kafka $(ARGS)
 
 .PHONY: clean
 clean: ## remove the targets' files, except the demo's state and .venv

@@ -8,7 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import httpx
 import pytest
@@ -84,7 +84,8 @@ def metrics(jobs: Jobs) -> JobMetrics:
 
 @pytest.fixture
 def client(jobs: Jobs) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=jobs.server.url, timeout=20) as client:
+    token = {"authorization": f"Bearer {jobs.server.token}"}
+    with httpx.Client(base_url=jobs.server.url, headers=token, timeout=20) as client:
         yield client
 
 
@@ -214,6 +215,49 @@ def a_job_is_stopped_with_a_savepoint_that_may_fail(client: httpx.Client, jobs: 
     written.set_exception(OSError("No space left on device"))
     status = client.get(f"/jobs/{ID}/savepoints/{answer.json()['request-id']}").json()
     assert status["operation"]["failure-cause"] == {"class": "OSError", "stack-trace": "No space left on device"}
+
+
+def test_who_waits_for_a_savepoint_hears_of_its_end_at_once(client: httpx.Client, jobs: Jobs, metrics: JobMetrics) -> None:
+    number = client.post(f"/jobs/{ID}/savepoints", json={"targetDirectory": "file:///s"}).json()["request-id"]
+    ((_, _, _, written),) = jobs.by_id[ID].savepoints
+    with ThreadPoolExecutor(1) as waiting:
+        answer = waiting.submit(client.get, f"/jobs/{ID}/savepoints/{number}", params={"wait": "15"})
+        written.set_result("file:///s/savepoint-1")
+        assert answer.result().json()["status"] == {"id": "COMPLETED"}
+    assert client.get(f"/jobs/{ID}/savepoints/{number}", params={"wait": "long"}).status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("shown", "said"),
+    [
+        (None, "shows no token"),
+        ("Bearer", "shows no token"),
+        ("Bearer guess", "shows a wrong token"),
+        ("Basic {token}", "shows a wrong token"),
+        ("Bearer {token}x", "shows a wrong token"),
+        ("Bearer t\u00f6ken", "shows a wrong token"),
+    ],
+)
+def a_request_that_changes_a_job_needs_the_token(jobs: Jobs, metrics: JobMetrics, shown: str | None, said: str) -> None:
+    headers = {} if shown is None else {"authorization": shown.format(token=jobs.server.token).encode("latin-1")}
+    with httpx.Client(base_url=jobs.server.url, headers=headers, timeout=20) as stranger:
+        for method, path in [("PATCH", ""), ("POST", "/savepoints"), ("POST", "/stop")]:
+            refused = stranger.request(method, f"/jobs/{ID}{path}", content=b'{"targetDirectory": "file:///s"}')
+            assert (refused.status_code, refused.headers["www-authenticate"]) == (401, "Bearer")
+            assert said in refused.json()["errors"][0]
+            assert jobs.server.token not in refused.text
+        assert stranger.get(f"/jobs/{ID}").status_code == 200
+    assert not jobs.by_id[ID].cancelled.is_set()
+    assert not jobs.by_id[ID].savepoints
+
+
+def test_every_server_has_a_token_of_its_own(jobs: Jobs) -> None:
+    other = RestServer({"rest.port": "0"})
+    try:
+        assert other.token != jobs.server.token
+        assert len(other.token) > 40
+    finally:
+        other.remove("none")
 
 
 @pytest.mark.parametrize(
@@ -346,7 +390,7 @@ def a_page_that_fails_answers_500_and_the_server_lives(jobs: Jobs, client: httpx
 
 def a_flood_is_slowed_down_and_turned_away() -> None:
     async def run() -> list[int]:
-        app = RateLimit(create_app(lambda: {}), per_second=0.001, burst=5, delay_s=0.01)
+        app = RateLimit(create_app(lambda: {}, "token"), per_second=0.001, burst=5, delay_s=0.01)
         transport = httpx.ASGITransport(app=app)
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
             answers = await asyncio.gather(*(client.get("/jobs") for _ in range(20)))

@@ -70,6 +70,7 @@ def post(path: str, body: dict[str, Any]) -> dict[str, Any]:
         assert time.monotonic() < deadline, "the REST API does not start"
         time.sleep(0.02)
     request = urllib.request.Request(f"{server.url}{path}", orjson.dumps(body), method="POST")
+    request.add_header("Authorization", f"Bearer {server.token}")
     with urllib.request.urlopen(request, timeout=60) as answer:
         return orjson.loads(answer.read())
 

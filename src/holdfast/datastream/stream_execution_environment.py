@@ -42,6 +42,7 @@ from holdfast.graph.job_graph import DEFAULT_MAX_PARALLELISM, job_plan
 from holdfast.graph.rescaled import rescaled
 from holdfast.graph.transformations import OperatorTransformation, SourceTransformation
 from holdfast.runtime.java import find_java
+from holdfast.runtime.launch import launched
 from holdfast.runtime.plan import JobPlan
 from holdfast.runtime.spark_context import begin_spark
 
@@ -96,7 +97,7 @@ class StreamExecutionEnvironment(EnvironmentSettings):
         """Create an environment.
 
         Args:
-            configuration: The settings, under Flink's keys.
+            configuration: The settings, under Flink's keys. They override those given to `holdfast run`.
             spark: The session to run on. Without it the job takes the active one, or starts a local Spark.
 
         Raises:
@@ -104,7 +105,11 @@ class StreamExecutionEnvironment(EnvironmentSettings):
         """
         if spark is None:
             _require_java(os.environ.get("JAVA_HOME"), os.environ.get("PATH"))
-        return StreamExecutionEnvironment(configuration, spark)
+        launch = launched()
+        settings = Configuration.from_dict(launch.settings if launch else {})
+        if configuration is not None:
+            settings.add_all(configuration)
+        return StreamExecutionEnvironment(settings, spark)
 
     # ---- settings ---------------------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.common.time import MIN_TIMESTAMP
+from holdfast.metrics.profile import Profile, ProfileSnapshot
 from holdfast.metrics.rate import Rate
 from holdfast.metrics.stats import (
     CheckpointStats,
@@ -84,6 +85,7 @@ class JobSnapshot:
     """The latest entries, newest first."""
     failures_total: int
     plan: Mapping[str, Any]
+    profile: ProfileSnapshot
 
 
 @dataclass
@@ -162,6 +164,7 @@ class JobMetrics:
         self._history: deque[CheckpointStats | FailedCheckpoint] = deque(maxlen=_CHECKPOINTS_KEPT)
         self._completed: deque[CheckpointStats] = deque(maxlen=_DURATIONS_KEPT)
         self._failures: deque[Failure] = deque(maxlen=_FAILURES_KEPT)
+        self._profile = Profile()
 
     def status(self, status: str) -> None:
         """Enter a state (a name of Flink's JobStatus); RESTARTING counts a restart."""
@@ -180,10 +183,11 @@ class JobMetrics:
         with self._lock:
             self._last.plan = dict(plan)
 
-    def epoch_finished(self, stats: EpochStats) -> None:
-        """Record a completed epoch."""
+    def epoch_finished(self, stats: EpochStats, delta_bytes: int = 0, full_bytes: int = 0) -> None:
+        """Record a completed epoch; the bytes are those of its `CheckpointStats`."""
         with self._lock:
             end = self._clock()
+            self._profile.epoch_finished(stats, delta_bytes, full_bytes, 1000 * end)
             start = end - stats.duration_ms / 1000
             sums, last = self._sums, self._last
             sums.epochs += 1
@@ -239,6 +243,7 @@ class JobMetrics:
         """Record a failed checkpoint."""
         with self._lock:
             self._sums.failed += 1
+            self._profile.epoch_failed(checkpoint_id, reason, self._now_ms())
             self._history.append(FailedCheckpoint(checkpoint_id, self._now_ms(), reason))
 
     def checkpoint_restored(self, checkpoint_id: int, path: str, *, is_savepoint: bool = False) -> None:
@@ -278,6 +283,7 @@ class JobMetrics:
                 failures=tuple(reversed(self._failures)),
                 failures_total=self._sums.failures,
                 plan=self._last.plan,
+                profile=self._profile.snapshot(1000 * now),
             )
 
     def _vertex_snapshot(self, vertex: _Vertex, now: float) -> VertexSnapshot:

@@ -13,9 +13,46 @@ __all__ = [
     "EpochStats",
     "FailedCheckpoint",
     "Failure",
+    "OperatorStats",
     "RestoredCheckpoint",
+    "Straggler",
+    "SubtaskStats",
     "VertexStats",
 ]
+
+
+@dataclass(frozen=True)
+class SubtaskStats:
+    """One subtask of a vertex in one epoch."""
+
+    busy_ms: float
+    records_in: int
+    watermark: int
+
+
+@dataclass(frozen=True)
+class OperatorStats:
+    """One operator in one epoch, over all subtasks."""
+
+    uid: str
+    name: str
+    busy_ms: float
+    """Its own time, without that of the operators behind it."""
+    state_bytes: int = 0
+    """Bytes of all files of its state."""
+    largest_subtask: int = 0
+    """Those of the subtask with most of them."""
+
+
+@dataclass(frozen=True)
+class Straggler:
+    """The subtask that worked longest in an epoch."""
+
+    vertex: str
+    subtask: int
+    busy_ms: float
+    typical_ms: float
+    """The average of the other subtasks of its vertex."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +68,14 @@ class VertexStats:
     """Time that the subtasks spent working, in total."""
     late_dropped: int = 0
     """Late records dropped because their window was removed."""
+    level: int = 0
+    """0 for a source; otherwise one more than the highest level that feeds it."""
+    source_uid: str = ""
+    """Empty for a vertex without a source."""
+    phases: Mapping[str, float] = field(default_factory=dict)
+    """Seconds spent in each phase by the slowest subtask, e.g. read, process, state."""
+    subtasks: tuple[SubtaskStats, ...] = ()
+    operators: tuple[OperatorStats, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -58,6 +103,8 @@ class EpochStats:
     """Those of them that found the state in their slot's memory or in their host's local store."""
     user_metrics: Mapping[str, Sample] = field(default_factory=dict)
     """The merged snapshots of the tasks' metric groups (`holdfast.metrics.user.merge`)."""
+    straggler: Straggler | None = None
+    """None for an epoch whose vertices have one subtask each."""
 
 
 @dataclass(frozen=True)

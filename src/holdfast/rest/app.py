@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -23,11 +24,17 @@ from holdfast import __version__
 from holdfast.metrics.job import TERMINAL, JobMetrics, JobSnapshot
 from holdfast.metrics.prometheus import JobCollector
 from holdfast.rest import shapes
+from holdfast.rest.pages import page_routes
 from holdfast.rest.savepoints import SavepointTriggers, TakesSavepoints
+from holdfast.rest.view import job_view
 
 __all__ = ["JobView", "RateLimit", "Shown", "create_app"]
 
 _log = logging.getLogger(__name__)
+
+_LONGEST_WAIT_S = 30.0
+
+Page = Callable[[Request], Awaitable[Response]]
 
 
 class JobView(TakesSavepoints, Protocol):
@@ -84,14 +91,15 @@ class RateLimit:
         await self._app(scope, receive, send)
 
 
-def create_app(jobs: Callable[[], Mapping[str, Shown]], middleware: Iterable[Middleware] = ()) -> Starlette:
-    """Create the application over the jobs that ``jobs()`` returns at each request."""
+def create_app(jobs: Callable[[], Mapping[str, Shown]], token: str, middleware: Iterable[Middleware] = ()) -> Starlette:
+    """Create the application over the jobs that ``jobs()`` returns at each request; changes need the token."""
     pages = _Pages(jobs)
     readings = {
         "/overview": pages.overview,
         "/jobs": pages.jobs,
         "/jobs/overview": pages.jobs_overview,
         "/jobs/{job_id}": pages.job,
+        "/jobs/{job_id}/view": pages.view,
         "/jobs/{job_id}/metrics": pages.job_metrics,
         "/jobs/{job_id}/checkpoints": pages.checkpoints,
         "/jobs/{job_id}/exceptions": pages.exceptions,
@@ -102,19 +110,20 @@ def create_app(jobs: Callable[[], Mapping[str, Shown]], middleware: Iterable[Mid
         "/metrics": pages.prometheus,
     }
     routes = [Route(path, _guarded(page), methods=["GET"]) for path, page in readings.items()]
-    routes += [
-        Route("/jobs/{job_id}", _guarded(pages.cancel), methods=["PATCH"]),
-        Route("/jobs/{job_id}/savepoints", _guarded(pages.trigger_savepoint), methods=["POST"]),
-        Route("/jobs/{job_id}/stop", _guarded(pages.stop), methods=["POST"]),
+    changes = [
+        ("PATCH", "/jobs/{job_id}", pages.cancel),
+        ("POST", "/jobs/{job_id}/savepoints", pages.trigger_savepoint),
+        ("POST", "/jobs/{job_id}/stop", pages.stop),
     ]
+    routes += [Route(path, _guarded(_with_token(token, page)), methods=[method]) for method, path, page in changes]
     return Starlette(
-        routes=routes,
+        routes=[*routes, *page_routes()],
         middleware=[Middleware(RateLimit), *middleware],
         exception_handlers={HTTPException: _http_error},
     )
 
 
-def _guarded(page: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
+def _guarded(page: Page) -> Page:
     """A page that answers its own failures, so that they do not break the connection or the server."""
 
     async def answer(request: Request) -> Response:
@@ -125,6 +134,25 @@ def _guarded(page: Callable[[Request], Awaitable[Response]]) -> Callable[[Reques
         except Exception as error:
             _log.exception("%s %s failed", request.method, request.url.path)
             return _errors(500, f"Internal server error: {error!r}")
+
+    return answer
+
+
+def _with_token(token: str, page: Page) -> Page:
+    """A page for requests that show the token. Browsers send it only from the dashboard's own pages."""
+
+    async def answer(request: Request) -> Response:
+        scheme, _, shown = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not secrets.compare_digest(shown.strip().encode(), token.encode()):
+            said = "shows a wrong token" if shown else "shows no token"
+            refused = _errors(
+                401,
+                f"The request changes a job and {said}. On the driver's host, as the driver's user, `holdfast token` prints "
+                "the right one, for the header 'Authorization: Bearer <token>'; other commands find it by themselves",
+            )
+            refused.headers["www-authenticate"] = "Bearer"
+            return refused
+        return await page(request)
 
     return answer
 
@@ -169,6 +197,12 @@ class _Pages:
 
     async def job(self, request: Request) -> Response:
         return Json(shapes.job_details(self._snapshot(request)))
+
+    async def view(self, request: Request) -> Response:
+        since = request.query_params.get("since", "0")
+        if not since.isdecimal():
+            raise HTTPException(400, f"since is {since!r}: give the sequence number of the newest epoch that you know")
+        return Json(job_view(self._snapshot(request), int(since)))
 
     async def job_metrics(self, request: Request) -> Response:
         job = self._snapshot(request)
@@ -219,7 +253,11 @@ class _Pages:
         return Json(await self._savepoints.trigger(request, view, stop=stop), status_code=202)
 
     async def savepoint(self, request: Request) -> Response:
-        return Json(self._savepoints.status(request.path_params["job_id"], request.path_params["request_id"]))
+        try:
+            wait_s = min(float(request.query_params.get("wait", "0")), _LONGEST_WAIT_S)
+        except ValueError:
+            raise HTTPException(400, "wait must be a number of seconds") from None
+        return Json(await self._savepoints.status(request.path_params["job_id"], request.path_params["request_id"], wait_s))
 
     async def prometheus(self, request: Request) -> Response:
         return Response(generate_latest(self._registry), media_type=CONTENT_TYPE_LATEST)

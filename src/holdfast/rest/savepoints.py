@@ -68,8 +68,13 @@ class SavepointTriggers:
             del self._triggers[next(iter(self._triggers))]
         return {"request-id": number, "location": path}
 
-    def status(self, job_id: str, number: str) -> dict[str, Any]:
+    async def status(self, job_id: str, number: str, wait_s: float = 0) -> dict[str, Any]:
         """The status of a savepoint.
+
+        Args:
+            job_id: The job.
+            number: The id of the request.
+            wait_s: The longest time to wait for the end of the savepoint, in seconds.
 
         Raises:
             HTTPException: the request is unknown.
@@ -77,6 +82,8 @@ class SavepointTriggers:
         found = self._triggers.get(number)
         if found is None or found.job_id != job_id:
             raise HTTPException(404, f"Savepoint request {number} of job {job_id} not found")
+        if wait_s > 0 and not found.written.done():
+            await asyncio.wait([asyncio.wrap_future(found.written)], timeout=wait_s)
         if not found.written.done():
             return {"status": {"id": "IN_PROGRESS"}}
         error = found.written.exception()

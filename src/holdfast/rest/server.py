@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import ipaddress
 import logging
+import secrets
 import socket
 import threading
 from collections.abc import Mapping
@@ -43,8 +44,10 @@ class RestServer:
     """Serves Flink's REST API for the jobs added to it. The first job starts it, the last one stops it.
 
     Configuration keys: ``rest.port`` (8081; the next free port is taken if it is busy; 0 takes any) and
-    ``rest.bind-address`` (127.0.0.1: this machine only. The API has no login: bind it to another address only where
-    everyone who can reach that address may see and cancel the jobs).
+    ``rest.bind-address`` (127.0.0.1: this machine only. Reading needs no login: bind it to another address only where
+    everyone who can reach that address may see the jobs and their settings).
+
+    A request that changes a job must show the server's token, which is made at its start.
 
     Args:
         config: The job's configuration.
@@ -59,6 +62,7 @@ class RestServer:
     def __init__(self, config: Mapping[str, str]) -> None:
         self._address = config.get("rest.bind-address", _DEFAULT_ADDRESS).strip()
         self._wanted_port = _port(config.get("rest.port", str(_DEFAULT_PORT)))
+        self._token = secrets.token_urlsafe(32)
         self._lock = threading.Lock()
         self._jobs: dict[str, Shown] = {}
         self._running: _Running | None = None
@@ -94,6 +98,11 @@ class RestServer:
             host = "localhost" if self._address != "::1" else "[::1]"
         return f"http://{host}:{self._port}"
 
+    @property
+    def token(self) -> str:
+        """What a request must show to change a job, as ``Authorization: Bearer <token>``."""
+        return self._token
+
     def add(self, job: JobView, config: Mapping[str, str] | None = None) -> None:
         """Serve this job with its effective configuration. Restarts a dead server."""
         with self._lock:
@@ -123,7 +132,7 @@ class RestServer:
         if _is_loopback(self._address):  # or a web page could reach the API through a DNS name that points to this machine
             middleware.append(Middleware(TrustedHostMiddleware, allowed_hosts=["localhost", "127.0.0.1", "[::1]"]))
         config = uvicorn.Config(
-            create_app(lambda: self._jobs, middleware),
+            create_app(lambda: self._jobs, self._token, middleware),
             log_config=None,
             log_level="warning",
             access_log=False,

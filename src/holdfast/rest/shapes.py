@@ -40,7 +40,7 @@ def metric_values(values: Mapping[str, float], wanted: Iterable[str]) -> list[Js
 
 
 def job_overview(job: JobSnapshot) -> Json:
-    """An entry of ``/jobs/overview``."""
+    """An entry of ``/jobs/overview``: Flink's fields, then Holdfast's."""
     counts = _tasks(job.status, sum(vertex.parallelism for vertex in job.vertices))
     return {
         "jid": job.job_id,
@@ -51,6 +51,9 @@ def job_overview(job: JobSnapshot) -> Json:
         "state": job.status,
         "last-modification": max(job.status_ms.values()),
         "tasks": {"total": sum(counts.values()), **{state.lower(): count for state, count in counts.items()}},
+        "records-per-second": job.values["numRecordsInPerSecond"],
+        "pending-records": job.values["pendingRecords"],
+        "restarts": job.values["numRestarts"],
     }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from holdfast.checkpoint.ids import CheckpointId, Epoch
@@ -20,7 +20,8 @@ from holdfast.runtime.operators.base import Operator
 from holdfast.runtime.owned_keys import OwnedKeys
 from holdfast.runtime.plan import Chained, ChainEdge, Vertex
 from holdfast.runtime.records import Emit, RecordBatch, select_keys
-from holdfast.runtime.task_messages import JobSetup
+from holdfast.runtime.stopwatch import Stopwatch
+from holdfast.runtime.task_messages import SENDING, JobSetup
 from holdfast.runtime.user_code import OperatorName, user_error
 from holdfast.state.keyed_state import KeyedState
 
@@ -30,8 +31,12 @@ __all__ = ["Chain"]
 class _Node:
     """One operator with its successors."""
 
-    def __init__(self, operator: Operator, makes_watermarks: bool, clock: Clock) -> None:
+    def __init__(
+        self, operator: Operator, makes_watermarks: bool, clock: Clock, stopwatch: Stopwatch, position: int
+    ) -> None:
         self.operator = operator
+        self.advance_operator: Callable[[int], None] = stopwatch.timed(position, operator.advance_watermark)
+        self.advance_processing_time: Callable[[int], None] = stopwatch.timed(position, operator.advance_processing_time)
         self.makes_watermarks = makes_watermarks
         self.clock = clock
         # The operators behind a watermark generator live in its event time.
@@ -42,7 +47,7 @@ class _Node:
     def advance(self, watermark: int) -> None:
         """Advance event time to ``watermark``: in the operator, then in its successors."""
         self.clock.watermark = watermark
-        self.operator.advance_watermark(watermark)
+        self.advance_operator(watermark)
         if not self.makes_watermarks:
             self.forward(watermark)
 
@@ -138,6 +143,8 @@ class Chain:
         self.metrics = MetricGroup()
         self.warnings: dict[str, str] = {}
         """Warnings for the user, by subject."""
+        self._uids = [*(chained.uid for chained in vertex.chain), SENDING]
+        self._stopwatch = stopwatch = Stopwatch(len(self._uids))
         self._nodes: list[_Node] = []
         self.routers: list[Router] = []
         copies = same if plan.settings.object_reuse else copied
@@ -145,7 +152,7 @@ class Chain:
         for position, chained in enumerate(vertex.chain):
             operator = chained.factory.create()
             makes_watermarks = chained.factory.makes_watermarks
-            node = _Node(operator, makes_watermarks, clocks[position])
+            node = _Node(operator, makes_watermarks, clocks[position], stopwatch, position)
             behind = ([edge.target for edge in chained.edges], [channel.target for channel in chained.channels])
             operator.context = OperatorContext(
                 job=setup.job,
@@ -181,10 +188,11 @@ class Chain:
             side: dict[str, list[Emit]] = {}
             for edge in chained.edges:
                 outputs = main if edge.side_output is None else side.setdefault(edge.side_output, [])
-                outputs.append(_into(self._nodes[edge.target].operator, edge, OperatorName(chained.name, chained.uid)))
+                into = _into(self._nodes[edge.target].operator, edge, OperatorName(chained.name, chained.uid))
+                outputs.append(stopwatch.timed(edge.target, into))
             for channel, router in zip(chained.channels, node.routers):
                 outputs = main if channel.side_output is None else side.setdefault(channel.side_output, [])
-                outputs.append(router.process)
+                outputs.append(stopwatch.timed(len(vertex.chain), router.process))
             if main:
                 node.operator.context.emit = _typed(chained, chained.output_type, _fan_out(main, copies))
             node.operator.context.side_outputs = {
@@ -192,7 +200,7 @@ class Chain:
             }
             self.routers.extend(node.routers)
         self._head = self._nodes[0]
-        self._inputs = self._head.operator.inputs()
+        self._inputs = [stopwatch.timed(0, process) for process in self._head.operator.inputs()]
         self._operators = [node.operator for node in self._nodes]
         self._clocks = list({id(clock): clock for n in self._nodes for clock in (n.clock, n.output_clock)}.values())
         self._opened = 0
@@ -242,8 +250,8 @@ class Chain:
         """Advance processing time to ``now``."""
         for clock in self._clocks:
             clock.processing_time = now
-        for operator in self._operators:
-            operator.advance_processing_time(now)
+        for node in self._nodes:
+            node.advance_processing_time(now)
 
     def begin_epoch(self, epoch: Epoch, attempt: str, committed: CheckpointId) -> None:
         """Start an epoch: its number, this attempt, and the last checkpoint whose output is committed."""
@@ -255,15 +263,19 @@ class Chain:
     def end_epoch(self, epoch: Epoch, attempt: str, idle: bool) -> list[Committable]:
         """Handle the barrier; returns the prepared output of the epoch."""
         self._head.forward_idle(idle)
-        for operator in self._operators:
-            operator.end_epoch()
+        for position, operator in enumerate(self._operators):
+            self._stopwatch.timed(position, operator.end_epoch)()
         for router in self.routers:
             router.end(epoch, attempt)
         return [
             Committable(operator.context.uid, operator.context.subtask, data)
-            for operator in self._operators
-            for data in operator.prepare_commit()
+            for position, operator in enumerate(self._operators)
+            for data in self._stopwatch.timed(position, operator.prepare_commit)()
         ]
+
+    def drain_seconds(self) -> dict[str, float]:
+        """The time that each operator took since the last call, by uid; that of its outputs under `SENDING`."""
+        return dict(zip(self._uids, self._stopwatch.drain()))
 
     @property
     def opened(self) -> list[Operator]:

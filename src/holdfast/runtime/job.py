@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import shutil
+import socket
+import sys
 import tempfile
 import threading
 import time
@@ -32,6 +35,9 @@ from holdfast.metrics.job import JobMetrics
 from holdfast.metrics.stats import EpochStats
 from holdfast.runtime.autoscaling import Autoscaler
 from holdfast.runtime.coordinator import Coordinator
+from holdfast.runtime.job_registry import JobRecord, Registration, register
+from holdfast.runtime.launch import launched
+from holdfast.runtime.local_directory import slot_directory
 from holdfast.runtime.pacing import Pace
 from holdfast.runtime.plan import JobPlan
 from holdfast.runtime.restart import restart_strategy
@@ -193,10 +199,11 @@ class Job(JobClient):
 
         began = time.monotonic()
         outcome: JobExecutionResult | BaseException
-        server = None
+        server = registration = None
         try:
             server = RestServer.shared(self._plan.config)
             server.add(self, self._plan.config)
+            registration = self._register(server.url, server.token)
             log.info("job %r (%s) is shown at %s/jobs/%s", self._plan.name, self._id, server.url, self._id)
             self._coordinator.run()
             status = JobStatus.CANCELED if self._status is JobStatus.CANCELLING else JobStatus.FINISHED
@@ -212,12 +219,34 @@ class Job(JobClient):
             self._temporary()
         self._status = status
         self._metrics.status(status.name)
+        if registration is not None:
+            registration.end(status.name, str(outcome) if isinstance(outcome, BaseException) else "")
         if server is not None:
             server.remove(str(self._id))
         if isinstance(outcome, BaseException):
             self._result.set_exception(outcome)
         else:
             self._result.set_result(outcome)
+
+    def _register(self, url: str, token: str) -> Registration | None:
+        """Make the job known to the command line."""
+        launch = launched()
+        return register(
+            JobRecord(
+                job_id=str(self._id),
+                name=self._plan.name,
+                pid=os.getpid(),
+                host=socket.gethostname(),
+                url=url,
+                token=token,
+                started_ms=time.time_ns() // 1_000_000,
+                program=os.path.abspath(sys.argv[0]) if sys.argv[0] else "",
+                checkpoints="" if self._temporary else self._storage.uri,
+                slots=slot_directory(self._plan.settings.temporary_directory, str(self._id)).path,
+                log=launch.log if launch else "",
+                launch=launch.id if launch else "",
+            )
+        )
 
     def _delete_checkpoints(self) -> None:
         """Delete the checkpoints of a cancelled job, as configured, unless they are still needed."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from holdfast.checkpoint.paths import safe_name
 from holdfast.errors import ConfigurationError
 
-__all__ = ["LocalDirectory", "host_name", "slot_directory", "state_directory"]
+__all__ = ["LocalDirectory", "host_name", "slot_directory", "state_directory", "temporary_directory"]
 
 
 @dataclass(frozen=True)
@@ -81,5 +81,10 @@ def state_directory(configured: str, job_name: str) -> LocalDirectory:
 def _below(configured: str, *names: str) -> LocalDirectory:
     if configured:
         return LocalDirectory(configured, os.path.join(configured, *names))
+    return temporary_directory(*names)
+
+
+def temporary_directory(*names: str) -> LocalDirectory:
+    """A directory of this user below the system's temporary one."""
     system = tempfile.gettempdir()
     return LocalDirectory(system, os.path.join(system, f"holdfast-{os.getuid()}", *names))

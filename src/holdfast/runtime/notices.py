@@ -83,7 +83,7 @@ class Notices:
 
     def _show_epoch(self, notice: instructions.EpochFinished) -> None:
         stats, checkpoint = notice.stats, notice.checkpoint
-        self._metrics.epoch_finished(stats)
+        self._metrics.epoch_finished(stats, checkpoint.delta_size, checkpoint.full_size)
         self._metrics.checkpoint_completed(
             CheckpointStats(
                 id=checkpoint.checkpoint_id,

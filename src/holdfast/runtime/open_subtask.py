@@ -115,6 +115,7 @@ class OpenSubtask:
         self._send = send
         report.found_state = self._found_state
         chain.metrics.drain()  # the counts of an abandoned attempt
+        chain.drain_seconds()
         late_before = chain.late_dropped
         written_before = chain.records_written
         chain.begin_epoch(assignment.epoch, report.attempt, assignment.committed)
@@ -135,6 +136,7 @@ class OpenSubtask:
         report.next_timer = chain.next_processing_time()
         report.late_dropped = chain.late_dropped - late_before
         report.user_metrics = chain.metrics.drain()
+        report.operator_seconds = chain.drain_seconds()
         report.warnings = dict(chain.warnings)
 
     @property

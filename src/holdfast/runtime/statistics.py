@@ -7,10 +7,11 @@ from typing import Any
 
 from holdfast.checkpoint.ids import Epoch
 from holdfast.common.time import MIN_TIMESTAMP
-from holdfast.metrics.stats import EpochStats, VertexStats
+from holdfast.metrics.stats import EpochStats, OperatorStats, Straggler, SubtaskStats, VertexStats
 from holdfast.metrics.user import merge
-from holdfast.runtime.plan import JobPlan, Vertex
-from holdfast.runtime.task_messages import TaskReport
+from holdfast.runtime.plan import Chained, JobPlan, Vertex
+from holdfast.runtime.task_messages import SENDING, TaskReport
+from holdfast.state.backend import size_of
 
 __all__ = ["epoch_stats", "plan_shape"]
 
@@ -62,7 +63,7 @@ def epoch_stats(
     """The figures of an epoch, for the metrics."""
     vertices = []
     for vertex in plan.vertices:
-        tasks = [r for r in reports if r.task[0] == vertex.id]
+        tasks = sorted((r for r in reports if r.task[0] == vertex.id), key=lambda r: r.task[1])
         vertices.append(
             VertexStats(
                 id=_shown_id(vertex),
@@ -72,25 +73,64 @@ def epoch_stats(
                 records_out=sum(r.records_out for r in tasks),
                 busy_ms=1000 * sum(r.busy_seconds for r in tasks),
                 late_dropped=sum(r.late_dropped for r in tasks),
+                level=vertex.level,
+                source_uid="" if vertex.source is None else vertex.source.uid,
+                phases=_longest(tasks),
+                subtasks=tuple(SubtaskStats(1000 * r.busy_seconds, r.records_in, r.watermark) for r in tasks),
+                operators=(*(_operator(chained, tasks) for chained in vertex.chain), *_sending(vertex, tasks)),
             )
         )
     sources = {v.id for v in plan.vertices if v.source is not None}
     found = [r.found_state for r in reports if r.found_state is not None]
-    longest: dict[str, float] = dict(phases)
-    for report in reports:
-        for name, spent in report.phases.items():
-            longest[f"task.{name}"] = max(longest.get(f"task.{name}", 0.0), spent)
+    longest = {f"task.{name}": spent for name, spent in _longest(reports).items()}
     return EpochStats(
         epoch=epoch,
         started_ms=started_ms,
         duration_ms=1000 * seconds,
         records_in=sum(r.records_in for r in reports if r.task[0] in sources),
         records_out=sum(r.records_written for r in reports),
-        phases=longest,
+        phases={**phases, **longest},
         watermark=min((r.watermark for r in reports), default=MIN_TIMESTAMP),
         backlog=backlog,
         vertices=tuple(vertices),
         states_needed=len(found),
         states_found=sum(found),
         user_metrics=merge(r.user_metrics for r in reports),
+        straggler=_straggler(vertices),
     )
+
+
+def _longest(reports: Sequence[TaskReport]) -> dict[str, float]:
+    """By phase: the time of the task that spent most in it, in seconds."""
+    longest: dict[str, float] = {}
+    for report in reports:
+        for name, spent in report.phases.items():
+            longest[name] = max(longest.get(name, 0.0), spent)
+    return longest
+
+
+def _operator(chained: Chained, tasks: Sequence[TaskReport]) -> OperatorStats:
+    sizes = [
+        sum({file.path: size_of(file) for file in task.state[chained.uid].state.files()}.values())
+        for task in tasks
+        if chained.uid in task.state
+    ]
+    seconds = sum(task.operator_seconds.get(chained.uid, 0.0) for task in tasks)
+    return OperatorStats(chained.uid, chained.name, 1000 * seconds, sum(sizes), max(sizes, default=0))
+
+
+def _sending(vertex: Vertex, tasks: Sequence[TaskReport]) -> list[OperatorStats]:
+    """What the outputs of the vertex took: key selectors, partitioning and frames."""
+    if not any(chained.channels for chained in vertex.chain):
+        return []
+    return [OperatorStats(SENDING, "Sending", 1000 * sum(task.operator_seconds.get(SENDING, 0.0) for task in tasks))]
+
+
+def _straggler(vertices: Sequence[VertexStats]) -> Straggler | None:
+    found = [
+        Straggler(vertex.id, i, subtask.busy_ms, (sum(each.busy_ms for each in vertex.subtasks) - subtask.busy_ms) / (n - 1))
+        for vertex in vertices
+        if (n := len(vertex.subtasks)) > 1
+        for i, subtask in enumerate(vertex.subtasks)
+    ]
+    return max(found, key=lambda straggler: straggler.busy_ms - straggler.typical_ms, default=None)

@@ -12,10 +12,13 @@ from holdfast.runtime.event_time import SplitTime
 from holdfast.runtime.plan import JobPlan
 from holdfast.runtime.redistribution import OperatorSnapshot
 
-__all__ = ["EpochAssignment", "JobSetup", "SourceAssignment", "TaskId", "TaskReport", "task_name"]
+__all__ = ["SENDING", "EpochAssignment", "JobSetup", "SourceAssignment", "TaskId", "TaskReport", "task_name"]
 
 TaskId = tuple[int, int]
 """Vertex and subtask."""
+
+SENDING = ""
+"""Stands for a uid where the time of a chain's outputs is counted: key selectors, partitioning and frames."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +94,8 @@ class TaskReport:
     records_written: int = 0
     """Records given to sinks."""
     busy_seconds: float = 0.0
+    operator_seconds: dict[str, float] = field(default_factory=dict)
+    """By uid, and `SENDING`: the time that the operators themselves took."""
     late_dropped: int = 0
     uploading: Epoch | None = None
     """The epoch in which a running background upload began."""

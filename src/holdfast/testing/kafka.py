@@ -1,6 +1,6 @@
 """A real Kafka broker (KRaft, one JVM) for development and tests; several form a cluster.
 
-    python -m holdfast.testing.kafka              # localhost:9092, Ctrl-C stops it
+`holdfast kafka` runs one on localhost:9092.
 
 In tests, with random free ports on the loopback interface::
 
@@ -13,19 +13,17 @@ In tests, with random free ports on the loopback interface::
 
 from __future__ import annotations
 
-import argparse
 import atexit
 import os
 import shutil
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 import uuid
 from base64 import urlsafe_b64encode
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -37,7 +35,7 @@ from holdfast.errors import ConfigurationError, HoldfastError
 from holdfast.runtime.java import find_java
 from holdfast.testing.kafka_distribution import KAFKA_VERSION, class_path
 
-__all__ = ["KafkaBroker", "KafkaCluster"]
+__all__ = ["KafkaBroker", "KafkaCluster", "run_broker"]
 
 _START_TIMEOUT_S = 90.0
 _STOP_TIMEOUT_S = 30.0
@@ -418,50 +416,52 @@ def create_topic(admin: AdminClient, name: str, partitions: int, replication: in
         time.sleep(0.02)
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Run one broker in the foreground until Ctrl-C."""
-    parser = argparse.ArgumentParser(prog="python -m holdfast.testing.kafka", description=main.__doc__)
-    parser.add_argument("--host", default="localhost")
-    parser.add_argument("--port", type=int, default=9092)
-    parser.add_argument("--directory", help="keep the data here (default: a temporary directory, removed at the end)")
-    parser.add_argument("--topic", action="append", default=[], metavar="NAME[:PARTITIONS]", help="create this topic")
-    options = parser.parse_args(arguments)
-    broker = KafkaBroker(
-        options.directory, host=options.host, port=options.port, properties={"auto.create.topics.enable": "true"}
-    )
-    stopping = False
+def run_broker(
+    directory: str | Path | None, host: str, port: int, topics: Iterable[str], ready: Callable[[str, str, Path], None]
+) -> None:
+    """Run one broker in the foreground until Ctrl-C or SIGTERM, which raise KeyboardInterrupt once it has stopped.
 
-    def stop(signum: int, frame: object) -> None:
-        nonlocal stopping
-        stopping = True
-        raise KeyboardInterrupt
+    Args:
+        directory: Keep the data here; None: a temporary directory, removed at the end.
+        host: The address to listen on.
+        port: The port for clients.
+        topics: Topics to create, as ``name`` or ``name:partitions``.
+        ready: Called with the address, the version and the log file when the broker is up.
 
-    signal.signal(signal.SIGTERM, stop)
+    Raises:
+        HoldfastError: the broker does not start, or ended by itself.
+    """
+    wanted = [(name, _partitions(spec, number)) for spec in topics for name, _, number in [spec.partition(":")]]
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            raise ConfigurationError(
+                f"Kafka cannot listen on {host}:{port}: {error.strerror}. Use another --port"
+            ) from error
+    broker = KafkaBroker(directory, host=host, port=port, properties={"auto.create.topics.enable": "true"})
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        print("Starting Kafka ...", flush=True)
         broker.start()
         existing = broker.admin().list_topics(timeout=10).topics
-        for spec in options.topic:
-            name, _, partitions = spec.partition(":")
+        for name, partitions in wanted:
             if name not in existing:
-                broker.create_topic(name, int(partitions or 1))
-        print(
-            f"Kafka {broker.version} on {broker.bootstrap_servers}, log in {broker.log_file}. Ctrl-C stops it.", flush=True
-        )
-        while broker._process is not None and broker._process.poll() is None and not stopping:
-            time.sleep(0.2)
-        print(f"The broker ended:\n{broker._log_tail()}", file=sys.stderr)
-        return 1
+                broker.create_topic(name, partitions)
+        ready(broker.bootstrap_servers, broker.version, broker.log_file)
+        assert broker._process is not None
+        broker._process.wait()
+        raise HoldfastError(f"The broker ended:\n{broker._log_tail()}")
     except KeyboardInterrupt:
-        print("Stopping Kafka ...", flush=True)
         broker.stop()
-        return 0
-    except HoldfastError as error:
-        print(error, file=sys.stderr)
-        return 1
+        raise
     finally:
         broker.close()
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def _partitions(spec: str, number: str) -> int:
+    if not number:
+        return 1
+    if not number.isdigit() or int(number) == 0:
+        raise ConfigurationError(f"topic {spec!r}: write NAME or NAME:PARTITIONS, e.g. payments:4")
+    return int(number)

@@ -1,0 +1,188 @@
+"""The commands checkpoints list, show, verify, diff and prune: stored state, with or without a running job."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+
+from holdfast.checkpoint.paths import JobPaths
+from holdfast.cli.app import FAILED, NOT_FOUND, AsJson, CommandFailed, app, command
+from holdfast.cli.options import Settings, parse_settings
+from holdfast.cli.output import console, count, duration, moment, note, print_json, size, table, working
+from holdfast.runtime.job_registry import JobRecord, records
+from holdfast.state_api import Snapshot, describe, diff, list_snapshots, open_snapshot, prune, verify
+
+__all__: list[str] = []
+
+checkpoints = typer.Typer(help="Look at, verify and clean up checkpoints and savepoints.", no_args_is_help=True)
+app.add_typer(checkpoints, name="checkpoints")
+
+_PLACE = "A checkpoint's path, a savepoint's directory, or a job (its directory, name or id) for its newest checkpoint."
+Place = Annotated[str | None, typer.Argument(metavar="[PATH|JOB]", help=_PLACE)]
+
+
+@command(checkpoints, name="list")
+def list_checkpoints(
+    directory: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[DIR|JOB]", help="A directory of checkpoints or savepoints, or a job; default: the latest job."
+        ),
+    ] = None,
+    settings: Settings = None,
+    json: AsJson = False,
+) -> None:
+    """List checkpoints and savepoints below a directory."""
+    with working("looking", json):
+        found = list_snapshots(_place(directory), _options(settings))
+    if json:
+        print_json([asdict(each) for each in found])
+        return
+    if not found:
+        note(f"There is no checkpoint and no savepoint below {_place(directory)}.")
+        raise typer.Exit(NOT_FOUND)
+    rows = [
+        (
+            each.kind,
+            each.job_name or "-",
+            str(each.checkpoint_id or "-"),
+            moment(each.created_at) if each.created_at else "-",
+            size(each.size),
+            each.problem or "ok",
+            each.path,
+        )
+        for each in found
+    ]
+    console.print(table(["KIND", "JOB", "ID", "TIME", "SIZE", "STATE", "PATH"], rows, ["ID", "SIZE"]))
+
+
+@command(checkpoints)
+def show(path: Place = None, settings: Settings = None, json: AsJson = False) -> None:
+    """Show what a checkpoint or savepoint holds: operators, their states, types and sizes."""
+    snapshot = open_snapshot(_place(path), _options(settings))
+    with working("reading the indexes", json):
+        operators = describe(snapshot)
+    if json:
+        print_json(_shown(snapshot) | {"operators": [asdict(each) | {"size": each.size} for each in operators]})
+        return
+    checkpoint = snapshot.checkpoint
+    console.print(f"[bold]{snapshot.kind}[/bold] {snapshot.path}")
+    console.print(f"job {checkpoint.job_name}, {moment(checkpoint.created_at)}, {size(checkpoint.full_size)}", markup=False)
+    for operator in operators:
+        given = "" if operator.uid_given else " (made by Holdfast)"
+        console.print(f"\n{operator.name}, uid {operator.uid}{given}, {size(operator.size)}", markup=False, style="bold")
+        rows = [
+            (
+                state.name,
+                state.kind,
+                state.type or "-",
+                "yes" if state.ttl else "no",
+                "-" if state.elements is None else count(state.elements),
+            )
+            for state in operator.states
+        ]
+        console.print(table(["STATE", "KIND", "TYPE", "TTL", "ELEMENTS"], rows, ["ELEMENTS"]))
+        for family, stored in operator.sizes.items():
+            console.print(f"  {size(stored)} {family}", markup=False)
+
+
+@command(checkpoints, name="verify")
+def verify_checkpoint(path: Place = None, settings: Settings = None, json: AsJson = False) -> None:
+    """Read all files of a checkpoint or savepoint and verify their checksums."""
+    snapshot = open_snapshot(_place(path), _options(settings))
+    with working(f"reading {size(snapshot.checkpoint.full_size)}", json):
+        damaged = verify(snapshot)
+    files = len({file.path for file in snapshot.checkpoint.files()})
+    if json:
+        print_json(_shown(snapshot) | {"files": files, "damaged": [asdict_error(error) for error in damaged]})
+    elif not damaged:
+        console.print(f"{snapshot.path}: all {files} files are intact.", markup=False)
+    for error in damaged:
+        note(str(error))
+    if damaged:
+        raise typer.Exit(FAILED)
+
+
+def asdict_error(error: Any) -> dict[str, str]:
+    """A damaged file as plain data."""
+    return {"path": error.path, "reason": error.reason}
+
+
+@command(checkpoints, name="diff")
+def diff_checkpoints(
+    first: Annotated[str, typer.Argument(metavar="PATH|JOB", help=_PLACE)],
+    second: Annotated[str, typer.Argument(metavar="PATH|JOB", help="Another one.")],
+    settings: Settings = None,
+    json: AsJson = False,
+) -> None:
+    """Compare two checkpoints or savepoints: operators, states, types, sizes and source positions."""
+    options = _options(settings)
+    with working("reading the indexes", json):
+        lines = diff(open_snapshot(_place(first), options), open_snapshot(_place(second), options))
+    if json:
+        print_json([asdict(line) for line in lines])
+    elif lines:
+        rows = [(line.where, line.what or "operator", line.before or "-", line.after or "-") for line in lines]
+        console.print(table(["OPERATOR", "WHAT", "FIRST", "SECOND"], rows))
+    else:
+        note("They are equal.")
+
+
+@command(checkpoints, name="prune", interrupted="Interrupted: run it again, or start the job, to complete it.")
+def prune_checkpoints(
+    directory: Annotated[str, typer.Argument(metavar="DIR|JOB", help="The directory, name or id of a stopped job.")],
+    keep: Annotated[int, typer.Option(min=1, help="Number of newest checkpoints to keep.")] = 1,
+    settings: Settings = None,
+    json: AsJson = False,
+) -> None:
+    """Delete all but the newest checkpoints of a stopped job, and files that no checkpoint needs."""
+    place = _place(directory)
+    for record in records():
+        if not record.state and record.checkpoints and _directory(record).rstrip("/") == place.rstrip("/"):
+            raise CommandFailed(
+                f"Job {record.name} ({record.job_id}) is running and deletes old checkpoints itself. To prune, first stop "
+                "it with `holdfast stop` or `holdfast cancel`.",
+            )
+    with working("verifying the checkpoints to keep, and deleting the others", json):
+        done = prune(place, keep, _options(settings))
+    if json:
+        print_json(asdict(done))
+    else:
+        console.print(f"Kept {done.kept} checkpoints, deleted {done.deleted} objects.")
+
+
+def _options(settings: list[str] | None) -> dict[str, str]:
+    return {key: value for key, value in parse_settings(settings).items() if key.startswith("s3.")}
+
+
+def _shown(snapshot: Snapshot) -> dict[str, Any]:
+    checkpoint = snapshot.checkpoint
+    return {
+        "path": snapshot.path,
+        "kind": snapshot.kind,
+        "job_name": checkpoint.job_name,
+        "checkpoint_id": checkpoint.checkpoint_id,
+        "created_at": checkpoint.created_at,
+        "duration": duration(checkpoint.duration_ms),
+        "size": checkpoint.full_size,
+    }
+
+
+def _place(wanted: str | None) -> str:
+    """The URI of a path, or the directory of a job."""
+    if wanted is not None and ("/" in wanted or wanted in (".", "..")):
+        return wanted
+    known = records()
+    found = [r for r in known if wanted is None or wanted == r.name or r.job_id.startswith(wanted)]
+    if not found:
+        said = f"No job of this machine has the name or id {wanted!r}." if wanted else "No job has run on this machine."
+        raise CommandFailed(f"{said} Name a directory, e.g. file:///checkpoints or ./checkpoints.", NOT_FOUND)
+    if not found[0].checkpoints:
+        raise CommandFailed(f"Job {found[0].name} keeps no checkpoints: set execution.checkpointing.dir.", NOT_FOUND)
+    return _directory(found[0])
+
+
+def _directory(record: JobRecord) -> str:
+    return f"{record.checkpoints.rstrip('/')}/{JobPaths.of(record.name).directory}"

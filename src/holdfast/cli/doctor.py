@@ -1,0 +1,241 @@
+"""The command doctor: checks what a job needs on this machine, each with its remedy."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from enum import Enum
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from holdfast.checkpoint.paths import JobPaths
+from holdfast.checkpoint.storage import Storage
+from holdfast.cli.app import FAILED, AsJson, CommandFailed, command
+from holdfast.cli.drivers import Driver, running_jobs
+from holdfast.cli.options import Settings, parse_settings
+from holdfast.cli.output import console, print_json, size, table, working
+from holdfast.errors import HoldfastError
+from holdfast.runtime.java import find_java
+from holdfast.runtime.job_registry import user_directory
+from holdfast.runtime.jvm import spark_jars
+from holdfast.runtime.local_directory import state_directory
+
+__all__ = ["Finding", "Verdict", "findings"]
+
+_MEMORY_OF_SPARK = 1 << 30
+_MEMORY_OF_SUBTASK = 700 << 20
+_LEAST_DISK = 2 << 30
+_KAFKA_TIMEOUT_S = 5.0
+
+
+class Verdict(str, Enum):
+    """How a check ended."""
+
+    OK = "ok"
+    WARNING = "warning"
+    """Jobs run, but something to know."""
+    FAILED = "failed"
+    """Jobs that need it do not run."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The result of a check."""
+
+    check: str
+    verdict: Verdict
+    found: str
+    remedy: str = ""
+
+
+@command(interrupted="Interrupted; nothing was changed.")
+def doctor(
+    kafka: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Check that these brokers answer.")] = None,
+    storage: Annotated[
+        str | None,
+        typer.Option(metavar="URI", help="Check that checkpoints can be stored here, e.g. s3://bucket/checkpoints."),
+    ] = None,
+    settings: Settings = None,
+    parallelism: Annotated[
+        int | None, typer.Option("--parallelism", "-p", min=1, help="Subtasks to plan memory for; default: the cores.")
+    ] = None,
+    json: AsJson = False,
+) -> None:
+    """Check this machine: Python, Java, Spark, memory, disk, ports, Kafka and storage, with a remedy for each fault."""
+    config = parse_settings(settings)
+    with working("looking", json):
+        found = list(findings(config, kafka, storage, parallelism or os.cpu_count() or 1))
+    if json:
+        print_json([asdict(finding) for finding in found])
+    else:
+        styles = {Verdict.OK: ("✓", "green"), Verdict.WARNING: ("!", "yellow"), Verdict.FAILED: ("✗", "red")}
+        rows = []
+        for finding in found:
+            mark, style = styles[finding.verdict]
+            rows.append((Text(mark, style), Text(finding.check), Text(finding.found)))
+            if finding.remedy:
+                rows.append((Text(""), Text(""), Text(f"→ {finding.remedy}", style)))
+        console.print(table(["", "", ""], rows))
+    if any(finding.verdict is Verdict.FAILED for finding in found):
+        raise typer.Exit(FAILED)
+
+
+def findings(config: dict[str, str], kafka: str | None, storage: str | None, parallelism: int) -> Iterator[Finding]:
+    """The results of all checks.
+
+    Args:
+        config: Settings under Flink's keys.
+        kafka: Brokers to look for.
+        storage: A checkpoint storage to try.
+        parallelism: The number of subtasks to have memory for.
+    """
+    directories = (Path(state_directory(config.get("io.tmp.dirs", ""), "doctor").trusted), Path(tempfile.gettempdir()))
+    checks: list[tuple[str, Callable[[], Finding]]] = [
+        ("Python", _python),
+        ("Java", _java),
+        ("Spark", _spark),
+        ("Memory", lambda: _memory(parallelism)),
+        *((f"Disk {path}", lambda path=path: _disk(path)) for path in dict.fromkeys(directories)),
+        ("User directory", _user_directory),
+        ("Port", lambda: _port(config.get("rest.port", "8081"))),
+        ("Kafka", lambda: _kafka(kafka)),
+        ("Storage", lambda: _storage(storage or config.get("execution.checkpointing.dir"), config)),
+    ]
+    for name, check in checks:
+        try:
+            yield check()
+        except (HoldfastError, OSError, ValueError) as error:
+            yield Finding(name, Verdict.FAILED, str(error))
+
+
+def _python() -> Finding:
+    found = ".".join(map(str, sys.version_info[:3]))
+    if (3, 10) <= sys.version_info[:2] < (3, 14) and sys.platform == "linux":
+        return Finding("Python", Verdict.OK, f"{found}, {sys.executable}")
+    return Finding("Python", Verdict.FAILED, f"{found} on {sys.platform}", "Use Python 3.10 to 3.13 on Linux")
+
+
+def _java() -> Finding:
+    java = find_java()
+    return Finding("Java", Verdict.OK, f"{java.version} of {java.origin}, {java.executable}")
+
+
+def _spark() -> Finding:
+    try:
+        found = version("pyspark")
+    except PackageNotFoundError:
+        return Finding("Spark", Verdict.FAILED, "PySpark is not installed", "pip install 'pyspark>=4.0,<4.4'")
+    if not (4, 0) <= tuple(map(int, found.split(".")[:2])) < (4, 4):
+        return Finding("Spark", Verdict.FAILED, f"PySpark {found}", "pip install 'pyspark>=4.0,<4.4'")
+    core = next((Path(jar) for jar in spark_jars() if Path(jar).name.startswith("spark-core_")), None)
+    if core is None:
+        return Finding("Spark", Verdict.FAILED, "PySpark has no jars", "pip install --force-reinstall pyspark")
+    return Finding("Spark", Verdict.OK, f"{found}, {core.parent}")
+
+
+def _memory(parallelism: int) -> Finding:
+    available = _available_memory()
+    wanted = _MEMORY_OF_SPARK + parallelism * _MEMORY_OF_SUBTASK
+    found = f"{size(available)} free; a job with {parallelism} subtasks may take {size(wanted)}"
+    if available >= wanted:
+        return Finding("Memory", Verdict.OK, found)
+    return Finding(
+        "Memory", Verdict.WARNING, found, "Lower the parallelism or state.backend.cache.size (default 256mb a subtask)"
+    )
+
+
+def _available_memory() -> int:
+    """The memory that new processes may take: of the machine, or of the container if that is less."""
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    available = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
+    group = Path("/sys/fs/cgroup")
+    try:
+        limit = int((group / "memory.max").read_text())
+        return min(available, limit - int((group / "memory.current").read_text()))
+    except (OSError, ValueError):  # no limit
+        return available
+
+
+def _disk(path: Path) -> Finding:
+    name = f"Disk {path}"
+    while not path.exists():
+        path = path.parent
+    free = shutil.disk_usage(path).free
+    if not os.access(path, os.W_OK):
+        return Finding(name, Verdict.FAILED, "cannot be written", "Set io.tmp.dirs to a directory of yours on a local disk")
+    if free < _LEAST_DISK:
+        remedy = "Make space, or set io.tmp.dirs to a directory on another local disk"
+        return Finding(name, Verdict.WARNING, f"{size(free)} free", remedy)
+    return Finding(name, Verdict.OK, f"{size(free)} free")
+
+
+def _user_directory() -> Finding:
+    return Finding("User directory", Verdict.OK, f"{user_directory().make()}, open to this user only")
+
+
+def _port(configured: str) -> Finding:
+    port = int(configured)
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+            return Finding("Port", Verdict.OK, f"{port} is free for the dashboard and the REST API")
+        except PermissionError:
+            return Finding("Port", Verdict.FAILED, f"{port} is privileged", "Set rest.port to a port from 1024 on")
+        except OSError:
+            jobs = [job.name for job in running_jobs() if job.driver.url.endswith(f":{port}")]
+    if jobs:
+        return Finding(
+            "Port", Verdict.OK, f"{port} is used by the driver of {', '.join(jobs)}; the next driver takes another"
+        )
+    try:
+        Driver(f"http://localhost:{port}", "", timeout=2).get("/overview")
+        owner = "another user's driver"
+    except CommandFailed:
+        owner = "another program"
+    found = f"{port} is used by {owner}; a driver takes the next free port"
+    return Finding("Port", Verdict.WARNING, found, "Set rest.port if the address must stay the same")
+
+
+def _kafka(brokers: str | None) -> Finding:
+    if find_spec("confluent_kafka") is None:
+        verdict = Verdict.FAILED if brokers else Verdict.WARNING
+        return Finding("Kafka", verdict, "the client is not installed", "pip install 'holdfast[kafka]', if you use Kafka")
+    if brokers is None:
+        return Finding("Kafka", Verdict.OK, f"client {version('confluent-kafka')}; --kafka HOST:PORT checks brokers")
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import AdminClient
+
+    client = AdminClient({"bootstrap.servers": brokers}, logger=None)
+    try:
+        found = client.list_topics(timeout=_KAFKA_TIMEOUT_S)
+    except KafkaException as error:
+        said = error.args[0].str()
+        remedy = "Check the address and the broker; `holdfast kafka` starts one on localhost:9092 for development"
+        return Finding("Kafka", Verdict.FAILED, f"{brokers} does not answer: {said}", remedy)
+    return Finding("Kafka", Verdict.OK, f"{brokers}: {len(found.brokers)} brokers, {len(found.topics)} topics")
+
+
+def _storage(uri: str | None, config: dict[str, str]) -> Finding:
+    if uri is None:
+        return Finding(
+            "Storage",
+            Verdict.WARNING,
+            "not checked: without execution.checkpointing.dir the state is lost with the driver",
+            "Name it with --storage URI, e.g. file:///var/checkpoints or s3://bucket/checkpoints",
+        )
+    storage = Storage.open(uri, {key: value for key, value in config.items() if key.startswith("s3.")})
+    paths = JobPaths.of("holdfast-doctor")
+    storage.check(paths)
+    storage.delete(storage.list(f"{paths.directory}/"))
+    return Finding("Storage", Verdict.OK, f"{storage.uri} can be written, read, listed and put to once")

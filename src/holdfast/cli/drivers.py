@@ -1,0 +1,173 @@
+"""Finds jobs and talks to their drivers: by the records of this machine, or at an address."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import typer
+
+from holdfast.cli.app import FAILED, NOT_FOUND, USAGE, CommandFailed
+from holdfast.runtime.job_registry import JobRecord, records
+
+__all__ = ["Address", "Driver", "DriverGone", "JobName", "RunningJob", "find_job", "running_jobs"]
+
+JobName = Annotated[
+    str | None, typer.Argument(metavar="[JOB]", help="Id (or its beginning) or name; may be left out if one job runs.")
+]
+Address = Annotated[
+    str | None,
+    typer.Option(
+        "--jobmanager",
+        "-m",
+        metavar="HOST:PORT",
+        help="Address of a driver's REST API, for jobs on other machines; its token is taken from HOLDFAST_TOKEN.",
+    ),
+]
+
+
+class DriverGone(CommandFailed):
+    """No driver answers at the address."""
+
+
+class Driver:
+    """The REST API of a driver.
+
+    Args:
+        url: Its address.
+        token: What its requests for changes show.
+        timeout: Seconds to wait for an answer.
+    """
+
+    def __init__(self, url: str, token: str, timeout: float = 30.0) -> None:
+        self.url = url
+        self.token = token
+        self._timeout = timeout
+        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+    def get(self, path: str) -> Any:
+        """The answer to a request.
+
+        Raises:
+            CommandFailed: the driver refuses it, or does not answer.
+        """
+        return self._ask("GET", path, None)
+
+    def change(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        """The answer to a request that changes a job.
+
+        Raises:
+            CommandFailed: the driver refuses it, or does not answer.
+        """
+        return self._ask(method, path, json.dumps(body or {}).encode())
+
+    def _ask(self, method: str, path: str, body: bytes | None) -> Any:
+        request = urllib.request.Request(self.url + path, body, method=method)
+        if body is not None:
+            request.add_header("Authorization", f"Bearer {self.token}")
+            request.add_header("Content-Type", "application/json")
+        try:
+            with self._opener.open(request, timeout=self._timeout) as answer:
+                return json.loads(answer.read())
+        except urllib.error.HTTPError as error:
+            raise CommandFailed(
+                self._refusal(error.code, error.read()), NOT_FOUND if error.code == 404 else FAILED
+            ) from None
+        except ValueError as error:
+            raise CommandFailed(f"{self.url} is not the REST API of a driver: {error}", USAGE) from None
+        except (urllib.error.URLError, http.client.HTTPException, OSError) as error:
+            reason = getattr(error, "reason", None) or error
+            raise DriverGone(f"No driver answers at {self.url} ({reason}). `holdfast list` shows the jobs.") from None
+
+    def _refusal(self, status: int, said: bytes) -> str:
+        if status == 401:
+            given = "refuses the token" if self.token else "asks for its token"
+            return (
+                f"The driver at {self.url} {given}. On the driver's host, as the driver's user, `holdfast token` prints the "
+                "right one; pass it as HOLDFAST_TOKEN."
+            )
+        try:
+            return "; ".join(json.loads(said)["errors"])
+        except (ValueError, KeyError, TypeError):
+            return f"{self.url} answered with status {status}: is it the REST API of a driver?"
+
+
+@dataclass(frozen=True)
+class RunningJob:
+    """A job whose driver can be asked."""
+
+    id: str
+    name: str
+    driver: Driver
+    record: JobRecord | None
+    """None for a job of another machine."""
+
+    def get(self, page: str = "") -> Any:
+        """The answer of the driver to ``/jobs/<id><page>``."""
+        return self.driver.get(f"/jobs/{self.id}{page}")
+
+    def change(self, method: str, page: str = "", body: Mapping[str, Any] | None = None) -> Any:
+        """The answer of the driver to a request that changes the job."""
+        return self.driver.change(method, f"/jobs/{self.id}{page}", body)
+
+
+def running_jobs(address: str | None = None) -> list[RunningJob]:
+    """The running jobs: of this user on this machine, or of the driver at an address."""
+    known = [record for record in records() if not record.state]
+    if address is None:
+        return [RunningJob(each.job_id, each.name, Driver(each.url, each.token), each) for each in known]
+    url = _url(address)
+    by_id = {record.job_id: record for record in known}
+    token = os.environ.get("HOLDFAST_TOKEN") or next((each.token for each in known if each.url == url), "")
+    driver = Driver(url, token)
+    jobs = driver.get("/jobs/overview")["jobs"]
+    return [RunningJob(job["jid"], job["name"], driver, by_id.get(job["jid"])) for job in jobs]
+
+
+def find_job(wanted: str | None, address: str | None = None) -> RunningJob:
+    """The running job with this id, beginning of an id, or name.
+
+    Raises:
+        CommandFailed: there is none, or several.
+    """
+    jobs = running_jobs(address)
+    found = jobs if wanted is None else [job for job in jobs if wanted in (job.id, job.name)]
+    if not found and wanted:
+        found = [job for job in jobs if job.id.startswith(wanted)]
+    if len(found) == 1:
+        return found[0]
+    listed = ", ".join(f"{job.name} ({job.id})" for job in found or jobs)
+    if not jobs:
+        raise CommandFailed(_none_runs(wanted, address), NOT_FOUND)
+    if not found:
+        raise CommandFailed(f"No running job has the name or id {wanted!r}. Running: {listed}.", NOT_FOUND)
+    several = f"{len(found)} jobs are running" if wanted is None else f"{len(found)} running jobs match {wanted!r}"
+    raise CommandFailed(f"{several}: name one by its id: {listed}.", USAGE)
+
+
+def _none_runs(wanted: str | None, address: str | None) -> str:
+    if address is not None:
+        return f"The driver at {address} runs no job."
+    for record in records():
+        if wanted in (record.name, record.job_id) or (wanted and record.job_id.startswith(wanted)):
+            return (
+                f"Job {record.name} ({record.job_id}) no longer runs: {record.state}. `holdfast status {wanted}` tells more."
+            )
+    return "No job of this user is running on this machine. Start one with `holdfast run PROGRAM`."
+
+
+def _url(address: str) -> str:
+    """The URL of an address as people write it.
+
+    >>> _url("8081"), _url("host:8081/"), _url("http://host:1")
+    ('http://localhost:8081', 'http://host:8081', 'http://host:1')
+    """
+    if address.isdigit():
+        address = f"localhost:{address}"
+    return (address if "://" in address else f"http://{address}").rstrip("/")

@@ -1,0 +1,278 @@
+"""Commands on running jobs: list, status, cancel, stop, savepoint, token."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from holdfast.cli.app import FAILED, NOT_FOUND, AsJson, CommandFailed, command
+from holdfast.cli.drivers import Address, DriverGone, JobName, RunningJob, find_job, running_jobs
+from holdfast.cli.output import (
+    console,
+    count,
+    duration,
+    moment,
+    note,
+    print_json,
+    size,
+    state_text,
+    table,
+    working,
+)
+from holdfast.runtime.job_registry import JobRecord, records
+
+__all__: list[str] = []
+
+_TERMINAL = ("FINISHED", "CANCELED", "FAILED", "DIED")
+_WAIT_S = 20
+
+
+@command(name="list")
+def list_jobs(
+    all_jobs: Annotated[bool, typer.Option("--all", "-a", help="List ended jobs of this machine, too.")] = False,
+    address: Address = None,
+    json: AsJson = False,
+) -> None:
+    """List the running jobs."""
+    jobs = [_listed(job) for job in running_jobs(address)]
+    if all_jobs and address is None:
+        jobs += [_ended(record) for record in records() if record.state]
+    if json:
+        print_json(jobs)
+        return
+    if not jobs:
+        note("No job is running. Start one with `holdfast run PROGRAM`; `holdfast list --all` shows ended jobs.")
+        return
+    columns = ["NAME", "ID", "STATE", "SINCE", "FOR", "RECORDS/S", "BACKLOG", "DASHBOARD"]
+    rows = [
+        (
+            job["name"],
+            job["id"][:8],
+            state_text(job["state"]),
+            moment(job["start-time"]),
+            duration(job["duration"]),
+            *(("-", "-") if job["records-per-second"] is None else map(count, (job["records-per-second"], job["backlog"]))),
+            job["dashboard"] or "-",
+        )
+        for job in jobs
+    ]
+    console.print(table(columns, rows, ["RECORDS/S", "BACKLOG"]))
+
+
+def _listed(job: RunningJob) -> dict[str, Any]:
+    try:
+        view = job.get("/view")
+    except CommandFailed as error:  # it has ended meanwhile, or its server is overloaded
+        return _shown(job.id, job.name, "UNKNOWN", 0, 0, job.driver.url) | {"error": str(error)}
+    lasted = view["now"] - view["started"]
+    return _shown(job.id, job.name, view["state"], view["started"], lasted, job.driver.url) | {
+        "records-per-second": view["rates"]["in"],
+        "backlog": view["backlog"],
+    }
+
+
+def _ended(record: JobRecord) -> dict[str, Any]:
+    lasted = record.ended_ms - record.started_ms
+    return _shown(record.job_id, record.name, record.state, record.started_ms, lasted, "")
+
+
+def _shown(job_id: str, name: str, state: str, start: int, lasted: int, url: str) -> dict[str, Any]:
+    return {
+        "id": job_id,
+        "name": name,
+        "state": state,
+        "start-time": start,
+        "duration": lasted,
+        "records-per-second": None,
+        "backlog": None,
+        "dashboard": f"{url}/#/jobs/{job_id}" if url else None,
+    }
+
+
+@command()
+def status(job: JobName = None, address: Address = None, json: AsJson = False) -> None:
+    """Show a job, running or ended: its state, throughput, vertices, what is slow and why, and its latest failure."""
+    try:
+        found = find_job(job, address)
+    except CommandFailed:
+        record = None if address else _ended_record(job)
+        if record is None:
+            raise
+        _show_ended(record, json)
+        return
+    view = found.get("/view")
+    if json:
+        print_json(view)
+        return
+    lasted = duration((view["now"] if view["ended"] < 0 else view["ended"]) - view["started"])
+    console.print(state_text(view["state"]), f"{found.name} ({found.id}) for {lasted}")
+    console.print(table(["", ""], _figures(found, view)))
+    rows = [
+        (
+            vertex["name"],
+            str(vertex["parallelism"]),
+            f"{100 * vertex['busy']:.0f} %",
+            count(vertex["in_rate"]),
+            count(vertex["out_rate"]),
+            "-" if vertex["lag"] is None else duration(vertex["lag"]),
+            size(vertex["state_bytes"]),
+        )
+        for vertex in view["vertices"]
+    ]
+    columns = ["VERTEX", "PARALLELISM", "BUSY", "IN/S", "OUT/S", "LAG", "STATE"]
+    console.print(table(columns, rows, columns[1:]))
+    console.print("\n[bold]What is slow, and why[/bold]")
+    for finding in view["findings"]:
+        share = f" ({100 * finding['share']:.0f} % of the time)" if finding["share"] else ""
+        console.print(f"- {finding['title']}{share}: {finding['detail']} {finding['remedy']}", markup=False)
+    for failure in view["failures"][:1]:
+        console.print(f"\n[bold]Latest failure[/bold], {moment(failure['time'])}:")
+        console.print(failure["text"], markup=False)
+
+
+def _figures(job: RunningJob, view: Mapping[str, Any]) -> list[tuple[str, str]]:
+    shown = [
+        ("Dashboard", f"{job.driver.url}/#/jobs/{job.id}"),
+        ("Records/s", f"{count(view['rates']['in'])} in, {count(view['rates']['out'])} out"),
+        ("Backlog", f"{count(view['backlog'])} records"),
+    ]
+    if view["watermark"] is not None:
+        shown.append(("Watermark", f"{moment(view['watermark'])}, {duration(view['lag'])} behind this clock"))
+    latest = view["checkpoint"]
+    if latest is not None:
+        age = duration(max(0, view["now"] - latest["at"]))
+        shown.append(("Checkpoint", f"{latest['id']}, {age} ago, state of {size(latest['state_size'])}"))
+    shown.append(("Failures", f"{count(view['failures_total'])}, {count(view['restarts'])} restarts"))
+    if view["late"]:
+        shown.append(("Late", f"{count(view['late'])} records dropped"))
+    return shown
+
+
+def _ended_record(wanted: str | None) -> JobRecord | None:
+    """The latest ended job with this name or id; the latest of all without one."""
+    ended = [record for record in records() if record.state]
+    return next((r for r in ended if wanted is None or wanted == r.name or r.job_id.startswith(wanted)), None)
+
+
+def _show_ended(record: JobRecord, as_json: bool) -> None:
+    if as_json:
+        print_json(msgspec.to_builtins(record))
+        return
+    lasted = duration(record.ended_ms - record.started_ms)
+    console.print(state_text(record.state), f"{record.name} ({record.job_id}), {moment(record.ended_ms)}, after {lasted}")
+    if record.failure:
+        console.print(record.failure, markup=False)
+    if record.state == "DIED":
+        console.print("Its driver ended without a word (kill -9, out of memory, power). Start it again: it resumes.")
+    if record.log:
+        console.print(f"Log: {record.log}", markup=False)
+
+
+@command(interrupted="The job was asked to end, and does so after its current epoch.")
+def cancel(job: JobName = None, address: Address = None, json: AsJson = False) -> None:
+    """Cancel a job: it completes its epoch and commits its output. The next start resumes from its last checkpoint."""
+    found = find_job(job, address)
+    found.change("PATCH", "?mode=cancel")
+    with working(f"{found.name}: completing the epoch", json):
+        state = _final_state(found)
+    if state not in ("CANCELED", "FINISHED"):
+        raise CommandFailed(f"Job {found.name} ended as {state}. `holdfast status {found.id}` tells why.")
+    if json:
+        print_json({"id": found.id, "name": found.name, "state": state})
+    else:
+        console.print(state_text(state), f"{found.name} ({found.id}). Start it again to resume.")
+
+
+def _final_state(job: RunningJob) -> str:
+    """Wait until the job has ended."""
+    while True:
+        try:
+            state: str = job.get()["state"]
+            if state in _TERMINAL:
+                return state
+        except CommandFailed as error:
+            if not isinstance(error, DriverGone) and error.code != NOT_FOUND:
+                raise
+            known = {record.job_id: record.state for record in records()} if job.record is not None else {}
+            if known.get(job.id, "CANCELED"):
+                return known.get(job.id, "CANCELED")
+        time.sleep(0.1)
+
+
+@command(interrupted="The job goes on with the stop: `holdfast list` shows when it has ended.")
+def stop(
+    job: JobName = None,
+    directory: Annotated[
+        str | None,
+        typer.Option(
+            "--savepoint-path", "-p", metavar="DIR", help="Directory of the savepoint; default: the job's savepoint-dir."
+        ),
+    ] = None,
+    drain: Annotated[
+        bool, typer.Option("--drain", "-d", help="First end event time, so that all windows and timers fire.")
+    ] = False,
+    address: Address = None,
+    json: AsJson = False,
+) -> None:
+    """Stop a job with a savepoint. `holdfast run --from-savepoint PATH` starts it again from there."""
+    found = find_job(job, address)
+    location = _write_savepoint(found, "/stop", {"targetDirectory": directory, "drain": drain}, json)
+    with working(f"{found.name}: stopping", json):
+        state = _final_state(found)
+    if json:
+        print_json({"id": found.id, "name": found.name, "state": state, "savepoint": location})
+        return
+    note(f"{found.name} has stopped. Its savepoint:")
+    console.print(location, markup=False)
+
+
+@command(interrupted="The job still writes the savepoint.")
+def savepoint(
+    job: JobName = None,
+    directory: Annotated[
+        str | None, typer.Argument(metavar="[DIR]", help="Directory of the savepoint; default: the job's savepoint-dir.")
+    ] = None,
+    address: Address = None,
+    json: AsJson = False,
+) -> None:
+    """Write a savepoint of a job while it goes on."""
+    found = find_job(job, address)
+    location = _write_savepoint(found, "/savepoints", {"targetDirectory": directory}, json)
+    if json:
+        print_json({"id": found.id, "name": found.name, "savepoint": location})
+    else:
+        console.print(location, markup=False)
+
+
+def _write_savepoint(job: RunningJob, page: str, body: Mapping[str, Any], quiet: bool) -> str:
+    """Begin a savepoint and wait for its end; returns its location."""
+    begun = job.change("POST", page, body)
+    began = time.monotonic()
+    with working(f"{job.name}: writing the savepoint", quiet) as shown:
+        while True:
+            try:
+                answer = job.get(f"/savepoints/{begun['request-id']}?wait={_WAIT_S}")
+            except DriverGone:
+                raise CommandFailed(
+                    f"The driver of {job.name} ended before it confirmed the savepoint {begun['location']}: it is complete "
+                    f"if it has a file _metadata. `holdfast status {job.id}` tells how the job ended."
+                ) from None
+            if answer["status"]["id"] == "COMPLETED":
+                break
+            shown.update(f"{job.name}: writing the savepoint for {duration(1000 * (time.monotonic() - began))}")
+    failure = answer["operation"].get("failure-cause")
+    if failure is not None:
+        raise CommandFailed(f"The savepoint of {job.name} was not written: {failure['stack-trace']}", FAILED)
+    location: str = answer["operation"]["location"]
+    return location
+
+
+@command()
+def token(job: JobName = None, json: AsJson = False) -> None:
+    """Print the token of a job's driver, for requests to its REST API that change the job."""
+    found = find_job(job)
+    print_json({"url": found.driver.url, "token": found.driver.token}) if json else print(found.driver.token)

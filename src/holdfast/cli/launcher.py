@@ -1,0 +1,128 @@
+"""Launcher: runs a program as a driver, waits for its job, and starts it again if that is wanted."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import FrameType
+
+from holdfast.cli.output import note
+from holdfast.runtime.job_registry import JobRecord, records, user_directory
+from holdfast.runtime.launch import Launch
+
+__all__ = ["Launcher", "begin_daemon", "exit_code"]
+
+_FIRST_PAUSE_S = 1.0
+_LONGEST_PAUSE_S = 60.0
+_PAUSE_GROWTH = 1.5
+_STEADY_S = 600.0
+"""A program that has run for so long is started again without a pause."""
+
+
+class Launcher:
+    """Starts one program.
+
+    Args:
+        program: The program's file.
+        arguments: Its arguments.
+        settings: The settings from the command line.
+        detached: Whether it runs in the background.
+    """
+
+    def __init__(self, program: Path, arguments: Sequence[str], settings: dict[str, str], detached: bool) -> None:
+        self._command = [sys.executable, str(program), *arguments]
+        directory = Path(user_directory().make())
+        for name in ("logs", "launches"):
+            (directory / name).mkdir(mode=0o700, exist_ok=True)
+        number = f"{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:6]}"
+        self.log = directory / "logs" / f"{program.stem}-{number}.log"
+        self._launch = Launch(number, settings, str(self.log), detached)
+        self._stored = self._launch.store(directory / "launches")
+        self._process: subprocess.Popen[bytes] | None = None
+        self.interrupted = 0
+        """The number of the signal that asked for the end; 0 for none."""
+
+    def jobs(self) -> list[JobRecord]:
+        """The jobs that the program has run so far, the latest first."""
+        return [record for record in records() if record.launch == self._launch.id]
+
+    def run(self, restart: bool, started: Callable[[JobRecord], None]) -> int:
+        """Run the program until its end, or with ``restart`` until its jobs have ended well; returns its exit status.
+
+        Ctrl-C and SIGTERM are left to the program, which completes the epoch of its job.
+        """
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._interrupt)
+        try:
+            return self._run(restart, started)
+        finally:
+            self._stored.unlink(missing_ok=True)
+
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:
+        self.interrupted = number
+        if number == signal.SIGTERM and self._process is not None and self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+
+    def _run(self, restart: bool, started: Callable[[JobRecord], None]) -> int:
+        pause = _FIRST_PAUSE_S
+        known: set[str] = set()
+        while True:
+            began = time.monotonic()
+            status = self._run_once(known, started)
+            hopeless = not known  # it fails before it runs a job: another start would change nothing
+            if status == 0 or self.interrupted or not restart or hopeless:
+                return status
+            if time.monotonic() - began > _STEADY_S:
+                pause = _FIRST_PAUSE_S
+            note(f"The program ended with {_told(status)}; it is started again in {pause:.0f} s.")
+            if not self._slept(pause):
+                return status
+            pause = min(pause * _PAUSE_GROWTH, _LONGEST_PAUSE_S)
+
+    def _slept(self, seconds: float) -> bool:
+        """Pause; False if that was interrupted."""
+        until = time.monotonic() + seconds
+        while not self.interrupted and time.monotonic() < until:
+            time.sleep(0.1)
+        return not self.interrupted
+
+    def _run_once(self, known: set[str], started: Callable[[JobRecord], None]) -> int:
+        self._process = process = subprocess.Popen(self._command, env=dict(Launch.environment(self._stored)))
+        while True:
+            try:
+                status: int | None = process.wait(0.2)
+            except subprocess.TimeoutExpired:
+                status = None
+            for record in self.jobs():
+                if record.job_id not in known:
+                    known.add(record.job_id)
+                    started(record)
+            if status is not None:
+                return status
+
+
+def exit_code(status: int) -> int:
+    """The exit code of a command for the status of a process."""
+    return status if status >= 0 else 128 - status
+
+
+def _told(status: int) -> str:
+    if status >= 0:
+        return f"exit code {status}"
+    hint = " (out of memory?)" if status == -signal.SIGKILL else ""
+    return f"{signal.Signals(-status).name}{hint}"
+
+
+def begin_daemon(log: Path) -> None:
+    """Leave the terminal: a session of its own, output to the log, no input."""
+    os.setsid()
+    target = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    for source, number in ((nothing, 0), (target, 1), (target, 2)):
+        os.dup2(source, number)

@@ -1,0 +1,197 @@
+"""The command run: starts a program as the driver of its jobs."""
+
+from __future__ import annotations
+
+import os
+import time
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+from holdfast.cli.app import FAILED, INTERRUPTED, USAGE, AsJson, CommandFailed, command
+from holdfast.cli.drivers import Driver
+from holdfast.cli.launcher import Launcher, begin_daemon, exit_code
+from holdfast.cli.options import Settings, parse_settings
+from holdfast.cli.output import duration, note, print_json, working
+from holdfast.runtime.job_registry import JobRecord
+
+__all__: list[str] = []
+
+
+class Restart(str, Enum):
+    """When a program is started again."""
+
+    NEVER = "never"
+    ALWAYS = "always"
+
+
+@command(
+    interrupted="Interrupted before the program began.",
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+)
+def run(
+    program: Annotated[Path, typer.Argument(help="The Python program, which calls env.execute().")],
+    arguments: Annotated[list[str] | None, typer.Argument(metavar="[ARGS]...", help="Arguments of the program.")] = None,
+    parallelism: Annotated[int | None, typer.Option("--parallelism", "-p", min=1, help="Default parallelism.")] = None,
+    settings: Settings = None,
+    from_savepoint: Annotated[
+        str | None,
+        typer.Option("--from-savepoint", "--fromSavepoint", "-s", metavar="PATH", help="Savepoint to start from."),
+    ] = None,
+    allow_non_restored: Annotated[
+        bool,
+        typer.Option(
+            "--allow-non-restored-state", "--allowNonRestoredState", "-n", help="Drop state that the program no longer has."
+        ),
+    ] = False,
+    spark_master: Annotated[
+        str | None, typer.Option("--spark-master", metavar="URL", help="Spark's master; default: this machine.")
+    ] = None,
+    detached: Annotated[
+        bool, typer.Option("--detached", "-d", help="Return when the job runs, and leave it running.")
+    ] = False,
+    restart: Annotated[
+        Restart, typer.Option(help="always: start the program again when its driver has died or its job has failed.")
+    ] = Restart.NEVER,
+    json: AsJson = False,
+) -> None:
+    """Run a program: this process, or with -d one in the background, is the driver of its jobs.
+
+    Options stand before PROGRAM, its own arguments after it. Settings in the program override options.
+    """
+    _check_program(program)
+    given = parse_settings(settings)
+    if parallelism is not None:
+        given["parallelism.default"] = str(parallelism)
+    if from_savepoint is not None:
+        given["execution.state-recovery.path"] = from_savepoint
+    if allow_non_restored:
+        given["execution.state-recovery.ignore-unclaimed-state"] = "true"
+    if spark_master is not None:
+        given["spark.master"] = spark_master
+    launcher = Launcher(program, arguments or [], given, detached)
+    if detached:
+        _run_detached(launcher, restart is Restart.ALWAYS, json)
+    else:
+        _run_here(program, launcher, restart is Restart.ALWAYS, json)
+
+
+def _check_program(program: Path) -> None:
+    if not program.is_file():
+        raise CommandFailed(f"There is no program {program}. `holdfast new DIR` makes one to start from.", USAGE)
+    try:
+        compile(program.read_bytes(), str(program), "exec")
+    except SyntaxError as error:
+        where = f"{error.filename}:{error.lineno}"
+        line = (error.text or "").rstrip()
+        mark = f"\n  {line}\n  {' ' * ((error.offset or 1) - 1)}^" if line else ""
+        raise CommandFailed(f"{where}: {error.msg}{mark}", FAILED) from None
+    except ValueError as error:
+        raise CommandFailed(f"{program} is not a Python program: {error}", FAILED) from None
+
+
+def _run_here(program: Path, launcher: Launcher, restart: bool, json: bool) -> NoReturn:
+    status = launcher.run(restart, _tell_start)
+    jobs = launcher.jobs()
+    code = exit_code(status)
+    if launcher.interrupted:
+        code = 128 + launcher.interrupted
+    elif status == 0 and not jobs:
+        raise CommandFailed(f"{program} ended without a job: call env.execute(NAME) at its end.", FAILED)
+    if json:
+        print_json({"jobs": [_shown(job) for job in jobs], "exit_code": code})
+    else:
+        _tell_end(jobs, status, launcher)
+    raise typer.Exit(code)
+
+
+def _tell_start(job: JobRecord) -> None:
+    note(f"Job {job.name} ({job.job_id}) runs. Dashboard: {job.url}/#/jobs/{job.job_id}")
+
+
+def _tell_end(jobs: list[JobRecord], status: int, launcher: Launcher) -> None:
+    for job in jobs[:1]:
+        note(f"Job {job.name}: {job.state or 'RUNNING'} after {duration(job.ended_ms - job.started_ms)}.")
+        if job.state != "FINISHED":
+            note(
+                "Run the program again to resume from its last checkpoint." if job.checkpoints else "It kept no checkpoints."
+            )
+    if launcher.interrupted and not jobs:
+        note("Interrupted before a job ran.")
+    elif status < 0 and not launcher.interrupted:
+        note(f"The driver was killed by signal {-status}.")
+
+
+def _run_detached(launcher: Launcher, restart: bool, json: bool) -> None:
+    child = os.fork()
+    if child == 0:
+        _supervise(launcher, restart)
+    try:
+        job = _wait_for_job(launcher, child, json)
+    except KeyboardInterrupt:
+        os.kill(child, 15)
+        note("The start was interrupted; the program is being stopped.")
+        raise typer.Exit(INTERRUPTED) from None
+    if json:
+        print_json(_shown(job) | {"driver_pid": job.pid, "supervisor_pid": child, "log": str(launcher.log)})
+        return
+    _tell_start(job)
+    note(f"Log: {launcher.log} (`holdfast logs {job.job_id[:8]}`)")
+
+
+def _supervise(launcher: Launcher, restart: bool) -> NoReturn:
+    """Run the program in this process, which is in the background, and never return."""
+    code = FAILED
+    try:
+        begin_daemon(launcher.log)
+        code = exit_code(launcher.run(restart, lambda job: None))
+        note(f"The program ended with exit code {code}.")
+    finally:
+        os._exit(code)
+
+
+def _wait_for_job(launcher: Launcher, child: int, quiet: bool) -> JobRecord:
+    """Wait until the program's job runs or has ended.
+
+    Raises:
+        CommandFailed: the program ended without a job.
+    """
+    began = time.monotonic()
+    with working("starting Python and Spark", quiet) as shown:
+        while True:
+            ended, status = os.waitpid(child, os.WNOHANG)
+            job = next(iter(launcher.jobs()), None)
+            step = "starting Python and Spark"
+            if job is not None:
+                state = job.state or _state(job)
+                if state in ("RUNNING", "FINISHED"):
+                    return job
+                step = "restoring the state" if state == "CREATED" else state.lower()
+            if ended:
+                raise CommandFailed(_failed_start(launcher, os.waitstatus_to_exitcode(status)))
+            shown.update(f"{step} ({duration(1000 * (time.monotonic() - began))})")
+            time.sleep(0.2)
+
+
+def _state(job: JobRecord) -> str:
+    try:
+        state: str = Driver(job.url, "", timeout=5).get(f"/jobs/{job.job_id}")["state"]
+    except CommandFailed:
+        return ""  # it begins or ends at this moment
+    return state
+
+
+def _failed_start(launcher: Launcher, code: int) -> str:
+    try:
+        said = launcher.log.read_text(errors="replace").splitlines()
+    except FileNotFoundError:
+        said = []
+    if code == 0:
+        return f"The program ended without a job: call env.execute(NAME) at its end. Log: {launcher.log}"
+    return "\n".join([f"The program failed with exit code {code}; the end of {launcher.log}:", *said[-20:]])
+
+
+def _shown(job: JobRecord) -> dict[str, Any]:
+    return {"id": job.job_id, "name": job.name, "state": job.state or "RUNNING", "url": job.url}

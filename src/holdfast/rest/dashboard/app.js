@@ -1,0 +1,154 @@
+// The dashboard: what the address names is asked for every two seconds, while the page is visible, and shown.
+
+import { ask, hasToken, setToken, takeToken } from "./api.js";
+import { h, render } from "./dom.js";
+import { jobPage, jobsPage, TABS } from "./views.js";
+
+const EVERY_MS = 2000;
+
+const state = {
+  route: {}, jobs: null, view: null, config: null, epochs: [], selectedVertex: null, selectedEpoch: null,
+  problem: null, dialog: null, notice: null, narrow: matchMedia("(max-width: 760px)"),
+};
+let timer = null, asking = 0;
+
+function route() {
+  takeToken();
+  const [, page, id, tab] = location.hash.split("/");
+  const next = page === "jobs" && id ? { id: decodeURIComponent(id), tab: TABS.some(([t]) => t === tab) ? tab : "overview" } : {};
+  if (next.id !== state.route.id) Object.assign(state, { view: null, config: null, epochs: [], selectedVertex: null, selectedEpoch: null, problem: null });
+  state.route = next;
+  refresh();
+}
+
+async function refresh() {
+  clearTimeout(timer);
+  const mine = ++asking;
+  try {
+    await update(mine);
+    if (mine === asking) state.problem = null;
+  } catch (error) {
+    if (mine === asking) state.problem = error.status === 404 ? "The driver no longer runs this job." : "The driver does not answer. It may have ended; `holdfast list --all` shows how.";
+  }
+  if (mine !== asking) return;
+  draw();
+  if (!document.hidden) timer = setTimeout(refresh, EVERY_MS);
+}
+
+async function update(mine) {
+  const { id, tab } = state.route;
+  const { jobs } = await ask("jobs/overview");
+  if (mine !== asking) return;
+  state.jobs = jobs;
+  if (!id) {
+    if (jobs.length === 1) location.replace(`#/jobs/${jobs[0].jid}`);
+    return;
+  }
+  const since = state.epochs.length ? state.epochs[state.epochs.length - 1].sequence : 0;
+  const view = await ask(`jobs/${id}/view?since=${since}`);
+  if (mine !== asking || id !== state.route.id) return;
+  state.view = view;
+  state.epochs = [...state.epochs, ...view.epochs].slice(-view.epochs_kept);
+  if (tab === "settings" && !state.config) state.config = (await ask(`jobs/${id}/config`))["execution-config"]["user-config"];
+}
+
+const set = (changes) => {
+  Object.assign(state, changes);
+  draw();
+};
+
+function draw() {
+  const { view, route: at } = state;
+  document.title = at.id && view ? `${view.name} – ${view.state} – Holdfast` : "Holdfast";
+  const page = at.id ? (view ? jobPage(state, actions) : h("p", { class: "empty" }, state.problem ? "" : "Asking the driver …")) : jobsPage(state);
+  render(document.getElementById("app"), [
+    h("header", { class: "top" },
+      h("a", { class: "brand", href: "#/" }, h("img", { src: "ui/icon.svg", alt: "", width: 24, height: 24 }), "Holdfast"),
+      h("nav", { "aria-label": "Jobs", class: "jobs-nav" }, (state.jobs || []).map((job) =>
+        h("a", { key: job.jid, href: `#/jobs/${job.jid}`, "aria-current": job.jid === at.id ? "page" : null }, job.name))),
+      h("button", { class: "quiet", type: "button", onclick: theme, title: "Light or dark" }, h("span", { "aria-hidden": "true" }, "◐"), h("span", { class: "hidden" }, "Switch between light and dark"))),
+    h("div", { role: "status", "aria-live": "polite" },
+      state.problem && h("p", { class: "banner bad" }, state.problem),
+      state.notice && h("p", { class: "banner " + state.notice.kind }, state.notice.text, h("button", { class: "quiet", type: "button", onclick: () => set({ notice: null }) }, "Dismiss"))),
+    h("main", { id: "main", tabindex: "-1" }, page),
+    h("dialog", { id: "dialog", oncancel: () => set({ dialog: null }), "aria-labelledby": "dialog-title" }, state.dialog ? dialog(state.dialog) : []),
+  ]);
+  const box = document.getElementById("dialog");
+  if (state.dialog && !box.open) box.showModal();
+  if (!state.dialog && box.open) box.close();
+}
+
+function theme() {
+  const dark = document.documentElement.dataset.theme ? document.documentElement.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+  document.documentElement.dataset.theme = dark ? "light" : "dark";
+  localStorage.setItem("holdfast-theme", document.documentElement.dataset.theme);
+}
+
+// What changes the job.
+
+const DIALOGS = {
+  savepoint: { title: "Write a savepoint", text: "The job goes on.", directory: true, ok: "Write savepoint" },
+  stop: { title: "Stop with a savepoint", text: "The job reads no more input, writes a savepoint, and ends. It can be started again from there.", directory: true, drain: true, ok: "Stop the job" },
+  cancel: { title: "Cancel the job", text: "The job completes its epoch, commits its output, and ends. The next start resumes from its last checkpoint.", ok: "Cancel the job" },
+};
+
+function dialog({ kind, error, busy }) {
+  const { title, text, directory, drain, ok } = DIALOGS[kind];
+  return h("form", { key: kind, onsubmit: (event) => { event.preventDefault(); act(kind, new FormData(event.target)); } },
+    h("h2", { id: "dialog-title" }, title), h("p", {}, text),
+    directory && h("label", {}, "Directory", h("input", { name: "directory", placeholder: "the job's execution.checkpointing.savepoint-dir", autocomplete: "off", spellcheck: "false" })),
+    drain && h("label", { class: "check" }, h("input", { type: "checkbox", name: "drain" }), " Drain: first fire all windows and timers"),
+    !hasToken() && h("label", {}, "Token", h("input", { name: "token", type: "password", required: true, autocomplete: "off" }),
+      h("small", {}, "On the driver's host, ", h("code", {}, "holdfast token"), " prints it; ", h("code", {}, "holdfast dashboard"), " opens this page with it.")),
+    error && h("p", { class: "error", role: "alert" }, error),
+    h("div", { class: "buttons" },
+      h("button", { type: "button", onclick: () => set({ dialog: null }) }, "Back"),
+      h("button", { type: "submit", class: kind === "savepoint" ? "main" : "danger", disabled: Boolean(busy) }, busy ? "Asking …" : ok)));
+}
+
+async function act(kind, form) {
+  if (form.get("token")) setToken(form.get("token"));
+  set({ dialog: { kind, busy: true } });
+  const { id } = state.route, { name } = state.view;
+  try {
+    if (kind === "cancel") {
+      await ask(`jobs/${id}?mode=cancel`, "PATCH");
+      set({ dialog: null, notice: { kind: "good", text: `${name} completes its epoch and ends.` } });
+    } else {
+      const body = { targetDirectory: form.get("directory").trim() || null, drain: form.get("drain") === "on" };
+      const begun = await ask(`jobs/${id}/${kind === "stop" ? "stop" : "savepoints"}`, "POST", body);
+      set({ dialog: null, notice: { kind: "", text: `Writing the savepoint ${begun.location} …` } });
+      follow(id, begun);
+    }
+    refresh();
+  } catch (error) {
+    set({ dialog: { kind, error: error.message } });
+  }
+}
+
+async function follow(id, begun) {
+  try {
+    for (;;) {
+      const { status, operation } = await ask(`jobs/${id}/savepoints/${begun["request-id"]}?wait=20`);
+      if (status.id !== "COMPLETED") continue;
+      const failure = operation["failure-cause"];
+      set({ notice: failure ? { kind: "bad", text: "The savepoint was not written: " + failure["stack-trace"] } : { kind: "good", text: "Savepoint: " + operation.location } });
+      return;
+    }
+  } catch (error) {
+    set({ notice: { kind: "bad", text: `The driver ended before it confirmed the savepoint ${begun.location}: it is complete if it has a file _metadata.` } });
+  }
+}
+
+const actions = {
+  open: (kind) => set({ dialog: { kind } }),
+  selectVertex: (id) => set({ selectedVertex: state.selectedVertex === id ? null : id }),
+  selectEpoch: (number) => set({ selectedEpoch: state.selectedEpoch === number ? null : number }),
+};
+
+const saved = localStorage.getItem("holdfast-theme");
+if (saved) document.documentElement.dataset.theme = saved;
+addEventListener("hashchange", route);
+document.addEventListener("visibilitychange", () => document.hidden ? clearTimeout(timer) : refresh());
+state.narrow.addEventListener("change", draw);
+route();

@@ -1,0 +1,104 @@
+"""Launch: how `holdfast run` starts a program, and what the started program does about it.
+
+The program runs as plain Python would run it; an environment variable names a file with the launch.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from types import TracebackType
+
+import msgspec
+
+from holdfast.errors import HoldfastError
+
+__all__ = ["Launch", "launched"]
+
+_VARIABLE = "HOLDFAST_LAUNCH"
+_PACKAGE = f"{Path(__file__).parents[1]}{os.sep}"
+_FORMAT = "%(asctime)s %(levelname)s %(message)s"
+
+
+class Launch(msgspec.Struct, frozen=True):
+    """A program's start by `holdfast run`."""
+
+    id: str
+    settings: dict[str, str]
+    """Settings from the command line; those of the program override them."""
+    log: str
+    """The file of the program's log."""
+    detached: bool
+    """Whether the program's output goes to that file, too."""
+
+    def store(self, directory: Path) -> Path:
+        """Write the launch for its owner's eyes only: settings may be secrets."""
+        path = directory / f"{self.id}.launch"
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+            file.write(msgspec.json.encode(self))
+        return path
+
+    @staticmethod
+    def environment(stored: Path) -> Mapping[str, str]:
+        """The environment of a program to be started with a stored launch."""
+        return {**os.environ, _VARIABLE: str(stored)}
+
+
+@lru_cache
+def launched() -> Launch | None:
+    """The launch of this process; None if it was not started by `holdfast run`. The first call sets up log and signals."""
+    path = os.environ.pop(_VARIABLE, None)  # the launch is no business of the processes that the program starts
+    if path is None:
+        return None
+    launch = msgspec.json.decode(Path(path).read_bytes(), type=Launch)
+    _begin_log(launch)
+    sys.excepthook = _show_error
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # an orderly end, as at Ctrl-C
+    return launch
+
+
+class _Console(logging.StreamHandler):  # type: ignore[type-arg]
+    """Shows messages unless the program has a log configuration of its own, which would show them twice."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if not logging.getLogger().handlers:
+            super().emit(record)
+
+
+def _begin_log(launch: Launch) -> None:
+    logger = logging.getLogger("holdfast")
+    if logger.level == logging.NOTSET:
+        logger.setLevel(logging.INFO)
+    console = _Console()
+    console.setFormatter(logging.Formatter(_FORMAT))
+    console.setLevel(logging.INFO if launch.detached else logging.WARNING)
+    logger.addHandler(console)
+    if not launch.detached:
+        file = logging.FileHandler(launch.log, encoding="utf-8", delay=True)
+        file.setFormatter(logging.Formatter(_FORMAT))
+        logger.addHandler(file)
+
+
+def _show_error(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Show an error that ends the program: the user's frames, and those of Holdfast only if it has a bug."""
+    if isinstance(error, KeyboardInterrupt):
+        return  # `holdfast run` says how the job has ended
+    if isinstance(error, HoldfastError):
+        trace = _users_frames(trace)
+    sys.__excepthook__(kind, error.with_traceback(trace), trace)
+
+
+def _users_frames(trace: TracebackType | None) -> TracebackType | None:
+    if trace is None:
+        return None
+    rest = _users_frames(trace.tb_next)
+    if trace.tb_frame.f_code.co_filename.startswith(_PACKAGE):
+        return rest
+    return TracebackType(rest, trace.tb_frame, trace.tb_lasti, trace.tb_lineno)

@@ -1,0 +1,334 @@
+"""The commands against jobs that run on a real Spark, started by the command line itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SOURCES = Path(__file__).resolve().parents[2] / "src"
+START = """
+import sys
+from holdfast.common import *
+from holdfast.datastream import *
+from holdfast.datastream.connectors.datagen import PaymentsSource
+env = StreamExecutionEnvironment.get_execution_environment()
+"""
+
+
+@dataclass
+class Shell:
+    """A user's shell, in a home of its own."""
+
+    directory: Path
+
+    @property
+    def environment(self) -> dict[str, str]:
+        own = {"PYTHONPATH": str(SOURCES), "XDG_STATE_HOME": str(self.directory / "state"), "TMPDIR": str(self.directory)}
+        return {**os.environ, **own, "COLUMNS": "200"}
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "holdfast.cli", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=self.directory,
+            env=self.environment,
+            start_new_session=True,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        )
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        process = self.start(*arguments)
+        out, err = process.communicate(timeout=240)
+        assert "Traceback" not in out + err, err
+        return subprocess.CompletedProcess(arguments, process.returncode, out, err)
+
+    def json(self, *arguments: str) -> Any:
+        done = self.run(*arguments, "--json")
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    def program(self, name: str, text: str) -> str:
+        (self.directory / name).write_text(START + textwrap.dedent(text))
+        return name
+
+
+PAYMENTS = """
+class Total(KeyedProcessFunction):
+    def open(self, runtime_context):
+        self.total = runtime_context.get_state(ValueStateDescriptor("total", Types.DOUBLE()))
+
+    def process_element(self, payment, ctx):
+        self.total.update((self.total.value() or 0.0) + payment["amount"])
+        if self.total.value() > 100_000:
+            yield f"{ctx.get_current_key()} {self.total.value()}"
+
+payments = env.from_source(PaymentsSource(rate_per_second=200), WatermarkStrategy.no_watermarks(), "payments")
+totals = payments.uid("payments").key_by(lambda payment: payment["merchant_id"]).process(Total()).uid("totals")
+totals.filter(lambda line: False).print()
+print("arguments", *sys.argv[1:], flush=True)
+env.execute("payments")
+"""
+
+
+def until(condition: Callable[[], Any], seconds: float = 120) -> Any:
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < deadline, "it takes too long"
+        time.sleep(0.1)
+    return found
+
+
+@pytest.fixture(scope="module")
+def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
+    shell = Shell(tmp_path_factory.mktemp("home"))
+    yield shell
+    for job in shell.json("list"):
+        shell.run("cancel", job["id"])
+
+
+@pytest.fixture(scope="module")
+def job(shell: Shell) -> dict[str, Any]:
+    """A job that runs in the background and keeps checkpoints."""
+    program = shell.program("payments.py", PAYMENTS)
+    checkpoints = (shell.directory / "checkpoints").as_uri()
+    options = ["-d", "-p", "1", "-D", "rest.port=0", "-D", f"execution.checkpointing.dir={checkpoints}"]
+    done = shell.run("run", *options, "--json", program, "one", "--two")
+    assert done.returncode == 0, done.stderr
+    started: dict[str, Any] = json.loads(done.stdout)
+    until(lambda: shell.json("status", "payments")["counts"]["completed"] > 1)
+    return started
+
+
+pytestmark = pytest.mark.spark
+
+
+def a_job_in_the_background_is_listed_and_described(shell: Shell, job: dict[str, Any]) -> None:
+    (listed,) = shell.json("list")
+    assert (listed["id"], listed["name"], listed["state"]) == (job["id"], "payments", "RUNNING")
+    assert listed["dashboard"] == f"{job['url']}/#/jobs/{job['id']}"
+    for name in ([], ["payments"], [job["id"][:6]], [job["id"], "-m", job["url"]]):
+        status = shell.json("status", *name)
+        assert (status["id"], status["state"]) == (job["id"], "RUNNING")
+    said = shell.run("status").stdout
+    assert "RUNNING payments" in said
+    assert "Checkpoint" in said
+    assert "The job keeps up with its input" in said
+    assert "payments" in shell.run("list").stdout
+
+
+def test_options_before_the_program_are_settings_and_those_after_it_its_own(shell: Shell, job: dict[str, Any]) -> None:
+    details = shell.json("status", "payments")
+    assert {vertex["parallelism"] for vertex in details["vertices"]} == {1}
+    assert "arguments one --two" in shell.run("logs").stdout.splitlines()
+
+
+def the_log_has_the_programs_output_and_the_slots_have_theirs(shell: Shell, job: dict[str, Any]) -> None:
+    (log,) = shell.json("logs", "payments", "-n", "1000")
+    assert any("the REST API is on" in line for line in log["lines"])
+    assert log["file"] == job["log"]
+    assert len(shell.json("logs", "-n", "2")[0]["lines"]) <= 2
+    assert [Path(each["file"]).name for each in shell.json("logs", "--slots")] == ["slot-0.sock.log"]
+
+
+def a_savepoint_is_written_while_the_job_goes_on(shell: Shell, job: dict[str, Any]) -> None:
+    done = shell.json("savepoint", "payments", str(shell.directory / "savepoints"))
+    assert Path(done["savepoint"].removeprefix("file://"), "_metadata").exists()
+    assert shell.json("status")["state"] == "RUNNING"
+    (listed,) = [
+        each for each in shell.json("checkpoints", "list", str(shell.directory / "savepoints")) if not each["problem"]
+    ]
+    assert (listed["kind"], listed["job_name"]) == ("savepoint", "payments")
+
+
+def the_checkpoints_are_listed_shown_verified_and_compared(shell: Shell, job: dict[str, Any]) -> None:
+    listed = [each for each in shell.json("checkpoints", "list") if each["kind"] == "checkpoint"]
+    assert {each["job_name"] for each in listed} == {"payments"}
+    shown = shell.json("checkpoints", "show", "payments")
+    assert [operator["uid"] for operator in shown["operators"]] == ["totals"]
+    assert "total" in [state["name"] for state in shown["operators"][0]["states"]]
+    savepoint = shell.json("savepoint", "payments", str(shell.directory / "verified"))["savepoint"]
+    verified = shell.json("checkpoints", "verify", savepoint)
+    assert verified["damaged"] == []
+    assert verified["files"] > 0
+    assert shell.json("checkpoints", "diff", savepoint, savepoint) == []
+    dump = next(Path(savepoint.removeprefix("file://")).glob("*.dump"))
+    content = bytearray(dump.read_bytes())
+    content[len(content) // 2] ^= 1
+    dump.write_bytes(content)
+    found = shell.run("checkpoints", "verify", savepoint)
+    assert found.returncode == 1
+    assert dump.name in found.stderr
+
+
+def a_running_job_is_not_pruned(shell: Shell, job: dict[str, Any]) -> None:
+    refused = shell.run("checkpoints", "prune", "payments")
+    assert refused.returncode == 1
+    assert "is running" in refused.stderr
+
+
+def test_the_token_opens_the_dashboard_and_changes_need_it(shell: Shell, job: dict[str, Any]) -> None:
+    token = shell.run("token").stdout.strip()
+    opened = shell.json("dashboard", "--no-open")
+    assert opened["url_with_token"] == f"{job['url']}/#/jobs/{job['id']}?token={token}"
+    shell_environment = {**shell.environment, "HOLDFAST_TOKEN": "guess"}
+    refused = subprocess.run(
+        [sys.executable, "-m", "holdfast.cli", "cancel", "-m", job["url"], "--json"],
+        env=shell_environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert refused.returncode == 1
+    assert "refuses the token" in json.loads(refused.stdout)["error"]
+    assert "holdfast token" in refused.stderr
+    assert shell.json("status")["state"] == "RUNNING"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["status", "unknown"], 3, "No running job has the name or id 'unknown'. Running: payments ("),
+        (["cancel", "unknown"], 3, "No running job has the name"),
+        (["logs", "unknown"], 3, "`holdfast list --all` shows the jobs"),
+        (["stop", "-p", "/proc/nothing"], 1, "no savepoint can be written into /proc/nothing"),
+        (["stop"], 1, "execution.checkpointing.savepoint-dir"),
+        (["status", "-m", "localhost:1"], 1, "No driver answers at http://localhost:1"),
+        (["savepoint", "payments", "ftp://somewhere"], 1, "ftp"),
+        (["checkpoints", "show", "/nowhere"], 1, "/nowhere"),
+        (["checkpoints", "list", "nobody"], 3, "No job of this machine has the name or id 'nobody'"),
+        (["run", "missing.py"], 2, "There is no program missing.py"),
+        (["run", "-D", "port", "payments.py"], 2, "write -D KEY=VALUE"),
+        (["new", "."], 2, "is not empty"),
+        (["explode"], 2, "No such command"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_a_sentence(
+    shell: Shell, job: dict[str, Any], arguments: list[str], code: int, said: str
+) -> None:
+    done = shell.run(*arguments)
+    assert (done.returncode, said in done.stderr) == (code, True), done.stderr
+    assert shell.json("status")["state"] == "RUNNING"
+
+
+def test_two_jobs_of_one_name_are_told_apart_by_their_ids_and_cancelled(shell: Shell, job: dict[str, Any]) -> None:
+    checkpoints = (shell.directory / "others").as_uri()
+    options = ["-p", "1", "-D", "rest.port=0", "-D", f"execution.checkpointing.dir={checkpoints}"]
+    second = shell.start("run", *options, "payments.py")
+    try:
+        both = until(lambda: [each for each in shell.json("list") if each["state"] == "RUNNING"][1:] and shell.json("list"))
+        ids = {each["id"] for each in both}
+        unclear = shell.run("stop", "payments")
+        assert unclear.returncode == 2
+        assert all(each in unclear.stderr for each in ids)
+        (other,) = ids - {job["id"]}
+        assert shell.json("cancel", other)["state"] == "CANCELED"
+    finally:
+        second.send_signal(signal.SIGTERM)
+        _, err = second.communicate(timeout=120)
+    assert "Job payments: CANCELED" in err
+    assert [each["id"] for each in shell.json("list")] == [job["id"]]
+
+
+def a_stopped_job_goes_on_from_its_savepoint(shell: Shell) -> None:
+    numbers = """
+    source = PaymentsSource(rate_per_second=100)
+    numbers = env.from_source(source, WatermarkStrategy.no_watermarks(), "numbers").uid("numbers")
+    numbers.key_by(lambda p: 0).map(lambda p: 1).uid("ones").filter(lambda n: False).print()
+    env.execute("moved")
+    """
+    program = shell.program("moved.py", numbers)
+    options = ["-d", "-p", "1", "-D", "rest.port=0"]
+    assert shell.run("run", *options, program).returncode == 0
+    until(lambda: shell.json("status", "moved")["counts"]["completed"])
+    stopped = shell.json("stop", "moved", "-p", str(shell.directory / "moved-savepoints"))
+    assert stopped["state"] == "FINISHED"
+    ended = [each for each in shell.json("list", "--all") if each["name"] == "moved"]
+    assert [each["state"] for each in ended] == ["FINISHED"]
+    assert shell.json("status", "moved")["state"] == "FINISHED"
+    assert shell.run("run", *options, "-s", stopped["savepoint"], program).returncode == 0
+    restored = until(lambda: shell.json("status", "moved")["restored"])
+    assert restored["savepoint"] is True
+    assert shell.json("cancel", "moved")["state"] == "CANCELED"
+
+
+def test_control_c_completes_the_epoch_and_says_how_to_go_on(shell: Shell) -> None:
+    checkpoints = (shell.directory / "interrupted").as_uri()
+    program = shell.program("interrupted.py", PAYMENTS.replace('env.execute("payments")', 'env.execute("interrupted")'))
+    running = shell.start("run", "-p", "1", "-D", "rest.port=0", "-D", f"execution.checkpointing.dir={checkpoints}", program)
+    until(lambda: [each for each in shell.json("list") if each["name"] == "interrupted" and each["state"] == "RUNNING"])
+    os.killpg(running.pid, signal.SIGINT)  # as a terminal does
+    _, err = running.communicate(timeout=120)
+    assert running.returncode == 130, err
+    assert "Traceback" not in err
+    assert "Job interrupted: CANCELED after" in err
+    assert "Run the program again to resume" in err
+
+
+def a_program_whose_driver_is_killed_is_started_again(shell: Shell) -> None:
+    program = shell.program("restarted.py", PAYMENTS.replace('env.execute("payments")', 'env.execute("restarted")'))
+    checkpoints = (shell.directory / "restarted").as_uri()
+    options = ["-d", "--restart", "always", "-D", "rest.port=0", "-D", f"execution.checkpointing.dir={checkpoints}"]
+    first = json.loads(shell.run("run", *options, "-p", "1", "--json", program).stdout)
+    until(lambda: shell.json("status", "restarted")["counts"]["completed"])
+    os.kill(first["driver_pid"], signal.SIGKILL)
+    again = until(
+        lambda: [each for each in shell.json("list") if each["name"] == "restarted" and each["state"] == "RUNNING"]
+    )
+    assert again[0]["id"] != first["id"]
+    assert shell.json("status", again[0]["id"])["restored"] is not None
+    dead = shell.run("status", first["id"])
+    assert "DIED" in dead.stdout
+    assert shell.json("cancel", "restarted")["state"] == "CANCELED"
+    until(lambda: not Path(f"/proc/{first['supervisor_pid']}").exists(), 30)
+
+
+def the_error_of_a_program_is_shown_without_the_frames_of_holdfast(shell: Shell) -> None:
+    program = """
+    env.set_restart_strategy(RestartStrategies.no_restart())
+    env.from_collection([1, 0]).map(lambda n: 1 // n).print()
+    env.execute("division")
+    """
+    process = shell.start("run", "-p", "1", "-D", "rest.port=0", shell.program("division.py", program))
+    _, err = process.communicate(timeout=240)
+    assert process.returncode == 1
+    assert "ZeroDivisionError" in err
+    assert 'division.py", line' in err
+    assert "Job division: FAILED" in err
+    assert "holdfast/datastream" not in err
+    (ended,) = [each for each in shell.json("list", "--all") if each["name"] == "division"]
+    assert ended["state"] == "FAILED"
+    assert "ZeroDivisionError" in shell.json("status", "division")["failure"]
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "said"),
+    [
+        ("print('nothing to do')", 1, "ended without a job: call env.execute(NAME) at its end"),
+        ("def broken(:", 1, "program.py:7: invalid syntax"),
+        ("1 / 0", 1, "ZeroDivisionError"),
+        ("import sys; sys.exit(7)", 7, ""),
+    ],
+)
+def a_program_that_runs_no_job_is_told_so(tmp_path: Path, text: str, code: int, said: str) -> None:
+    own = Shell(tmp_path)
+    program = own.program("program.py", text)
+    for detached in ([], ["-d"]):
+        process = own.start("run", *detached, program)
+        _, err = process.communicate(timeout=240)
+        assert said in err
+        assert process.returncode == (code if not detached else 1), err
+        assert "holdfast/cli" not in err

@@ -1,0 +1,137 @@
+"""What needs no running job: a new program, the check of the machine, help and completion."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def holdfast(directory: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    own = {"PYTHONPATH": str(ROOT / "src"), "XDG_STATE_HOME": str(directory / "state"), "COLUMNS": "200"}
+    return subprocess.run(
+        [sys.executable, "-m", "holdfast.cli", *arguments],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        cwd=directory,
+        env={**os.environ, **own, **environment},
+        check=False,
+        timeout=240,
+    )
+
+
+@pytest.mark.spark
+def a_new_program_passes_its_own_test_and_the_linter(tmp_path: Path) -> None:
+    made = holdfast(tmp_path, "new", "my shop")
+    assert made.returncode == 0, made.stderr
+    directory = tmp_path / "my shop"
+    assert sorted(path.name for path in directory.iterdir()) == ["README.md", "program.py", "test_program.py"]
+    assert 'env.execute("my-shop")' in (directory / "program.py").read_text()
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    tested = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
+        cwd=directory,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
+    )
+    assert "2 passed" in tested.stdout, tested.stdout + tested.stderr
+    linted = subprocess.run(
+        [sys.executable, "-m", "ruff", "check", "--config", str(ROOT / "pyproject.toml"), "--ignore", "D,I", "."],
+        cwd=directory,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert linted.returncode == 0, linted.stdout
+
+
+def a_new_program_does_not_overwrite_anything(tmp_path: Path) -> None:
+    (tmp_path / "kept.txt").write_text("kept")
+    refused = holdfast(tmp_path, "new", ".", "--json")
+    assert refused.returncode == 2
+    assert json.loads(refused.stdout) == {"error": ". is not empty. Name a new directory.", "exit_code": 2}
+    assert [path.name for path in tmp_path.iterdir()] == ["kept.txt"]
+
+
+def a_healthy_machine_has_no_fault(tmp_path: Path) -> None:
+    done = holdfast(tmp_path, "doctor", "--json", "--storage", str(tmp_path / "checkpoints"), "-D", "rest.port=0")
+    assert done.returncode == 0, done.stdout
+    found = {finding["check"]: finding["verdict"] for finding in json.loads(done.stdout)}
+    assert {found[check] for check in ("Python", "Java", "Spark", "Storage", "Port", "User directory")} == {"ok"}
+    assert not any((tmp_path / "checkpoints").rglob("*.*")), "the storage is left as it was"
+
+
+def test_each_fault_of_a_machine_comes_with_its_remedy(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as busy:
+        busy.settimeout(0.1)
+        port = str(busy.getsockname()[1])
+        options = ["--storage", "/proc/checkpoints", "--kafka", "127.0.0.1:1", "-D", f"rest.port={port}", "-p", "5000"]
+        done = holdfast(tmp_path, "doctor", "--json", *options, JAVA_HOME=str(tmp_path))
+    assert done.returncode == 1, done.stderr
+    found = {finding["check"]: finding for finding in json.loads(done.stdout)}
+    assert (found["Java"]["verdict"], "unset it" in found["Java"]["found"]) == ("failed", True)
+    assert found["Storage"]["verdict"] == "failed"
+    assert (found["Kafka"]["verdict"], "holdfast kafka" in found["Kafka"]["remedy"]) == ("failed", True)
+    assert (found["Port"]["verdict"], "another program" in found["Port"]["found"]) == ("warning", True)
+    assert (found["Memory"]["verdict"], "parallelism" in found["Memory"]["remedy"]) == ("warning", True)
+    assert "Traceback" not in done.stderr
+
+
+def a_user_directory_that_others_can_write_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    (tmp_path / "state").mkdir(mode=0o755)
+    (tmp_path / "state" / "holdfast").mkdir()
+    (tmp_path / "state" / "holdfast").chmod(0o777)
+    refused = holdfast(tmp_path, "list")
+    assert refused.returncode == 1
+    assert "has mode 0777" in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+def a_kafka_port_in_use_is_told_in_a_sentence(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as busy:
+        port = str(busy.getsockname()[1])
+        refused = holdfast(tmp_path, "kafka", "--host", "127.0.0.1", "--port", port)
+    assert refused.returncode == 1
+    assert f"Kafka cannot listen on 127.0.0.1:{port}" in refused.stderr
+    assert "Use another --port" in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+def test_without_a_job_every_command_says_how_to_start_one(tmp_path: Path) -> None:
+    assert json.loads(holdfast(tmp_path, "list", "--json").stdout) == []
+    for command in ("status", "cancel", "stop", "savepoint", "dashboard", "token"):
+        refused = holdfast(tmp_path, command)
+        assert (refused.returncode, "holdfast run PROGRAM" in refused.stderr) == (3, True), command
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_knows_the_commands(tmp_path: Path, shell: str) -> None:
+    shown = holdfast(tmp_path, "--show-completion", shell)
+    assert "holdfast" in shown.stdout.lower()
+    words = {"COMP_WORDS": "holdfast sav", "COMP_CWORD": "1", "_TYPER_COMPLETE_ARGS": "holdfast sav"}
+    completed = holdfast(
+        tmp_path, **{"_HOLDFAST_COMPLETE": f"complete_{shell}", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}, **words
+    )
+    assert "savepoint" in completed.stdout
+
+
+def test_every_command_has_help_and_json(tmp_path: Path) -> None:
+    listed = holdfast(tmp_path, "--help").stdout
+    commands = [["run"], ["new"], ["list"], ["status"], ["cancel"], ["stop"], ["savepoint"], ["logs"], ["doctor"], ["kafka"]]
+    commands += [["dashboard"], ["token"], *(["checkpoints", each] for each in ("list", "show", "verify", "diff", "prune"))]
+    for command in commands:
+        assert command[0] in listed
+        shown = holdfast(tmp_path, *command, "--help").stdout
+        assert "--json" in shown, command
