@@ -21,6 +21,7 @@ COMMANDS = {
     "timers": "20 million timers a day ahead: registered, restored after kill -9, fired; and the memory they need",
     "clipped": "bytes read to restore one eighth of another subtask's key groups",
     "sliding": "windows of an hour that slide by a minute, beside windows of a minute",
+    "async_io": "async I/O with answers after 10 ms, beside plain asyncio",
     "costs": "CPU time per event, by activity",
     "micro": "state operations, encodings, timers, frames and merge, compared with the stored baseline",
     "pairs": "this tree against another one in interleaved pairs: parts of micro, or stateful jobs",

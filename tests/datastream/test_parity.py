@@ -109,8 +109,10 @@ def _difference(row: Row, found: Any, owner: Any) -> str:
     if inspect.isclass(found) and "." in row.name and not row.static and not inspect.isclass(owner):
         return ""
     ours = list(inspect.signature(found).parameters.values())
-    bound = inspect.isclass(found) or isinstance(
-        inspect.getattr_static(owner, row.name.split(".")[-1]), (staticmethod, classmethod)
+    bound = (
+        inspect.isclass(found)
+        or inspect.ismodule(owner)
+        or isinstance(inspect.getattr_static(owner, row.name.split(".")[-1]), (staticmethod, classmethod))
     )
     if row.static and not bound:
         return "is not static"

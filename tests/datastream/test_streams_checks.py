@@ -18,7 +18,6 @@ from holdfast.datastream import (
     MapFunction,
     OutputTag,
     ProcessFunction,
-    RuntimeExecutionMode,
     StreamExecutionEnvironment,
 )
 from holdfast.datastream.connectors.number_seq import NumberSequenceSource
@@ -294,8 +293,8 @@ class TestEnvironment:
             env.set_state_backend("rocksdb")
         with pytest.raises(TypeError, match=r"RestartStrategies.no_restart\(\)"):
             env.set_restart_strategy("none")
-        with pytest.raises(ConfigurationError, match="STREAMING only"):
-            env.set_runtime_mode(RuntimeExecutionMode.BATCH)
+        with pytest.raises(TypeError, match="takes a RuntimeExecutionMode"):
+            env.set_runtime_mode("BATCH")
 
     def test_a_key_selector_cannot_be_opened(self, stream):
         class Opened(KeySelector):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from holdfast.common import Duration, Time, Types, WatermarkStrategy
@@ -90,9 +90,11 @@ class Named(ProcessWindowFunction):
         yield self.kind, key, context.window().start, before.value(), sorted(map(repr, elements))
 
 
-def windows(data: dict[str, list[Record]], cut: int = 0) -> Any:
+def windows(data: dict[str, list[Record]], cut: int = 0, before: Callable[[Any], Any] = lambda source: source) -> Any:
+    """``before``: puts operators in front of the windows that change no record."""
+
     def build(env: StreamExecutionEnvironment) -> None:
-        keyed = stream(env, data, cut).key_by(lambda record: record[0])
+        keyed = before(stream(env, data, cut)).key_by(lambda record: record[0])
         minutes = TumblingEventTimeWindows.of(Time.minutes(1))
         sums = keyed.window(minutes).reduce(lambda a, b: (a[0], max(a[1], b[1]), a[2] + b[2]))
         means = keyed.window(minutes).aggregate(Mean(), Named("mean"))

@@ -13,18 +13,28 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.common import Duration, Time, WatermarkStrategy
+from holdfast.common import Duration, Time, Types, WatermarkStrategy
+from holdfast.common.time import MIN_TIMESTAMP
+from holdfast.connectors.base import JobInfo
 from holdfast.datastream import (
     CoGroupFunction,
     EventTimeSessionWindows,
     FlatJoinFunction,
     JoinFunction,
+    MapStateDescriptor,
     OutputTag,
+    ProcessFunction,
     ProcessJoinFunction,
+    ProcessWindowFunction,
     SlidingEventTimeWindows,
     TumblingEventTimeWindows,
 )
 from holdfast.errors import ConfigurationError, UserCodeError
+from holdfast.metrics.user import MetricGroup
+from holdfast.runtime.context import Clock, OperatorContext
+from holdfast.runtime.operators.interval_join import IntervalJoinOperator
+from holdfast.runtime.records import RecordBatch
+from holdfast.state.keyed_state import KeyedState
 
 from .inprocess import LedgerSink, SplitSource
 from .programs import DELAY, records, stream
@@ -224,3 +234,112 @@ def the_error_of_a_join_names_key_and_element():
         job.run()
     assert failure.value.key == "'a'"
     assert "element: ('a', 5, 0)" in str(failure.value)
+
+
+# ---- outer joins by interval --------------------------------------------------------------------------------------------
+
+
+class Matched(ProcessJoinFunction):
+    def process_element(self, left: Any, right: Any, ctx: Any) -> Any:
+        for side, stamp in ((left, ctx.get_left_timestamp()), (right, ctx.get_right_timestamp())):
+            assert stamp == (MIN_TIMESTAMP if side is None else side[1])
+        yield ctx.get_timestamp(), left, right
+
+
+class Stamped(ProcessFunction):
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        assert value[0] == ctx.timestamp()
+        yield value
+
+
+OUTER = {"left_outer": (True, False), "right_outer": (False, True), "full_outer": (True, True)}
+
+
+@pytest.mark.parametrize("how", OUTER)
+@settings(few, max_examples=10)
+@given(
+    seed=seeds,
+    backend=backends,
+    parallelism=parallelisms,
+    budget=budgets,
+    frame=frames,
+    crashes=crashes,
+    bounds=st.tuples(st.integers(-9_000, 9_000), st.integers(0, 9_000)),
+)
+def test_outer_joins_by_interval_emit_each_element_without_a_partner_once(
+    how, seed, backend, parallelism, budget, frame, crashes, bounds
+):
+    lower, upper = bounds[0], bounds[0] + bounds[1]
+    sides = [records(seed + n, 60, keys=11) for n in range(2)]
+
+    def build(env: Any) -> None:
+        first, second = (stream(env, data, budget, uid).key_by(key_of) for data, uid in zip(sides, ("left", "right")))
+        between = first.interval_join(second).between(Time.milliseconds(lower), Time.milliseconds(upper))
+        results = getattr(between, how)().process(Matched()).uid("join").process(Stamped())
+        # No result is late behind the join: a window has all of them.
+        windowed = results.key_by(lambda result: 0).window(TumblingEventTimeWindows.of(Time.seconds(10)))
+        windowed.process(Whole()).sink_to(LedgerSink("out"))
+
+    left, right = ([record for split in data.values() for record in split] for data in sides)
+    expected: list[Any] = []
+    alone = [set(left), set(right)]
+    for a in left:
+        for b in right:
+            if a[0] == b[0] and lower <= b[1] - a[1] <= upper:
+                expected.append((max(a[1], b[1]), a, b))
+                alone[0].discard(a)
+                alone[1].discard(b)
+    if OUTER[how][0]:
+        expected += [(a[1] + max(upper, 0), a, None) for a in left if a in alone[0]]
+    if OUTER[how][1]:
+        expected += [(b[1] + max(-lower, 0), None, b) for b in right if b in alone[1]]
+    with lab(build, parallelism=parallelism, budget=budget, config=config(backend, frame)) as job:
+        job.run(crashes)
+        assert visible() == Counter(map(repr, expected))
+
+
+class Whole(ProcessWindowFunction):
+    def process(self, key: Any, context: Any, elements: Any) -> Any:
+        yield from elements
+
+
+def the_state_of_an_outer_join_goes_when_the_watermark_has_passed():
+    state, clock, told = KeyedState("join"), Clock(), []
+    operator = IntervalJoinOperator(Matched(), 0, 10, outer=(True, True)).create()
+    operator.context = OperatorContext(
+        job=JobInfo("j", "job", 1, ""),
+        uid="join",
+        name="join",
+        subtask=0,
+        parallelism=1,
+        max_parallelism=128,
+        clock=clock,
+        state=state,
+        metrics=MetricGroup(),
+        emit=lambda batch: told.extend(batch.values),
+    )
+    operator.open()
+    left, right = operator.inputs()
+    left(RecordBatch([("k", 100, "a"), ("k", 300, "b")], [100, 300], ["k", "k"]))
+    right(RecordBatch([("k", 305, "c"), ("k", 500, "d")], [305, 500], ["k", "k"]))
+    seen = []
+    for clock.watermark in (110, 111, 311, 500, 501):
+        operator.advance_watermark(clock.watermark)
+        seen.append(len(told))
+    assert seen == [1, 2, 2, 2, 3]
+    assert [value[1:] for value in told] == [
+        (("k", 300, "b"), ("k", 305, "c")),
+        (("k", 100, "a"), None),
+        (None, ("k", 500, "d")),
+    ]
+    space = state.space("keyed")
+    (space.row,) = space.table().load(["k"])
+    states = {
+        "left-buffer": None,
+        "right-buffer": None,
+        "left-unmatched": Types.BOOLEAN(),
+        "right-unmatched": Types.BOOLEAN(),
+    }
+    for name, declared in states.items():
+        assert list(space.get_map_state(MapStateDescriptor(name, Types.LONG(), declared)).items()) == [], name
+    assert not state.timer_queue("interval-join")

@@ -327,7 +327,7 @@ def test_the_job_takes_its_name_from_the_call_before_the_configuration():
         ("pipeline.max-parallelism", "40000", "pipeline.max-parallelism.*32768"),
         ("execution.checkpointing.interval", "soon", "execution.checkpointing.interval.*soon"),
         ("restart-strategy.fixed-delay.attempts", "x", "restart-strategy.fixed-delay.attempts"),
-        ("execution.runtime-mode", "BATCH", "STREAMING only"),
+        ("execution.runtime-mode", "LATER", "execution.runtime-mode.*LATER"),
     ],
 )
 def test_bad_settings_are_reported_before_the_job_starts(key, value, message):

@@ -11,6 +11,8 @@ from typing_extensions import reveal_type
 from holdfast.common import Row, Time, Types, WatermarkStrategy
 from holdfast.datastream import (
     AggregateFunction,
+    AsyncDataStream,
+    AsyncFunction,
     CoMapFunction,
     DataStream,
     KeyedCoProcessFunction,
@@ -176,6 +178,17 @@ reveal_type(both.map(Either()))  # DataStream[str]
 reveal_type(both.key_by(lambda p: p.shop, lambda line: line).process(Both()))  # DataStream[int]
 joined = keyed.interval_join(lines.key_by(lambda line: line)).between(Time.seconds(0), Time.seconds(1)).process(Paid())
 reveal_type(joined)  # DataStream[tuple[Payment, str]]
+versions = keyed.temporal_join(lines.key_by(lambda line: line))
+reveal_type(versions.apply(lambda payment, line: len(line)))  # DataStream[int]
+reveal_type(versions.left_outer())  # TemporalJoin[Payment, str | None]
+
+
+class Score(AsyncFunction[Payment, float]):
+    async def async_invoke(self, value: Payment) -> list[float]:
+        return [value.amount]
+
+
+reveal_type(AsyncDataStream.ordered_wait(payments, Score(), Time.seconds(1)))  # DataStream[float]
 
 
 def of_any_kind(stream: DataStream, keyed: KeyedStream) -> DataStream:

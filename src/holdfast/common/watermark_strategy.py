@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.common.jvm_only import refusing
 from holdfast.common.time import Duration, Time, to_milliseconds
 
-__all__ = ["TimestampAssigner", "WatermarkStrategy"]
+__all__ = ["TimestampAssigner", "WatermarkStrategy", "timestamps_only"]
 
 Span = Duration | Time | datetime.timedelta
 
@@ -100,6 +100,11 @@ class WatermarkStrategy:
             "watermark alignment is not needed: a reader takes its splits in the order of their watermarks, and a "
             "keyed task its channels, so a slow split does not make the others run ahead within an epoch"
         )
+
+
+def timestamps_only(strategy: WatermarkStrategy) -> WatermarkStrategy:
+    """The strategy without watermarks, for BATCH mode: event time ends at the end of the input, and not before."""
+    return replace(strategy, max_out_of_orderness_ms=None, idle_timeout_ms=None)
 
 
 if not TYPE_CHECKING:

@@ -8,6 +8,7 @@ from holdfast.common.jvm_only import refusing
 from holdfast.common.output_tag import OutputTag
 from holdfast.common.time_domain import TimeDomain
 from holdfast.common.windows import TimeWindow, Window
+from holdfast.datastream.async_data_stream import AsyncDataStream
 from holdfast.datastream.checkpoint_config import CheckpointConfig
 from holdfast.datastream.checkpoint_storage import (
     CheckpointStorage,
@@ -31,6 +32,9 @@ from holdfast.datastream.externalized_checkpoint_retention import ExternalizedCh
 from holdfast.datastream.functions import (
     AggregateFunction,
     AllWindowFunction,
+    AsyncFunction,
+    AsyncRetryPredicate,
+    AsyncRetryStrategy,
     BroadcastProcessFunction,
     CheckpointedFunction,
     CoFlatMapFunction,
@@ -130,6 +134,10 @@ __all__ = [
     "JoinFunction",
     "ProcessJoinFunction",
     "AllWindowedStream",
+    "AsyncDataStream",
+    "AsyncFunction",
+    "AsyncRetryPredicate",
+    "AsyncRetryStrategy",
     "AllWindowFunction",
     "ProcessAllWindowFunction",
     "AggregateFunction",

@@ -7,10 +7,18 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from holdfast.common.typeinfo import TypeInformation, Types
-from holdfast.datastream.functions import Function
+from holdfast.datastream.functions import AsyncFunction, Function
 from holdfast.errors import ConfigurationError
 
-__all__ = ["check_assigner", "check_function", "check_object", "check_type", "selector_callable"]
+__all__ = [
+    "check_assigner",
+    "check_async",
+    "check_function",
+    "check_lookup",
+    "check_object",
+    "check_type",
+    "selector_callable",
+]
 
 
 def check_function(func: Any, method: str, arguments: Sequence[str], where: str) -> Any:
@@ -67,6 +75,41 @@ def check_object(func: Any, wanted: type, methods: Mapping[str, Sequence[str]], 
         _check_kind(getattr(func, method), method, where)
         _check_arguments(getattr(func, method), arguments, where)
     return func
+
+
+def check_async(func: Any, where: str) -> None:
+    """Check an AsyncFunction and its methods.
+
+    Raises:
+        TypeError: ``func`` has another class.
+        ConfigurationError: ``async_invoke`` is not a coroutine function, or a method does not take its arguments.
+    """
+    _check_coroutine(func, AsyncFunction, "async_invoke", "value", where)
+    _check_kind(func.timeout, "timeout", where)
+    _check_arguments(func.timeout, ("value",), where)
+
+
+def check_lookup(func: Any, wanted: type, where: str) -> None:
+    """Check an AsyncLookupFunction, the class ``wanted``, and its methods.
+
+    Raises:
+        TypeError: ``func`` has another class.
+        ConfigurationError: ``async_lookup`` is not a coroutine function, or does not take a key.
+    """
+    _check_coroutine(func, wanted, "async_lookup", "key", where)
+
+
+def _check_coroutine(func: Any, wanted: type, method: str, argument: str, where: str) -> None:
+    _check_life_cycle(func, where)
+    if not isinstance(func, wanted):
+        raise TypeError(f"{where} takes an {wanted.__name__}, not {_describe(func)}. Derive it from {wanted.__name__}.")
+    target = getattr(func, method)
+    if not inspect.iscoroutinefunction(target):
+        name = f"{type(func).__qualname__}.{method}"
+        raise ConfigurationError(
+            f"The function given to {where}: {name} is not a coroutine function; write it with async def, and await in it."
+        )
+    _check_arguments(target, (argument,), where)
 
 
 def check_assigner(timestamp_assigner: Callable[[Any, int], int] | None, where: str) -> None:

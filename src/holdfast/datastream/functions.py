@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.common.jvm_only import refusing
+from holdfast.functions.async_functions import AsyncFunction, AsyncRetryPredicate, AsyncRetryStrategy
 from holdfast.functions.broadcast_functions import (
     BaseBroadcastProcessFunction,
     BroadcastProcessFunction,
@@ -48,6 +49,9 @@ __all__ = [
     "ProcessJoinFunction",
     "AggregateFunction",
     "AllWindowFunction",
+    "AsyncFunction",
+    "AsyncRetryPredicate",
+    "AsyncRetryStrategy",
     "BaseBroadcastProcessFunction",
     "BroadcastProcessFunction",
     "CheckpointedFunction",

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Generic, overload
 
-from holdfast.common.output_tag import OutputTag
 from holdfast.common.time import to_milliseconds
 from holdfast.common.type_variables import A, B, R
 from holdfast.common.typeinfo import TypeInformation
@@ -19,7 +18,7 @@ from holdfast.datastream.functions import (
     WindowFunction,
 )
 from holdfast.datastream.keyed_stream import KeyedStream
-from holdfast.datastream.two_inputs import two_inputs
+from holdfast.datastream.two_inputs import LateSides, two_inputs
 from holdfast.datastream.window import WindowAssigner
 from holdfast.datastream.windowed_stream import Functions, WindowedStream
 from holdfast.errors import ConfigurationError
@@ -187,14 +186,14 @@ class IntervalJoin(Generic[A, B]):
         return IntervalJoined(self._streams, lower, upper)
 
 
-class IntervalJoined(Generic[A, B]):
+class IntervalJoined(LateSides[A, B]):
     """Two keyed streams with an interval, as returned by ``between``. Both bounds belong to it unless excluded."""
 
     def __init__(self, streams: tuple[KeyedStream[Any, A], KeyedStream[Any, B]], lower: int, upper: int) -> None:
-        self._streams = streams
+        super().__init__(streams)
         self._lower = lower
         self._upper = upper
-        self._late: list[OutputTag | None] = [None, None]
+        self._outer = (False, False)
 
     def lower_bound_exclusive(self) -> Self:
         """Leave out pairs that are exactly the lower bound apart."""
@@ -206,18 +205,23 @@ class IntervalJoined(Generic[A, B]):
         self._upper -= 1
         return self
 
-    def side_output_left_late_data(self, output_tag: OutputTag) -> Self:
-        """Send late elements of the left stream to a side output instead of dropping them."""
-        return self._send_late(0, output_tag)
+    def left_outer(self) -> IntervalJoined[A, B | None]:
+        """Emit the left elements without a partner, too: the function gets None in the partner's place.
 
-    def side_output_right_late_data(self, output_tag: OutputTag) -> Self:
-        """Send late elements of the right stream to a side output instead of dropping them."""
-        return self._send_late(1, output_tag)
+        It is called once for each, when the watermark has passed the interval; the results have the timestamp of the
+        interval's end (of the element itself, if its interval lies before it).
+        """
+        self._outer = (True, False)
+        return self
 
-    def _send_late(self, side: int, output_tag: OutputTag) -> Self:
-        if not isinstance(output_tag, OutputTag):
-            raise TypeError(f"the side output of late elements takes an OutputTag, not {output_tag!r}.")
-        self._late[side] = output_tag
+    def right_outer(self) -> IntervalJoined[A | None, B]:
+        """Emit the right elements without a partner, too; see `left_outer`."""
+        self._outer = (False, True)
+        return self
+
+    def full_outer(self) -> IntervalJoined[A | None, B | None]:
+        """Emit the elements of both streams without a partner, too; see `left_outer`."""
+        self._outer = (True, True)
         return self
 
     @overload
@@ -233,6 +237,8 @@ class IntervalJoined(Generic[A, B]):
     ) -> DataStream[Any]:
         """Apply a ProcessJoinFunction to each pair. Its results have the later one of the two timestamps.
 
+        In an outer join also to each element without a partner.
+
         Args:
             process_join_function: The ProcessJoinFunction.
             output_type: The declared type of the results: they are checked and converted to it (a tuple becomes a Row).
@@ -244,8 +250,9 @@ class IntervalJoined(Generic[A, B]):
         check_object(process_join_function, ProcessJoinFunction, calls, "process() after interval_join()")
         if self._lower > self._upper:
             raise ConfigurationError("The interval of the join is empty: without its bounds no pair is left in it.")
-        types = [each._transformation.output_type for each in self._streams]
-        declared = [None if each is None or each.is_pickled else each for each in types]
-        factory = IntervalJoinOperator(process_join_function, self._lower, self._upper, *declared, *self._late)
+        left, right = self._types()
+        factory = IntervalJoinOperator(
+            process_join_function, self._lower, self._upper, left, right, self._late[0], self._late[1], self._outer
+        )
         functions = (("join function", process_join_function),)
         return two_inputs(self._streams, "IntervalJoin", factory, functions, output_type)

@@ -137,11 +137,26 @@ class KeyedStream(DataStream[T], Generic[K, T]):
         Examples:
             ``orders.interval_join(payments).between(Time.minutes(0), Time.minutes(5)).process(function)``
         """
+        return IntervalJoin(*self._with(other_stream, "interval_join()"))
+
+    def temporal_join(self, versions: KeyedStream[Any, R]) -> TemporalJoin[T, R]:
+        """Join each element with the version of its key that is valid at the element's timestamp.
+
+        Args:
+            versions: A versioned table: each of its elements is a version of its key, valid from the element's timestamp on.
+
+        Examples:
+            ``orders.temporal_join(rates).apply(lambda order, rate: ...)``
+        """
+        return TemporalJoin(self._with(versions, "temporal_join()"))
+
+    def _with(self, other_stream: KeyedStream[Any, R], call: str) -> tuple[KeyedStream[K, T], KeyedStream[Any, R]]:
+        """This stream and the other one, if they can be the inputs of a join."""
         if not isinstance(other_stream, KeyedStream):
-            raise TypeError(f"interval_join() takes a KeyedStream, not {other_stream!r}: call key_by(...) on it.")
+            raise TypeError(f"{call} takes a KeyedStream, not {other_stream!r}: call key_by(...) on it.")
         if other_stream._env is not self._env:
-            raise ConfigurationError("interval_join() takes streams of one environment; these belong to two.")
-        return IntervalJoin(self, other_stream)
+            raise ConfigurationError(f"{call} takes streams of one environment; these belong to two.")
+        return self, other_stream
 
     @overload
     def key_by(self, key_selector: Callable[[T], R] | KeySelector[T, R], key_type: None = None) -> KeyedStream[R, T]: ...
@@ -172,3 +187,4 @@ class KeyedStream(DataStream[T], Generic[K, T]):
 
 # A KeyedStream makes joins of KeyedStreams: this module comes first.
 from holdfast.datastream.joined_streams import IntervalJoin  # noqa: E402
+from holdfast.datastream.temporal_join import TemporalJoin  # noqa: E402

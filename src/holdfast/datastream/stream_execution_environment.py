@@ -145,12 +145,13 @@ class StreamExecutionEnvironment(EnvironmentSettings):
         return self.get_config().get_max_parallelism()
 
     def set_runtime_mode(self, execution_mode: RuntimeExecutionMode) -> StreamExecutionEnvironment:
-        """Set the execution mode; STREAMING is the only one (bounded input is streamed to its end).
+        """Set the execution mode; sets ``execution.runtime-mode``.
 
-        Raises:
-            ConfigurationError: the mode is another one.
+        Args:
+            execution_mode: STREAMING (the default), BATCH for bounded sources, or AUTOMATIC: BATCH if all are bounded.
         """
-        _require_streaming(execution_mode)
+        if not isinstance(execution_mode, RuntimeExecutionMode):
+            raise TypeError(f"set_runtime_mode() takes a RuntimeExecutionMode, not {execution_mode!r}.")
         self._configuration.set(PipelineOptions.RUNTIME_MODE, execution_mode)
         return self
 
@@ -401,7 +402,6 @@ class StreamExecutionEnvironment(EnvironmentSettings):
         for option in _OPTIONS:
             config.get(option)  # reports a value of the wrong type now
         _check_own_options(config)
-        _require_streaming(config.get(PipelineOptions.RUNTIME_MODE))
         name = job_name or config.get(PipelineOptions.NAME) or DEFAULT_JOB_NAME
         if config.get(PipelineOptions.MAX_PARALLELISM) == -1:
             config.set(PipelineOptions.MAX_PARALLELISM, DEFAULT_MAX_PARALLELISM)
@@ -429,14 +429,6 @@ def _check_own_options(config: Configuration) -> None:
     for key in sorted(config.key_set()):
         if key.startswith("holdfast.") and key not in own:
             raise ConfigurationError(f"{key} is not a setting; there are {', '.join(own)}")
-
-
-def _require_streaming(mode: RuntimeExecutionMode) -> None:
-    if mode is not RuntimeExecutionMode.STREAMING:
-        raise ConfigurationError(
-            f"The execution mode is {mode}, but Holdfast runs STREAMING only: bounded input is streamed to its end, "
-            "and rolling aggregations emit after every element. Leave execution.runtime-mode out."
-        )
 
 
 @lru_cache

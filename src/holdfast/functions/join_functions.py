@@ -50,16 +50,16 @@ class ProcessJoinFunction(Function, Generic[IN1, IN2, OUT]):
 
         @abstractmethod
         def get_left_timestamp(self) -> int:
-            """The timestamp of the left element, in ms."""
+            """The timestamp of the left element, in ms; the least one if an outer join found none."""
 
         @abstractmethod
         def get_right_timestamp(self) -> int:
-            """The timestamp of the right element, in ms."""
+            """The timestamp of the right element, in ms; the least one if an outer join found none."""
 
         @abstractmethod
         def get_timestamp(self) -> int:
-            """The later one of the two: the timestamp of the results."""
+            """The timestamp of the results: the later one of the two; without a partner, the end of the interval."""
 
     @abstractmethod
     def process_element(self, left: IN1, right: IN2, ctx: ProcessJoinFunction.Context) -> Iterable[OUT | Tagged]:
-        """Return the results of a pair; may be a generator."""
+        """Return the results of a pair; may be a generator. In an outer join, one of the two may be None."""

@@ -11,8 +11,13 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from holdfast.common.config_options import PipelineOptions
+from holdfast.common.configuration import Configuration
+from holdfast.common.modes import RuntimeExecutionMode
 from holdfast.common.typeinfo import TypeInformation
+from holdfast.common.watermark_strategy import timestamps_only
 from holdfast.errors import ConfigurationError
+from holdfast.graph.execution_mode import in_batch
 from holdfast.graph.misuse import check_functions
 from holdfast.graph.operator_state import check_operator_state
 from holdfast.graph.pickling import check_picklable, own_copy
@@ -62,6 +67,9 @@ def job_plan(
     check_functions(graph)
     for operator in graph.operators:
         check_picklable(operator)
+    batch = in_batch(graph.operators, Configuration.from_dict(config))
+    mode = RuntimeExecutionMode.BATCH if batch else RuntimeExecutionMode.STREAMING
+    config = {**config, PipelineOptions.RUNTIME_MODE.key: mode.name}
     if config.get("pipeline.auto-generate-uids", "true").strip().lower() == "false":
         _require_uids(graph.operators)
     chains = _chain(graph, chaining)
@@ -69,8 +77,8 @@ def job_plan(
     max_parallelism = int(config.get("pipeline.max-parallelism", DEFAULT_MAX_PARALLELISM))
     return JobPlan(
         name=name,
-        vertices=tuple(_vertex(c, graph, chains, channel_ids, max_parallelism) for c in _distinct(chains)),
-        config=dict(config),
+        vertices=tuple(_vertex(c, graph, chains, channel_ids, max_parallelism, batch) for c in _distinct(chains)),
+        config=config,
         settings=JobSettings.of(config),
     )
 
@@ -120,6 +128,7 @@ def _vertex(
     chains: Mapping[int, _Chain],
     channel_ids: Iterator[int],
     default_max_parallelism: int,
+    batch: bool,
 ) -> Vertex:
     head = chain.head
     keyed = isinstance(head, OperatorTransformation) and head.keyed
@@ -140,7 +149,7 @@ def _vertex(
             uid_given=head.uid is not None,
             name=head.name,
             source=head.source,
-            watermark_strategy=head.watermark_strategy,
+            watermark_strategy=timestamps_only(head.watermark_strategy) if batch else head.watermark_strategy,
         )
         out = graph.out_of(head)
         if len(out) == 1 and chains[out[0].consumer.id] is chain:
@@ -172,7 +181,7 @@ def _vertex(
         uid = graph.uids[member.id]
         factory: OperatorFactory
         if isinstance(member, OperatorTransformation):
-            factory = own_copy(member)
+            factory = own_copy(member).in_batch() if batch else own_copy(member)
         else:  # several operators read this source: one vertex distributes its records
             uid, factory = f"{uid}-records", IdentityOperator()
         chained.append(

@@ -1,4 +1,4 @@
-"""Checks of functions by their source: timers and keyed state on streams without keys, writes to read-only broadcast state.
+"""Checks of functions by their source: timers and state without keys, writes to broadcast state, coroutines that block.
 
 The runtime refuses all of these when an element reaches the call. These checks report them earlier, when the program is
 built, if the function's source shows them. Functions without source (typed into a shell, created by `exec`) are skipped.
@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from holdfast.errors import ConfigurationError
+from holdfast.functions.async_functions import AsyncFunction
 from holdfast.functions.broadcast_functions import BaseBroadcastProcessFunction
 from holdfast.functions.function import Function
 from holdfast.graph.stream_graph import StreamGraph
@@ -43,6 +44,8 @@ def check_functions(graph: StreamGraph) -> None:
     for operator in graph.operators:
         if isinstance(operator, OperatorTransformation):
             for _, func in operator.functions:
+                if isinstance(func, AsyncFunction):
+                    _check_no_blocking(operator, func)
                 if isinstance(func, BaseBroadcastProcessFunction):
                     _check_broadcast_is_read(operator, func)
                 if isinstance(func, Function) and not operator.keyed:
@@ -69,6 +72,16 @@ def _check_no_keyed_state(operator: OperatorTransformation, func: Function) -> N
                     f"{operator} works on a stream without keys, but {_place(func, 'open', node)} calls {attr}(): the state "
                     "belongs to keys. Call key_by(...) before it, or derive the function from CheckpointedFunction for "
                     "state of the operator."
+                )
+
+
+def _check_no_blocking(operator: OperatorTransformation, func: AsyncFunction[Any, Any]) -> None:
+    for node in _nodes(func, "async_invoke"):
+        match node:
+            case ast.Call(func=ast.Attribute(value=ast.Name(id="time"), attr="sleep")):
+                raise ConfigurationError(
+                    f"In {operator}, {_place(func, 'async_invoke', node)} calls time.sleep(), which stops all requests of "
+                    "the subtask: write await asyncio.sleep()."
                 )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from holdfast.checkpoint.ids import CheckpointId, Epoch
-from holdfast.common.time import MIN_TIMESTAMP
+from holdfast.common.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from holdfast.common.typeinfo import TypeInformation
 from holdfast.common.typeinfo.batches import Misfit, fitted
 from holdfast.connectors.base import Committable
@@ -16,7 +16,7 @@ from holdfast.runtime.context import Clock, OperatorContext
 from holdfast.runtime.copies import Copy, copied, same
 from holdfast.runtime.event_time import Run, deadlines, pieces
 from holdfast.runtime.listed_states import ListedStates
-from holdfast.runtime.operators.base import Operator
+from holdfast.runtime.operators.base import Operator, OperatorFactory
 from holdfast.runtime.owned_keys import OwnedKeys
 from holdfast.runtime.plan import Chained, ChainEdge, Vertex
 from holdfast.runtime.records import Emit, RecordBatch, select_keys
@@ -32,15 +32,17 @@ class _Node:
     """One operator with its successors."""
 
     def __init__(
-        self, operator: Operator, makes_watermarks: bool, clock: Clock, stopwatch: Stopwatch, position: int
+        self, operator: Operator, factory: OperatorFactory, clock: Clock, batch: bool, stopwatch: Stopwatch, position: int
     ) -> None:
         self.operator = operator
         self.advance_operator: Callable[[int], None] = stopwatch.timed(position, operator.advance_watermark)
         self.advance_processing_time: Callable[[int], None] = stopwatch.timed(position, operator.advance_processing_time)
-        self.makes_watermarks = makes_watermarks
+        self.batch = batch
+        self.makes_watermarks = factory.makes_watermarks
+        self.holds_watermarks = factory.holds_watermarks
         self.clock = clock
-        # The operators behind a watermark generator live in its event time.
-        self.output_clock = Clock() if makes_watermarks else clock
+        # The operators behind one that generates or holds watermarks live in its event time.
+        self.output_clock = Clock() if self.makes_watermarks or self.holds_watermarks else clock
         self.children: list[_Node] = []
         self.routers: list[Router] = []
 
@@ -48,7 +50,9 @@ class _Node:
         """Advance event time to ``watermark``: in the operator, then in its successors."""
         self.clock.watermark = watermark
         self.advance_operator(watermark)
-        if not self.makes_watermarks:
+        if self.batch and watermark == MAX_TIMESTAMP:
+            self.advance_processing_time(MAX_TIMESTAMP + 1)  # it ends with the input; its last millisecond, too
+        if not (self.makes_watermarks or self.holds_watermarks):
             self.forward(watermark)
 
     def forward(self, watermark: int) -> None:
@@ -69,12 +73,19 @@ class _Node:
         for router in self.routers:
             router.watermark = watermark
 
+    def take_idle(self, idle: bool) -> None:
+        """Whether the input is idle: for the operator, if it decides on that of its output, or for its successors."""
+        if self.holds_watermarks:
+            self.operator.take_idle(idle)
+        else:
+            self.forward_idle(idle)
+
     def forward_idle(self, idle: bool) -> None:
         for router in self.routers:
             router.idle = idle
         for child in self.children:
             if not child.makes_watermarks:
-                child.forward_idle(idle)
+                child.take_idle(idle)
 
 
 def _fan_out(outputs: list[Emit], copied: Copy) -> Emit:
@@ -152,7 +163,7 @@ class Chain:
         for position, chained in enumerate(vertex.chain):
             operator = chained.factory.create()
             makes_watermarks = chained.factory.makes_watermarks
-            node = _Node(operator, makes_watermarks, clocks[position], stopwatch, position)
+            node = _Node(operator, chained.factory, clocks[position], plan.settings.batch, stopwatch, position)
             behind = ([edge.target for edge in chained.edges], [channel.target for channel in chained.channels])
             operator.context = OperatorContext(
                 job=setup.job,
@@ -253,6 +264,11 @@ class Chain:
         for node in self._nodes:
             node.advance_processing_time(now)
 
+    def settle(self) -> None:
+        """Finish the work on all records so far."""
+        for operator in self._operators:
+            operator.settle()
+
     def begin_epoch(self, epoch: Epoch, attempt: str, committed: CheckpointId) -> None:
         """Start an epoch: its number, this attempt, and the last checkpoint whose output is committed."""
         for router in self.routers:
@@ -262,7 +278,7 @@ class Chain:
 
     def end_epoch(self, epoch: Epoch, attempt: str, idle: bool) -> list[Committable]:
         """Handle the barrier; returns the prepared output of the epoch."""
-        self._head.forward_idle(idle)
+        self._head.take_idle(idle)
         for position, operator in enumerate(self._operators):
             self._stopwatch.timed(position, operator.end_epoch)()
         for router in self.routers:

@@ -20,7 +20,7 @@ from holdfast.checkpoint.ids import CheckpointId, Epoch, checkpoint_of
 from holdfast.checkpoint.log import CheckpointLog
 from holdfast.checkpoint.metadata import CheckpointMetadata
 from holdfast.checkpoint.retention import Retention
-from holdfast.connectors.base import Committable, Committer, Enumerator, JobInfo
+from holdfast.connectors.base import Committable, Committer, Enumerator, EpochInput, JobInfo, SplitRange
 from holdfast.errors import CheckpointError, ConfigurationError, StorageError
 from holdfast.metrics.job import JobMetrics
 from holdfast.metrics.stats import EpochStats
@@ -44,6 +44,8 @@ log = logging.getLogger("holdfast")
 
 _SHORT_WAIT = 0.01
 """With several sources, the time to wait for each in turn, in seconds."""
+_WHOLE = 1 << 40
+"""More records than any source has."""
 
 
 class EpochExecutor(Protocol):
@@ -51,6 +53,9 @@ class EpochExecutor(Protocol):
 
     def run(self, assignment: EpochAssignment) -> list[TaskReport]:
         """Run all tasks of the epoch; returns their reports."""
+
+    def abort(self) -> None:
+        """Make the running epoch fail soon."""
 
     def each(self, task: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
         """Run a function for each item on the executors, beside the epochs. Called in a separate thread."""
@@ -104,6 +109,7 @@ class Coordinator:
         self._rescales: dict[int, Future[None]] = {}
         """The requests to rescale that are not finished."""
         self._ended = False
+        self._cancelled = False
         self._delay_until: float | None = None
         self._enumerators: dict[str, Enumerator] = {}
         self._committers: dict[str, Committer] = {}
@@ -111,8 +117,11 @@ class Coordinator:
         self._executor: EpochExecutor | None = None
 
     def cancel(self) -> None:
-        """Stop after the running epoch. Thread-safe."""
+        """Stop after the running epoch; in BATCH mode, whose epoch is the whole job, stop it. Thread-safe."""
         self._inbox.put(events.Cancel())
+        self._cancelled = True
+        if self._plan.settings.batch and self._executor is not None:
+            self._executor.abort()
 
     def request_savepoint(self, uri: str, *, stop: bool = False, drain: bool = False) -> Future[str]:
         """Write a savepoint of the input read so far. Thread-safe.
@@ -344,9 +353,20 @@ class Coordinator:
         broadcast = self._plan.broadcast_sources
         for uid in sorted(instruction.sources, key=broadcast.__contains__):
             most = self._plan.settings.epoch_max_records if uid in broadcast else instruction.max_records
-            planned = self._enumerators[uid].plan(most)
+            planned = self._whole_input(uid) if self._plan.settings.batch else self._enumerators[uid].plan(most)
             inputs[uid] = PlannedInput(planned, self._enumerators[uid].snapshot())
         return events.Planned(inputs)
+
+    def _whole_input(self, uid: str) -> EpochInput:
+        """All input of a bounded source, for the only epoch of a job in BATCH mode."""
+        ranges: list[SplitRange] = []
+        while True:
+            planned = self._enumerators[uid].plan(_WHOLE)
+            ranges += planned.ranges
+            if planned.finished or self._cancelled:
+                return EpochInput(tuple(ranges), finished=planned.finished)
+            if not planned.ranges:
+                self._enumerators[uid].wait(_SHORT_WAIT)
 
     def _commit(self, instruction: instructions.Commit) -> None:
         """Commit a checkpoint's output in the background, then clean up."""

@@ -133,7 +133,7 @@ class Job(JobClient):
         self._spark = session.sparkContext if session is not None else self._start_spark()
         self._executors: list[SparkExecutor] = []
         self._autoscaler: Autoscaler | None = None
-        if settings.autoscaler is not None:
+        if settings.autoscaler is not None and not settings.batch:
             parallelism = int(plan.config[PipelineOptions.PARALLELISM.key])
             self._autoscaler = Autoscaler(settings.autoscaler, parallelism, self._spark.defaultParallelism)
         self._coordinator = Coordinator(
@@ -323,6 +323,8 @@ class Job(JobClient):
         Raises:
             ConfigurationError: no savepoint can be written there.
         """
+        if self._plan.settings.batch:
+            raise ConfigurationError("a job in BATCH mode has no savepoints: it keeps no state beyond the end of its input")
         directory = directory or self._plan.settings.savepoint_directory
         if not directory:
             raise ConfigurationError(
@@ -333,6 +335,8 @@ class Job(JobClient):
 
     def rescale(self, parallelism: int) -> CompletableFuture[None]:
         """Run the job at another parallelism after the current epoch."""
+        if self._plan.settings.batch:
+            raise ConfigurationError("a job in BATCH mode keeps its parallelism: its whole input is one epoch")
         plan = self._replan(parallelism)
         return CompletableFuture(self._coordinator.request_rescale(plan, parallelism))
 

@@ -43,6 +43,7 @@ class OpenSubtask:
         self._subtask = subtask
         self._resources = resources
         self._paths = JobPaths.of(setup.job.job_name)
+        self._batch = setup.plan.settings.batch
         self._send: Send = lambda partition, frame: None
         self._check_storage(setup.takeover)
         restores = bool(assignment.tokens.get((vertex.id, subtask)))
@@ -121,7 +122,8 @@ class OpenSubtask:
         chain.begin_epoch(assignment.epoch, report.attempt, assignment.committed)
         now = self._time = ProcessingTime(max(assignment.processing_time, earliest), chain.advance_processing_time)
         at = clock()
-        idle = self._input.feed(assignment, frames, now.tick, report)
+        now.tick()
+        idle = self._input.feed(assignment, frames, _stand_still if self._batch else now.tick, report)
         report.phases["process"] = clock() - at
         at = clock()
         now.tick()
@@ -131,7 +133,8 @@ class OpenSubtask:
         report.records_written = chain.records_written - written_before
         report.phases["output"] = clock() - at
         at = clock()
-        self._snapshot(assignment, report)
+        if not self._batch:  # with the input, the state of a job in BATCH mode ends
+            self._snapshot(assignment, report)
         report.phases["state"] = clock() - at
         report.next_timer = chain.next_processing_time()
         report.late_dropped = chain.late_dropped - late_before
@@ -153,3 +156,7 @@ class OpenSubtask:
     def close(self) -> None:
         """Abort the epoch's output and close everything; uncommitted state is dropped."""
         self._closing.close()
+
+
+def _stand_still() -> None:
+    """Processing time does not advance before the end of the input, in BATCH mode."""

@@ -14,7 +14,7 @@ from holdfast.common.config_options import (
     StateRecoveryOptions,
 )
 from holdfast.common.configuration import Configuration
-from holdfast.common.modes import ExternalizedCheckpointRetention
+from holdfast.common.modes import ExternalizedCheckpointRetention, RuntimeExecutionMode
 from holdfast.errors import ConfigurationError
 from holdfast.runtime.autoscaling import AutoscalerSettings
 from holdfast.state.backend import StateBackendSettings
@@ -45,6 +45,8 @@ class JobSettings:
     savepoint_directory: str
     """The default directory of savepoints; empty if not configured."""
     ignore_unclaimed_state: bool
+    batch: bool
+    """Whether the job runs in BATCH mode: one epoch with the whole input, sorted by key."""
     autoscaler: AutoscalerSettings | None
     """None: the job keeps its parallelism."""
     temporary_directory: str
@@ -82,6 +84,7 @@ class JobSettings:
             claim_savepoint=_claims(settings),
             savepoint_directory=settings.get(CheckpointingOptions.SAVEPOINT_DIR) or "",
             ignore_unclaimed_state=settings.get(StateRecoveryOptions.IGNORE_UNCLAIMED_STATE),
+            batch=settings.get(PipelineOptions.RUNTIME_MODE) is RuntimeExecutionMode.BATCH,
             autoscaler=_autoscaler(settings),
             temporary_directory=config.get("io.tmp.dirs", ""),
             storage_options={key: value for key, value in config.items() if key.startswith("s3.")},

@@ -120,6 +120,10 @@ class SparkExecutor:
             ", ".join(v.name for v in self._plan.at(level)) for level in range(self._plan.levels)
         )
 
+    def abort(self) -> None:
+        """Make the running epoch fail soon."""
+        self._context.cancelJobGroup(self._group)
+
     def each(self, task: Callable[[T], R], items: Sequence[T]) -> list[R]:
         """Run a function for each item in Spark's workers, beside the epochs, with half of the cores at most.
 

@@ -13,8 +13,10 @@ from holdfast.runtime.channels import InputMerge
 from holdfast.runtime.event_time import deadlines, pieces
 from holdfast.runtime.frames import Frame
 from holdfast.runtime.keyed_states import KeyedStates
+from holdfast.runtime.operators.base import StateKind
 from holdfast.runtime.plan import SourceSpec, Vertex
 from holdfast.runtime.records import RecordBatch
+from holdfast.runtime.sorted_input import sorted_frames
 from holdfast.runtime.split_merge import SplitMerge, with_location
 from holdfast.runtime.task_messages import EpochAssignment, JobSetup, TaskReport
 from holdfast.runtime.user_code import OperatorName
@@ -74,6 +76,7 @@ class SourceInput:
         process = chain.process
         location = ""
         if assignment.trace:
+            chain.settle()
             for router in chain.routers:
                 router.location = lambda: location
         try:
@@ -83,6 +86,8 @@ class SourceInput:
                     location = batch.locate(0)
                 tick()
                 process(RecordBatch(batch.values, timestamps), 0, late)
+                if assignment.trace:
+                    chain.settle()
                 chain.advance_watermark(watermark)
         except UserCodeError as error:
             raise (with_location(error, location) if location else error) from error.__cause__
@@ -127,8 +132,13 @@ class ChannelInput:
         for frame in frames:
             merge.add(frame)
         report.seen = merge.verify(assignment.epoch)
+        if assignment.trace:
+            chain.settle()
         process, bound = chain.process, self._keyed.bound
-        for content, index, watermark in merge.frames():
+        settings, received = self._plan.settings, merge.frames()
+        if settings.batch and StateKind.KEYED in self._vertex.chain[0].factory.state:
+            received = sorted_frames(received, self._directory, _FRAME_MEMORY, settings.frame_records)
+        for content, index, watermark in received:
             tick()
             if content is not None:
                 report.records_in += len(content.values)
@@ -151,6 +161,7 @@ class ChannelInput:
                 router.location = lambda: location  # noqa: B023  (called before the next one is set)
             try:
                 chain.process(batch.part(position, position + 1), index, late)
+                chain.settle()
                 if batch.keys is not None:
                     self._keyed.check(batch.keys[position])
             except UserCodeError as error:

@@ -32,8 +32,8 @@ def user_callable(function: Any, name: str) -> Callable[..., Any]:
     raise TypeError(f"{function!r} is neither callable nor has a method {name}()")
 
 
-def open_function(function: Any, runtime_context: Any) -> None:
-    """Call the function's ``open`` if it has one.
+def open_function(function: Any, runtime_context: Any) -> Any:
+    """Call the function's ``open`` if it has one; returns its result.
 
     Raises:
         UserCodeError: it failed.
@@ -41,18 +41,18 @@ def open_function(function: Any, runtime_context: Any) -> None:
     method = getattr(function, "open", None)
     if callable(method):
         try:
-            method(runtime_context)
+            return method(runtime_context)
         except HoldfastError:
             raise
         except (Exception, SystemExit) as error:
             raise user_error(error, runtime_context.operator_name, runtime_context.operator_uid) from error
+    return None
 
 
-def close_function(function: Any) -> None:
-    """Call the function's ``close`` if it has one."""
+def close_function(function: Any) -> Any:
+    """Call the function's ``close`` if it has one; returns its result."""
     method = getattr(function, "close", None)
-    if callable(method):
-        method()
+    return method() if callable(method) else None
 
 
 def not_iterable(error: BaseException, results: Any) -> BaseException:

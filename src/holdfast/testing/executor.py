@@ -58,6 +58,9 @@ class InProcessExecutor:
                     partition += 1
         return reports
 
+    def abort(self) -> None:
+        """Do nothing: the epoch comes to its end."""
+
     def each(self, task: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
         """Run a function for each item, all in this thread."""
         return [task(item) for item in items]

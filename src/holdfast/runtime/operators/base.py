@@ -60,6 +60,12 @@ class Operator:
         """The next processing time at which the operator has work; None without one."""
         return None
 
+    def take_idle(self, idle: bool) -> None:
+        """Whether the input is idle at the barrier, before `end_epoch`; only for operators that hold watermarks."""
+
+    def settle(self) -> None:
+        """Finish the work on all records so far: a traced run waits for each record."""
+
     def begin_epoch(self, epoch: Epoch, attempt: str, committed: CheckpointId) -> None:
         """Start an epoch: its number, this attempt, and the last checkpoint whose output is committed."""
 
@@ -90,6 +96,8 @@ class OperatorFactory:
     state = StateKind.NONE
     makes_watermarks = False
     """Whether the operator generates watermarks and drops those of its input."""
+    holds_watermarks = False
+    """Whether the operator sends the watermarks of its input on by itself, as soon as the records before them are out."""
     passes_timestamps = False
     """Whether every record that it emits has the timestamp of an input record."""
     needs_timestamps = False
@@ -103,6 +111,10 @@ class OperatorFactory:
     def create(self) -> Operator:
         """Create an operator."""
         raise NotImplementedError
+
+    def in_batch(self) -> OperatorFactory:
+        """The factory for a job in BATCH mode."""
+        return self
 
     def functions(self) -> Sequence[Any]:
         """The user's functions, for checks before the job starts."""

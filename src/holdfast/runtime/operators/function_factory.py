@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from holdfast.runtime.operators.base import Operator, OperatorFactory, StateKind
@@ -42,6 +42,11 @@ class FunctionFactory(OperatorFactory):
     def passes_timestamps(self) -> bool:  # type: ignore[override]
         """Whether every element that the operator emits has the timestamp of an input element."""
         return self.operator.passes_timestamps
+
+    def in_batch(self) -> OperatorFactory:
+        """The factory for a job in BATCH mode."""
+        operator = getattr(self.operator, "in_batch", None)
+        return self if operator is None else replace(self, operator=operator)
 
     def create(self) -> Operator:
         """Create an operator."""

@@ -168,8 +168,8 @@ class FunctionLife:
         """The operator state; None if neither function nor operator has any."""
         self.epoch = 0
 
-    def open(self) -> None:
-        """Initialize the function's operator state, and open it.
+    def open(self) -> Any:
+        """Initialize the function's operator state, and open it; returns the result of ``open``.
 
         Raises:
             UserCodeError: the function failed.
@@ -179,7 +179,7 @@ class FunctionLife:
             assert self.states is not None
             initialization = _Initialization(self.states, self._runtime_context)
             self._call(lambda: function.initialize_state(initialization))
-        open_function(function, self._runtime_context)
+        return open_function(function, self._runtime_context)
 
     def end_epoch(self) -> None:
         """Let the function snapshot its operator state, and store the changes, at the barrier.

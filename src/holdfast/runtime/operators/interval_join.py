@@ -1,7 +1,9 @@
 """The join of two keyed streams by an interval of time: each element waits for the other stream's as long as it can.
 
 Each side has a buffer for each key: elements by timestamp. An element is joined with what the other side's buffer holds
-when it comes, so each pair meets once. It leaves its buffer by a timer, when no element in time can need it.
+when it comes, so each pair meets once. It leaves its buffer by a timer, when no element in time can need it; an outer join
+then emits it, unless it had a partner. All elements of a key and side with one timestamp have the same partners, so one
+entry for the timestamp tells that they have none.
 """
 
 from __future__ import annotations
@@ -26,12 +28,14 @@ __all__ = ["IntervalJoinOperator"]
 
 _LEFT, _RIGHT = 0, 1
 _BUFFERS = ("left-buffer", "right-buffer")
+_UNMATCHED = ("left-unmatched", "right-unmatched")
 
 
 class _Pair(ProcessJoinFunction.Context):
-    __slots__ = ("stamps",)
+    __slots__ = ("stamp", "stamps")
 
     stamps: tuple[int, int]
+    stamp: int
 
     def get_left_timestamp(self) -> int:
         return self.stamps[_LEFT]
@@ -40,7 +44,7 @@ class _Pair(ProcessJoinFunction.Context):
         return self.stamps[_RIGHT]
 
     def get_timestamp(self) -> int:
-        return max(self.stamps)
+        return self.stamp
 
 
 class _IntervalJoin(Operator):
@@ -62,6 +66,11 @@ class _IntervalJoin(Operator):
             )
             for name, declared in zip(_BUFFERS, types)
         ]
+        self._unmatched = [
+            self._space.get_map_state(MapStateDescriptor(name, Types.LONG(), Types.BOOLEAN())) if outer else None
+            for name, outer in zip(_UNMATCHED, self._spec.outer)
+        ]
+        """By side of an outer join: the timestamps of elements without a partner."""
         self._timers = state.timer_queue("interval-join")
         self._pair = _Pair()
         open_function(self._spec.func, UserRuntimeContext(self.context, None))
@@ -82,7 +91,7 @@ class _IntervalJoin(Operator):
         late_by = max(self.context.clock.watermark, self.context.clock.late_by)
         out = Collector(self.context.copied)
         late: tuple[list[Any], list[int]] = ([], [])
-        space, own = self._space, self._buffers[side]
+        space, own, unmatched = self._space, self._buffers[side], self._unmatched[side]
         key = value = None
         try:
             for key, value, stamp, row in zip(keys, values, stamps, self._table.load(keys)):
@@ -92,7 +101,8 @@ class _IntervalJoin(Operator):
                     continue
                 space.row, space.key, space.namespace = row, key, None
                 own.put(stamp, [*(own.get(stamp) or ()), value])
-                self._join(out, side, value, stamp)
+                if not self._join(out, side, value, stamp) and unmatched is not None:
+                    unmatched.put(stamp, True)
                 # An element with the watermark's own timestamp is in time: what it joins with stays until it has passed.
                 self._timers.register(min(stamp + max(self._to[side], 0) + 1, MAX_TIMESTAMP), (key, side))
         except (Exception, SystemExit) as error:
@@ -101,30 +111,54 @@ class _IntervalJoin(Operator):
             self.context.emit_late((self._spec.left_late_tag, self._spec.right_late_tag)[side], *late)
         out.emit(self.context)
 
-    def _join(self, out: Collector, side: int, value: Any, stamp: int) -> None:
-        """Join an element with what the other side's buffer holds."""
-        other = self._buffers[1 - side]
+    def _join(self, out: Collector, side: int, value: Any, stamp: int) -> bool:
+        """Join an element with what the other side's buffer holds; returns whether there is a partner."""
+        other, unmatched = self._buffers[1 - side], self._unmatched[1 - side]
         first, last = stamp + self._from[side], stamp + self._to[side]
-        process, pair, results = self._spec.func.process_element, self._pair, None
-        for when, held in sorted((when, held) for when, held in other.items() if first <= when <= last):
+        pair = self._pair
+        partners = sorted((when, held) for when, held in other.items() if first <= when <= last)
+        for when, held in partners:
             pair.stamps = (stamp, when) if side == _LEFT else (when, stamp)
+            pair.stamp = max(stamp, when)
             for each in held:
-                try:
-                    results = process(value, each, pair) if side == _LEFT else process(each, value, pair)
-                    if results is not None:
-                        out.take(results, max(stamp, when))
-                except TypeError as error:
-                    raise not_iterable(error, results) from error
+                self._process(out, value if side == _LEFT else each, each if side == _LEFT else value)
+            if unmatched is not None:
+                unmatched.remove(when)
+        return bool(partners)
+
+    def _process(self, out: Collector, left: Any, right: Any) -> None:
+        results = None
+        try:
+            results = self._spec.func.process_element(left, right, self._pair)
+            if results is not None:
+                out.take(results, self._pair.stamp)
+        except TypeError as error:
+            raise not_iterable(error, results) from error
 
     def advance_watermark(self, watermark: int) -> None:
         rows, space = self._table.rows, self._space
+        out = Collector(self.context.copied)
         for when, (key, side) in self._timers.due(watermark, lambda owners: self._table.load([key for key, _ in owners])):
             space.row, space.key, space.namespace = rows[key], key, None
-            buffer, until = self._buffers[side], when - 1 - max(self._to[side], 0)
-            if when == MAX_TIMESTAMP:
-                buffer.clear()
-            else:
-                buffer.remove(until)
+            buffer, stamp = self._buffers[side], when - 1 - max(self._to[side], 0)
+            for gone in [stamp] if when < MAX_TIMESTAMP else sorted(buffer.keys()):
+                self._emit_unmatched(out, side, key, gone, when - 1)
+                buffer.remove(gone)
+        out.emit(self.context)
+
+    def _emit_unmatched(self, out: Collector, side: int, key: Any, stamp: int, now: int) -> None:
+        """Emit the elements of a timestamp if they have had no partner, at the moment from which none can come."""
+        unmatched, pair, value = self._unmatched[side], self._pair, None
+        if unmatched is None or not unmatched.contains(stamp):
+            return
+        unmatched.remove(stamp)
+        pair.stamps = (stamp, MIN_TIMESTAMP) if side == _LEFT else (MIN_TIMESTAMP, stamp)
+        pair.stamp = now
+        try:
+            for value in self._buffers[side].get(stamp) or ():
+                self._process(out, *((value, None) if side == _LEFT else (None, value)))
+        except (Exception, SystemExit) as error:
+            raise user_error(error, self.context.name, self.context.uid, value, key) from error
 
 
 @dataclass(frozen=True)
@@ -141,6 +175,8 @@ class IntervalJoinOperator(OperatorFactory):
     right_type: TypeInformation | None = None
     left_late_tag: OutputTag | None = None
     right_late_tag: OutputTag | None = None
+    outer: tuple[bool, bool] = (False, False)
+    """Whether elements of the left and of the right side without a partner are emitted."""
 
     def create(self) -> Operator:
         """A fresh operator."""

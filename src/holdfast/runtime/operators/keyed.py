@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import islice
 from typing import Any
 
 from holdfast.common.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from holdfast.common.time_domain import TimeDomain
-from holdfast.common.typeinfo import TypeInformation
+from holdfast.common.typeinfo import TypeInformation, Types
 from holdfast.functions.process_functions import KeyedProcessFunction
 from holdfast.functions.timer_service import TimerService
 from holdfast.runtime.context import Clock
@@ -36,6 +37,8 @@ __all__ = [
 
 _REDUCED = "_op_state"
 """The name of a rolling reduction's state, as in Flink."""
+_STAMP = "_op_stamp"
+_EMITTED_AT_ONCE = 1024
 
 
 class _KeyTimers(TimerService):
@@ -291,8 +294,56 @@ class KeyedFilter(KeyedEach):
     take = staticmethod(_take_if)
 
 
+class KeyedBatchReduce(KeyedOperator):
+    """Reduce in BATCH mode: emits the reduced value of each key at the end, with the latest timestamp of the key."""
+
+    def __init__(self, function: Any, value_type: TypeInformation | None) -> None:
+        super().__init__(function)
+        self._type = value_type
+
+    def open(self) -> None:
+        super().open()
+        self._fit = fitter(self._type, _REDUCED)
+        self._reduce = user_callable(self.function, "reduce")
+        self._slot = 1 + self.space.register(Column.declared(_REDUCED, "reducing", [self._type]))
+        self._stamp_slot = 1 + self.space.register(Column.declared(_STAMP, "value", [Types.LONG()]))
+
+    def process(self, batch: RecordBatch) -> None:
+        keys = batch.keys
+        assert keys is not None
+        rows, reduce, slot, stamp_slot = self.table.load(keys), self._reduce, self._slot, self._stamp_slot
+        fit = self._fit
+        key = value = None
+        try:
+            for key, value, stamp, row in zip(keys, batch.values, batch.stamps(), rows):
+                current = row[slot]
+                if current is None:
+                    self.event_timers.register(MAX_TIMESTAMP, key)
+                    row[stamp_slot] = stamp
+                else:
+                    self.space.row = row
+                    self.space.key = key
+                    value = reduce(current, value)
+                    row[stamp_slot] = max(row[stamp_slot], stamp)
+                row[slot] = value if fit is None else fit(value)
+                row[0] |= DIRTY
+        except (Exception, SystemExit) as error:
+            raise self.fail(error, value, key) from error
+
+    def advance_watermark(self, watermark: int) -> None:
+        rows, copied = self.table.rows, self.context.copied
+        due = self.event_timers.due(watermark, self.table.load)
+        while keys := [key for _, key in islice(due, _EMITTED_AT_ONCE)]:
+            reduced = [rows[key] for key in keys]
+            stamps = [row[self._stamp_slot] for row in reduced]
+            known = None if max(stamps) == MIN_TIMESTAMP else stamps
+            self.context.emit(RecordBatch([copied(row[self._slot]) for row in reduced], known))
+
+
 class KeyedReduce(KeyedOperator):
     """Rolling reduce: emits the reduced value after every element."""
+
+    in_batch = KeyedBatchReduce
 
     def __init__(self, function: Any, value_type: TypeInformation | None) -> None:
         super().__init__(function)

@@ -10,6 +10,7 @@ from typing import Any
 from holdfast.checkpoint.ids import CheckpointId, Epoch
 from holdfast.common.output_tag import OutputTag
 from holdfast.common.time import MAX_TIMESTAMP, MIN_TIMESTAMP
+from holdfast.common.watermark_strategy import timestamps_only
 from holdfast.connectors.base import Sink, SinkWriter, WriterContext
 from holdfast.functions.process_functions import ProcessFunction
 from holdfast.functions.timer_service import TimerService
@@ -385,6 +386,10 @@ class TimestampsAndWatermarksOperator(OperatorFactory):
     def create(self) -> Operator:
         """Create the operator."""
         return _Timestamps(self.strategy)
+
+    def in_batch(self) -> OperatorFactory:
+        """Timestamps without watermarks."""
+        return TimestampsAndWatermarksOperator(timestamps_only(self.strategy))
 
     def functions(self) -> Sequence[Any]:
         """The timestamp assigner, if any."""
