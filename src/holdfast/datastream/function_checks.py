@@ -162,6 +162,7 @@ _SEVERAL = frozenset(
     (
         *("flat_map", "flat_map1", "flat_map2", "process_element", "process_element1", "process_element2"),
         *("process_broadcast_element", "on_timer", "process", "apply", "co_group"),
+        *("process_match", "process_timed_out_match", "flat_select"),
     )
 )
 """Methods that return any number of results, and so may be generators."""
