@@ -22,6 +22,7 @@ COMMANDS = {
     "clipped": "bytes read to restore one eighth of another subtask's key groups",
     "sliding": "windows of an hour that slide by a minute, beside windows of a minute",
     "async_io": "async I/O with answers after 10 ms, beside plain asyncio",
+    "patterns": "probing payments before a large one: as a pattern, and written by hand with state and timers",
     "costs": "CPU time per event, by activity",
     "micro": "state operations, encodings, timers, frames and merge, compared with the stored baseline",
     "pairs": "this tree against another one in interleaved pairs: parts of micro, or stateful jobs",

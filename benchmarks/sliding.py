@@ -21,6 +21,7 @@ from holdfast.connectors.base import JobInfo
 from holdfast.datastream import SlidingEventTimeWindows, TumblingEventTimeWindows, WindowAssigner
 from holdfast.metrics.user import MetricGroup
 from holdfast.runtime.context import Clock, OperatorContext
+from holdfast.runtime.operators.base import OperatorFactory
 from holdfast.runtime.operators.window import WindowOperator
 from holdfast.runtime.operators.window_content import Accumulator, Reduced, WindowContent
 from holdfast.runtime.records import RecordBatch
@@ -49,12 +50,17 @@ def frames(keys: int, per_minute: int, minutes: int) -> list[RecordBatch]:
 
 def spent(assigner: WindowAssigner[Any, Any], content: WindowContent, batches: list[RecordBatch]) -> float:
     """Nanoseconds of the processor for each record."""
+    return spent_by(WindowOperator(assigner, assigner.get_default_trigger(None), content), batches)
+
+
+def spent_by(factory: OperatorFactory, batches: list[RecordBatch]) -> float:
+    """Nanoseconds of the processor for each record in an operator whose watermark follows the records."""
     clock, state = Clock(), KeyedState("benchmark")
-    operator = WindowOperator(assigner, assigner.get_default_trigger(None), content).create()
+    operator = factory.create()
     operator.context = OperatorContext(
         job=JobInfo("benchmark", "benchmark", 1, ""),
-        uid="windows",
-        name="windows",
+        uid="operator",
+        name="operator",
         subtask=0,
         parallelism=1,
         max_parallelism=128,

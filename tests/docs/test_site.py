@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PUBLIC = ["holdfast.datastream", "holdfast.common"] + [
+PUBLIC = ["holdfast.datastream", "holdfast.common", "holdfast.cep"] + [
     f"holdfast.datastream.connectors.{path.stem}"
     for path in sorted((ROOT / "src/holdfast/datastream/connectors").glob("[a-z]*.py"))
 ]

@@ -47,7 +47,7 @@ def _never(sequence: Sequence[Pattern]) -> Iterator[str]:
         behind = sequence[number + 1 :]
         if pattern.negated:
             yield from _never_behind_not(pattern, behind)
-        elif pattern.stop_condition is not None and not pattern.is_optional and _implies(pattern, pattern.stop_condition):
+        elif pattern.stop_condition is not None and not pattern.is_optional and _covers(pattern.stop_condition, pattern):
             yield (
                 f"The pattern sequence can never match: every event that {pattern.name!r} accepts also meets its until() "
                 "condition, which ends it first."
@@ -63,28 +63,19 @@ def _never(sequence: Sequence[Pattern]) -> Iterator[str]:
 
 def _never_behind_not(pattern: Pattern, behind: Sequence[Pattern]) -> Iterator[str]:
     what = f"The pattern sequence can never match: the NOT pattern {pattern.name!r}"
-    if pattern.condition is None and (behind or pattern.contiguity is not Contiguity.STRICT):
+    following = _next_mandatory(behind)
+    if pattern.condition is None:
         yield f"{what} has no condition, so every event ends the match. Call where(...) on it."
-    elif pattern.condition is None:
-        yield f"{what} has no condition, so the event that would complete the match ends it. Call where(...) on it."
-    elif (behind and pattern.contiguity is not Contiguity.STRICT) or (behind and behind[0].contiguity is Contiguity.STRICT):
-        following = _next_mandatory(behind)
-        if following is not None and following is _first_positive(behind) and _covers(pattern.condition, following):
-            yield f"{what} excludes every event that {following.name!r} accepts."
-
-
-def _first_positive(behind: Sequence[Pattern]) -> Pattern | None:
-    return next((each for each in behind if not each.negated), None)
+    elif following is None or (pattern.contiguity is Contiguity.STRICT and following.contiguity is not Contiguity.STRICT):
+        return  # other events may lie between
+    elif _covers(pattern.condition, following):
+        yield f"{what} excludes every event that {following.name!r} accepts."
 
 
 def _next_mandatory(behind: Sequence[Pattern]) -> Pattern | None:
     """The pattern whose event must come next; None if there are several that could, or none."""
-    following = _first_positive(behind)
+    following = next((each for each in behind if not each.negated), None)
     return None if following is None or following.is_optional or isinstance(following, GroupPattern) else following
-
-
-def _implies(pattern: Pattern, condition: Condition) -> bool:
-    return _covers(condition, pattern)
 
 
 def _covers(condition: Condition | None, pattern: Pattern) -> bool:

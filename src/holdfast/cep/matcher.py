@@ -108,6 +108,9 @@ class Matcher:
         self._event = event
         look = self._look
         look.buffer, look.stamp = buffer, timestamp
+        begun = [edge for edge in self._automaton.begin if self._meet(edge, ROOT)[0]]
+        if not begun and not state.partial:
+            return [], False
         step = _Step(self._automaton, state, buffer, event, timestamp, self._skips)
         for partial in state.partial:
             edge, node, start, started, _ = partial
@@ -123,11 +126,9 @@ class Matcher:
                 step.partial.append(partial)
             else:
                 step.move(partial, after)
-        for edge in self._automaton.begin:
-            accepted, _ = self._meet(edge, ROOT)
-            if accepted:
-                target = self._automaton.edges[edge].target
-                step.accept(target, ROOT, 0, timestamp, self._completes(target, ROOT))
+        for edge in begun:
+            target = self._automaton.edges[edge].target
+            step.accept(target, ROOT, 0, timestamp, self._completes(target, ROOT))
         step.store()
         if not self._skips:
             return step.matches, step.changed

@@ -201,7 +201,9 @@ class PatternStream(Generic[T]):
         pattern_flat_select_function: Callable[[Mapping[str, list[T]]], Iterable[R]] | PatternFlatSelectFunction[T, R],
         output_type: TypeInformation | None = None,
         *,
-        timeout_function: Callable[[Mapping[str, list[T]], int], Iterable[Any]] | PatternFlatTimeoutFunction[T, Any] | None = None,
+        timeout_function: Callable[[Mapping[str, list[T]], int], Iterable[Any]]
+        | PatternFlatTimeoutFunction[T, Any]
+        | None = None,
         timeout_output_tag: OutputTag | None = None,
     ) -> DataStream[R]:
         """Make any number of results of each match.
@@ -221,7 +223,9 @@ class PatternStream(Generic[T]):
         function = _FlatSelect(pattern_flat_select_function)
         return self._select(function, pattern_flat_select_function, output_type, timeout_function, timeout_output_tag)
 
-    def _select(self, function: _Select, given: Any, output_type: Any, timeout: Any, tag: OutputTag | None) -> DataStream[Any]:
+    def _select(
+        self, function: _Select, given: Any, output_type: Any, timeout: Any, tag: OutputTag | None
+    ) -> DataStream[Any]:
         if (timeout is None) != (tag is None):
             raise TypeError("timeout_function and timeout_output_tag belong together: give both, or neither.")
         if timeout is None or tag is None:
