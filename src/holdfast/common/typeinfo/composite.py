@@ -160,11 +160,39 @@ class RowTypeInfo(TypeInformation[Row]):
         """The fields' types."""
         return list(self._types)
 
+    def with_aliases(self, aliases: Mapping[str, str | Sequence[str]]) -> RowTypeInfo:
+        """The same type, for state stored when fields had other names.
+
+        Args:
+            aliases: By the present name of a field: its former name, or its former names.
+
+        Raises:
+            ValueError: the row has no field of a present name.
+        """
+        return self._with(_aliases=_former_names(aliases, self._names), _defaults=self.__dict__.get("_defaults", {}))
+
+    def with_defaults(self, defaults: Mapping[str, Any]) -> RowTypeInfo:
+        """The same type, for state stored before it had some fields: they get these values. Without a default, None.
+
+        Raises:
+            ValueError: the row has no such field, or the default does not fit the field's type.
+            TypeError: the default does not fit the field's type.
+        """
+        forms = _default_forms(defaults, self._names, self._types)
+        return self._with(_aliases=self.__dict__.get("_aliases", {}), _defaults=forms)
+
+    def _with(self, **hints: Any) -> RowTypeInfo:
+        if not self.__dict__["_named"]:
+            raise ValueError(f"{self!r} has no field names: declare it with Types.ROW_NAMED")
+        made = RowTypeInfo(list(self._types), list(self._names))
+        made.__dict__.update(hints)
+        return made
+
     def _describe(self) -> dict[str, Any]:
         node: dict[str, Any] = {"type": "ROW", "fields": [described(t) for t in self._types]}
         if self.__dict__["_named"]:
             node["names"] = list(self._names)
-        return node
+        return node | _hints(self)
 
 
 class TupleTypeInfo(TypeInformation[tuple[Any, ...]]):
@@ -363,7 +391,35 @@ class MapTypeInfo(TypeInformation[dict[S, V]]):
 
 
 def _row(node: Mapping[str, Any]) -> TypeInformation:
-    return RowTypeInfo([from_described(f) for f in node["fields"]], node.get("names"))
+    made = RowTypeInfo([from_described(f) for f in node["fields"]], node.get("names"))
+    made.__dict__.update(_aliases=node.get("aliases", {}), _defaults=node.get("defaults", {}))
+    return made
+
+
+def _former_names(aliases: Mapping[str, str | Sequence[str]], names: Sequence[str]) -> dict[str, list[str]]:
+    for name in aliases:
+        if name not in names:
+            raise ValueError(f"an alias for {name!r}, which is no field: the keys are the present names, the values former ones")
+    return {name: [former] if isinstance(former, str) else list(former) for name, former in aliases.items()}
+
+
+def _default_forms(defaults: Mapping[str, Any], names: Sequence[str], types: Sequence[TypeInformation]) -> dict[str, Any]:
+    fields = dict(zip(names, types, strict=True))
+    forms = {}
+    for name, value in defaults.items():
+        if name not in fields:
+            raise ValueError(f"a default for {name!r}, which is no field of {', '.join(names)}")
+        try:
+            forms[name] = None if value is None else fields[name].encode(fields[name].conform(value))
+        except _REFUSALS as error:
+            raise _within(f"the default of field {name}", error) from error
+    return forms
+
+
+def _hints(record: TypeInformation) -> dict[str, Any]:
+    """The aliases and defaults of a record's description, which concern only values that are stored already."""
+    hints = {name: record.__dict__.get(f"_{name}") for name in ("aliases", "defaults")}
+    return {name: hint for name, hint in hints.items() if hint}
 
 
 register("ROW", _row)
