@@ -23,7 +23,8 @@ from typing import Any
 from holdfast.common import Types
 from holdfast.datastream.state import ListStateDescriptor, ValueStateDescriptor
 from holdfast.runtime.frames import Frame, decode_data, encode_data
-from holdfast.state.codec import Column, RowCodec
+from holdfast.state.codec import RowCodec
+from holdfast.state.column import Column
 from holdfast.state.key_groups import group_assigner, key_grouper
 from holdfast.state.keyed_state import KeyedState
 from holdfast.state.layout import section

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from dataclasses import dataclass, field, make_dataclass
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -73,3 +76,76 @@ def test_another_type_of_a_state_is_refused(job):
     lab.build = program(Remember(Types.STRING()), values)
     with pytest.raises(IncompatibleState, match="'kept'"):
         lab.run()
+
+
+@pytest.mark.parametrize("backend", ["rocksdb", "hashmap"])
+def a_state_whose_type_was_widened_goes_on_with_its_values(job, backend):
+    before = Types.ROW_NAMED(["n"], [Types.INT()])
+    after = Types.ROW_NAMED(["n", "unit"], [Types.LONG(), Types.STRING()]).with_defaults({"unit": "EUR"})
+    values = [("a", n, (n,)) for n in range(6)]
+    lab = job(program(Remember(before), values, cut=1))
+    lab.config = {"state.backend.type": backend}
+    assert not lab._run_until("after complete", 3)
+    lab.build = program(Remember(after), [(k, n, (n, "USD")) for k, n, _ in values], cut=1)
+    lab.parallelism = 2
+    lab.run()
+    kept = [value[1] for value in LEDGERS["out"].values]
+    assert [row if row is None else row[0] for row in kept] == [None, *range(5)]
+    assert {row[1] for row in kept if row is not None and len(row) == 2} == {"EUR", "USD"}
+
+
+def a_state_that_does_not_fit_is_refused_before_input_is_read_with_both_declarations(job, tmp_path):
+    values = [("a", n, n) for n in range(6)]
+    lab = job(program(Remember(Types.LONG()), values, cut=1))
+    assert not lab._run_until("after complete", 2)
+    trace = tmp_path / "input was read"
+
+    def changed(env: StreamExecutionEnvironment) -> None:
+        read = timed(env, values).map(lambda value: (trace.touch(), value)[1])
+        keyed = read.key_by(lambda r: r[0]).process(Remember(Types.STRING())).uid("keyed")
+        keyed.sink_to(LedgerSink("out")).uid("out")
+
+    lab.build, lab.parallelism = changed, 2
+    with pytest.raises(IncompatibleState) as refused:
+        lab.run()
+    assert "state 'kept' of operator" in str(refused.value)
+    assert "(uid 'keyed'" in str(refused.value)
+    assert "    stored:   a value state of LONG\n    declared: a value state of STRING\n" in str(refused.value)
+    assert not trace.exists()
+
+
+@dataclass
+class Present:
+    """A class that was `a_former_module.Former`, and has gained a field."""
+
+    n: int
+    tags: list[str] = field(default_factory=list)
+
+
+class Shown(Remember):
+    def process_element(self, value, ctx):
+        for key, kept in super().process_element(value, ctx):
+            yield key, None if kept is None else vars(kept)
+
+
+def a_pickled_class_that_moved_is_found_by_its_alias(job, monkeypatch):
+    former = make_dataclass("Former", [("n", int)])
+    former.__module__ = "a_former_module"
+    module = ModuleType("a_former_module")
+    module.Former = former  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "a_former_module", module)
+    lab = job(program(Shown(), [("a", n, former(n)) for n in range(6)], cut=1))
+    assert not lab._run_until("after complete", 3)
+    monkeypatch.delitem(sys.modules, "a_former_module")
+    build = program(Shown(), [("a", n, Present(n, ["new"])) for n in range(6)], cut=1)
+
+    def aliased(env: StreamExecutionEnvironment) -> None:
+        env.add_class_alias("a_former_module.Former", Present)
+        build(env)
+
+    lab.build = aliased
+    lab.run()
+    shown = [value[1] for value in LEDGERS["out"].values]
+    assert [each and each["n"] for each in shown] == [None, *range(5)]
+    with_tags = [each["tags"] for each in shown if each and "tags" in each]
+    assert with_tags == [[], *[["new"]] * (len(with_tags) - 1)]

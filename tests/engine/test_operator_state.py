@@ -106,10 +106,13 @@ def waiting(job: Lab) -> list[int]:
     from holdfast.checkpoint.paths import JobPaths
     from holdfast.runtime.listed_states import ListedStates
     from holdfast.runtime.redistribution import assigned
+    from holdfast.state.elements import ElementForm
 
     taken = CheckpointLog(job.storage, JobPaths.of("job"), 3).take_over(lambda checkpoint: None, None)
     operator = taken.restored.operators["buffered"]
-    return list(ListedStates(job.storage, assigned(operator, 1, 0)).get("waiting"))
+    form = ElementForm(Types.LONG())
+    elements, before = ListedStates(job.storage, assigned(operator, 1, 0)).stored("waiting", "split", form.snapshot)
+    return list(map(form.reader(before, "waiting"), elements))
 
 
 class Counts(MapFunction, CheckpointedFunction):

@@ -28,7 +28,8 @@ from holdfast.common.typeinfo import Types
 from holdfast.common.types import Row
 from holdfast.datastream.state import ValueStateDescriptor
 from holdfast.errors import IncompatibleState
-from holdfast.state.codec import Column, RowCodec
+from holdfast.state.codec import RowCodec
+from holdfast.state.column import Column
 from holdfast.state.key_codec import decode_key, decode_keys, encode_key, encode_keys
 from holdfast.state.key_groups import group_assigner, key_group, key_group_range, key_grouper
 from holdfast.state.registry import SchemaRegistry

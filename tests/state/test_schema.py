@@ -46,9 +46,11 @@ def column(*types: dict[str, Any], kind: str = "value", ttl: bool = False, name:
         (column(STRING, INT, kind="map"), column(STRING, LONG, kind="map"), AfterMigration),
         (column(), column(LONG), AfterMigration),
         (column(LONG), column(), AfterMigration),
-        (column(LONG), column(LONG, ttl=True), AfterMigration),
+        (column(LONG), column(BIG_INT), AfterMigration),
+        (column(LONG), column(DOUBLE), AfterMigration),
+        (column(STRING, LONG, kind="map"), column(LONG, LONG, kind="map"), Incompatible),
+        (column(LONG), column(LONG, ttl=True), Incompatible),
         (column(LONG), column(INT), Incompatible),
-        (column(LONG), column(BIG_INT), Incompatible),
         (column(LONG), column(STRING), Incompatible),
         (column(INT, ttl=True), column(STRING), Incompatible),
         (column(LONG), column(LONG, kind="list"), Incompatible),
@@ -97,14 +99,36 @@ def a_key_type_that_changed_is_refused_with_the_operator():
         later.key(STRING)
 
 
-def a_declaration_that_needs_a_migration_is_refused_with_what_it_would_do():
+def a_declaration_that_needs_a_migration_is_a_new_version_with_the_former_types():
     registry = SchemaRegistry("'count' (uid 'c')")
     registry.state("keyed", ROWS)
     registry.column("keyed", column(INT))
-    with pytest.raises(
-        IncompatibleState, match=r"as a value state of INT .* as a value state of LONG.*become wider.*another name"
-    ):
-        registry.column("keyed", column(LONG))
+    old = registry.schema
+    assert registry.column("keyed", column(LONG)) == 0
+    new = registry.schema
+    assert new.version == old.version + 1
+    assert new.continues(old)
+    assert not old.continues(new)
+    (changed,) = new.states["keyed"].columns
+    assert (changed.history(old.version), changed.history(new.version)) == ([(INT,), (LONG,)], [(LONG,)])
+    assert (old.evolved, new.evolved != "") == ("", True)
+    assert OperatorSchema.of_plain(new.plain()) == new
+    assert joined([old, new]) == new
+
+
+def a_declaration_that_cannot_be_migrated_is_refused_with_both_declarations_side_by_side():
+    registry = SchemaRegistry("'count' (uid 'c')")
+    registry.state("keyed", ROWS)
+    registry.column("keyed", column(Types.ROW_NAMED(["id", "sum"], [Types.LONG(), Types.STRING()]).to_dict()))
+    with pytest.raises(IncompatibleState) as refused:
+        registry.column("keyed", column(Types.ROW_NAMED(["id", "sum"], [Types.LONG(), Types.LONG()]).to_dict()))
+    assert str(refused.value).splitlines() == [
+        "state 'n' of operator 'count' (uid 'c') cannot be used as the program declares it: field sum: STRING cannot become "
+        "LONG.",
+        "    stored:   a value state of ROW(id LONG, sum STRING)",
+        "    declared: a value state of ROW(id LONG, sum LONG)",
+        "Restore the old declaration, or give the new state another name (it then starts empty).",
+    ]
 
 
 def a_state_keeps_its_kind():

@@ -7,11 +7,14 @@ travel by value, which only cloudpickle does, at several times the cost of pickl
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import cloudpickle
 
-__all__ = ["dumps", "loads"]
+from holdfast.common.class_aliases import aliased_loads
+
+__all__ = ["dumps", "loader", "loads", "use_class_aliases"]
 
 _MAIN = b"__main__"
 _PROTOCOL = 5
@@ -38,3 +41,16 @@ def dumps(value: Any) -> bytes:
 
 loads = pickle.loads
 """Unpickle a value from `dumps`."""
+
+_load_state: Callable[[bytes], Any] = pickle.loads
+
+
+def use_class_aliases(aliases: Mapping[str, type[Any]]) -> None:
+    """Set the class aliases for all state that this process opens from now on (a process serves one job)."""
+    global _load_state
+    _load_state = aliased_loads(aliases)
+
+
+def loader() -> Callable[[bytes], Any]:
+    """The function that unpickles stored state; with the aliases of the job's classes, if any."""
+    return _load_state

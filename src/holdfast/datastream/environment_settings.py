@@ -28,11 +28,32 @@ class EnvironmentSettings:
     """Settings of a program beside its sources and its run."""
 
     _configuration: Configuration
+    _class_aliases: dict[str, type[Any]]
     _local_parallelism: ClassVar[int | None] = None
 
     def get_checkpoint_config(self) -> CheckpointConfig:
         """The settings of checkpoints."""
         return CheckpointConfig(self._configuration)
+
+    def add_class_alias(self, former_name: str, present_class: type[Any]) -> None:
+        """Let state that was pickled with a class be read with another one: the class has moved or was renamed.
+
+        It is also the way for a dataclass under its old name that has gained a field with a ``default_factory``, and for a
+        class of the main module, which pickles contain as a whole. Not needed for state with a declared type.
+
+        Args:
+            former_name: The module and name at the time, such as ``shop.models.Order`` or ``__main__.Order``.
+            present_class: The class of today.
+
+        Raises:
+            ConfigurationError: the name has no module.
+            TypeError: the second argument is not a class.
+        """
+        if "." not in former_name.strip("."):
+            raise ConfigurationError(f"{former_name!r} names no class: give its module, too, as in 'shop.models.Order'")
+        if not isinstance(present_class, type):
+            raise TypeError(f"add_class_alias takes the class itself, got {present_class!r}")
+        self._class_aliases[former_name] = present_class
 
     def set_python_requirements(self, requirements_file_path: str, requirements_cache_dir: str | None = None) -> None:
         """Install packages for the program's functions, with pip, on each host before the job's first task there.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, overload
 
@@ -84,6 +85,7 @@ class StreamExecutionEnvironment(EnvironmentSettings):
         self._configuration = Configuration(configuration)
         self._spark = spark
         self._operators: list[OperatorTransformation] = []
+        self._class_aliases = {}
 
     def __reduce__(self) -> str | tuple[Any, ...]:
         raise TypeError(
@@ -409,7 +411,8 @@ class StreamExecutionEnvironment(EnvironmentSettings):
         config.set(PipelineOptions.NAME, name)
         config.set(PipelineOptions.PARALLELISM, self.get_parallelism())
         config.set(PipelineOptions.AUTO_WATERMARK_INTERVAL, f"{self.get_config().get_auto_watermark_interval()} ms")
-        return job_plan(self._operators, config.to_dict(), name=name, chaining=self.is_chaining_enabled())
+        plan = job_plan(self._operators, config.to_dict(), name=name, chaining=self.is_chaining_enabled())
+        return replace(plan, class_aliases=dict(self._class_aliases)) if self._class_aliases else plan
 
     def _replan(self, plan: JobPlan) -> Callable[[int], JobPlan]:
         """Return a function that makes this program's plan at another parallelism, also after the environment is emptied."""
@@ -418,7 +421,8 @@ class StreamExecutionEnvironment(EnvironmentSettings):
         def at(parallelism: int) -> JobPlan:
             check_count(parallelism, "parallelism")
             config = {**plan.config, PipelineOptions.PARALLELISM.key: str(parallelism)}
-            return job_plan(rescaled(operators, parallelism), config, name=plan.name, chaining=chaining)
+            made = job_plan(rescaled(operators, parallelism), config, name=plan.name, chaining=chaining)
+            return replace(made, class_aliases=plan.class_aliases)
 
         return at
 

@@ -18,7 +18,7 @@ from holdfast.state.backend import Place, StateBackendSettings
 from holdfast.state.key_groups import key_group_range
 from holdfast.state.keyed_backend import KeyedStateBackend, NewPath
 from holdfast.state.keyed_state import KeyedState
-from holdfast.state.schema import OperatorSchema, restored_schema
+from holdfast.state.schema import OperatorSchema, joined, restored_schema
 
 __all__ = ["KeyedStates"]
 
@@ -139,4 +139,9 @@ def _stored(where: str, stored: OperatorSnapshot | None) -> tuple[list[KeyedHand
     """The handles that a subtask restores, and the schema that reads all of them."""
     if stored is None or not stored.state.keyed:
         return [], None
-    return stored.state.keyed, restored_schema(where, list(stored.schemas.values()))
+    # All subtasks continue one schema, if possible, so that their changes of types get the same versions.
+    schema = joined(list(map(OperatorSchema.of_plain, stored.schemas.values())))
+    if schema is None:
+        used = {handle.schema for handle in stored.state.keyed}
+        schema = restored_schema(where, [each for name, each in stored.schemas.items() if name in used])
+    return stored.state.keyed, schema

@@ -51,22 +51,36 @@ class ListedStates:
             CorruptFile: a file of the checkpoint is missing or altered.
         """
         if name not in self._lists:
-            self._encoded[name] = self.stored(name, mode)
+            self._of_mode(name, mode)
+            self._encoded[name] = self._elements(name)
             self._lists[name] = [pickle.loads(element) for element in self._encoded[name]]
-        elif self._listed[name].mode != mode:
-            self.stored(name, mode)
+        else:
+            self._of_mode(name, mode)
         return self._lists[name]
 
-    def stored(self, name: str, mode: str) -> list[bytes]:
-        """The pickled elements of a list that its owner replaces by `store` instead of changing it in place.
+    def stored(self, name: str, mode: str, type: dict[str, Any] | None = None) -> tuple[list[bytes], dict[str, Any] | None]:
+        """The elements of a list that its owner replaces by `store` instead of changing it in place, and their type.
+
+        Args:
+            name: The name in checkpoints.
+            mode: The redistribution mode.
+            type: The snapshot of the type that the owner gives to the elements from now on; None: it pickles them.
 
         Raises:
             ValueError: the checkpoint has the list with another mode.
             CorruptFile: a file of the checkpoint is missing or altered.
         """
+        listed = self._of_mode(name, mode)
+        self._listed[name] = ListedState(mode, type)
+        return self._elements(name), listed.type
+
+    def _of_mode(self, name: str, mode: str) -> ListedState:
         listed = self._listed.setdefault(name, ListedState(mode))
         if listed.mode != mode:
             raise ValueError(f"the list {name!r} is in the checkpoint with mode {listed.mode!r}, not {mode!r}")
+        return listed
+
+    def _elements(self, name: str) -> list[bytes]:
         return [element for part in self._parts.get(name, []) for element in self._read(part)]
 
     def store(self, name: str, pickles: list[bytes]) -> None:

@@ -74,6 +74,7 @@ class CoordinatorMachine:
         self._processing_time = 0
         self._planning_since = 0.0
         self._cancelled = False
+        self._has_opened = False
         self._failure: BaseException | None = None
         """The final error of the job."""
         self._damaged = False
@@ -225,7 +226,7 @@ class CoordinatorMachine:
     @property
     def _is_idle(self) -> bool:
         """Whether no epoch is in flight or being planned."""
-        return not self._epochs and not self._awaits(instructions.Plan) and not self._awaits(instructions.Sleep)
+        return not (self._epochs or self._awaits(instructions.Plan) or self._awaits(instructions.Sleep))
 
     @property
     def _reads_no_more(self) -> bool:
@@ -293,6 +294,9 @@ class CoordinatorMachine:
         if self._rescale is not None and self._rescale.plan is self._plan:
             self._give(instructions.Rescaled(self._rescale))
             self._rescale = None
+        if self._completed is not None and not self._has_opened and not all(source.finished for source in self._sources):
+            # An epoch without input opens the tasks: a program that does not fit its state reads none.
+            self._begin_without_input(ends=False)
 
     # epochs
 
@@ -309,6 +313,10 @@ class CoordinatorMachine:
         ended = {s.uid: PlannedInput(EpochInput(finished=True), s.enumerator) for s in self._sources if s.finished}
         self._begin({**inputs, **ended})
 
+    def _begin_without_input(self, *, ends: bool) -> None:
+        self._has_opened, self._planning_since = True, self._now.seconds
+        self._begin({s.uid: PlannedInput(EpochInput(finished=ends or s.finished), s.enumerator) for s in self._sources})
+
     def _begin(self, inputs: Mapping[str, PlannedInput]) -> None:
         number, self._next_epoch = self._next_epoch, Epoch(self._next_epoch + 1)
         self._epochs[number] = EpochInFlight(
@@ -317,6 +325,7 @@ class CoordinatorMachine:
 
     def _run(self, epoch: EpochInFlight) -> None:
         assert self._job is not None
+        now = self._now.seconds
         assignment = epoch.run(
             self._plan,
             self._job,
@@ -325,7 +334,7 @@ class CoordinatorMachine:
             self._restarts,
             self._sources,
             self._processing_time,
-            self._now.seconds,
+            now,
         )
         self._give(instructions.Run(assignment))
 
@@ -357,8 +366,7 @@ class CoordinatorMachine:
         if self.state in (JobState.RUNNING, JobState.CANCELLING):
             epoch = self._epochs[number]
             epoch.committed()
-            states = {uid: source.enumerator for uid, source in epoch.checkpoint.sources.items()}
-            self._give(instructions.Acknowledge(number, states))
+            self._give(instructions.Acknowledge(number, {u: s.enumerator for u, s in epoch.checkpoint.sources.items()}))
 
     def _account(self, epoch: EpochInFlight, reports: Sequence[TaskReport]) -> None:
         seconds = self._now.seconds - epoch.started
@@ -388,8 +396,7 @@ class CoordinatorMachine:
     def _drain(self) -> None:
         """Begin the epoch that ends event time."""
         self._savepoints.draining()
-        self._planning_since = self._now.seconds
-        self._begin({s.uid: PlannedInput(EpochInput(finished=True), s.enumerator) for s in self._sources})
+        self._begin_without_input(ends=True)
         for epoch in self._epochs.values():
             self._advance_epoch(epoch)
 

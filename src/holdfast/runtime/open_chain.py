@@ -14,6 +14,7 @@ from holdfast.checkpoint.ids import Epoch
 from holdfast.checkpoint.metadata import KeyedHandle, OperatorCheckpoint, SubtaskState
 from holdfast.checkpoint.paths import JobPaths, new_attempt, safe_name
 from holdfast.checkpoint.storage import Storage
+from holdfast.common.pickling import use_class_aliases
 from holdfast.common.time import MIN_TIMESTAMP
 from holdfast.runtime.chain import Chain
 from holdfast.runtime.channels import Send
@@ -89,6 +90,7 @@ class OpenChain:
         self._resources = resources
         self._paths = JobPaths.of(setup.job.job_name)
         stored, watermark = (state.operators, state.watermark) if state is not None else ({}, MIN_TIMESTAMP)
+        use_class_aliases(setup.plan.class_aliases)
         with ExitStack() as stack:
             self.keyed = KeyedStates(
                 resources.storage,

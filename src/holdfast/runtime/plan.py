@@ -143,6 +143,8 @@ class JobPlan:
     """The effective configuration, Flink's keys and Holdfast's."""
     settings: JobSettings
     """The parsed configuration of the runtime."""
+    class_aliases: Mapping[str, type[Any]] = field(default_factory=dict)
+    """By former name: the classes of pickled state that have moved."""
 
     @property
     def levels(self) -> int:

@@ -44,10 +44,9 @@ def assigned(operator: OperatorCheckpoint, parallelism: int, subtask: int) -> Op
         for name, listed in operator.listed.items()
     }
     state = SubtaskState(_clipped(operator.subtasks, groups), {name: parts for name, parts in lists.items() if parts})
-    used = {handle.schema for handle in state.keyed}
     return OperatorSnapshot(
         state=state,
-        schemas={fingerprint: schema for fingerprint, schema in operator.schemas.items() if fingerprint in used},
+        schemas=operator.schemas,
         listed=operator.listed,
         generator=_generator(operator.generators, parallelism, subtask),
     )

@@ -85,6 +85,8 @@ class LocalStore(Protocol):
 
     reused: bool
     """Whether `open` could reuse the store left on this host."""
+    migrated: str
+    """The `OperatorSchema.evolved` up to which all rows in the store have been rewritten."""
 
     def open(self, handles: Sequence[KeyedHandle], schema: OperatorSchema | None) -> KeyedState:
         """Open the state of this subtask's key groups from the RocksDB files in these handles.

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterable, Iterator
 from typing import Any, NoReturn
 
-from holdfast.common import pickling
 from holdfast.state.descriptors import MapStateDescriptor
+from holdfast.state.elements import ElementForm
 from holdfast.state.interfaces import BroadcastState, ReadOnlyBroadcastState
 from holdfast.state.typed import checker
 
@@ -17,17 +16,34 @@ __all__ = ["BroadcastMap", "ReadOnlyBroadcastMap"]
 class BroadcastMap(BroadcastState[Any, Any]):
     """Keeps the entries in memory, each with its stored form as of its last `put`."""
 
-    def __init__(self, descriptor: MapStateDescriptor, stored: Iterable[bytes]) -> None:
-        """``stored``: the entries as returned by `drain`."""
+    def __init__(self, descriptor: MapStateDescriptor, form: ElementForm, entries: Iterable[Any], changed: bool) -> None:
+        """Start with the entries of a checkpoint.
+
+        Args:
+            descriptor: The declaration.
+            form: The stored form of the entries, from `form_of`.
+            entries: The entries as the form decodes them.
+            changed: Whether they must be stored again.
+        """
+        self._form = form
+        self._typed = form.snapshot is not None
         self._key = checker(descriptor.key_type_info, descriptor.name)
         self._value = checker(descriptor.value_type_info, descriptor.name)
         self._entries: dict[Any, Any] = {}
         self._stored: dict[Any, bytes] = {}
-        self._changed = False
-        for data in stored:
-            key, value = pickle.loads(data)
-            self._entries[key] = value
-            self._stored[key] = data
+        self._changed = changed
+        for entry in entries:
+            for key, value in entry.items() if isinstance(entry, dict) else (entry,):
+                self._entries[key] = value
+                self._stored[key] = self._encoded(key, value)
+
+    @staticmethod
+    def form_of(descriptor: MapStateDescriptor) -> ElementForm:
+        """The stored form of the entries."""
+        return ElementForm.of_entries(descriptor.key_type_info, descriptor.value_type_info)
+
+    def _encoded(self, key: Any, value: Any) -> bytes:
+        return self._form.encode({key: value} if self._typed else (key, value))
 
     def drain(self) -> list[bytes] | None:
         """All entries in stored form; None if nothing has changed since the last call."""
@@ -67,7 +83,7 @@ class BroadcastMap(BroadcastState[Any, Any]):
             TypeError: the key or the value does not have the declared type, or cannot be pickled.
         """
         key, value = self._key(key), None if value is None else self._value(value)
-        self._stored[key] = pickling.dumps((key, value))
+        self._stored[key] = self._encoded(key, value)
         self._entries[key] = value
         self._changed = True
 

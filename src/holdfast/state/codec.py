@@ -12,126 +12,29 @@ it stands for). A value that is its own stored form is only checked, and convert
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from types import GenericAlias
-from typing import Any, Literal, NamedTuple, Optional, Union
+from typing import Any, Literal, NamedTuple, Optional
 
 import msgspec
 
-from holdfast.common.pickling import dumps, loads
-from holdfast.common.typeinfo.base import TypeInformation, shown
+from holdfast.common.typeinfo.base import shown
 from holdfast.errors import IncompatibleState, UserCodeError
-from holdfast.state.entries import LARGE
+from holdfast.state.column import Column, items_of
 from holdfast.state.footprint import Footprint
 from holdfast.state.registry import SchemaRegistry
 from holdfast.state.row import Row
 from holdfast.state.schema import ColumnSchema
 
-__all__ = ["Column", "PartCodec", "RowCodec"]
+__all__ = ["PartCodec", "RowCodec"]
 
 _pack = msgspec.msgpack.Encoder().encode
 _unpack = msgspec.msgpack.Decoder().decode
+_unpack_first = msgspec.msgpack.Decoder(tuple[int, msgspec.Raw]).decode
 
 
-@dataclass(frozen=True)
-class Column:
-    """One state: its schema, and the encoding of its slots."""
-
-    schema: ColumnSchema
-    annotation: Any = bytes
-    encode: Callable[[Any], Any] | None = dumps
-    """Turns a conforming slot into its stored form. None: the slot is stored as it is."""
-    decode: Callable[[Any], Any] | None = loads
-    conform: Callable[[Any], Any] | None = None
-    """Converts a slot to the declared type."""
-
-    @property
-    def name(self) -> str:
-        """The state's name."""
-        return self.schema.name
-
-    @staticmethod
-    def of(descriptor: Any) -> Column:
-        """The column for a state descriptor."""
-        kind: str = descriptor.kind
-        if kind == "map":
-            parts = [descriptor.key_type_info, descriptor.value_type_info]
-        elif kind == "list":
-            parts = [descriptor.element_type_info]
-        else:
-            parts = [descriptor.type_info]
-        return Column.declared(descriptor.name, kind, parts, expires(descriptor))
-
-    @staticmethod
-    def declared(name: str, kind: str, types: Sequence[TypeInformation | None], ttl: bool = False) -> Column:
-        """The column of a state with these types (two for a map). It is pickled unless all types are declared."""
-        declared: list[Any] = [each for each in types if each is not None and not each.is_pickled]
-        if len(declared) < len(types):
-            return Column(ColumnSchema(name, kind, ttl=ttl))
-        schema = ColumnSchema(name, kind, tuple(each.to_dict() for each in declared), ttl)
-        if ttl:
-            declared[-1] = Stamped(declared[-1])
-        if kind == "map":
-            return Column(schema, *_map_of(*declared))
-        (part,) = declared
-        if kind == "list":
-            return Column(schema, *_list_of(part))
-        if part.is_plain:
-            return Column(schema, part.annotation, None, None, part.conform)
-        return Column(schema, part.annotation, part.encode, part.decode, part.conform)
-
-    def restored(self, stored: Any) -> Any:
-        """Decode a slot that was read as an undeclared column, in its plain stored form."""
-        slot = msgspec.convert(stored, self.annotation)
-        return slot if self.decode is None else self.decode(slot)
-
-
-_Stored = tuple[Any, Any, Any, Any]
-"""Annotation, encode, decode and conform of a column."""
-
-
-def _items(entries: dict[Any, Any]) -> list[tuple[Any, Any]]:
-    return list(entries.items())
-
-
-def _nullable(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    return lambda value: None if value is None else convert(value)
-
-
-def _map_of(key: Any, value: Any) -> _Stored:
-    """The stored form of a map state: a list of pairs, since keys may have any type. Values may be None."""
-    annotation = list[tuple[key.annotation, Optional[value.annotation]]]  # noqa: UP045
-    to_key, to_value = key.conform, _nullable(value.conform)
-
-    def conform(entries: Any) -> dict[Any, Any]:
-        return {to_key(k): to_value(v) for k, v in entries.items()}
-
-    if key.is_plain and value.is_plain:
-        return annotation, _items, dict, conform
-    encode_value, decode_value = _nullable(value.encode), _nullable(value.decode)
-    return (
-        annotation,
-        lambda entries: [(key.encode(k), encode_value(v)) for k, v in entries.items()],
-        lambda stored: {key.decode(k): decode_value(v) for k, v in stored},
-        conform,
-    )
-
-
-def _list_of(element: Any) -> _Stored:
-    annotation = list[element.annotation]
-
-    def conform(elements: Any) -> list[Any]:
-        return [element.conform(e) for e in elements]
-
-    if element.is_plain:
-        return annotation, None, None, conform
-    return (
-        annotation,
-        lambda elements: [element.encode(e) for e in elements],
-        lambda stored: [element.decode(e) for e in stored],
-        conform,
-    )
+_Decoders = list[tuple[int, Callable[[Any], Any]]]
+"""By position in the row: turns a slot's stored form into the slot."""
 
 
 class _Reader(NamedTuple):
@@ -141,6 +44,7 @@ class _Reader(NamedTuple):
     one: Callable[[bytes], Any]
     all: Callable[[bytes], Any]
     many: Callable[[bytes], Any]
+    decoders: _Decoders
 
 
 class RowCodec:
@@ -172,7 +76,7 @@ class RowCodec:
         if position == self.width:
             self.columns.append(column)
         elif self.columns[position] is None:
-            self.columns[position] = _with_large(column) if position in self.large else column
+            self.columns[position] = column.large() if position in self.large else column
         else:
             return position
         self._compile()
@@ -182,7 +86,7 @@ class RowCodec:
         """Allow large maps or lists in a column; the row then stores a marker in place of the content."""
         column = self.columns[position]
         if position not in self.large and column is not None:
-            self.columns[position] = _with_large(column)
+            self.columns[position] = column.large()
         self.large.add(position)
         self._compile()
 
@@ -192,12 +96,11 @@ class RowCodec:
         self.schema_id = self._state.version(schema.version)
         """The schema of newly written rows."""
         self._readers: dict[int, _Reader] = {}
-        self._one, self._all, self._many = self._reader(self.schema_id)[1:]
+        _, self._one, self._all, self._many, self._decoders = self._reader(self.schema_id)
         declared = [(i + 1, column) for i, column in enumerate(self.columns) if column is not None]
         self._encoders = [(i, c.encode) for i, c in declared if c.encode]
-        self._decoders = [(i, c.decode) for i, c in declared if c.decode]
         self._conformers = [(i, c.conform) for i, c in declared if c.conform]
-        self._converted = [(i, c.conform) for i, c in declared if c.conform and c.encode and c.encode is not _items]
+        self._converted = [(i, c.conform) for i, c in declared if c.conform and c.encode and c.encode is not items_of]
 
     def _reader(self, schema_id: int) -> _Reader:
         known = self._readers.get(schema_id)
@@ -209,14 +112,24 @@ class RowCodec:
                 f"{self._registry.schema.version}"
             )
         width = self._state.width(schema_id)
-        # A column that the program no longer declares keeps its stored form.
-        slots = [Optional[Any if c is None else c.annotation] for c in self.columns[:width]]  # noqa: UP045
+        columns = [self._column(position, schema_id) for position in range(width)]
+        slots = [Optional[Any if c is None else c.annotation] for c in columns]  # noqa: UP045
         stored = GenericAlias(tuple, (Literal[schema_id], *slots))
         one = msgspec.msgpack.Decoder(stored).decode
         all = msgspec.msgpack.Decoder(GenericAlias(list, (stored,))).decode
         many = msgspec.msgpack.Decoder(GenericAlias(list, (GenericAlias(tuple, tuple(slots)),))).decode
-        reader = self._readers[schema_id] = _Reader(width, one, all, many)
+        decoders = [(i, c.decode) for i, c in enumerate(columns, 1) if c is not None and c.decode is not None]
+        reader = self._readers[schema_id] = _Reader(width, one, all, many, decoders)
         return reader
+
+    def _column(self, position: int, schema_id: int) -> Column | None:
+        """The column that reads the slots of rows of a schema; None: they keep their stored form."""
+        declared, schema = self.columns[position], self._state.columns[position]
+        history = schema.history(schema_id)
+        if len(history) == 1:
+            return declared
+        column = Column(schema).undecoded(history) if declared is None else declared.reading(history)
+        return column.large() if position in self.large else column
 
     def encode(self, row: Row) -> bytes:
         """Encode one row."""
@@ -232,7 +145,9 @@ class RowCodec:
         The local store outlives a failed epoch, but states first declared in that epoch are forgotten.
         """
         committed = self._state.version(self._registry.committed)
-        return self.encode if committed == self.schema_id else partial(self._encode_by, committed)
+        if committed == self.schema_id or self._registry.evolution_pending:
+            return self.encode  # a store with rows of new types is not reused if the epoch fails
+        return partial(self._encode_by, committed)
 
     def _encode_by(self, committed: int, row: Row) -> bytes:
         kept = row[: self._state.width(committed) + 1]
@@ -244,16 +159,30 @@ class RowCodec:
 
     def decode(self, data: bytes, flags: int) -> Row:
         """Decode a row written by `encode`."""
+        decoders = self._decoders
         try:
             row = list(self._one(data))
         except msgspec.ValidationError:  # a row of an earlier schema
             reader = self._reader(_unpack(data)[0])
             row = [*reader.one(data), *[None] * (self.width - reader.width)]
+            decoders = reader.decoders
         row[0] = flags
-        for position, decode in self._decoders:
+        for position, decode in decoders:
             if row[position] is not None:
                 row[position] = decode(row[position])
         return row
+
+    @property
+    def has_former_types(self) -> bool:
+        """Whether any column had other types before."""
+        return any(column.former for column in self._state.columns)
+
+    def migrated(self, data: bytes) -> bytes | None:
+        """A stored row with the present types; None if it has them already."""
+        if _unpack(data)[0] >= max(column.changed for column in self._state.columns):
+            return None
+        row = self.decode(data, 0)
+        return self.encode(row)
 
     def decode_all(self, stored: Sequence[bytes], flags: int) -> list[Row]:
         """Decode rows written by `encode`, all at once."""
@@ -329,7 +258,7 @@ class RowCodec:
         if reader.width < self.width:
             for row in rows:
                 row.extend([None] * (self.width - reader.width))
-        for position, decode in self._decoders:
+        for position, decode in reader.decoders:
             for row in rows:
                 if row[position] is not None:
                     row[position] = decode(row[position])
@@ -362,37 +291,25 @@ def _conform(rows: Sequence[Row], conformers: Sequence[tuple[int, Callable[[Any]
                 row[position] = conform(row[position])
 
 
-def _with_large(column: Column) -> Column:
-    """The column variant for maps or lists that may be large."""
-
-    def outside(apply: Callable[[Any], Any] | None) -> Callable[[Any], Any]:
-        """``apply`` for content in the row; the marker of a large map or list (an integer) passes through."""
-
-        def to_slot(slot: Any) -> Any:
-            if type(slot) is int or apply is None:
-                return slot
-            return apply(slot)
-
-        return to_slot
-
-    encode, conform = outside(column.encode), outside(column.conform)
-    return replace(
-        column,
-        annotation=Union[column.annotation, int],
-        encode=lambda slot: slot.marker if type(slot) in LARGE else encode(slot),
-        decode=outside(column.decode),
-        conform=lambda slot: slot if type(slot) in LARGE else conform(slot),
-    )
-
-
 class PartCodec:
     """Encodes and decodes parts of a column's slots: map entries and list chunks."""
 
-    def __init__(self, column: Column, schema_id: int, where: str) -> None:
+    def __init__(self, column: Column, stored: ColumnSchema, schema_id: int, where: str) -> None:
+        """A codec of a declared column.
+
+        Args:
+            column: The column, without markers.
+            stored: Its stored schema, with its former types.
+            schema_id: The schema of newly written parts.
+            where: The operator, for error messages.
+        """
         self._column = column
+        self._stored = stored
         self._schema_id = schema_id
         self._where = where
         self._decode = msgspec.msgpack.Decoder(GenericAlias(tuple, (int, column.annotation))).decode
+        self._former: dict[int, tuple[Callable[..., Any], Callable[[Any], Any] | None]] = {}
+        """By the length of the history: reads parts of former types."""
 
     def encode(self, key: Any, part: Any) -> bytes:
         """Encode a part of the slot of ``key``.
@@ -416,28 +333,32 @@ class PartCodec:
 
     def decode(self, data: bytes) -> Any:
         """Decode a part written by `encode`."""
+        if self._stored.former and (history := self._stored.history(_schema_of(data)))[1:]:
+            return self._decode_former(data, history)
         stored = self._decode(data)[1]
         return stored if self._column.decode is None else self._column.decode(stored)
 
+    @property
+    def has_former_types(self) -> bool:
+        """Whether the column had other types before."""
+        return bool(self._stored.former)
 
-def expires(descriptor: Any) -> bool:
-    """Whether a state has a time-to-live."""
-    return descriptor.ttl_config is not None and bool(descriptor.ttl_config.is_enabled())
+    def migrated(self, data: bytes) -> bytes | None:
+        """A stored part with the present types; None if it has them already."""
+        return None if _schema_of(data) >= self._stored.changed else self.encode(None, self.decode(data))
+
+    def _decode_former(self, data: bytes, history: Sequence[Any]) -> Any:
+        known = self._former.get(len(history))
+        if known is None:
+            column = self._column.reading(history)
+            read = msgspec.msgpack.Decoder(GenericAlias(tuple, (int, column.annotation))).decode
+            known = self._former[len(history)] = (read, column.decode)
+        read, decode = known
+        stored = read(data)[1]
+        return stored if decode is None else decode(stored)
 
 
-class Stamped:
-    """Stored form for a state with time-to-live: the last write's time and the value."""
-
-    is_pickled = False
-
-    def __init__(self, part: Any) -> None:
-        self._part = part
-        self.is_plain: bool = part.is_plain
-        self.annotation: Any = GenericAlias(tuple, (int, Optional[part.annotation]))  # noqa: UP045
-        self.encode = self._each(part.encode)
-        self.decode = self._each(part.decode)
-        self.conform = self._each(part.conform)
-
-    @staticmethod
-    def _each(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        return lambda stamped: (stamped[0], None if stamped[1] is None else convert(stamped[1]))
+def _schema_of(part: bytes) -> int:
+    """The id of the schema that wrote a part."""
+    first: int = _unpack_first(part)[0]
+    return first

@@ -25,7 +25,7 @@ from holdfast.state.delta import Change, Piece
 from holdfast.state.key_codec import encode_key
 from holdfast.state.key_groups import KeyGroupRange
 from holdfast.state.layout import after, group_prefix, group_range, section, slice_of, split_key
-from holdfast.state.ordered import OrderedStore
+from holdfast.state.ordered import OrderedStore, migrate
 
 __all__ = ["LARGE", "MOST_IN_ROW", "EntryFamily", "LargeList", "LargeMap", "SlotCodec"]
 
@@ -60,6 +60,13 @@ class SlotCodec(Protocol):
 
     def decode(self, data: bytes) -> Any:
         """Decode a part written by `encode`."""
+
+    @property
+    def has_former_types(self) -> bool:
+        """Whether the column had other types before."""
+
+    def migrated(self, data: bytes) -> bytes | None:
+        """A stored part with the present types; None if it has them already."""
 
 
 class EntryFamily:
@@ -136,6 +143,12 @@ class EntryFamily:
 
     def flush(self) -> None:
         """Do nothing: between epochs the store is up to date."""
+
+    def migration(self) -> Iterator[None]:
+        """Rewrite the entries of former types, some with each step."""
+        if self.codec is not None and self.codec.has_former_types:
+            whole = section(self._state).prefix
+            yield from migrate(self.store, whole, after(whole), self.codec.migrated)
 
     def dump(self) -> Iterator[Change]:
         """All entries, in the form that `apply` takes."""

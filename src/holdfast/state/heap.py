@@ -22,6 +22,7 @@ class HeapStore:
     """The heap backend's local store: the state's own memory."""
 
     reused = False
+    migrated = ""
 
     def __init__(self, place: Place, settings: StateBackendSettings) -> None:
         self._place = place

@@ -7,7 +7,7 @@ reads the bases and a bounded number of deltas.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
 
@@ -75,6 +75,7 @@ class KeyedStateBackend:
         self._pending: Future[list[Handle]] | None = None
         self._begun = (Epoch(0), 0)
         """The epoch in which the pending base began, and the number of this subtask's deltas that it covers."""
+        self._migration: Iterator[None] | None = None
         self._ended = False
         self.written = 0
         """Size of the last delta, in bytes."""
@@ -153,10 +154,25 @@ class KeyedStateBackend:
         self._local.follow(handles)
         self.state.committed()
         self.bound()
-        if self._pending is None and self._bases.due(handles):
+        due = self._bases.due(handles)
+        if due or self._migration is not None:
+            self._migrate()
+        if self._pending is None and due:
             self._begun = (epoch, len(handles[-1].deltas))
             job = self._bases.begin(self.state, new_path, lambda: self._ended)
             self._pending = self._uploads.submit(job)
+
+    def _migrate(self) -> None:
+        """Rewrite some of the local store's rows of former types; a base can begin before all are rewritten."""
+        evolved = self.state.schema.evolved
+        if self._migration is None:
+            if self._local.migrated == evolved:
+                return
+            self._migration = self.state.migration()
+        if next(self._migration, self) is self:
+            self._migration = None
+            self._local.migrated = evolved
+            self._local.follow(self._stored)
 
     def _adopt_base(self) -> None:
         """Replace the deltas covered by a finished base with that base."""

@@ -123,6 +123,11 @@ class KeyedState:
         for family in self._families.values():
             family.flush()
 
+    def migration(self) -> Iterator[None]:
+        """Rewrite the store's content of former types, some with each step; between two steps epochs may run."""
+        for family in list(self._families.values()):
+            yield from family.migration()
+
     def hold_all(self) -> None:
         """Move all rows from the store into memory (for the heap backend)."""
         for space in self.spaces.values():

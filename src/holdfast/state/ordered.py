@@ -8,7 +8,8 @@ the life cycle of the operator's state as a `Family`.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Protocol
 
 from holdfast.state.delta import Change
@@ -17,6 +18,8 @@ from holdfast.state.key_groups import KeyGroupRange
 __all__ = ["Family", "OrderedStore", "SortedMemory"]
 
 _BLOCK = 512
+_MIGRATED = 2_000
+"""Rows read in one step of a migration: about as many ms as a small epoch can spare."""
 
 
 class OrderedStore(Protocol):
@@ -68,6 +71,9 @@ class Family(Protocol):
 
     def flush(self) -> None:
         """Write all changes to the store for a materialisation. All changes are committed at that time."""
+
+    def migration(self) -> Iterator[None]:
+        """Rewrite the store's content of former types, some with each step; between two steps epochs may run."""
 
     def dump(self) -> Iterator[Change]:
         """The complete family, from memory and store, in the form that `apply` takes: the heap backend's materialisation."""
@@ -157,3 +163,24 @@ class SortedMemory:
             self._firsts[at] = block[0]
         else:
             del self._blocks[at], self._firsts[at]
+
+
+def migrate(store: OrderedStore, start: bytes, end: bytes, migrated: Callable[[bytes], bytes | None]) -> Iterator[None]:
+    """Rewrite the values in ``[start, end)``, some with each step. Between two steps the store may change.
+
+    Args:
+        store: The store, with committed content only.
+        start: The first key.
+        end: The key after the last.
+        migrated: Returns a value's new form; None: it stays.
+    """
+    while True:
+        # A scan shows the store as of its begin, so each step needs one of its own.
+        rows = list(islice(store.scan(start, end), _MIGRATED))
+        if not rows:
+            return
+        puts = [(key, new) for key, old in rows if (new := migrated(old)) is not None]
+        if puts:
+            store.write(puts)
+        start = rows[-1][0] + b"\x00"
+        yield

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from holdfast.errors import IncompatibleState
 from holdfast.state.schema import (
-    AfterMigration,
     AsIs,
     ColumnSchema,
     Incompatible,
@@ -34,10 +33,19 @@ class SchemaRegistry:
         self.schema = schema or OperatorSchema()
         self.committed = self.schema.version
         """The last version in a completed checkpoint. Later versions are lost if the epoch fails."""
+        self._committed_evolution = self.schema.evolved
+        self.evolving: Callable[[], None] = lambda: None
+        """Called when the types of a column change, before rows of the new types are written."""
 
     def commit(self) -> None:
         """Mark the schema as part of a completed checkpoint."""
         self.committed = self.schema.version
+        self._committed_evolution = self.schema.evolved
+
+    @property
+    def evolution_pending(self) -> bool:
+        """Whether types of columns have changed since the last completed checkpoint."""
+        return self.schema.evolved != self._committed_evolution
 
     def state(self, name: str, kind: str, slices: str = "") -> StateSchema:
         """The state of this name, added if new."""
@@ -67,7 +75,7 @@ class SchemaRegistry:
         self.schema = self.schema.with_key(declared)
 
     def column(self, state: str, column: ColumnSchema, *, again: bool = False) -> int:
-        """The position of a column, added if new.
+        """The position of a column, added if new. If its types have changed, the schema gets a new version.
 
         Args:
             state: The row state that contains the column.
@@ -75,7 +83,7 @@ class SchemaRegistry:
             again: Whether the program declared this name before; selects the error message.
 
         Raises:
-            IncompatibleState: the name exists with another kind or type.
+            IncompatibleState: the name exists with another kind, or a type that cannot become the declared one.
         """
         position = self.schema.column(state, column.name)
         if position is None:
@@ -90,10 +98,12 @@ class SchemaRegistry:
                 f"state {column.name!r} of {self.where} is declared twice, as {stored} and as {column}; give each state a "
                 "name of its own"
             )
-        why = f" ({verdict.reason})" if isinstance(verdict, Incompatible) else ""
-        if isinstance(verdict, AfterMigration):
-            why = f", and this release has no migration for it ({verdict.change})"
-        raise IncompatibleState(
-            f"state {column.name!r} of {self.where} was stored as {stored} and is now declared as {column}{why}; give the "
-            "new state another name, or restore the old declaration"
-        )
+        if isinstance(verdict, Incompatible):
+            raise IncompatibleState(
+                f"state {column.name!r} of operator {self.where} cannot be used as the program declares it: "
+                f"{verdict.reason}.\n    stored:   {stored}\n    declared: {column}\n"
+                "Restore the old declaration, or give the new state another name (it then starts empty)."
+            )
+        self.schema = self.schema.with_types(state, position, column.types)
+        self.evolving()
+        return position

@@ -47,6 +47,24 @@ _SORTING_PATIENCE = 120.0
 _POLL = 0.02
 
 
+class _Meta(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
+    """What a local store contains."""
+
+    lineage: bytes = b""
+    """The bases that it continues; empty: unknown."""
+    last_delta: str = ""
+    """The last delta whose rows it may hold; empty: none."""
+    evolved: str = ""
+    """The `OperatorSchema.evolved` of its rows."""
+    migrated: str = ""
+    """The `OperatorSchema.evolved` up to which all of its rows have been rewritten."""
+
+    @staticmethod
+    def of(store: RocksDBStore) -> _Meta:
+        """The meta of a store."""
+        return _Meta() if store.meta is None else msgspec.msgpack.decode(store.meta, type=_Meta)
+
+
 class RocksDBLocalStore:
     """The life cycle of one subtask's RocksDB on this host."""
 
@@ -60,6 +78,10 @@ class RocksDBLocalStore:
         self._all_touched = False
         """Whether all remaining rows in memory were touched in this epoch, so that none can be evicted."""
         self.reused = False
+        self.migrated = ""
+        self._evolved: Callable[[], str] = lambda: ""
+        """Returns the `OperatorSchema.evolved` of the state."""
+        self._followed: Sequence[KeyedHandle] = ()
         self.files: list[RawFile] = []
         """SST files in the store that are also in the storage, as fetched or reused."""
 
@@ -72,15 +94,18 @@ class RocksDBLocalStore:
     def open(self, handles: Sequence[KeyedHandle], schema: OperatorSchema | None) -> KeyedState:
         """Open this host's store, or build one from the bases."""
         try:
-            self._store = self._open(handles, slicing(schema))
-            self.follow(handles)
+            self._store = self._open(handles, slicing(schema), "" if schema is None else schema.evolved)
             most_timers = self._settings.cache_bytes // (4 * TIMER_BYTES)
-            return KeyedState(self._place.where, schema, self._store, self._place.max_parallelism, most_timers)
+            state = KeyedState(self._place.where, schema, self._store, self._place.max_parallelism, most_timers)
+            self._evolved = lambda: state.schema.evolved
+            self.follow(handles)
+            state.registry.evolving = lambda: self.follow(self._followed)
+            return state
         except BaseException:
             self.close()
             raise
 
-    def _open(self, handles: Sequence[KeyedHandle], sliced: Sliced) -> RocksDBStore:
+    def _open(self, handles: Sequence[KeyedHandle], sliced: Sliced, evolved: str) -> RocksDBStore:
         directory = self._place.directory
         path = os.path.join(directory, "db")
         os.makedirs(directory, exist_ok=True)
@@ -97,7 +122,7 @@ class RocksDBLocalStore:
             except Exception as error:  # rocksdict raises plain exceptions for any damage
                 log.warning("cannot open the local store %s, rebuilding it from the checkpoint: %s", path, error)
             else:
-                if self._reusable(store, handles):
+                if self._reusable(store, handles, evolved):
                     self.reused = True
                     self.files = [each for base in _bases(handles)[:1] for each in base.base if isinstance(each, RawFile)]
                     return store
@@ -120,6 +145,7 @@ class RocksDBLocalStore:
         if bases:
             self.files = fetch(place.storage, bases[0], path, clip(bases[0], place.groups), sliced)
         store = RocksDBStore(path, self._settings.rocksdb)
+        self.migrated = _Meta.of(store).migrated if len(bases) == 1 else ""
         try:
             if bases:
                 clip_store(store, clip(bases[0], place.groups), sliced)
@@ -132,28 +158,30 @@ class RocksDBLocalStore:
         return store
 
     def follow(self, handles: Sequence[KeyedHandle]) -> None:
-        """Record in the store which bases it continues, and the last delta whose rows it may hold."""
+        """Record in the store which bases it continues, the last delta whose rows it may hold, and the types of its rows."""
         self._all_touched = False
+        self._followed = handles
         deltas = _deltas(handles)
-        self.store.set_meta(msgspec.msgpack.encode((self._lineage(handles), deltas[-1] if deltas else "")))
+        meta = _Meta(self._lineage(handles), deltas[-1] if deltas else "", self._evolved(), self.migrated)
+        self.store.set_meta(msgspec.msgpack.encode(meta))
 
     def _lineage(self, handles: Sequence[KeyedHandle]) -> bytes:
         groups = self._place.groups
         bases = [path for handle in handles for path in paths_of(handle.base)]
         return xxhash.xxh3_128_digest("\n".join([f"{groups.first} {groups.last}", *bases]).encode())
 
-    def _reusable(self, store: RocksDBStore, handles: Sequence[KeyedHandle]) -> bool:
+    def _reusable(self, store: RocksDBStore, handles: Sequence[KeyedHandle], evolved: str) -> bool:
         """Whether the store continues the checkpoint's bases and holds only data of the checkpoint.
 
         Rows enter the store when committed, so everything beyond the base is in deltas, which are applied again. A delta's
         path is unique and stays in the list until a base covers it: if the checkpoint has the store's last delta, it has all
-        of them.
+        of them. Rows of types that the checkpoint's schema does not know cannot be read with it.
         """
-        meta = store.meta
-        if meta is None:
+        meta = _Meta.of(store)
+        if meta.lineage != self._lineage(handles) or meta.evolved != evolved:
             return False
-        lineage, last = msgspec.msgpack.decode(meta)
-        return bool(lineage == self._lineage(handles) and (not last or last in _deltas(handles)))
+        self.migrated = meta.migrated
+        return not meta.last_delta or meta.last_delta in _deltas(handles)
 
     def bound(self, state: KeyedState) -> None:
         """Evict rows to the store if memory exceeds the budget."""

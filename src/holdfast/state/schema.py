@@ -8,7 +8,8 @@ that wrote it. A reader with the newest schema can therefore read everything.
         states     name -> id (part of every stored key), kind, kind of slices
                 columns    the states that share a row: position in the row, kind, declared types, version that added it
 
-Whether a new declaration fits the stored state is a verdict: `AsIs`, `AfterMigration` or `Incompatible`.
+Whether a new declaration fits the stored state is a verdict: `AsIs`, `AfterMigration` or `Incompatible`. A column whose
+type changes keeps its former types: each row is read by the types of the version that wrote it.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from typing import Any, Union
 import msgspec
 import xxhash
 
+from holdfast.common.typeinfo.evolution import Unfit, evolution, same_type
+from holdfast.common.typeinfo.text import type_text
 from holdfast.errors import IncompatibleState
 
 __all__ = [
@@ -30,6 +33,7 @@ __all__ = [
     "AfterMigration",
     "AsIs",
     "ColumnSchema",
+    "FormerTypes",
     "Incompatible",
     "KeySchema",
     "OperatorSchema",
@@ -82,6 +86,15 @@ class Incompatible:
 Verdict = Union[AsIs, AfterMigration, Incompatible]
 
 
+class FormerTypes(msgspec.Struct, frozen=True):
+    """Types that a column had before its present ones."""
+
+    types: tuple[dict[str, Any], ...]
+    """As `ColumnSchema.types`."""
+    until: int
+    """The first schema version without them."""
+
+
 class ColumnSchema(msgspec.Struct, frozen=True, omit_defaults=True):
     """One state of the user or of an operator: a column in the rows of a `StateSchema`. Its position there is its id."""
 
@@ -94,10 +107,34 @@ class ColumnSchema(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whether each value, element or entry carries the time of its last write."""
     since: int = 0
     """The schema version that added the column."""
+    former: tuple[FormerTypes, ...] = ()
+    """Oldest first."""
 
     def __str__(self) -> str:
         kind = f"a {self.kind} state" + (" with time-to-live" if self.ttl else "")
-        return f"{kind} of {', '.join(map(_type_name, self.types))}" if self.types else f"{kind} without declared type"
+        return f"{kind} of {', '.join(map(type_text, self.types))}" if self.types else f"{kind} without declared type"
+
+    @property
+    def changed(self) -> int:
+        """The schema version that added or last changed the column."""
+        return self.former[-1].until if self.former else self.since
+
+    def history(self, version: int) -> list[tuple[dict[str, Any], ...]]:
+        """The types of rows written by a schema version, and all later ones; the last are the present types."""
+        return [*(each.types for each in self.former if version < each.until), self.types]
+
+    def since_types(self, earlier: ColumnSchema) -> list[tuple[dict[str, Any], ...]]:
+        """The types of an earlier form of this column, and all later ones."""
+        return [*(each.types for each in self.former[len(earlier.former) :]), self.types]
+
+    def continues(self, earlier: ColumnSchema, version: int) -> bool:
+        """Whether this column evolved from an earlier one, in a schema of this version."""
+        if (self.name, self.kind, self.ttl, self.since) != (earlier.name, earlier.kind, earlier.ttl, earlier.since):
+            return False
+        later = self.former[len(earlier.former) :]
+        return self.former[: len(earlier.former)] == earlier.former and (
+            (later[0].types == earlier.types and later[0].until > version) if later else self.types == earlier.types
+        )
 
 
 class StateSchema(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -118,7 +155,8 @@ class StateSchema(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def version(self, newest: int) -> int:
         """The schema id of this state's rows in version ``newest``: the last version up to it that changed the state."""
-        return max((column.since for column in self.columns if column.since <= newest), default=self.since)
+        changes = [column.since for column in self.columns] + [each.until for c in self.columns for each in c.former]
+        return max((change for change in changes if change <= newest), default=self.since)
 
 
 class KeySchema(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -214,9 +252,19 @@ class OperatorSchema(msgspec.Struct, frozen=True, omit_defaults=True):
         changed = msgspec.structs.replace(known, columns=columns)
         return msgspec.structs.replace(self, version=version, states={**self.states, state: changed})
 
+    def with_types(self, state: str, position: int, types: tuple[dict[str, Any], ...]) -> OperatorSchema:
+        """The schema with other types of a column, from a new version on."""
+        version = self.version + 1
+        known = self.states[state]
+        old = known.columns[position]
+        new = msgspec.structs.replace(old, types=types, former=(*old.former, FormerTypes(old.types, version)))
+        columns = (*known.columns[:position], new, *known.columns[position + 1 :])
+        changed = msgspec.structs.replace(known, columns=columns)
+        return msgspec.structs.replace(self, version=version, states={**self.states, state: changed})
+
     def with_key(self, declared: Mapping[str, Any] | None) -> OperatorSchema:
         """The schema with this key type (a serializer snapshot), already approved by `judge_key`."""
-        if declared is None or declared == self.key.type:
+        if declared is None or (self.key.type is not None and same_type(self.key.type, declared)):
             return self
         key = KeySchema(dict(declared), self.key.hash_version)
         return msgspec.structs.replace(self, version=self.version + 1, key=key)
@@ -228,11 +276,20 @@ class OperatorSchema(msgspec.Struct, frozen=True, omit_defaults=True):
             new = self.states.get(name)
             return (
                 new is not None
-                and new.columns[: len(old.columns)] == old.columns
+                and len(new.columns) >= len(old.columns)
+                and all(column.continues(before, earlier.version) for before, column in zip(old.columns, new.columns))
                 and ((new.id, new.kind, new.slices, new.since) == (old.id, old.kind, old.slices, old.since))
             )
 
         return self.version >= earlier.version and all(grown(name, old) for name, old in earlier.states.items())
+
+    @property
+    def evolved(self) -> str:
+        """A hash of all changes of types: a store with rows of the new types fits only schemas that have the same."""
+        changes = [
+            (name, n, c.former) for name, s in sorted(self.states.items()) for n, c in enumerate(s.columns) if c.former
+        ]
+        return xxhash.xxh3_64_hexdigest(msgspec.msgpack.encode(changes)) if changes else ""
 
     def column(self, state: str, name: str) -> int | None:
         """The position of a column; None if the state has no column of this name."""
@@ -244,20 +301,21 @@ def judge_column(stored: ColumnSchema, declared: ColumnSchema) -> Verdict:
     """Judge whether a column's stored values fit a new declaration of the same name."""
     if stored.kind != declared.kind:
         return Incompatible("a state cannot change its kind")
-    if stored.types == declared.types and stored.ttl == declared.ttl:
-        return AsIs()
-    changes = []
     if stored.ttl != declared.ttl:
-        changes.append("every value gains the time of its last write" if declared.ttl else "last write times are dropped")
-    if not stored.types and declared.types:
-        changes.append("pickled values are checked against the declared type and stored in its form")
-    elif stored.types and not declared.types:
-        changes.append("values in their type's form are pickled")
-    elif not all(map(_widens, stored.types, declared.types)):
-        return Incompatible("values of the old type are not valid for the new type")
-    elif stored.types != declared.types:
-        changes.append("integers become wider")
-    return AfterMigration("; ".join(changes))
+        return Incompatible("a time-to-live cannot be added or removed, as the times of the last writes are stored or not")
+    if stored.types == declared.types:
+        return AsIs()
+    if not stored.types:
+        return AfterMigration("pickled values are checked against the declared type and stored in its form")
+    if not declared.types:
+        return AfterMigration("values in their type's form are pickled")
+    try:
+        if stored.kind == "map" and not same_type(stored.types[0], declared.types[0]):
+            return Incompatible("the keys of a map must keep their type")
+        changes = evolution(stored.types[-1], declared.types[-1]).changes
+    except Unfit as error:
+        return Incompatible(str(error))
+    return AfterMigration("; ".join(changes)) if changes else AsIs()
 
 
 def judge_key(stored: KeySchema, declared: Mapping[str, Any] | None, hash_version: int = HASH_VERSION) -> Verdict:
@@ -270,12 +328,12 @@ def judge_key(stored: KeySchema, declared: Mapping[str, Any] | None, hash_versio
             f"its keys were assigned to key groups by version {stored.hash_version} of the hash; this release computes "
             f"version {hash_version}"
         )
-    if stored.type is None or declared is None or dict(declared) == stored.type:
+    if stored.type is None or declared is None or same_type(stored.type, declared):
         return AsIs()
     if {stored.type.get("type"), declared.get("type")} <= set(_WHOLE_NUMBERS):
         return AsIs()
     return Incompatible(
-        f"its keys were declared as {_type_name(stored.type)} and are now declared as {_type_name(declared)}: the state of "
+        f"its keys were declared as {type_text(stored.type)} and are now declared as {type_text(declared)}: the state of "
         "the old keys would not be found"
     )
 
@@ -314,19 +372,6 @@ def joined(schemas: Sequence[OperatorSchema]) -> OperatorSchema | None:
     result = msgspec.structs.replace(newest, states=states)
     distinct = len({state.id for state in states.values()}) == len(states)
     return result if distinct and all(map(result.continues, schemas)) else None
-
-
-def _widens(stored: Mapping[str, Any], declared: Mapping[str, Any]) -> bool:
-    """Whether every value of the stored type is valid for the declared type, with the same stored form."""
-    if stored == declared:
-        return True
-    old, new = stored.get("type"), declared.get("type")
-    narrow = _WHOLE_NUMBERS[:-1]  # BIG_INT has a stored form of its own
-    return old in narrow and new in narrow and narrow.index(old) < narrow.index(new)
-
-
-def _type_name(snapshot: Mapping[str, Any]) -> str:
-    return str(snapshot.get("type", snapshot))
 
 
 def _content(kind: str, slices: str) -> str:

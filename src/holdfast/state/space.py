@@ -7,7 +7,8 @@ from functools import partial
 from typing import Any, NoReturn
 
 from holdfast.state import entries
-from holdfast.state.codec import Column, PartCodec, RowCodec, expires
+from holdfast.state.codec import PartCodec, RowCodec
+from holdfast.state.column import Column, expires
 from holdfast.state.delta import Change
 from holdfast.state.entries import EntryFamily, LargeList, LargeMap
 from holdfast.state.handles import HANDLES
@@ -17,7 +18,7 @@ from holdfast.state.layout import Section, after, section, slice_of
 from holdfast.state.ordered import Family, OrderedStore
 from holdfast.state.registry import SchemaRegistry
 from holdfast.state.row import DIRTY, Row
-from holdfast.state.schema import ROWS
+from holdfast.state.schema import ROWS, ColumnSchema
 from holdfast.state.table import RowTable
 from holdfast.state.timers import TimerQueue
 from holdfast.state.ttl import TTL_HANDLES, Expiry, HasProcessingTime
@@ -134,20 +135,22 @@ class StateSpace(KeyedStateStore):
         """
         known = {i for i, declared in enumerate(self.codec.columns) if declared is not None}
         width = self.codec.width
+        before = self._registry.schema.states[self.name].columns
         position = self.codec.register(column)
         if self.codec.width != width:
             for table in self.tables.values():
                 table.resize()
         elif position not in known:  # rows restored before the declaration hold the stored form
             if position in self._entries:
-                self._entries[position].codec = PartCodec(column, self.codec.schema_id, self.where)
+                self._entries[position].codec = self._part_codec(position, column)
+            reading = column.reading(self.stored_column(position).since_types(before[position]))
             for namespace, table in self.tables.items():
                 for key, row in table.rows.items():
                     stored = row[position + 1]
                     if position in self.codec.large and type(stored) is int:
                         self._bind(namespace, key, row)
                     elif stored is not None:
-                        row[position + 1] = column.restored(stored)
+                        row[position + 1] = reading.restored(stored)
         if grows:
             self._growing.add(position)
         return position
@@ -188,10 +191,17 @@ class StateSpace(KeyedStateStore):
             known = self._entries[column] = EntryFamily(state_id, self._sliced, self.store)
             declared = self.codec.columns[column]
             if declared is not None:
-                known.codec = PartCodec(declared, self.codec.schema_id, self.where)
+                known.codec = self._part_codec(column, declared)
             self.codec.enlarge(column)
             self._add_family(state_id, known)
         return known
+
+    def stored_column(self, position: int) -> ColumnSchema:
+        """The schema of a column."""
+        return self._registry.schema.states[self.name].columns[position]
+
+    def _part_codec(self, position: int, column: Column) -> PartCodec:
+        return PartCodec(column, self.stored_column(position), self.codec.schema_id, self.where)
 
     def _bind(self, namespace: int | None, key: Any, row: Row) -> None:
         for column in self.codec.large:
@@ -312,6 +322,11 @@ class StateSpace(KeyedStateStore):
             namespace = slice_of(found[0]) if self._sliced else None
             self._new_table(namespace, in_store=True)
             at = after(self._section(namespace).prefix)
+
+    def migration(self) -> Iterator[None]:
+        """Rewrite the store's rows of former types, some with each step."""
+        for table in list(self.tables.values()):
+            yield from table.migration()
 
     def rows(self) -> int:
         """The number of rows in memory."""

@@ -18,7 +18,7 @@ from holdfast.state.delta import Piece
 from holdfast.state.key_codec import decode_key, encode_key
 from holdfast.state.key_groups import KeyGroupRange
 from holdfast.state.layout import after, group_prefix, group_range, split_key
-from holdfast.state.ordered import OrderedStore
+from holdfast.state.ordered import OrderedStore, migrate
 from holdfast.state.row import DIRTY, PERSISTED, UNFLUSHED, Row, filled
 from holdfast.state.row_pieces import deleted_pieces, read_piece, row_pieces
 
@@ -321,6 +321,11 @@ class RowTable:
     def claim(self, rows: Sequence[tuple[Any, Row]]) -> None:
         """Mark rows changed outside `load` as touched in this epoch."""
         self._touched.update([(key, row) for key, row in rows if row[0] & DIRTY])
+
+    def migration(self) -> Iterator[None]:
+        """Rewrite the store's rows of former types, some with each step."""
+        if self.in_store and self.codec.has_former_types:
+            yield from migrate(self.store, self.prefix, after(self.prefix), self.codec.migrated)
 
     def dump(self, where: str) -> list[Piece]:
         """All rows in memory, in pieces: the materialisation of a table without a store."""

@@ -84,6 +84,10 @@ class TimerFamily(TimerQueue):
             self._chunks.write(bucket, *changed)
             self.mark_stored(bucket)
 
+    def migration(self) -> Iterator[None]:
+        """Do nothing: timers have no types."""
+        return iter(())
+
     def dump(self) -> Iterator[Change]:
         """All timers, in the form that `apply` takes."""
         timers = self.all()

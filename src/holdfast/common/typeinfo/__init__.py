@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from holdfast.common.jvm_only import refusing
@@ -23,6 +24,7 @@ from holdfast.common.typeinfo.composite import (
     RowTypeInfo,
     TupleTypeInfo,
 )
+from holdfast.common.typeinfo.pojo import PojoTypeInfo
 
 if TYPE_CHECKING:
     import datetime
@@ -39,6 +41,7 @@ __all__ = [
     "MapTypeInfo",
     "ObjectArrayTypeInfo",
     "PickledBytesTypeInfo",
+    "PojoTypeInfo",
     "PrimitiveArrayTypeInfo",
     "RowTypeInfo",
     "SqlTimeTypeInfo",
@@ -147,6 +150,16 @@ class Types:
     def ROW_NAMED(field_names: list[str], field_types: list[TypeInformation]) -> RowTypeInfo:
         """The type of a Row with these fields."""
         return RowTypeInfo(field_types, field_names)
+
+    @staticmethod
+    def POJO(pojo_class: type[V], field_types: Mapping[str, TypeInformation[Any]] | None = None) -> PojoTypeInfo[V]:
+        """The type of a dataclass or a named tuple, stored by the names of its fields.
+
+        Args:
+            pojo_class: The class. Fields get their types from its annotations.
+            field_types: By name: the types of fields that need another one.
+        """
+        return PojoTypeInfo(pojo_class, field_types)
 
     @staticmethod
     def TUPLE(field_types: list[TypeInformation]) -> TupleTypeInfo:

@@ -53,15 +53,15 @@ def _fields(field_types: Sequence[Any], kind: str) -> tuple[TypeInformation, ...
     return tuple(checked(t, f"field {i} of Types.{kind}") for i, t in enumerate(field_types))
 
 
-_REFUSALS = (TypeError, ValueError, OverflowError)
+REFUSALS = (TypeError, ValueError, OverflowError)
 
 
-def _name_field(values: Sequence[Any], converts: Sequence[Convert], names: Sequence[str]) -> None:
+def name_field(values: Sequence[Any], converts: Sequence[Convert], names: Sequence[str]) -> None:
     """Convert once more, to name the field that fails: as long as all is well this costs nothing."""
     for convert, value, name in zip(converts, values, names, strict=True):
         try:
             convert(value)
-        except _REFUSALS as e:
+        except REFUSALS as e:
             raise _within(f"field {name}", e) from e
 
 
@@ -141,8 +141,8 @@ class RowTypeInfo(TypeInformation[Row]):
                 raise ValueError(f"{self!r} has {len(converts)} fields, got {len(values)} in {shown(value)}")
             try:
                 fields = [None if v is None else f(v) for f, v in zip(converts, values, strict=True)]
-            except _REFUSALS:
-                _name_field(values, [_nullable(f) for f in converts], names)
+            except REFUSALS:
+                name_field(values, [_nullable(f) for f in converts], names)
                 raise
             return Row.of_values(fields, names, kind)
 
@@ -169,7 +169,7 @@ class RowTypeInfo(TypeInformation[Row]):
         Raises:
             ValueError: the row has no field of a present name.
         """
-        return self._with(_aliases=_former_names(aliases, self._names), _defaults=self.__dict__.get("_defaults", {}))
+        return self._with(_aliases=former_names(aliases, self._names), _defaults=self.__dict__.get("_defaults", {}))
 
     def with_defaults(self, defaults: Mapping[str, Any]) -> RowTypeInfo:
         """The same type, for state stored before it had some fields: they get these values. Without a default, None.
@@ -178,7 +178,7 @@ class RowTypeInfo(TypeInformation[Row]):
             ValueError: the row has no such field, or the default does not fit the field's type.
             TypeError: the default does not fit the field's type.
         """
-        forms = _default_forms(defaults, self._names, self._types)
+        forms = default_forms(defaults, self._names, self._types)
         return self._with(_aliases=self.__dict__.get("_aliases", {}), _defaults=forms)
 
     def _with(self, **hints: Any) -> RowTypeInfo:
@@ -188,11 +188,15 @@ class RowTypeInfo(TypeInformation[Row]):
         made.__dict__.update(hints)
         return made
 
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        names = list(self._names) if self.__dict__["_named"] else None
+        return _rebuilt_row, (list(self._types), names, *map(self.__dict__.get, ("_aliases", "_defaults")))
+
     def _describe(self) -> dict[str, Any]:
         node: dict[str, Any] = {"type": "ROW", "fields": [described(t) for t in self._types]}
         if self.__dict__["_named"]:
             node["names"] = list(self._names)
-        return node | _hints(self)
+        return node | hints_of(self)
 
 
 class TupleTypeInfo(TypeInformation[tuple[Any, ...]]):
@@ -215,8 +219,8 @@ class TupleTypeInfo(TypeInformation[tuple[Any, ...]]):
                 raise ValueError(f"{self!r} has {len(converts)} fields, got {len(value)} in {shown(value)}")
             try:
                 return tuple([f(v) for f, v in zip(converts, value, strict=True)])
-            except _REFUSALS:
-                _name_field(value, converts, names)
+            except REFUSALS:
+                name_field(value, converts, names)
                 raise
 
         plain = all(t.is_plain for t in types)
@@ -230,6 +234,9 @@ class TupleTypeInfo(TypeInformation[tuple[Any, ...]]):
     def get_field_types(self) -> list[TypeInformation]:
         """The fields' types."""
         return list(self._types)
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return TupleTypeInfo, (list(self._types),)
 
     def _describe(self) -> dict[str, Any]:
         return {"type": "TUPLE", "fields": [described(t) for t in self._types]}
@@ -257,7 +264,7 @@ class SequenceTypeInfo(TypeInformation[list[V]]):
                 value = tolist()
             try:
                 return [convert(v) for v in value]
-            except _REFUSALS as e:
+            except REFUSALS as e:
                 raise _within(f"element of {kind}", e) from e
 
         codec = None
@@ -272,6 +279,9 @@ class SequenceTypeInfo(TypeInformation[list[V]]):
     def element_type(self) -> TypeInformation:
         """The elements' type."""
         return self._element
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return type(self), (self._element,)
 
     def _describe(self) -> dict[str, Any]:
         return {"type": self._kind, "element": described(self._element)}
@@ -353,7 +363,7 @@ class MapTypeInfo(TypeInformation[dict[S, V]]):
                 raise refuse("MAP", given, "pass a dict")
             try:
                 return {conform_key(k): conform_value(v) for k, v in given.items()}
-            except _REFUSALS as e:
+            except REFUSALS as e:
                 raise _within("entry of MAP", e) from e
 
         entry = (key.annotation, value.annotation | None)
@@ -386,24 +396,43 @@ class MapTypeInfo(TypeInformation[dict[S, V]]):
         """The values' type."""
         return self._value
 
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return MapTypeInfo, (self._key, self._value)
+
     def _describe(self) -> dict[str, Any]:
         return {"type": "MAP", "key": described(self._key), "value": described(self._value)}
 
 
-def _row(node: Mapping[str, Any]) -> TypeInformation:
-    made = RowTypeInfo([from_described(f) for f in node["fields"]], node.get("names"))
-    made.__dict__.update(_aliases=node.get("aliases", {}), _defaults=node.get("defaults", {}))
+def _row(node: Mapping[str, Any]) -> TypeInformation[Any]:
+    fields = [from_described(f) for f in node["fields"]]
+    return _rebuilt_row(fields, node.get("names"), node.get("aliases"), node.get("defaults"))
+
+
+def _rebuilt_row(
+    types: list[TypeInformation[Any]],
+    names: list[str] | None,
+    aliases: dict[str, list[str]] | None,
+    defaults: dict[str, Any] | None,
+) -> RowTypeInfo:
+    made = RowTypeInfo(types, names)
+    made.__dict__.update(_aliases=aliases or {}, _defaults=defaults or {})
     return made
 
 
-def _former_names(aliases: Mapping[str, str | Sequence[str]], names: Sequence[str]) -> dict[str, list[str]]:
+def former_names(aliases: Mapping[str, str | Sequence[str]], names: Sequence[str]) -> dict[str, list[str]]:
+    """The former names of fields, by present name."""
     for name in aliases:
         if name not in names:
-            raise ValueError(f"an alias for {name!r}, which is no field: the keys are the present names, the values former ones")
+            raise ValueError(
+                f"an alias for {name!r}, which is no field: the keys are the present names, the values former ones"
+            )
     return {name: [former] if isinstance(former, str) else list(former) for name, former in aliases.items()}
 
 
-def _default_forms(defaults: Mapping[str, Any], names: Sequence[str], types: Sequence[TypeInformation]) -> dict[str, Any]:
+def default_forms(
+    defaults: Mapping[str, Any], names: Sequence[str], types: Sequence[TypeInformation[Any]]
+) -> dict[str, Any]:
+    """The stored forms of the fields' defaults."""
     fields = dict(zip(names, types, strict=True))
     forms = {}
     for name, value in defaults.items():
@@ -411,12 +440,12 @@ def _default_forms(defaults: Mapping[str, Any], names: Sequence[str], types: Seq
             raise ValueError(f"a default for {name!r}, which is no field of {', '.join(names)}")
         try:
             forms[name] = None if value is None else fields[name].encode(fields[name].conform(value))
-        except _REFUSALS as error:
+        except REFUSALS as error:
             raise _within(f"the default of field {name}", error) from error
     return forms
 
 
-def _hints(record: TypeInformation) -> dict[str, Any]:
+def hints_of(record: TypeInformation[Any]) -> dict[str, Any]:
     """The aliases and defaults of a record's description, which concern only values that are stored already."""
     hints = {name: record.__dict__.get(f"_{name}") for name in ("aliases", "defaults")}
     return {name: hint for name, hint in hints.items() if hint}

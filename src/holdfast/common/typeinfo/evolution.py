@@ -120,7 +120,9 @@ def _within(place: str, stored: Snapshot, declared: Snapshot) -> Evolution:
 
 def _tuple(stored: Sequence[Snapshot], declared: Sequence[Snapshot]) -> Evolution:
     if len(stored) != len(declared):
-        raise Unfit("a TUPLE keeps its number of fields; only ROW_NAMED and POJO, whose fields have names, gain and lose them")
+        raise Unfit(
+            "a TUPLE keeps its number of fields; only ROW_NAMED and POJO, whose fields have names, gain and lose them"
+        )
     fields = [_within(f"field {n}", old, new) for n, (old, new) in enumerate(zip(stored, declared))]
     converts = [field.convert for field in fields]
     if not any(converts):
@@ -136,7 +138,9 @@ def _all_changes(parts: Sequence[Evolution]) -> tuple[str, ...]:
 
 def _map(stored: Snapshot, declared: Snapshot) -> Evolution:
     if not same_type(stored["key"], declared["key"]):
-        raise Unfit(f"the key type {type_text(stored['key'])} cannot become {type_text(declared['key'])}: keys keep their type")
+        raise Unfit(
+            f"the key type {type_text(stored['key'])} cannot become {type_text(declared['key'])}: keys keep their type"
+        )
     inner = _within("value", stored["value"], declared["value"])
     convert = inner.convert
     if convert is None:
@@ -156,9 +160,8 @@ def _names(record: Snapshot) -> list[str]:
 
 
 def _records(stored: Snapshot, declared: Snapshot) -> Evolution:
-    if "names" not in stored and "names" not in declared:
-        if len(stored["fields"]) != len(declared["fields"]):
-            raise Unfit("a ROW without names keeps its number of fields; name them (Types.ROW_NAMED) with aliases for f0, f1, ...")
+    if "names" not in stored and "names" not in declared and len(stored["fields"]) != len(declared["fields"]):
+        raise Unfit("a ROW without names keeps its number of fields; name them, with the aliases f0, f1, ...")
     old = dict(zip(_names(stored), stored["fields"], strict=True))
     places = {name: n for n, name in enumerate(old)}
     changes: list[str] = []
@@ -216,4 +219,3 @@ def _record_converter(plan: Sequence[tuple[int | None, Convert | None, Any]], fr
         return (form[0] if from_row else 0, *made) if to_row else tuple(made)
 
     return convert
-

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from holdfast.checkpoint.metadata import BROADCAST, SPLIT, UNION
-from holdfast.common import pickling
 from holdfast.functions.checkpointed_function import (
     CheckpointedFunction,
     FunctionInitializationContext,
@@ -18,6 +17,7 @@ from holdfast.runtime.operators.base import StateKind
 from holdfast.runtime.user_code import open_function, user_error
 from holdfast.state.broadcast import BroadcastMap
 from holdfast.state.descriptors import ListStateDescriptor, MapStateDescriptor, StateDescriptor
+from holdfast.state.elements import ElementForm
 from holdfast.state.interfaces import ListState, OperatorStateStore
 from holdfast.state.space import StateSpace
 from holdfast.state.typed import checker
@@ -33,11 +33,17 @@ def state_kinds(func: Any, others: StateKind = StateKind.NONE) -> StateKind:
 class _OperatorList(ListState[Any]):
     """A list in memory, and the stored form of its elements."""
 
-    def __init__(self, descriptor: ListStateDescriptor, stored: Sequence[bytes]) -> None:
+    def __init__(self, descriptor: ListStateDescriptor, form: ElementForm, elements: Iterable[Any], changed: bool) -> None:
         self._fit = checker(descriptor.element_type_info, descriptor.name)
-        self._stored = list(stored)
-        self._elements = [pickling.loads(data) for data in stored]
-        self._changed = False
+        self._form = form
+        self._elements = list(elements)
+        self._stored = None if changed else list(map(form.encode, self._elements))
+        self._changed = changed
+
+    @staticmethod
+    def form_of(descriptor: ListStateDescriptor) -> ElementForm:
+        """The stored form of the elements."""
+        return ElementForm(descriptor.element_type_info)
 
     def get(self) -> Iterator[Any]:
         """Iterate over the elements."""
@@ -71,7 +77,7 @@ class _OperatorList(ListState[Any]):
         if not self._changed:
             return None
         self._changed = False
-        stored = list(map(pickling.dumps, self._elements))
+        stored = list(map(self._form.encode, self._elements))
         if stored == self._stored:
             return None
         self._stored = stored
@@ -81,8 +87,9 @@ class _OperatorList(ListState[Any]):
 class OperatorStates(OperatorStateStore):
     """The operator state of one operator in one subtask."""
 
-    def __init__(self, lists: ListedStates) -> None:
+    def __init__(self, lists: ListedStates, where: str) -> None:
         self._lists = lists
+        self._where = where
         self._states: dict[str, tuple[str, _OperatorList | BroadcastMap]] = {}
         """Mode and state by name."""
 
@@ -108,7 +115,7 @@ class OperatorStates(OperatorStateStore):
         descriptor: StateDescriptor,
         kind: type[StateDescriptor],
         mode: str,
-        make: Callable[[Any, Sequence[bytes]], Any],
+        kept: type[_OperatorList | BroadcastMap],
     ) -> Any:
         if not isinstance(descriptor, kind):
             raise TypeError(f"operator state needs a {kind.__name__} here, not {descriptor!r}")
@@ -116,7 +123,11 @@ class OperatorStates(OperatorStateStore):
             raise ValueError(f"operator state {descriptor.name!r} has a time-to-live, but only keyed state expires")
         known = self._states.get(descriptor.name)
         if known is None:
-            state = make(descriptor, self._lists.stored(descriptor.name, mode))
+            form = kept.form_of(descriptor)  # type: ignore[arg-type]
+            stored, before = self._lists.stored(descriptor.name, mode, form.snapshot)
+            read = form.reader(before, f"state {descriptor.name!r} of operator {self._where}") if stored else None
+            changed = bool(stored) and not form.keeps(before)
+            state = kept(descriptor, form, () if read is None else map(read, stored), changed)  # type: ignore[arg-type]
             self._states[descriptor.name] = known = (mode, state)
         elif known[0] != mode:
             raise ValueError(f"operator state {descriptor.name!r} has mode {known[0]!r} already, and cannot have {mode!r}")
@@ -164,7 +175,7 @@ class FunctionLife:
         self._function = function
         self._context = context
         self._runtime_context = UserRuntimeContext(context, space)
-        self.states = None if context.lists is None else OperatorStates(context.lists)
+        self.states = None if context.lists is None else OperatorStates(context.lists, context.where)
         """The operator state; None if neither function nor operator has any."""
         self.epoch = 0
 

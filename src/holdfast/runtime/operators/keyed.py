@@ -19,7 +19,7 @@ from holdfast.runtime.operators.last_timers import last_rounds
 from holdfast.runtime.operators.stateless import Collector
 from holdfast.runtime.records import RecordBatch
 from holdfast.runtime.user_code import close_function, not_iterable, user_callable, user_error
-from holdfast.state.codec import Column
+from holdfast.state.column import Column
 from holdfast.state.declared_keys import key_restorer
 from holdfast.state.row import DIRTY
 from holdfast.state.space import StateSpace

@@ -16,7 +16,7 @@ from holdfast.runtime.operators.stateless import Collector
 from holdfast.runtime.operators.triggered_windows import Owner, TriggeredWindows, namespace_of, window_of
 from holdfast.runtime.operators.window_base import WindowSpec
 from holdfast.runtime.records import RecordBatch
-from holdfast.state.codec import Column
+from holdfast.state.column import Column
 from holdfast.state.entries import LARGE
 from holdfast.state.row import DIRTY, Row
 from holdfast.state.space import StateSpace

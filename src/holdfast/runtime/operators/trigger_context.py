@@ -7,7 +7,7 @@ from typing import Any
 
 from holdfast.metrics.user import MetricGroup
 from holdfast.runtime.context import OperatorContext
-from holdfast.state.codec import Column
+from holdfast.state.column import Column
 from holdfast.state.descriptors import StateDescriptor
 from holdfast.state.row import DIRTY, Row
 from holdfast.state.space import StateSpace
@@ -95,12 +95,15 @@ class TriggerContext(Trigger.OnMergeContext, Evictor.EvictorContext):
         own = _named(descriptor)
         column, space = Column.of(own), self._space
         stored = self._stored_slots.pop(own.name, None)
+        before = None if stored is None else space.stored_column(stored - 1)
         position = space.register(column)
         self._slots.add(1 + position)
-        if stored is not None:  # rows that were taken out before the state was declared have its stored form
+        if stored is not None and before is not None:
+            # Rows that were taken out before the state was declared have its stored form.
+            reading = column.reading(space.stored_column(position).since_types(before))
             for row in self._merged or ():
                 if row[stored] is not None:
-                    row[stored] = column.restored(row[stored])
+                    row[stored] = reading.restored(row[stored])
         get = space.get_state if own.kind == "value" else getattr(space, f"get_{own.kind}_state")
         known = self._handles[descriptor.name, descriptor.kind] = get(own)
         return known

@@ -13,7 +13,7 @@ from holdfast.common.typeinfo import TypeInformation
 from holdfast.common.typeinfo.batches import fitted
 from holdfast.functions.element_functions import AggregateFunction
 from holdfast.runtime.user_code import user_callable
-from holdfast.state.codec import Column
+from holdfast.state.column import Column
 from holdfast.state.handles import NO_ACCUMULATOR, NO_REDUCED
 from holdfast.state.row import DIRTY, Row
 from holdfast.state.typed import fitter

@@ -1,0 +1,84 @@
+"""ElementForm: the stored form of the elements of operator state, which is one object per element."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from holdfast.common import pickling
+from holdfast.common.typeinfo import MapTypeInfo, TypeInformation
+from holdfast.common.typeinfo.evolution import Unfit, evolution, same_type
+from holdfast.common.typeinfo.text import type_text
+from holdfast.errors import IncompatibleState
+
+__all__ = ["ElementForm"]
+
+_pack = msgspec.msgpack.Encoder().encode
+Read = Callable[[bytes], Any]
+
+
+class ElementForm:
+    """The stored form of elements of a type: msgpack of the type's stored form, or a pickle without a declared type."""
+
+    def __init__(self, declared: TypeInformation[Any] | None) -> None:
+        self._declared = None if declared is None or declared.is_pickled else declared
+        self.snapshot: dict[str, Any] | None = None if self._declared is None else self._declared.to_dict()
+        """For the checkpoint's metadata."""
+
+    @staticmethod
+    def of_entries(key: TypeInformation[Any] | None, value: TypeInformation[Any] | None) -> ElementForm:
+        """The form of map entries, each as a map of its own. Without both types, they are pickled pairs."""
+        if key is None or value is None or key.is_pickled or value.is_pickled:
+            return ElementForm(None)
+        return ElementForm(MapTypeInfo(key, value))
+
+    def encode(self, element: Any) -> bytes:
+        """Encode a conforming element.
+
+        Raises:
+            TypeError: the element cannot be pickled.
+        """
+        return pickling.dumps(element) if self._declared is None else _pack(self._declared.encode(element))
+
+    def keeps(self, stored: Mapping[str, Any] | None) -> bool:
+        """Whether elements of a stored type need not be written again."""
+        if stored is None or self.snapshot is None:
+            return stored is self.snapshot
+        return same_type(stored, self.snapshot)
+
+    def reader(self, stored: Mapping[str, Any] | None, where: str) -> Read:
+        """Return a function that decodes elements of a stored type.
+
+        Args:
+            stored: The snapshot of the type; None: pickles.
+            where: The state and its operator, for the message.
+
+        Raises:
+            IncompatibleState: elements of the stored type cannot become elements of this form's type.
+        """
+        declared = self._declared
+        if stored is None:
+            loads = pickling.loader()
+            return loads if declared is None else lambda data: _fitted(declared, loads(data))
+        former = TypeInformation.from_dict(stored)
+        read = msgspec.msgpack.Decoder(former.annotation).decode
+        if declared is None:
+            return lambda data: former.decode(read(data))
+        try:
+            convert = evolution(stored, declared.to_dict()).convert
+        except Unfit as error:
+            raise IncompatibleState(
+                f"{where} cannot be used as the program declares it: {error}.\n    stored:   {type_text(stored)}\n"
+                f"    declared: {type_text(self.snapshot)}\n"
+                "Restore the old declaration, or give the new state another name (it then starts empty)."
+            ) from None
+        if convert is None:
+            return lambda data: declared.decode(read(data))
+        return lambda data: declared.decode(convert(read(data)))
+
+
+def _fitted(declared: TypeInformation[Any], element: Any) -> Any:
+    """A pickled element as one of a declared type; entries of maps are pickled as pairs."""
+    return declared.conform(dict([element]) if isinstance(declared, MapTypeInfo) and type(element) is tuple else element)
