@@ -324,17 +324,10 @@ class CoordinatorMachine:
         )
 
     def _run(self, epoch: EpochInFlight) -> None:
-        assert self._job is not None
-        now = self._now.seconds
+        job, now = self._job, self._now.seconds
+        assert job is not None
         assignment = epoch.run(
-            self._plan,
-            self._job,
-            self._completed,
-            self._committed,
-            self._restarts,
-            self._sources,
-            self._processing_time,
-            now,
+            self._plan, job, self._completed, self._committed, self._restarts, self._sources, self._processing_time, now
         )
         self._give(instructions.Run(assignment))
 
