@@ -80,7 +80,7 @@ def an_object_of_a_former_class_is_one_of_the_present_class(module, name, expres
         assert read.tags is not aliased_loads({f"{module}.{name}": present})(data).tags
 
 
-def other_classes_and_plain_values_are_read_as_ever():
+def test_other_classes_and_plain_values_are_read_as_ever():
     loads = aliased_loads({"gone.Old": Order})
     for value in (1, "x", [Point(1)], {"a": Order(1, "b", ["c"])}, None):
         assert loads(pickle.dumps(value)) == value

@@ -265,7 +265,7 @@ def a_state_that_is_declared_later_is_migrated_in_the_rows_in_memory(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["rocksdb", "hashmap"])
-def types_that_change_three_times_are_read_from_any_version(tmp_path, kind):
+def test_types_that_change_three_times_are_read_from_any_version(tmp_path, kind):
     types = [
         Types.ROW_NAMED(["a"], [Types.INT()]),
         Types.ROW_NAMED(["b"], [Types.LONG()]).with_aliases({"b": "a"}),
@@ -292,7 +292,7 @@ def types_that_change_three_times_are_read_from_any_version(tmp_path, kind):
     one.close()
 
 
-def pickled_state_gets_a_type_and_loses_it_again(tmp_path):
+def test_pickled_state_gets_a_type_and_loses_it_again(tmp_path):
     one = Backend("rocksdb", [ListStateDescriptor("l"), MapStateDescriptor("m")], tmp_path)
     for declared, value in ((None, 1), (Types.LONG(), 2), (None, 3)):
         one.states = [ListStateDescriptor("l", declared), MapStateDescriptor("m", declared, declared)]
@@ -301,6 +301,7 @@ def pickled_state_gets_a_type_and_loses_it_again(tmp_path):
         one.handles["l"].add(value)
         one.handles["m"].put(value, value)
         one.checkpoint()
+        one.use("k")
         assert list(one.handles["l"].get()) == list(range(1, value + 1))
         assert dict(one.handles["m"].items()) == {n: n for n in range(1, value + 1)}
     one.close()

@@ -128,7 +128,7 @@ def a_value_reads_as_the_model_says(case: Case):
 
 
 @given(cases)
-def what_does_not_change_costs_nothing(case: Case):
+def test_what_does_not_change_costs_nothing(case: Case):
     assert evolution(case.stored.to_dict(), pickle.loads(pickle.dumps(case.stored)).to_dict()) == ((), None)
     if not evolution(case.stored.to_dict(), case.declared.to_dict()).changes:
         assert same_type(case.stored.to_dict(), case.declared.to_dict())
@@ -199,7 +199,7 @@ def a_value_of_another_class_or_field_type_is_refused():
         Types.POJO(int)
 
 
-def fields_that_a_class_has_gained_lost_renamed_and_widened_are_migrated():
+def test_fields_that_a_class_has_gained_lost_renamed_and_widened_are_migrated():
     @dataclass
     class Before:
         total: int
@@ -248,7 +248,7 @@ def a_snapshot_of_a_class_that_is_gone_reads_rows():
     assert declared.decode(Types.POJO(Item).encode(Item("a", 2))) == Row(name="a", count=2)
 
 
-def aliases_and_defaults_are_for_fields_that_exist():
+def test_aliases_and_defaults_are_for_fields_that_exist():
     with pytest.raises(ValueError, match="no field"):
         ID.with_aliases({"other": "id"})
     with pytest.raises(ValueError, match="no field"):
