@@ -58,8 +58,17 @@ class ListedStates:
             self._of_mode(name, mode)
         return self._lists[name]
 
-    def stored(self, name: str, mode: str, type: dict[str, Any] | None = None) -> tuple[list[bytes], dict[str, Any] | None]:
-        """The elements of a list that its owner replaces by `store` instead of changing it in place, and their type.
+    def stored(self, name: str, mode: str) -> list[bytes]:
+        """The pickled elements of a list that its owner replaces by `store` instead of changing it in place.
+
+        Raises:
+            ValueError: the checkpoint has the list with another mode.
+            CorruptFile: a file of the checkpoint is missing or altered.
+        """
+        return self.typed(name, mode, None)[0]
+
+    def typed(self, name: str, mode: str, type: dict[str, Any] | None) -> tuple[list[bytes], dict[str, Any] | None]:
+        """The elements of a list that its owner replaces by `store`, and the snapshot of their type; None: pickles.
 
         Args:
             name: The name in checkpoints.

@@ -124,7 +124,7 @@ class OperatorStates(OperatorStateStore):
         known = self._states.get(descriptor.name)
         if known is None:
             form = kept.form_of(descriptor)  # type: ignore[arg-type]
-            stored, before = self._lists.stored(descriptor.name, mode, form.snapshot)
+            stored, before = self._lists.typed(descriptor.name, mode, form.snapshot)
             read = form.reader(before, f"state {descriptor.name!r} of operator {self._where}") if stored else None
             changed = bool(stored) and not form.keeps(before)
             state = kept(descriptor, form, () if read is None else map(read, stored), changed)  # type: ignore[arg-type]
