@@ -14,7 +14,12 @@ from hypothesis import strategies as st
 
 from holdfast.connectors.kafka import config
 from holdfast.connectors.kafka.committable import TransactionalId, is_rewriter_id, rewriter_id
-from holdfast.connectors.kafka.config import admin_properties, consumer_properties, producer_properties
+from holdfast.connectors.kafka.config import (
+    admin_properties,
+    consumer_properties,
+    producer_properties,
+    transactional_properties,
+)
 from holdfast.connectors.kafka.outbox import OutgoingBatch
 from holdfast.connectors.kafka.retention import RetentionCheck
 
@@ -73,6 +78,27 @@ def test_the_warning_of_old_records_comes_when_it_is_due_and_only_then(kafka: An
 
 
 SERVERS = {"bootstrap.servers": "127.0.0.1:1", "log_level": 4}
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    st.integers(1_000, 900_000),
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "delivery.timeout.ms": st.sampled_from([0, 1_500, 120_000, 2_000_000_000]),
+            "message.timeout.ms": st.sampled_from([0, "2500", 700_000]),
+            "socket.timeout.ms": st.sampled_from([10, "5000", 300_000]),
+        },
+    ),
+)
+def test_no_wait_of_a_writer_outlasts_its_transaction(timeout_ms: int, given_by_user: dict[str, Any]) -> None:
+    used = transactional_properties({**SERVERS, "log_level": 0, **given_by_user}, "id", timeout_ms)
+    Producer(used)  # the client library accepts them
+    assert 0 < used["message.timeout.ms"] <= timeout_ms
+    assert 0 < used["socket.timeout.ms"] <= min(timeout_ms, max(timeout_ms // 3, 2_000))
+
+
 VALUES = ("1000", "5", "1", "true", "none", "g", "roundrobin", "gzip", "all", "earliest", "fifo", "classic", "100000000")
 
 

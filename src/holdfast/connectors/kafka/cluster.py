@@ -20,13 +20,14 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from holdfast.connectors.kafka.config import admin_properties
+from holdfast.connectors.kafka.config import admin_properties, connection_settings
 from holdfast.connectors.kafka.offsets import KafkaTopicPartition
 from holdfast.errors import ConfigurationError, HoldfastError
 
-__all__ = ["BrokerUnavailable", "ClusterView", "PendingOffsets", "Topic"]
+__all__ = ["BrokerUnavailable", "ClusterView", "PendingOffsets", "Topic", "silence_of"]
 
 ANSWER_TIMEOUT_S = 8.0
+_LEADER_S = 5.0
 
 _MISSING = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
 _COORDINATOR_MOVES = {
@@ -46,6 +47,28 @@ _REFUSED = {
 
 class BrokerUnavailable(HoldfastError):
     """No broker answers; a later retry may succeed."""
+
+
+def silence_of(settings: Mapping[str, Any], topic: str, partition: int) -> str:
+    """Who does not answer for a partition, and the remedy: the end of an error's message.
+
+    Args:
+        settings: The settings of the client that waited in vain. Another one asks: the first one's connections may be stuck.
+        topic: The topic.
+        partition: The partition.
+    """
+    client = AdminClient({**connection_settings(settings), "log_level": 0})
+    try:
+        listed = client.list_topics(topic, timeout=_LEADER_S)
+        found = listed.topics[topic].partitions.get(partition)
+        broker = None if found is None else listed.brokers.get(found.leader)
+        who = "it has no leader" if broker is None else f"no answer from its leader, {broker.host}:{broker.port}"
+    except KafkaException:
+        who = f"no broker at {settings.get('bootstrap.servers')} answers"
+    return (
+        f"{who}. Check that the partition's brokers run, can be reached and are in sync; a running job restarts from its "
+        "last checkpoint"
+    )
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from holdfast.errors import ConfigurationError
 __all__ = [
     "admin_properties",
     "check_properties",
+    "connection_settings",
     "consumer_properties",
     "producer_properties",
     "protocol_properties",
@@ -176,11 +177,12 @@ def transactional_properties(properties: Mapping[str, Any], transactional_id: st
 
 def admin_properties(properties: Mapping[str, Any]) -> dict[str, Any]:
     """The connection settings."""
-    return {
-        key: value
-        for key, value in _translate(properties).items()
-        if key in _CONNECTION or key.startswith(_CONNECTION_PREFIXES)
-    } | {"socket.keepalive.enable": True, "reconnect.backoff.max.ms": 2_000}
+    return connection_settings(_translate(properties)) | {"socket.keepalive.enable": True, "reconnect.backoff.max.ms": 2_000}
+
+
+def connection_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The connection settings among a client's settings."""
+    return {k: v for k, v in settings.items() if k in _CONNECTION or k.startswith(_CONNECTION_PREFIXES)}
 
 
 def check_properties(properties: Mapping[str, Any], kind: type[Consumer] | type[Producer]) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from holdfast.common.time import MIN_TIMESTAMP
+from holdfast.connectors.kafka.cluster import silence_of
 from holdfast.connectors.kafka.config import transactional_properties
 from holdfast.connectors.kafka.outbox import OutgoingBatch
 from holdfast.connectors.kafka.transactions import Prepared, TransactionClient
@@ -23,7 +24,6 @@ _logger = logging.getLogger(__name__)
 
 _INIT_BUDGET_S = 60.0
 _ABORT_S = 10.0
-_LEADER_S = 5.0
 _SLOW_S = 10.0
 _REFUSED = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
@@ -54,6 +54,7 @@ class RecordProducer:
         self._where = where
         self._failed: list[tuple[KafkaError, str, int]] = []
         callbacks = {"on_delivery": self._on_failure, "error_cb": self._on_error}
+        self._settings = settings
         self._servers = settings.get("bootstrap.servers", "")
         self._producer = Producer({**settings, **callbacks}, logger=_logger)
 
@@ -136,22 +137,10 @@ class RecordProducer:
             place = f"topic {topic}, partition {partition}"
             if error.code() == KafkaError._MSG_TIMED_OUT:
                 raise HoldfastError(
-                    f"{self._where}, {place}: records were not delivered in time: {self._leader(topic, partition)}. Check "
-                    "that the partition's brokers run, can be reached and are in sync; a running job restarts from its last "
-                    "checkpoint and writes the records again"
+                    f"{self._where}, {place}: records were not delivered in time: "
+                    f"{silence_of(self._settings, topic, partition)} and writes the records again"
                 )
             raise self._explain(error, place)
-
-    def _leader(self, topic: str, partition: int) -> str:
-        """What is known of the broker that did not take a partition's records."""
-        try:
-            listed = self._producer.list_topics(topic, timeout=_LEADER_S)
-        except KafkaException as error:
-            return f"no broker at {self._servers} answers ({error.args[0].str()})"
-        found = listed.topics[topic].partitions.get(partition)
-        if found is None or (broker := listed.brokers.get(found.leader)) is None:
-            return "it has no leader"
-        return f"no answer from its leader, broker {found.leader} ({broker.host}:{broker.port})"
 
     def _explain(self, error: KafkaError, place: str) -> HoldfastError:
         if error.code() in _REFUSED:

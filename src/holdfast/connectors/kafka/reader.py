@@ -18,8 +18,9 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from holdfast.connectors.base import Batch, SplitRange
+from holdfast.connectors.kafka.cluster import BrokerUnavailable, silence_of
 from holdfast.connectors.kafka.config import consumer_properties
-from holdfast.connectors.kafka.look_back import newest_epoch_before
+from holdfast.connectors.kafka.look_back import bounds, newest_epoch_before
 from holdfast.connectors.kafka.offsets import KafkaOffsetResetStrategy
 from holdfast.connectors.kafka.source_options import KafkaSourceOptions
 from holdfast.errors import ConfigurationError, InputLost, UserCodeError
@@ -32,6 +33,9 @@ _CONSUME = 10_000
 _BUFFER_BYTES = 64 << 20
 """Limit of buffered bytes of partitions that are not wanted yet."""
 _COMPLAINT_S = 10.0
+_PATIENCE_S = 600.0
+"""Seconds without a record of the range to read, until the job restarts with new connections."""
+_BOUNDS_S = 30.0
 
 _REFUSED = {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError._AUTHENTICATION}
 _GONE = {
@@ -79,7 +83,8 @@ class KafkaReader:
     def __init__(self, source: KafkaSourceOptions, uid: str) -> None:
         self._source = source
         self._uid = uid
-        self._consumer = Consumer(consumer_properties(source.properties), logger=_logger)
+        self._settings = consumer_properties(source.properties)
+        self._consumer = Consumer(self._settings, logger=_logger)
         self._partitions: dict[Key, _Partition] = {}
         self._buffered = 0
         """Number of messages in all buffers."""
@@ -101,7 +106,6 @@ class KafkaReader:
         since = time.monotonic()
         while True:
             while partition.buffer:
-                since = time.monotonic()
                 messages, complete = self._take(partition, end, max_batch)
                 if messages:
                     yield from self._batch(key, messages)
@@ -109,6 +113,7 @@ class KafkaReader:
                     partition.position = end
                     partition.wanted = False
                     return
+                since = time.monotonic()
             if partition.fetched >= end:
                 partition.position = end
                 partition.wanted = False
@@ -234,6 +239,11 @@ class KafkaReader:
                 self._relieve(key)
             return
         now = time.monotonic()
+        if now - since > _PATIENCE_S:
+            raise BrokerUnavailable(
+                f"Kafka source (uid {self._uid}): no records from topic {key[0]}, partition {key[1]} for {now - since:.0f} "
+                f"s (offsets {partition.position} to {end} are to be read): {silence_of(self._settings, *key)}"
+            )
         if now - since > _COMPLAINT_S and now - self._complained_at > 3 * _COMPLAINT_S:
             self._complained_at = now
             _logger.warning(
@@ -298,7 +308,7 @@ class KafkaReader:
         if not partition.wanted:  # read ahead; the next epoch shows whether it is needed
             self._unassign([key])
             return
-        low, high = self._consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=30)
+        low, high = bounds(self._consumer, self._settings, topic, number, _BOUNDS_S)
         if low <= partition.fetched <= high:
             if truncated:
                 return self._truncated(key, partition)
