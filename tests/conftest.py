@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 pytest_plugins = ["kafka_fixtures"]
@@ -15,3 +17,11 @@ settings.load_profile("holdfast")
 # A shell's background jobs ignore Ctrl-C, and so would the programs that tests start and stop with it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def home_of_jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Jobs of the tests are not recorded among the user's own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("jobs")))
+        yield

@@ -184,6 +184,22 @@ def test_the_token_opens_the_dashboard_and_changes_need_it(shell: Shell, job: di
     token = shell.run("token").stdout.strip()
     opened = shell.json("dashboard", "--no-open")
     assert opened["url_with_token"] == f"{job['url']}/#/jobs/{job['id']}?token={token}"
+    seen = shell.directory / "seen"
+    browser = f'{sys.executable} -c \'import sys; open("{seen}", "w").write(sys.argv[1])\' %s'
+    shell_environment = {**shell.environment, "BROWSER": browser}
+    opening = subprocess.run(
+        [sys.executable, "-m", "holdfast.cli", "dashboard"],
+        env=shell_environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert opening.returncode == 0, opening.stderr
+    address = until(lambda: seen.exists() and seen.read_text())
+    assert token not in address, "all users can read a browser's command line"
+    page = Path(address.removeprefix("file://"))
+    assert f"?token={token}" in page.read_text()
+    assert page.stat().st_mode & 0o077 == 0
     shell_environment = {**shell.environment, "HOLDFAST_TOKEN": "guess"}
     refused = subprocess.run(
         [sys.executable, "-m", "holdfast.cli", "cancel", "-m", job["url"], "--json"],

@@ -130,7 +130,11 @@ def test_completion_knows_the_commands(tmp_path: Path, shell: str) -> None:
 def test_every_command_has_help_and_json(tmp_path: Path) -> None:
     listed = holdfast(tmp_path, "--help").stdout
     commands = [["run"], ["new"], ["list"], ["status"], ["cancel"], ["stop"], ["savepoint"], ["logs"], ["doctor"], ["kafka"]]
-    commands += [["dashboard"], ["token"], *(["checkpoints", each] for each in ("list", "show", "verify", "diff", "prune"))]
+    commands += [
+        ["dashboard"],
+        ["token"],
+        *(["checkpoints", each] for each in ("list", "show", "verify", "diff", "prune")),
+    ]
     for command in commands:
         assert command[0] in listed
         shown = holdfast(tmp_path, *command, "--help").stdout

@@ -10,7 +10,7 @@ import typer
 from holdfast.checkpoint.paths import JobPaths
 from holdfast.cli.app import FAILED, NOT_FOUND, AsJson, CommandFailed, app, command
 from holdfast.cli.options import Settings, parse_settings
-from holdfast.cli.output import console, count, duration, moment, note, print_json, size, table, working
+from holdfast.cli.output import console, count, duration, moment, note, print_json, reading, size, table, working
 from holdfast.runtime.job_registry import JobRecord, records
 from holdfast.state_api import Snapshot, describe, diff, list_snapshots, open_snapshot, prune, verify
 
@@ -92,13 +92,13 @@ def show(path: Place = None, settings: Settings = None, json: AsJson = False) ->
 def verify_checkpoint(path: Place = None, settings: Settings = None, json: AsJson = False) -> None:
     """Read all files of a checkpoint or savepoint and verify their checksums."""
     snapshot = open_snapshot(_place(path), _options(settings))
-    with working(f"reading {size(snapshot.checkpoint.full_size)}", json):
-        damaged = verify(snapshot)
-    files = len({file.path for file in snapshot.checkpoint.files()})
+    files = {file.path: file.size for file in snapshot.checkpoint.files()}
+    with reading("verifying", sum(files.values()), json) as verified:
+        damaged = verify(snapshot, verified)
     if json:
-        print_json(_shown(snapshot) | {"files": files, "damaged": [asdict_error(error) for error in damaged]})
+        print_json(_shown(snapshot) | {"files": len(files), "damaged": [asdict_error(error) for error in damaged]})
     elif not damaged:
-        console.print(f"{snapshot.path}: all {files} files are intact.", markup=False)
+        console.print(f"{snapshot.path}: all {len(files)} files are intact.", markup=False)
     for error in damaged:
         note(str(error))
     if damaged:

@@ -45,7 +45,7 @@ class Driver:
         timeout: Seconds to wait for an answer.
     """
 
-    def __init__(self, url: str, token: str, timeout: float = 30.0) -> None:
+    def __init__(self, url: str, token: str, timeout: float = 60.0) -> None:
         self.url = url
         self.token = token
         self._timeout = timeout

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -18,6 +19,7 @@ from holdfast.runtime.launch import Launch
 
 __all__ = ["Launcher", "begin_daemon", "exit_code"]
 
+_POLL_S = 0.2
 _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 60.0
 _PAUSE_GROWTH = 1.5
@@ -94,17 +96,16 @@ class Launcher:
 
     def _run_once(self, known: set[str], started: Callable[[JobRecord], None]) -> int:
         self._process = process = subprocess.Popen(self._command, env=dict(Launch.environment(self._stored)))
-        while True:
-            try:
-                status: int | None = process.wait(0.2)
-            except subprocess.TimeoutExpired:
-                status = None
-            for record in self.jobs():
-                if record.job_id not in known:
-                    known.add(record.job_id)
-                    started(record)
-            if status is not None:
-                return status
+        status = None
+        fresh: list[JobRecord] = []
+        while status is None and not fresh:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                status = process.wait(_POLL_S)
+            fresh = [record for record in self.jobs() if record.job_id not in known]
+        for record in fresh:
+            known.add(record.job_id)
+            started(record)
+        return process.wait()
 
 
 def exit_code(status: int) -> int:

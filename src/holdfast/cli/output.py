@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -23,6 +24,7 @@ __all__ = [
     "note",
     "print_error",
     "print_json",
+    "reading",
     "size",
     "state_text",
     "table",
@@ -68,6 +70,15 @@ def working(message: str, quiet: bool = False) -> Iterator[Any]:
     """Show that something lasts, with a spinner on a terminal; ``update(message)`` of the result changes the text."""
     with _errors.status(escape(message)) if not quiet else _Silent() as status:
         yield status
+
+
+@contextmanager
+def reading(message: str, total: int, quiet: bool = False) -> Iterator[Callable[[int], None]]:
+    """Show a progress bar on a terminal while bytes are read; the result is called with the size of each piece."""
+    columns = (TextColumn(escape(message)), BarColumn(), DownloadColumn(binary_units=True), TimeRemainingColumn())
+    with Progress(*columns, console=_errors, disable=quiet or not _errors.is_terminal, transient=True) as progress:
+        task = progress.add_task(message, total=total)
+        yield lambda size: progress.advance(task, size)
 
 
 class _Silent:

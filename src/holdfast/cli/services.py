@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import webbrowser
+from html import escape
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
@@ -13,6 +15,7 @@ import typer
 from holdfast.cli.app import FAILED, AsJson, CommandFailed, command
 from holdfast.cli.drivers import Address, JobName, RunningJob, find_job, running_jobs
 from holdfast.cli.output import console, note, print_json
+from holdfast.runtime.job_registry import user_directory
 
 __all__: list[str] = []
 
@@ -61,11 +64,20 @@ def dashboard(
     if json:
         print_json({"id": found.id, "name": found.name, "url": page, "url_with_token": with_token})
         return
-    if open_browser and webbrowser.open(with_token):
+    if open_browser and webbrowser.open(_redirection(with_token)):
         note(f"The dashboard of {found.name} opens in the browser: {page}")
         return
     note("Open this address in a browser; it holds the token, so keep it to yourself:")
     console.print(with_token, markup=False)
+
+
+def _redirection(address: str) -> str:
+    """A page of this user that leads to the address: a browser's command line, which all users can read, has no token."""
+    path = Path(user_directory().make(), "dashboard.html")
+    path.unlink(missing_ok=True)
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+        file.write(f'<!doctype html><meta http-equiv="refresh" content="0; url={escape(address)}"><title>Holdfast</title>')
+    return path.as_uri()
 
 
 def _shown_job(wanted: str | None, address: str | None) -> RunningJob:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from holdfast.checkpoint.files import read_file, read_raw
 from holdfast.checkpoint.handles import ContainedFile, FileHandle, Handle, IndexedFile, RawFile
@@ -42,8 +42,15 @@ def verify_contents(storage: Storage, checkpoint: CheckpointMetadata) -> None:
         raise error
 
 
-def damaged_files(storage: Storage, checkpoint: CheckpointMetadata) -> Iterator[CorruptFile]:
+def damaged_files(
+    storage: Storage, checkpoint: CheckpointMetadata, verified: Callable[[FileHandle], None] = lambda handle: None
+) -> Iterator[CorruptFile]:
     """Read and verify every file of a checkpoint; yields the damaged ones.
+
+    Args:
+        storage: The storage of the checkpoint.
+        checkpoint: The checkpoint.
+        verified: Called after each file.
 
     Raises:
         StorageError: the storage refused a read, or the retry budget ran out.
@@ -53,6 +60,7 @@ def damaged_files(storage: Storage, checkpoint: CheckpointMetadata) -> Iterator[
             _verify(storage, handle)
         except CorruptFile as error:
             yield error
+        verified(handle)
 
 
 def _verify(storage: Storage, handle: FileHandle) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from holdfast.checkpoint.manifests import load
@@ -37,13 +37,17 @@ class Pruned:
     """The number of deleted objects."""
 
 
-def verify(snapshot: Snapshot) -> list[CorruptFile]:
+def verify(snapshot: Snapshot, verified: Callable[[int], None] = lambda size: None) -> list[CorruptFile]:
     """Read all files of a checkpoint or savepoint and verify their checksums; returns an error for each damaged file.
+
+    Args:
+        snapshot: The checkpoint or savepoint, from `open_snapshot`.
+        verified: Called after each file with its size in bytes.
 
     Raises:
         StorageError: the storage does not answer.
     """
-    return list(damaged_files(snapshot.storage, snapshot.checkpoint))
+    return list(damaged_files(snapshot.storage, snapshot.checkpoint, lambda handle: verified(handle.size)))
 
 
 def find_orphans(directory: str, options: Mapping[str, str] | None = None) -> list[Orphan]:

@@ -4,13 +4,13 @@ import { ask, hasToken, setToken, takeToken } from "./api.js";
 import { h, render } from "./dom.js";
 import { jobPage, jobsPage, TABS } from "./views.js";
 
-const EVERY_MS = 2000;
+const EVERY_MS = 2000, OTHER_JOBS_EVERY = 5;
 
 const state = {
   route: {}, jobs: null, view: null, config: null, epochs: [], selectedVertex: null, selectedEpoch: null,
   problem: null, dialog: null, notice: null, narrow: matchMedia("(max-width: 760px)"),
 };
-let timer = null, asking = 0;
+let timer = null, asking = 0, turns = 0;
 
 function route() {
   takeToken();
@@ -37,10 +37,13 @@ async function refresh() {
 
 async function update(mine) {
   const { id, tab } = state.route;
-  const { jobs } = await ask("jobs/overview");
-  if (mine !== asking) return;
-  state.jobs = jobs;
+  if (!id || !state.jobs || ++turns % OTHER_JOBS_EVERY === 0) {
+    const { jobs } = await ask("jobs/overview");
+    if (mine !== asking) return;
+    state.jobs = jobs;
+  }
   if (!id) {
+    const { jobs } = state;
     if (jobs.length === 1) location.replace(`#/jobs/${jobs[0].jid}`);
     return;
   }

@@ -5,7 +5,7 @@ import { bytes, count, percent, span } from "./format.js";
 import { bar } from "./charts.js";
 
 const NODE = { width: 236, height: 134 }, GAP = { along: 96, across: 28 }, MARGIN = 10;
-const LEAST_WIDTH = 148;
+const LEAST_WIDTH = 148, SMALL = 215;
 
 export function layout(vertices, edges, down) {
   const depth = new Map(vertices.map((v) => [v.id, 0]));
@@ -31,6 +31,7 @@ export function layout(vertices, edges, down) {
   }
   const most = Math.max(...columns.map((c) => c.length));
   NODE.width = down ? Math.max(LEAST_WIDTH, Math.min(236, (innerWidth - 70 - (most - 1) * GAP.across) / most)) : 236;
+  NODE.height = NODE.width < SMALL ? 176 : 134;
   const along = (down ? NODE.height : NODE.width) + GAP.along * (down ? 0.6 : 1);
   const across = (down ? NODE.width : NODE.height) + GAP.across;
   const at = new Map();
@@ -75,7 +76,7 @@ function vertex(v, [x, y], chosen, select) {
     ["lag", v.lag === null ? "–" : span(v.lag)],
   ];
   return h("button", {
-    key: v.id, class: `vertex ${heat(v.busy)} ${behind ? "behind" : ""} ${chosen ? "chosen" : ""}`, type: "button",
+    key: v.id, class: `vertex ${heat(v.busy)} ${behind ? "behind" : ""} ${chosen ? "chosen" : ""} ${NODE.width < SMALL ? "small" : ""}`, type: "button",
     style: { left: x + "px", top: y + "px", width: NODE.width + "px", height: NODE.height + "px" },
     "aria-pressed": String(chosen), onclick: () => select(v.id),
     "aria-label": `${v.name}, busy ${percent(v.busy)}, parallelism ${v.parallelism}, ${facts.map((f) => f.join(" ")).join(", ")}`,
