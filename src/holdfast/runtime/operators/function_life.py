@@ -133,6 +133,11 @@ class OperatorStates(OperatorStateStore):
             raise ValueError(f"operator state {descriptor.name!r} has mode {known[0]!r} already, and cannot have {mode!r}")
         return known[1]
 
+    def find(self, name: str) -> ListState[Any] | BroadcastMap | None:
+        """The state of this name; None if the function has not asked for it."""
+        known = self._states.get(name)
+        return None if known is None else known[1]
+
     def store(self) -> None:
         """Store the changed state, at the barrier."""
         for name, (_, state) in self._states.items():
