@@ -112,7 +112,7 @@ def _typed(chained: Chained, declared: TypeInformation | None, emit: Emit) -> Em
         try:
             fitting = fitted(declared, values)
         except Misfit as error:
-            refusal = TypeError(f"a result does not fit the declared type {declared}: {error}")
+            refusal = TypeError(f"a result does not fit the declared type {declared!r}: {error}")
             raise user_error(refusal, chained.name, chained.uid, values[error.position]) from error
         emit(batch if fitting is values else RecordBatch(fitting, batch.timestamps))
 

@@ -81,11 +81,14 @@ class Coordinator:
         savepoints: SavepointWriter,
         restore_from: CheckpointId | StartFromSavepoint | None = None,
         after_epoch: Callable[[EpochStats], None] = lambda stats: None,
+        wall_clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         """``job`` and ``executor`` are called with each new generation; the plan changes when the job is rescaled.
 
         ``verify`` raises CorruptFile for a checkpoint that cannot be restored; with True it also checks the content.
+        ``wall_clock`` tells the time in ms since 1970.
         """
+        self._wall_clock = wall_clock
         self._plan = plan
         self._make_job = job
         self._make_executor = executor
@@ -219,7 +222,7 @@ class Coordinator:
                 todo.extend(self._handle(answer))
 
     def _handle(self, event: Event) -> list[Instruction]:
-        return self._machine.handle(event, Instant(time.time_ns() // 1_000_000, time.monotonic()))
+        return self._machine.handle(event, Instant(self._wall_clock(), time.monotonic()))
 
     def _handle_inbox(self, *, block: bool) -> list[Instruction]:
         """Pass events of other threads to the machine; if ``block``, wait for an event or the end of the delay."""

@@ -15,7 +15,7 @@ import uuid
 import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from holdfast.checkpoint.ids import CheckpointId
 from holdfast.checkpoint.log import CheckpointLog
@@ -34,7 +34,7 @@ from holdfast.errors import ConfigurationError, HoldfastError, JobFailed, Storag
 from holdfast.metrics.job import JobMetrics
 from holdfast.metrics.stats import EpochStats
 from holdfast.runtime.autoscaling import Autoscaler
-from holdfast.runtime.coordinator import Coordinator
+from holdfast.runtime.coordinator import Coordinator, EpochExecutor
 from holdfast.runtime.job_registry import JobRecord, Registration, register
 from holdfast.runtime.launch import launched
 from holdfast.runtime.local_directory import slot_directory
@@ -52,11 +52,19 @@ from holdfast.state.delta_files import verify_contents
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-__all__ = ["Job", "submit"]
+__all__ = ["Job", "running_job", "submit"]
 
 log = logging.getLogger("holdfast")
 
 E = TypeVar("E", bound=BaseException)
+
+
+_jobs: weakref.WeakValueDictionary[str, Job] = weakref.WeakValueDictionary()
+
+
+def running_job(job_id: str) -> Job | None:
+    """The job of this driver with this id; None if there is none, or none any more."""
+    return _jobs.get(job_id)
 
 
 def submit(plan: JobPlan, session: Any, replan: Callable[[int], JobPlan]) -> Job:
@@ -91,6 +99,13 @@ def in_short(error: E) -> E:
     elif isinstance(error.__cause__, SparkJobFailed):
         error.__cause__.__traceback__ = None
     return error.with_traceback(None)
+
+
+class ClosableExecutor(EpochExecutor, Protocol):
+    """An executor of epochs that holds resources."""
+
+    def close(self) -> None:
+        """Release them."""
 
 
 class Job(JobClient):
@@ -130,12 +145,12 @@ class Job(JobClient):
         check_exclusive(sinks)
         for _, sink in sinks:
             sink.validate()
-        self._spark = session.sparkContext if session is not None else self._start_spark()
-        self._executors: list[SparkExecutor] = []
+        self._begin(session)
+        self._executors: list[ClosableExecutor] = []
         self._autoscaler: Autoscaler | None = None
         if settings.autoscaler is not None and not settings.batch:
             parallelism = int(plan.config[PipelineOptions.PARALLELISM.key])
-            self._autoscaler = Autoscaler(settings.autoscaler, parallelism, self._spark.defaultParallelism)
+            self._autoscaler = Autoscaler(settings.autoscaler, parallelism, self._cores())
         self._coordinator = Coordinator(
             plan,
             lambda generation: JobInfo(str(self._id), plan.name, generation, uri, settings.storage_options),
@@ -149,6 +164,7 @@ class Job(JobClient):
             SavepointWriter(storage, settings),
             restore_from,
             self._after_epoch,
+            self._wall_clock,
         )
         self._thread = threading.Thread(target=self._run, name=f"holdfast-{plan.name}", daemon=True)
 
@@ -164,6 +180,14 @@ class Job(JobClient):
         source = open_savepoint(path, settings.storage_options)
         return StartFromSavepoint(source, self._storage, self._paths, settings.claim_savepoint)
 
+    def _begin(self, session: Any) -> None:
+        """Take the session's Spark, or start one."""
+        self._spark = session.sparkContext if session is not None else self._start_spark()
+
+    def _cores(self) -> int:
+        """The number of tasks that run at the same time."""
+        return self._spark.defaultParallelism
+
     def _start_spark(self) -> SparkContext:
         """Start Spark. Its JVM may be starting already; independent work is done meanwhile."""
         begin_slots(self._plan, str(self._id))
@@ -171,13 +195,35 @@ class Job(JobClient):
 
         return spark_context(self._plan.name, self._plan.config)
 
-    def _executor(self, job: JobInfo, plan: JobPlan) -> SparkExecutor:
+    def _executor(self, job: JobInfo, plan: JobPlan) -> ClosableExecutor:
         """The executor for a generation; closes that of an earlier one."""
         self._close_executors()
-        setup = JobSetup(plan, job, uuid.uuid4().hex, self._log.owned.takeovers[-1])
-        executor = SparkExecutor(self._spark, setup)
+        executor = self._new_executor(JobSetup(plan, job, uuid.uuid4().hex, self._log.owned.takeovers[-1]))
         self._executors.append(executor)
         return executor
+
+    def _new_executor(self, setup: JobSetup) -> ClosableExecutor:
+        return SparkExecutor(self._spark, setup)
+
+    def _wall_clock(self) -> int:
+        """The time in ms since 1970."""
+        return time.time_ns() // 1_000_000
+
+    def _show(self) -> Callable[[str, str], None]:
+        """Show the job at the REST server and to the command line; returns the call that ends this: status and error."""
+        from holdfast.rest.server import RestServer
+
+        server = RestServer.shared(self._plan.config)
+        server.add(self, self._plan.config)
+        registration = self._register(server.url, server.token)
+        log.info("job %r (%s) is shown at %s/jobs/%s", self._plan.name, self._id, server.url, self._id)
+
+        def hide(status: str, error: str) -> None:
+            if registration is not None:
+                registration.end(status, error)
+            server.remove(str(self._id))
+
+        return hide
 
     def _after_epoch(self, stats: EpochStats) -> None:
         if self._autoscaler is not None:
@@ -192,19 +238,15 @@ class Job(JobClient):
 
     def start(self) -> None:
         """Start in the background."""
+        _jobs[str(self._id)] = self
         self._thread.start()
 
     def _run(self) -> None:
-        from holdfast.rest.server import RestServer
-
         began = time.monotonic()
         outcome: JobExecutionResult | BaseException
-        server = registration = None
+        hide: Callable[[str, str], None] | None = None
         try:
-            server = RestServer.shared(self._plan.config)
-            server.add(self, self._plan.config)
-            registration = self._register(server.url, server.token)
-            log.info("job %r (%s) is shown at %s/jobs/%s", self._plan.name, self._id, server.url, self._id)
+            hide = self._show()
             self._coordinator.run()
             status = JobStatus.CANCELED if self._status is JobStatus.CANCELLING else JobStatus.FINISHED
             outcome = JobExecutionResult(self._id, round((time.monotonic() - began) * 1000))
@@ -219,10 +261,8 @@ class Job(JobClient):
             self._temporary()
         self._status = status
         self._metrics.status(status.name)
-        if registration is not None:
-            registration.end(status.name, str(outcome) if isinstance(outcome, BaseException) else "")
-        if server is not None:
-            server.remove(str(self._id))
+        if hide is not None:
+            hide(status.name, str(outcome) if isinstance(outcome, BaseException) else "")
         if isinstance(outcome, BaseException):
             self._result.set_exception(outcome)
         else:

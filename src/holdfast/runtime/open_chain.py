@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -40,6 +41,8 @@ class TaskResources:
     """The job's local directory for state."""
     uploads: ThreadPoolExecutor
     """Runs background uploads."""
+    seconds: Callable[[], float] = time.monotonic
+    """The clock of processing time."""
 
 
 @dataclass(frozen=True)

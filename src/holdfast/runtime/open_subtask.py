@@ -120,7 +120,8 @@ class OpenSubtask:
         late_before = chain.late_dropped
         written_before = chain.records_written
         chain.begin_epoch(assignment.epoch, report.attempt, assignment.committed)
-        now = self._time = ProcessingTime(max(assignment.processing_time, earliest), chain.advance_processing_time)
+        began = max(assignment.processing_time, earliest)
+        now = self._time = ProcessingTime(began, chain.advance_processing_time, self._resources.seconds)
         at = clock()
         now.tick()
         idle = self._input.feed(assignment, frames, _stand_still if self._batch else now.tick, report)

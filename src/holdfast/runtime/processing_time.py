@@ -15,10 +15,11 @@ class ProcessingTime:
     never goes back.
     """
 
-    def __init__(self, start: int, advance: Callable[[int], None]) -> None:
-        """``advance``: called by `tick` with the new time if it has moved, and at the first tick."""
+    def __init__(self, start: int, advance: Callable[[int], None], seconds: Callable[[], float] = time.monotonic) -> None:
+        """``advance``: called by `tick` with the new time if it has moved, and at the first tick. ``seconds``: the clock."""
         self._start = start
-        self._began = time.monotonic()
+        self._seconds = seconds
+        self._began = seconds()
         self._advance = advance
         self.reached = start
         """The last time passed to ``advance``, in ms."""
@@ -26,7 +27,7 @@ class ProcessingTime:
 
     def tick(self) -> None:
         """Advance the time to now."""
-        now = self._start + int(1000 * (time.monotonic() - self._began))
+        now = self._start + int(1000 * (self._seconds() - self._began))
         if now > self.reached or not self._told:
             self._told = True
             self.reached = now

@@ -57,7 +57,7 @@ def select_keys(
         return fitted(declared, keys)
     except Misfit as error:
         key = keys[error.position]
-        refusal = TypeError(f"the key {shown(key)} does not fit {declared}, which key_by() declares: {error}")
+        refusal = TypeError(f"the key {shown(key)} does not fit {declared!r}, which key_by() declares: {error}")
         raise user_error(refusal, *owner, values[error.position], key) from error
 
 

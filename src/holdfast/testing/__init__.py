@@ -13,19 +13,28 @@ if TYPE_CHECKING:
     from holdfast.testing.clock import VirtualClock
     from holdfast.testing.function_harnesses import ProcessFunctionTestHarnesses
     from holdfast.testing.harness import HarnessSnapshot, OneInputTestHarness, TwoInputTestHarness
+    from holdfast.testing.in_process import InProcessEnvironment
+    from holdfast.testing.mini_cluster import MiniCluster
+    from holdfast.testing.source import TestSource
 
 __all__ = [
     "HarnessSnapshot",
+    "InProcessEnvironment",
+    "MiniCluster",
     "OneInputTestHarness",
     "ProcessFunctionTestHarnesses",
+    "TestSource",
     "TwoInputTestHarness",
     "VirtualClock",
 ]
 
 _MODULES = {
     "HarnessSnapshot": "harness",
+    "InProcessEnvironment": "in_process",
+    "MiniCluster": "mini_cluster",
     "OneInputTestHarness": "harness",
     "ProcessFunctionTestHarnesses": "function_harnesses",
+    "TestSource": "source",
     "TwoInputTestHarness": "harness",
     "VirtualClock": "clock",
 }

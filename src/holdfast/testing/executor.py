@@ -6,6 +6,7 @@ Tasks, frames, state and coordinator are the same as on Spark; only the transpor
 from __future__ import annotations
 
 import pickle
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -14,7 +15,8 @@ import cloudpickle
 
 from holdfast.checkpoint.storage import Storage
 from holdfast.runtime.frames import unpack_header
-from holdfast.runtime.task import Subtask, TaskResources
+from holdfast.runtime.open_chain import TaskResources
+from holdfast.runtime.task import Subtask
 from holdfast.runtime.task_messages import EpochAssignment, JobSetup, TaskId, TaskReport
 
 __all__ = ["InProcessExecutor"]
@@ -23,7 +25,10 @@ __all__ = ["InProcessExecutor"]
 class InProcessExecutor:
     """Runs epochs in this process."""
 
-    def __init__(self, setup: JobSetup, storage: Storage, directory: str) -> None:
+    def __init__(
+        self, setup: JobSetup, storage: Storage, directory: str, seconds: Callable[[], float] = time.monotonic
+    ) -> None:
+        """``seconds``: the clock of processing time."""
         self._plan = setup.plan
         stored = cloudpickle.dumps(setup)
 
@@ -32,7 +37,7 @@ class InProcessExecutor:
             return copy
 
         self._uploads = ThreadPoolExecutor(1)
-        resources = TaskResources(storage, directory, self._uploads)
+        resources = TaskResources(storage, directory, self._uploads, seconds)
         self._subtasks: dict[TaskId, Subtask] = {
             # Every subtask gets its own copy of the user's functions, as in a separate process.
             (vertex.id, n): Subtask(load, vertex.id, n, resources)

@@ -138,11 +138,11 @@ class _Harness(Generic[OUT]):
 
     def event_time_timers(self) -> list[tuple[int, Any]]:
         """The pending event-time timers of keyed functions, by time: time in ms and key."""
-        return sorted(inspection.timers(self._dataflow, "event"), key=lambda timer: timer[0])
+        return sorted(inspection.timers(self._dataflow, "event"), key=lambda timer: (timer[0], repr(timer[1])))
 
     def processing_time_timers(self) -> list[tuple[int, Any]]:
         """The pending processing-time timers of keyed functions, by time: time in ms and key."""
-        return sorted(inspection.timers(self._dataflow, "processing"), key=lambda timer: timer[0])
+        return sorted(inspection.timers(self._dataflow, "processing"), key=lambda timer: (timer[0], repr(timer[1])))
 
     def num_late_records_dropped(self) -> int:
         """The number of late elements that windows and joins have dropped."""
