@@ -15,6 +15,7 @@ __all__ = [
     "IncompatibleState",
     "InputLost",
     "JobFailed",
+    "ServiceUnavailable",
     "SparkGone",
     "StorageError",
     "UserCodeError",
@@ -59,6 +60,10 @@ class IncompatibleState(HoldfastError):
 
 class SparkGone(HoldfastError):
     """Spark's JVM has died or was stopped under the job. The driver must be started again; it resumes by itself."""
+
+
+class ServiceUnavailable(HoldfastError):
+    """A service that a schema or a connector asks does not answer; the record at hand is not to blame."""
 
 
 class InputLost(HoldfastError):

@@ -17,7 +17,8 @@ def a_connector_reaches_the_storage_by_the_settings_of_the_job(s3_config, monkey
     for key, value in settings.items():
         env._configuration.set_string(key, value)
     env.from_collection([1]).print()
-    job = Job(env._plan("job"), SimpleNamespace(sparkContext=None))._coordinator._make_job(1)
+    plan = env._plan("job")
+    job = Job(plan, SimpleNamespace(sparkContext=None), lambda parallelism: plan)._coordinator._make_job(1)
     files = JobFiles(job, "sinks", "out")
     files.put("a", b"kept")
     assert files.get("a") == b"kept"

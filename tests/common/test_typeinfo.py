@@ -123,6 +123,19 @@ def test_a_types_repr_makes_it_again() -> None:
     assert eval(repr(type_info)) == type_info
 
 
+def the_text_of_a_type_is_that_of_pyflinks() -> None:
+    row = Types.ROW_NAMED(["a", "b"], [Types.MAP(Types.STRING(), Types.LONG()), Types.TUPLE([Types.INT(), Types.CHAR()])])
+    assert str(row) == "RowTypeInfo(a: MapTypeInfo<String, Long>, b: TupleTypeInfo(Integer, Char))"
+    assert str(Types.ROW([Types.BIG_DEC()])) == "RowTypeInfo(f0: BigDecimal)"
+    assert str(Types.LIST(Types.SQL_TIMESTAMP())) == "ListTypeInfo<TimestampTypeInfo>"
+    assert str(Types.PRIMITIVE_ARRAY(Types.BYTE())) == "PrimitiveArrayTypeInfo<Byte>"
+    assert f"{Types.BASIC_ARRAY(Types.STRING())}" == "BasicArrayTypeInfo<String>"
+    assert str(Types.PICKLED_BYTE_ARRAY()) == "PickledByteArrayTypeInfo"
+    assert [str(each) for each in (Types.SQL_DATE(), Types.SQL_TIME(), Types.INSTANT())] == [
+        *("DateTypeInfo", "TimeTypeInfo", "Instant")
+    ]
+
+
 def golden_types() -> dict[str, TypeInformation]:
     kinds = ["STRING", "BYTE", "BOOLEAN", "SHORT", "INT", "LONG", "FLOAT", "DOUBLE", "CHAR", "BIG_INT", "BIG_DEC"]
     kinds += ["INSTANT", "SQL_DATE", "SQL_TIME", "SQL_TIMESTAMP", "PICKLED_BYTE_ARRAY"]

@@ -6,6 +6,7 @@ from holdfast.common.completable_future import CompletableFuture
 from holdfast.common.config_options import ConfigOption, ConfigOptions
 from holdfast.common.configuration import Configuration
 from holdfast.common.execution_config import ExecutionConfig
+from holdfast.common.formats_avro import AvroRowDeserializationSchema, AvroRowSerializationSchema
 from holdfast.common.formats_csv import CsvRowDeserializationSchema, CsvRowSerializationSchema
 from holdfast.common.formats_json import JsonRowDeserializationSchema, JsonRowSerializationSchema
 from holdfast.common.job_client import JobClient
@@ -27,6 +28,8 @@ from holdfast.common.types import Row, RowKind
 from holdfast.common.watermark_strategy import TimestampAssigner, WatermarkStrategy
 
 __all__ = [
+    "AvroRowDeserializationSchema",
+    "AvroRowSerializationSchema",
     "ByteArraySchema",
     "CompletableFuture",
     "ConfigOption",

@@ -182,7 +182,7 @@ if not TYPE_CHECKING:
     __getattr__ = refusing(
         __name__,
         {
-            "BulkWriterFactory": "it wraps an object of the JVM; write rows with an Encoder",
-            "RowDataBulkWriterFactory": "it wraps an object of the JVM; write rows with an Encoder",
+            "BulkWriterFactory": "it wraps an object of the JVM; use ParquetBulkWriters or AvroBulkWriters",
+            "RowDataBulkWriterFactory": "it wraps an object of the JVM; use ParquetBulkWriters.for_row_type()",
         },
     )

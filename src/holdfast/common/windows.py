@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
+from functools import total_ordering
 
 from holdfast.common.time import MAX_TIMESTAMP
 
@@ -18,6 +19,7 @@ class Window(ABC):
         """The largest timestamp of the window, in ms."""
 
 
+@total_ordering
 class TimeWindow(Window):
     """The time range from ``start`` (inclusive) to ``end`` (exclusive), in ms since 1970.
 
@@ -82,6 +84,7 @@ class TimeWindow(Window):
         return f"TimeWindow(start={self.start}, end={self.end})"
 
 
+@total_ordering
 class CountWindow(Window):
     """A fixed number of successive elements of a key. A key's windows are numbered from 0.
 

@@ -7,13 +7,16 @@ import logging
 from collections.abc import Sequence
 from typing import NoReturn
 
+from holdfast.common.avro import AvroSchema
 from holdfast.common.serialization import DeserializationSchema, SerializationSchema
 from holdfast.common.time import Duration, Time, to_milliseconds
 from holdfast.connectors.file import sink, source
+from holdfast.connectors.file.avro_files import AvroFormat
 from holdfast.connectors.file.buckets import BasePathBucketAssigner, DateTimeBucketAssigner
 from holdfast.connectors.file.buckets import BucketAssigner as _BucketAssigner
+from holdfast.connectors.file.bulk import BulkWriterFactory
 from holdfast.connectors.file.formats import CsvFormat, FileFormat, JsonLinesFormat, TextFormat
-from holdfast.connectors.file.parquet import ParquetFormat
+from holdfast.connectors.file.parquet import ArrowFormat, ParquetFormat
 from holdfast.connectors.file.sink import BatchEncoder, JsonLinesEncoder
 from holdfast.errors import ConfigurationError
 
@@ -78,17 +81,36 @@ class StreamFormat:
         return JsonLinesFormat(schema)
 
     @staticmethod
-    def parquet(columns: Sequence[str] | None = None, as_tuples: bool = False) -> FileFormat:
+    def parquet(columns: Sequence[str] | None = None, as_tuples: bool = False, as_batches: bool = False) -> FileFormat:
         """Read every row of a Parquet file as a dict by column name, or as a tuple.
 
         Args:
             columns: The columns to read; None: all.
             as_tuples: Return tuples instead of dicts.
+            as_batches: Return ``pyarrow.RecordBatch`` objects of many rows.
 
         Raises:
             ConfigurationError: pyarrow is not installed.
         """
-        return ParquetFormat(columns, as_tuples)
+        return ParquetFormat(columns, as_tuples, as_batches)
+
+    @staticmethod
+    def arrow(columns: Sequence[str] | None = None, as_tuples: bool = False, as_batches: bool = False) -> FileFormat:
+        """Read every row of an Arrow IPC file (Feather); the arguments are those of `parquet`."""
+        return ArrowFormat(columns, as_tuples, as_batches)
+
+    @staticmethod
+    def avro(schema: AvroSchema | None = None, as_rows: bool = False) -> FileFormat:
+        """Read every record of an Avro container file as a dict.
+
+        Args:
+            schema: The reader's schema, to which records of other schemas are converted; None: each file's own.
+            as_rows: Return Rows instead of dicts.
+
+        Raises:
+            ConfigurationError: fastavro is not installed.
+        """
+        return AvroFormat(schema, as_rows)
 
 
 class FileSource(source.FileSource):
@@ -105,13 +127,9 @@ class FileSource(source.FileSource):
         return FileSourceBuilder(stream_format, paths)
 
     @staticmethod
-    def for_bulk_file_format(bulk_format: object, *paths: str) -> FileSourceBuilder:
-        """Not available: bulk formats are Java classes.
-
-        Raises:
-            NotImplementedError: always.
-        """
-        raise NotImplementedError("bulk formats are Java classes; use for_record_stream_format(StreamFormat.parquet(), ...)")
+    def for_bulk_file_format(bulk_format: FileFormat, *paths: str) -> FileSourceBuilder:
+        """Return a builder of a source of Parquet, Arrow or Avro files; the same as `for_record_stream_format`."""
+        return FileSourceBuilder(bulk_format, paths)
 
 
 class FileSourceBuilder:
@@ -281,18 +299,27 @@ class FileSink(sink.FileSink):
         return FileSink.RowFormatBuilder(base_path, encoder)
 
     @staticmethod
-    def for_bulk_format(base_path: str, writer_factory: object) -> FileSink.RowFormatBuilder:
-        """Not available: bulk writers are Java classes.
+    def for_bulk_format(base_path: str, writer_factory: BulkWriterFactory) -> FileSink.BulkFormatBuilder:
+        """Return a builder of a sink that writes Parquet, Arrow or Avro files.
+
+        Args:
+            base_path: A local directory or ``file://`` URI.
+            writer_factory: Of `ParquetBulkWriters`, `ArrowBulkWriters` or `AvroBulkWriters`.
 
         Raises:
-            NotImplementedError: always.
+            TypeError: the factory is of another class.
         """
-        raise NotImplementedError("bulk writers are Java classes; use FileSink.for_row_format(path, encoder)")
+        if not isinstance(writer_factory, BulkWriterFactory):
+            raise TypeError(
+                "for_bulk_format() takes a factory of bulk writers such as ParquetBulkWriters.for_row_type(...), not "
+                f"{writer_factory!r}."
+            )
+        return FileSink.BulkFormatBuilder(base_path, writer_factory)
 
     class RowFormatBuilder:
         """Builder of a `FileSink`."""
 
-        def __init__(self, base_path: str, encoder: BatchEncoder | SerializationSchema) -> None:
+        def __init__(self, base_path: str, encoder: BatchEncoder | SerializationSchema | BulkWriterFactory) -> None:
             self._base_path = base_path
             self._encoder = encoder
             self._buckets: _BucketAssigner = DateTimeBucketAssigner()
@@ -351,3 +378,6 @@ class FileSink(sink.FileSink):
             )
 
     BaseBuilder = RowFormatBuilder
+
+    class BulkFormatBuilder(RowFormatBuilder):
+        """Builder of a `FileSink` of bulk files."""

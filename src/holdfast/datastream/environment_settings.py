@@ -153,13 +153,5 @@ class EnvironmentSettings:
         """
         raise NotImplementedError("there is no distributed cache; send files to the workers with add_python_archive()")
 
-    def create_input(self, input_format: Any, type_info: Any = None) -> NoReturn:
-        """Refuse input formats.
-
-        Raises:
-            NotImplementedError: always.
-        """
-        raise NotImplementedError("an InputFormat is an object of the JVM; read with from_source() and a FileSource")
-
     def close(self) -> None:
         """Do nothing: an environment holds no resources. A running job continues."""

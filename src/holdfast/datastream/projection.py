@@ -36,7 +36,7 @@ def projection(
     """
     known = declared is not None and not declared.is_pickled
     if known and not isinstance(declared, (TupleTypeInfo, RowTypeInfo)):
-        raise TypeError(f"project() takes fields of tuples, but the elements of the stream are {declared}.")
+        raise TypeError(f"project() takes fields of tuples, but the elements of the stream are {declared!r}.")
     fields = declared.get_field_types() if isinstance(declared, (TupleTypeInfo, RowTypeInfo)) else None
     if not indexes:
         raise ConfigurationError("project() takes the positions of the fields to keep, e.g. project(0, 2).")

@@ -272,6 +272,21 @@ class StreamExecutionEnvironment(EnvironmentSettings):
         """Create a stream of a source's records, without timestamps; Flink's older name of ``from_source``."""
         return self.from_source(source_func, WatermarkStrategy.no_watermarks(), source_name, type_info)
 
+    def create_input(self, input_format: Source, type_info: TypeInformation[R] | None = None) -> DataStream[R]:
+        """Create a stream of an input format's records, e.g. of an AvroInputFormat.
+
+        Args:
+            input_format: The format, which knows its files.
+            type_info: The declared type of the records; by default the format's own.
+
+        Raises:
+            NotImplementedError: the input format is an object of the JVM.
+        """
+        if not isinstance(input_format, Source):
+            raise NotImplementedError("this InputFormat is an object of the JVM; read with from_source() and a FileSource")
+        produced = getattr(input_format, "get_produced_type", lambda: None)
+        return self.add_source(input_format, type(input_format).__name__, type_info or produced())
+
     @overload
     def from_collection(self, collection: Iterable[R], type_info: None = None) -> DataStream[R]: ...
 
@@ -298,7 +313,7 @@ class StreamExecutionEnvironment(EnvironmentSettings):
                     values[i] = type_info.conform(value)
                 except (TypeError, ValueError, OverflowError) as error:
                     raise ConfigurationError(
-                        f"Element {i} of the collection, {value!r:.200}, does not fit {type_info}: {error}"
+                        f"Element {i} of the collection, {value!r:.200}, does not fit {type_info!r}: {error}"
                     ) from error
         source = CollectionSource(values)
         return self._add_source(source, "Collection Source", type_info, parallel=False)

@@ -248,7 +248,7 @@ def _side_types(operator: Physical, graph: StreamGraph) -> dict[str, TypeInforma
             continue
         if types.setdefault(tag, declared) != declared:
             raise ConfigurationError(
-                f"The side output {tag!r} of {operator} is read with two types, {types[tag]} and {declared}. Give each "
+                f"The side output {tag!r} of {operator} is read with two types, {types[tag]!r} and {declared!r}. Give each "
                 "side output an OutputTag with an id of its own."
             )
     return {tag: declared for tag, declared in types.items() if not declared.is_pickled}

@@ -186,7 +186,7 @@ class Job(JobClient):
 
     def _cores(self) -> int:
         """The number of tasks that run at the same time."""
-        return self._spark.defaultParallelism
+        return int(self._spark.defaultParallelism)
 
     def _start_spark(self) -> SparkContext:
         """Start Spark. Its JVM may be starting already; independent work is done meanwhile."""

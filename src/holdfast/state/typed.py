@@ -56,7 +56,7 @@ def checker(declared: TypeInformation | None, name: str) -> _Fit:
         try:
             return conform(value)
         except (TypeError, ValueError, OverflowError) as error:
-            raise TypeError(f"the value {value!r:.200} does not fit state {name!r} of {declared}: {error}") from None
+            raise TypeError(f"the value {value!r:.200} does not fit state {name!r} of {declared!r}: {error}") from None
 
     return check
 

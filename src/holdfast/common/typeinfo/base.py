@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from typing import Any, ClassVar, Generic
 
 from holdfast.common.type_variables import V
@@ -12,6 +13,8 @@ from holdfast.errors import IncompatibleState
 __all__ = ["TypeInformation", "checked", "refuse", "shown"]
 
 SNAPSHOT_VERSION = 1
+_LATER = {"AVRO": "holdfast.common.avro"}
+"""Kinds whose modules are imported when a snapshot has one."""
 
 _repr = reprlib.Repr()
 _repr.maxstring = _repr.maxother = 80
@@ -113,6 +116,13 @@ class TypeInformation(Generic[V]):
     def __reduce__(self) -> tuple[Callable[..., TypeInformation], tuple[Any, ...]]:
         return TypeInformation.from_dict, (self.to_dict(),)
 
+    def __str__(self) -> str:
+        """The text of PyFlink's type: ``Integer``, ``RowTypeInfo(name: String)``; `repr` is the call that makes it."""
+        return self._text()
+
+    def _text(self) -> str:
+        return type(self).__name__
+
     def __repr__(self) -> str:
         kind, *args = self._identity
         shown_args = (repr(list(a) if isinstance(a, tuple) else a) for a in args)
@@ -124,6 +134,8 @@ def _same(value: Any) -> Any:
 
 
 def _from_description(node: Mapping[str, Any]) -> TypeInformation:
+    if node.get("type") in _LATER:
+        import_module(_LATER[node["type"]])
     make = TypeInformation._kinds.get(node.get("type", ""))
     if make is None:
         raise IncompatibleState(f"a serializer snapshot with the type {node.get('type')!r}, unknown to this release")

@@ -189,6 +189,9 @@ class BasicTypeInfo(TypeInformation[V]):
     def _describe(self) -> dict[str, Any]:
         return {"type": self.basic_type.name}
 
+    def _text(self) -> str:
+        return self.basic_type.value
+
     @staticmethod
     def STRING_TYPE_INFO() -> BasicTypeInfo[str]:
         """Same as ``Types.STRING()``."""
@@ -267,6 +270,9 @@ class SqlTimeTypeInfo(TypeInformation[V]):
     def _describe(self) -> dict[str, Any]:
         return {"type": self.kind}
 
+    def _text(self) -> str:
+        return f"{self.kind.removeprefix('SQL_').capitalize()}TypeInfo"
+
     @staticmethod
     def DATE() -> SqlTimeTypeInfo[datetime.date]:
         """Same as ``Types.SQL_DATE()``."""
@@ -337,6 +343,9 @@ class PickledBytesTypeInfo(TypeInformation[Any]):
 
     def _describe(self) -> dict[str, Any]:
         return {"type": "PICKLED_BYTE_ARRAY"}
+
+    def _text(self) -> str:
+        return "PickledByteArrayTypeInfo"
 
 
 for _basic in BasicType:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from types import GenericAlias
 from typing import Any
@@ -71,8 +72,8 @@ _KINDS = tuple(RowKind)
 class RowTypeInfo(TypeInformation[Row]):
     """The type of a `Row`; its fields may be None.
 
-    A Row with names is matched by name against named fields, any other Row, tuple or list by position; a dict by
-    name. What reaches a function is always a Row with this type's names (f0, f1, ... unless given).
+    A Row with names is matched by name against named fields, any other Row, tuple or list by position; a dict or an
+    object of a dataclass by name. What reaches a function is always a Row with this type's names (f0, f1, ... unless given).
     """
 
     _names: tuple[str, ...]
@@ -135,6 +136,8 @@ class RowTypeInfo(TypeInformation[Row]):
                 if unknown:
                     raise ValueError(f"{self!r} has no field {shown(unknown[0])}")
                 values = [value.get(n) for n in names]
+            elif dataclasses.is_dataclass(value) and {field.name for field in dataclasses.fields(value)} == set(names):
+                values = [getattr(value, n) for n in names]
             else:
                 raise refuse("ROW", value, "return a Row(...)")
             if len(values) != len(converts):
@@ -198,6 +201,9 @@ class RowTypeInfo(TypeInformation[Row]):
             node["names"] = list(self._names)
         return node | hints_of(self)
 
+    def _text(self) -> str:
+        return f"RowTypeInfo({', '.join(f'{name}: {each}' for name, each in zip(self._names, self._types, strict=True))})"
+
 
 class TupleTypeInfo(TypeInformation[tuple[Any, ...]]):
     """The type of a tuple of fixed length; its fields are never None."""
@@ -240,6 +246,9 @@ class TupleTypeInfo(TypeInformation[tuple[Any, ...]]):
 
     def _describe(self) -> dict[str, Any]:
         return {"type": "TUPLE", "fields": [described(t) for t in self._types]}
+
+    def _text(self) -> str:
+        return f"TupleTypeInfo({', '.join(map(str, self._types))})"
 
 
 class SequenceTypeInfo(TypeInformation[list[V]]):
@@ -285,6 +294,9 @@ class SequenceTypeInfo(TypeInformation[list[V]]):
 
     def _describe(self) -> dict[str, Any]:
         return {"type": self._kind, "element": described(self._element)}
+
+    def _text(self) -> str:
+        return f"{type(self).__name__}<{self._element}>"
 
 
 class ListTypeInfo(SequenceTypeInfo[V]):
@@ -401,6 +413,9 @@ class MapTypeInfo(TypeInformation[dict[S, V]]):
 
     def _describe(self) -> dict[str, Any]:
         return {"type": "MAP", "key": described(self._key), "value": described(self._value)}
+
+    def _text(self) -> str:
+        return f"MapTypeInfo<{self._key}, {self._value}>"
 
 
 def _row(node: Mapping[str, Any]) -> TypeInformation[Any]:

@@ -134,6 +134,10 @@ class PojoTypeInfo(TypeInformation[V]):
             self
         )
 
+    def _text(self) -> str:
+        fields = ", ".join(f"{name}: {each}" for name, each in zip(self._names, self._types, strict=True))
+        return f"PojoType<{self.__dict__['_path'].replace(':', '.')}, fields = [{fields}]>"
+
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         if self._class is None:
             return TypeInformation.from_dict, (self.to_dict(),)

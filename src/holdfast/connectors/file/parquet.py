@@ -1,20 +1,22 @@
-"""Parquet files as records."""
+"""Parquet files, and Arrow IPC files, as records."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 from holdfast.connectors.base import Batch
 from holdfast.errors import ConfigurationError, InputLost, UserCodeError
 
-__all__ = ["ParquetFormat"]
+__all__ = ["ArrowFormat", "ParquetFormat"]
 
 
 class ParquetFormat:
     """Parquet: every row is a dict by column name, or a tuple of the columns' values. Positions are rows.
+
+    With ``as_batches`` an element is a ``pyarrow.RecordBatch`` of rows.
 
     Raises:
         ConfigurationError: pyarrow is not installed.
@@ -22,13 +24,14 @@ class ParquetFormat:
 
     reads_compressed = True  # Parquet compresses internally; a file like x.parquet.gz fails as invalid Parquet
 
-    def __init__(self, columns: Sequence[str] | None = None, as_tuples: bool = False) -> None:
+    def __init__(self, columns: Sequence[str] | None = None, as_tuples: bool = False, as_batches: bool = False) -> None:
         try:
             import pyarrow.parquet  # noqa: F401 - checks that it is installed
         except ImportError:
             raise ConfigurationError("Parquet files need pyarrow: pip install 'holdfast[parquet]'") from None
         self._columns = list(columns) if columns is not None else None
         self._as_tuples = as_tuples
+        self._as_batches = as_batches
 
     def measure(self, path: str, size: int) -> tuple[int, float]:
         """Return the number of rows, from the file's footer.
@@ -55,11 +58,11 @@ class ParquetFormat:
             file.close()
         return min(near, key=lambda row: abs(row - end), default=end)
 
-    def open(self, path: str) -> _OpenParquet:
+    def open(self, path: str) -> _OpenColumns:
         """Open the file and read its footer."""
         return _OpenParquet(path)
 
-    def read(self, file: _OpenParquet, path: str, start: int, end: int, length: int, max_batch: int) -> Iterator[Batch]:
+    def read(self, file: _OpenColumns, path: str, start: int, end: int, length: int, max_batch: int) -> Iterator[Batch]:
         """Read the rows ``[start, end)``.
 
         Raises:
@@ -74,7 +77,7 @@ class ParquetFormat:
             return
         at = starts[groups[0]]
         try:
-            for rows in file.reader.iter_batches(batch_size=max_batch, row_groups=groups, columns=self._columns):
+            for rows in file.batches(groups, self._columns, max_batch):
                 first, stop = max(at, start), min(at + rows.num_rows, end)
                 if first < stop:
                     values = self._values(rows.slice(first - at, stop - first))
@@ -84,6 +87,8 @@ class ParquetFormat:
             raise UserCodeError(f"{e}\n{path}: cannot be decoded after row {at}", record=f"{path}, row {at + 1}") from e
 
     def _values(self, rows: Any) -> list[Any]:
+        if self._as_batches:
+            return [rows]
         if self._as_tuples:
             return list(zip(*(column.to_pylist() for column in rows.columns), strict=True))
         values: list[Any] = rows.to_pylist()
@@ -94,27 +99,87 @@ def _place(path: str, first: int, i: int) -> str:
     return f"{path}, row {first + i}"
 
 
+class ArrowFormat(ParquetFormat):
+    """Arrow IPC files (Feather), read like Parquet."""
+
+    def open(self, path: str) -> _OpenColumns:
+        """Open the file and read its footer."""
+        return _OpenArrow(path)
+
+
+class _OpenColumns(Protocol):
+    """An open file of columns, in groups of rows."""
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of the columns."""
+
+    @property
+    def group_starts(self) -> list[int]:
+        """The first row of each group, followed by the number of rows."""
+
+    @property
+    def rows(self) -> int:
+        """The number of rows."""
+
+    def batches(self, groups: list[int], columns: list[str] | None, size: int) -> Iterator[Any]:
+        """The rows of some groups, as record batches of at most ``size`` rows."""
+
+    def close(self) -> None:
+        """Close the file."""
+
+
+class _OpenArrow:
+    def __init__(self, path: str) -> None:
+        import pyarrow
+
+        self._file = pyarrow.memory_map(path)
+        try:
+            self._reader = pyarrow.ipc.open_file(self._file)
+        except (pyarrow.ArrowInvalid, pyarrow.ArrowNotImplementedError) as e:
+            self._file.close()
+            raise UserCodeError(f"{path}: is not an Arrow file that can be read: {e}", record=path) from e
+        self.columns: list[str] = list(self._reader.schema.names)
+        self.group_starts = [0]
+        for i in range(self._reader.num_record_batches):
+            self.group_starts.append(self.group_starts[-1] + self._reader.get_batch(i).num_rows)
+
+    @property
+    def rows(self) -> int:
+        return self.group_starts[-1]
+
+    def batches(self, groups: list[int], columns: list[str] | None, size: int) -> Iterator[Any]:
+        for group in groups:
+            rows = self._reader.get_batch(group)
+            rows = rows if columns is None else rows.select(columns)
+            for first in range(0, rows.num_rows, size):
+                yield rows.slice(first, size)
+
+    def close(self) -> None:
+        self._file.close()
+
+
 class _OpenParquet:
     def __init__(self, path: str) -> None:
         import pyarrow
         import pyarrow.parquet
 
         try:
-            self.reader = pyarrow.parquet.ParquetFile(path)
+            self._reader = pyarrow.parquet.ParquetFile(path)
         except (pyarrow.ArrowInvalid, pyarrow.ArrowNotImplementedError) as e:
             raise UserCodeError(f"{path}: is not a Parquet file that can be read: {e}", record=path) from e
 
     @cached_property
     def columns(self) -> list[str]:
         """Return the names of the columns."""
-        return list(self.reader.schema_arrow.names)
+        return list(self._reader.schema_arrow.names)
 
     @cached_property
     def group_starts(self) -> list[int]:
         """Return the first row of each row group, followed by the number of rows."""
         starts = [0]
-        for i in range(self.reader.metadata.num_row_groups):
-            starts.append(starts[-1] + self.reader.metadata.row_group(i).num_rows)
+        for i in range(self._reader.metadata.num_row_groups):
+            starts.append(starts[-1] + self._reader.metadata.row_group(i).num_rows)
         return starts
 
     @property
@@ -122,6 +187,11 @@ class _OpenParquet:
         """Return the number of rows."""
         return self.group_starts[-1]
 
+    def batches(self, groups: list[int], columns: list[str] | None, size: int) -> Iterator[Any]:
+        """Read the rows of some groups."""
+        batches: Iterator[Any] = self._reader.iter_batches(batch_size=size, row_groups=groups, columns=columns)
+        return batches
+
     def close(self) -> None:
         """Close the file."""
-        self.reader.close()
+        self._reader.close()

@@ -17,7 +17,7 @@ import os
 import re
 import secrets
 from collections.abc import Iterable, Sequence
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO, NamedTuple, Protocol
 
 import orjson
 import xxhash
@@ -29,6 +29,7 @@ from holdfast.common.typeinfo import TypeInformation
 from holdfast.common.types import Row
 from holdfast.connectors.base import Committable, JobInfo, WriterContext
 from holdfast.connectors.file.buckets import BasePathBucketAssigner, BucketAssigner
+from holdfast.connectors.file.bulk import BulkWriter, BulkWriterFactory
 from holdfast.connectors.file.paths import local_path
 from holdfast.connectors.java_text import text_of
 from holdfast.errors import ConfigurationError, StorageError
@@ -81,6 +82,31 @@ class _SchemaEncoder:
         return b"".join([line if line.endswith(b"\n") else line + b"\n" for line in lines])
 
 
+class _EncodedParts:
+    """Makes writers of part files that hold one encoded record after the other."""
+
+    def __init__(self, encoder: BatchEncoder) -> None:
+        self._encoder = encoder
+
+    def create(self, file: BinaryIO) -> BulkWriter:
+        return _EncodedPart(self._encoder, file)
+
+
+class _EncodedPart:
+    def __init__(self, encoder: BatchEncoder, file: BinaryIO) -> None:
+        self._encoder = encoder
+        self._file = file
+
+    def add(self, values: Sequence[Any]) -> None:
+        self._file.write(self._encoder.encode_batch(values))
+
+    def finish(self) -> None:
+        """Nothing is left to write."""
+
+    def abandon(self) -> None:
+        """Nothing is held."""
+
+
 class FileSink:
     """A sink that writes records to files, exactly once.
 
@@ -88,7 +114,8 @@ class FileSink:
 
     Args:
         base_path: A local directory or ``file://`` URI; created if it does not exist.
-        encoder: The record format: an Encoder, a SerializationSchema (a line each), or `JsonLinesEncoder`.
+        encoder: The record format: an Encoder, a SerializationSchema (a line each), `JsonLinesEncoder`, or a
+            BulkWriterFactory.
         buckets: The subdirectories of records.
         prefix: The prefix of finished files' names.
         suffix: Their suffix, e.g. ``.csv``.
@@ -100,7 +127,7 @@ class FileSink:
     def __init__(
         self,
         base_path: str,
-        encoder: BatchEncoder | SerializationSchema,
+        encoder: BatchEncoder | SerializationSchema | BulkWriterFactory,
         buckets: BucketAssigner | None = None,
         prefix: str = "part",
         suffix: str = "",
@@ -108,13 +135,17 @@ class FileSink:
         self.base_path = local_path(base_path)
         if isinstance(encoder, SerializationSchema):
             encoder = _SchemaEncoder(encoder)
-        if not hasattr(encoder, "encode_batch"):
+        if isinstance(encoder, BulkWriterFactory):
+            self._parts: BulkWriterFactory | None = encoder
+        elif hasattr(encoder, "encode_batch"):
+            self._parts = None
+        else:
             raise ConfigurationError(
                 f"FileSink: {encoder!r} is no encoder; use Encoder.simple_string_encoder() or a SerializationSchema"
             )
         if "/" in prefix + suffix or prefix.startswith((".", "_")):
             raise ConfigurationError(f"FileSink: prefix {prefix!r} and suffix {suffix!r} make hidden or nested files")
-        self._encoder = encoder
+        self._encoder: Any = encoder
         self._buckets = buckets or BasePathBucketAssigner()
         self._prefix = prefix
         self._suffix = suffix
@@ -144,10 +175,13 @@ class FileSink:
         """Create a writer."""
         names = (f"{self._prefix}-{context.subtask}", self._suffix)
         owner = f"{_owner(context.job, context.uid)}-{context.job.generation}"
+        return FileWriter(self.base_path, self._parts or self._lines(), self._buckets, names, owner)
+
+    def _lines(self) -> _EncodedParts:
         encoder = self._encoder
         if isinstance(encoder, Encoder):
             encoder = encoder.writing(text_of(self._type_info))
-        return FileWriter(self.base_path, encoder, self._buckets, names, owner)
+        return _EncodedParts(encoder)
 
     def create_committer(self, job: JobInfo, uid: str) -> FileCommitter:
         """Create the committer, which renames the files."""
@@ -159,20 +193,40 @@ def _owner(job: JobInfo, uid: str) -> str:
     return xxhash.xxh3_64_hexdigest(f"{job.storage_uri or job.job_id}\n{job.job_name}\n{uid}".encode())
 
 
+class _Part(NamedTuple):
+    """A part file in progress."""
+
+    file: BinaryIO
+    final: str
+    """Its final name."""
+    writer: BulkWriter
+
+
+def _drop(part: _Part) -> None:
+    """Delete a part file in progress."""
+    _remove(part.file.name)
+    # Close last: it may flush, and fail on a full disk.
+    try:
+        part.writer.abandon()
+        part.file.close()
+    except OSError as e:
+        _log.warning("%s of an abandoned epoch: %s", part.file.name, e)
+
+
 class FileWriter:
     """Writes one hidden file for each bucket and epoch."""
 
     def __init__(
-        self, base_path: str, encoder: BatchEncoder, buckets: BucketAssigner, names: tuple[str, str], owner: str
+        self, base_path: str, parts: BulkWriterFactory, buckets: BucketAssigner, names: tuple[str, str], owner: str
     ) -> None:
         self._base_path = base_path
-        self._encoder = encoder
+        self._parts = parts
         self._buckets = buckets
         self._prefix, self._suffix = names
         self._owner = owner
         self._epoch = 0
-        self._open: dict[str, tuple[BinaryIO, str]] = {}
-        """Bucket -> the file in progress and its final name."""
+        self._open: dict[str, _Part] = {}
+        """Bucket -> the part file in progress."""
 
     def begin_epoch(self, epoch: Epoch, attempt: str, completed: CheckpointId) -> None:
         """Start an epoch without files; drop files of an abandoned epoch."""
@@ -184,17 +238,20 @@ class FileWriter:
 
         Raises:
             StorageError: the file cannot be written.
+            Exception: a record does not fit the file's format.
         """
-        data = self._encoder.encode_batch(values)
-        if not data:
-            return
         bucket = self._buckets.bucket()
+        begun = bucket in self._open
         try:
-            if bucket not in self._open:
+            if not begun:
                 self._open[bucket] = self._create(bucket)
-            self._open[bucket][0].write(data)
-        except OSError as e:
-            raise _failed("write", os.path.join(self._base_path, bucket), e) from e
+            self._open[bucket].writer.add(values)
+        except Exception as e:
+            if not begun and bucket in self._open:
+                _drop(self._open.pop(bucket))
+            if isinstance(e, OSError):
+                raise _failed("write", os.path.join(self._base_path, bucket), e) from e
+            raise
 
     def prepare_commit(self) -> list[Any]:
         """Flush the files to disk; return one committable for each.
@@ -203,9 +260,14 @@ class FileWriter:
             StorageError: a file cannot be flushed.
         """
         committables: list[Any] = []
-        for bucket, (file, final) in self._open.items():
+        for bucket, (file, final, writer) in self._open.items():
             try:
+                writer.finish()
                 file.flush()
+                if file.tell() == 0:  # no record has bytes
+                    _remove(file.name)
+                    file.close()
+                    continue
                 os.fsync(file.fileno())
                 file.close()
             except OSError as e:
@@ -217,25 +279,21 @@ class FileWriter:
 
     def abort_epoch(self) -> None:
         """Delete the open epoch's files."""
-        for file, _ in self._open.values():
-            _remove(file.name)
-            # Close last: it may flush, and fail on a full disk.
-            try:
-                file.close()
-            except OSError as e:
-                _log.warning("%s of an abandoned epoch: %s", file.name, e)
+        for part in self._open.values():
+            _drop(part)
         self._open = {}
 
     def close(self) -> None:
         """Drop an epoch that is still open."""
         self.abort_epoch()
 
-    def _create(self, bucket: str) -> tuple[BinaryIO, str]:
+    def _create(self, bucket: str) -> _Part:
         directory = os.path.join(self._base_path, bucket)
         os.makedirs(directory, exist_ok=True)
         final = f"{self._prefix}-{self._epoch}-{secrets.token_hex(4)}{self._suffix}"
         pending = f".{final}{_IN_PROGRESS}{self._owner}"
-        return open(os.path.join(directory, pending), "xb", buffering=1 << 20), final
+        file = open(os.path.join(directory, pending), "xb", buffering=1 << 20)  # noqa: SIM115  (closed at the barrier)
+        return _Part(file, final, self._parts.create(file))
 
 
 class FileCommitter:

@@ -23,7 +23,7 @@ from holdfast.connectors.kafka.config import consumer_properties
 from holdfast.connectors.kafka.look_back import bounds, newest_epoch_before
 from holdfast.connectors.kafka.offsets import KafkaOffsetResetStrategy
 from holdfast.connectors.kafka.source_options import KafkaSourceOptions
-from holdfast.errors import ConfigurationError, InputLost, UserCodeError
+from holdfast.errors import ConfigurationError, InputLost, ServiceUnavailable, UserCodeError
 
 __all__ = ["KafkaReader"]
 
@@ -187,6 +187,8 @@ class KafkaReader:
             if self._skips and any(value is None for value in values):
                 messages = [m for m, value in zip(messages, values, strict=True) if value is not None]
                 values = [value for value in values if value is not None]
+        except ServiceUnavailable:
+            raise  # no record is to blame: the job restarts and reads on
         except Exception:
             raise self._unparsable(key, messages) from None
         if values:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.connectors.kafka.outbox import OutgoingBatch
-from holdfast.errors import UserCodeError
+from holdfast.errors import ConfigurationError, ServiceUnavailable, UserCodeError
 
 __all__ = ["RecordSerializer"]
 
@@ -70,6 +70,8 @@ class RecordSerializer:
         """
         try:
             return self._serialize(values, timestamps)
+        except (ServiceUnavailable, ConfigurationError):
+            raise  # no record is to blame
         except Exception:
             for value in values:
                 try:

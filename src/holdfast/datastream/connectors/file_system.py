@@ -36,7 +36,7 @@ if not TYPE_CHECKING:
         {
             "FileEnumeratorProvider": "it provides an object of the JVM; FileSource finds the files itself",
             "FileSplitAssignerProvider": "it provides an object of the JVM; FileSource assigns the splits itself",
-            "BulkFormat": "it is a reader of the JVM; Holdfast's file source reads lines and Parquet",
+            "BulkFormat": "it is a reader of the JVM; use StreamFormat.parquet(), arrow() or avro()",
             "DefaultRollingPolicy": "files are rolled with each epoch; use RollingPolicy.default_rolling_policy()",
             "FileCompactStrategy": "files are not compacted; longer epochs write larger ones",
             "FileCompactor": "files are not compacted; longer epochs write larger ones",

@@ -1,0 +1,34 @@
+"""Avro: records in Avro's binary form, and Avro container files."""
+
+from __future__ import annotations
+
+from holdfast.common.avro import AvroSchema, GenericRecordAvroTypeInfo
+from holdfast.common.formats_avro import AvroRowDeserializationSchema, AvroRowSerializationSchema
+from holdfast.connectors.file.bulk import AvroBulkWriters
+from holdfast.connectors.file_system import FileSource, StreamFormat
+
+__all__ = [
+    "AvroBulkWriters",
+    "AvroInputFormat",
+    "AvroRowDeserializationSchema",
+    "AvroRowSerializationSchema",
+    "AvroSchema",
+    "GenericRecordAvroTypeInfo",
+]
+
+
+class AvroInputFormat(FileSource):
+    """A source of the records of Avro container files, as dicts; for ``env.create_input`` or ``env.from_source``.
+
+    Args:
+        path: A file, or a directory of files.
+        schema: The reader's schema, to which records of other schemas are converted.
+    """
+
+    def __init__(self, path: str, schema: AvroSchema) -> None:
+        super().__init__(StreamFormat.avro(schema), [path])
+        self._schema = schema
+
+    def get_produced_type(self) -> GenericRecordAvroTypeInfo:
+        """The type of the records."""
+        return GenericRecordAvroTypeInfo(self._schema)
