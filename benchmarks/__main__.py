@@ -16,6 +16,7 @@ COMMANDS = {
     "flat": "cost per event, memory, threads and files over many epochs",
     "growth": "cost per event while the state grows to 10 GB",
     "restart": "time to the first new result after kill -9, with a large state",
+    "rescale": "the pause of a running job when its parallelism changes",
     "metadata": "metadata bytes per checkpoint of 1,000 keyed subtasks",
     "large": "cost of changing a map of a million entries and a long list",
     "timers": "20 million timers a day ahead: registered, restored after kill -9, fired; and the memory they need",

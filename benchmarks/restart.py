@@ -65,13 +65,18 @@ def job(work: Path, keys: int, backend: str, extra: list[str]) -> None:
         told = {"at": time.time(), "events": events, "state_bytes": state, "epoch_ms": stats.duration_ms}
         print(json.dumps(told), flush=True)
 
+    client, _ = jobs.start(program(work, keys, backend, extra), "restart", tell)
+    client.get_job_execution_result().result()
+
+
+def program(work: Path, keys: int, backend: str, extra: list[str]) -> StreamExecutionEnvironment:
+    """The program, at parallelism 2."""
     env = StreamExecutionEnvironment.get_execution_environment(jobs.settings(work, backend, extra))
     env.set_parallelism(2)
     numbers = env.from_source(NumberSequenceSource(0, PASSES * keys - 1), WatermarkStrategy.no_watermarks(), "numbers")
     stretch, own = keys * PASSES // SPLITS, keys // SPLITS
     numbers.key_by(lambda n: n // stretch * own + n % stretch % own).process(Remember(keys)).sink_to(jobs.Discard())
-    client, _ = jobs.start(env, "restart", tell)
-    client.get_job_execution_result().result()
+    return env
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

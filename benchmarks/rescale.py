@@ -1,0 +1,63 @@
+"""The pause of a running job when its parallelism changes: 2, 4, 3, under full load, with a kilobyte of state a key.
+
+Each event checks its key's count, so a rescaling that lost or duplicated an event would fail the job. The pause is the time
+between the last epoch before the change and the first one after it; beside it stand the times between other epochs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import threading
+from typing import Any
+
+from benchmarks import jobs, restart
+
+STEPS = (4, 3)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the sub-command's arguments."""
+    parser.add_argument("--keys", type=int, default=100_000, help="keys of 1 KiB each; a multiple of 8")
+    parser.add_argument("--backend", default="rocksdb", choices=("rocksdb", "hashmap"))
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
+
+
+def run(options: argparse.Namespace) -> dict[str, Any]:
+    """Fill, rescale twice, cancel; returns the pauses in seconds."""
+    work = jobs.scratch()
+    ended = threading.Condition()
+    events = [0]
+
+    def each(stats: Any) -> None:
+        with ended:
+            events[0] += stats.records_in
+            ended.notify_all()
+
+    figures: dict[str, Any] = {"label": f"holdfast-{options.backend}", "workload": "rescale", "data": f"{options.keys} keys"}
+    try:
+        settings = ["execution.checkpointing.interval=500 ms", *options.set]
+        client, outcome = jobs.start(restart.program(work, options.keys, options.backend, settings), "rescale", each)
+
+        def epochs(number: int) -> None:
+            with ended:
+                assert ended.wait_for(lambda: len(outcome.epochs) >= number, 120)
+
+        with ended:
+            assert ended.wait_for(lambda: events[0] >= options.keys * 11 // 10, 300)
+        figures["state_mb"] = round(client.metrics.snapshot().completed[-1].full_bytes / 2**20)
+        pauses = []
+        for parallelism in STEPS:
+            epochs(len(outcome.epochs) + 10)
+            client.rescale(parallelism).result(120)
+            before = len(outcome.epochs)
+            epochs(before + 1)
+            pauses.append(outcome.epochs[before][0] - outcome.epochs[before - 1][0])
+        epochs(len(outcome.epochs) + 10)
+        gaps = [later[0] - earlier[0] for earlier, later in zip(outcome.epochs[5:], outcome.epochs[6:])]
+        client.cancel().result(120)
+        figures["pauses_s"] = [round(pause, 2) for pause in pauses]
+        figures["epoch_s"] = round(statistics.median(gaps), 2)
+    finally:
+        jobs.tidy(work)
+    return {**figures, "ok": True}
