@@ -144,6 +144,16 @@ def the_log_has_the_programs_output_and_the_slots_have_theirs(shell: Shell, job:
     assert [Path(each["file"]).name for each in shell.json("logs", "--slots")] == ["slot-0.sock.log"]
 
 
+def a_job_is_rescaled_while_it_runs(shell: Shell, job: dict[str, Any]) -> None:
+    for parallelism in (2, 1):
+        assert shell.json("rescale", str(parallelism), "payments")["parallelism"] == parallelism
+        until(lambda n=parallelism: {vertex["parallelism"] for vertex in shell.json("status")["vertices"]} == {n})
+    refused = shell.run("rescale", "1000", "payments")
+    assert refused.returncode == 1
+    assert "only 128 key groups" in refused.stderr
+    assert shell.json("status")["restarts"] == 0
+
+
 def a_savepoint_is_written_while_the_job_goes_on(shell: Shell, job: dict[str, Any]) -> None:
     done = shell.json("savepoint", "payments", str(shell.directory / "savepoints"))
     assert Path(done["savepoint"].removeprefix("file://"), "_metadata").exists()

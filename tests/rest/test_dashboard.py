@@ -23,6 +23,8 @@ from holdfast.rest import RestServer
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
+expect.set_options(timeout=30_000)
+
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.skipif(BROWSER is None and "CI" not in os.environ, reason="no Chromium: apt-get install chromium"),
@@ -112,7 +114,8 @@ def opened(browser: Browser, **options: Any) -> Iterator[Page]:
     wrong: list[str] = []
     page.on("pageerror", lambda error: wrong.append(str(error)))
     page.on("console", lambda said: wrong.append(said.text) if "Content Security Policy" in said.text else None)
-    page.on("request", lambda asked: wrong.append(asked.url) if not asked.url.startswith(server().url) else None)
+    home = server().url
+    page.on("request", lambda asked: wrong.append(asked.url) if not asked.url.startswith(home) else None)
     yield page
     context.close()
     assert wrong == []
@@ -216,6 +219,15 @@ def the_token_leaves_the_address_and_a_savepoint_is_written(page: Page, job: Job
     expect(page.get_by_role("status")).to_contain_text("Savepoint: file://", timeout=60_000)
     assert list((directory / "savepoints").glob("savepoint-*/_metadata"))
     assert view(job)["state"] == "RUNNING"
+
+
+def a_job_is_rescaled_by_a_button(page: Page, job: JobClient) -> None:
+    page.goto(address(job, token=server().token))
+    page.get_by_role("button", name="Rescale", exact=True).click()
+    page.get_by_role("spinbutton", name="Parallelism").fill("3")
+    page.get_by_role("dialog").get_by_role("button", name="Rescale").click()
+    expect(page.get_by_role("status")).to_contain_text("runs at parallelism 3", timeout=60_000)
+    job.rescale(2).result(60)
 
 
 def a_failure_shows_the_users_traceback(page: Page, job: JobClient, directory: Path) -> None:

@@ -28,6 +28,7 @@ class Job:
         self.metrics = metrics
         self.cancelled = threading.Event()
         self.savepoints: list[tuple[str, bool, bool, Future[str]]] = []
+        self.rescalings: list[tuple[int, Future[None]]] = []
 
     def cancel(self) -> None:
         self.cancelled.set()
@@ -38,6 +39,12 @@ class Job:
         written: Future[str] = Future()
         self.savepoints.append((directory, stop, drain, written))
         return f"{directory}/savepoint-1", written
+
+    def begin_rescale(self, parallelism: int) -> Future[None]:
+        if parallelism > 128:
+            raise ConfigurationError("only 128 key groups")
+        self.rescalings.append((parallelism, Future()))
+        return self.rescalings[-1][1]
 
 
 class Jobs:
@@ -217,6 +224,21 @@ def a_job_is_stopped_with_a_savepoint_that_may_fail(client: httpx.Client, jobs: 
     assert status["operation"]["failure-cause"] == {"class": "OSError", "stack-trace": "No space left on device"}
 
 
+def a_job_is_rescaled(client: httpx.Client, jobs: Jobs, metrics: JobMetrics) -> None:
+    answer = client.patch(f"/jobs/{ID}/rescaling", params={"parallelism": "4"})
+    assert answer.status_code == 202
+    page = f"/jobs/{ID}/rescaling/{answer.json()['request-id']}"
+    assert client.get(page).json() == {"status": {"id": "IN_PROGRESS"}}
+    ((parallelism, rescaled),) = jobs.by_id[ID].rescalings
+    assert parallelism == 4
+    rescaled.set_result(None)
+    assert client.get(page).json()["status"] == {"id": "COMPLETED"}
+    for wrong, told in (("many", "parallelism=4"), ("200", "only 128 key groups")):
+        refused = client.patch(f"/jobs/{ID}/rescaling", params={"parallelism": wrong})
+        assert refused.status_code == 400
+        assert told in refused.json()["errors"][0]
+
+
 def test_who_waits_for_a_savepoint_hears_of_its_end_at_once(client: httpx.Client, jobs: Jobs, metrics: JobMetrics) -> None:
     number = client.post(f"/jobs/{ID}/savepoints", json={"targetDirectory": "file:///s"}).json()["request-id"]
     ((_, _, _, written),) = jobs.by_id[ID].savepoints
@@ -241,7 +263,12 @@ def test_who_waits_for_a_savepoint_hears_of_its_end_at_once(client: httpx.Client
 def a_request_that_changes_a_job_needs_the_token(jobs: Jobs, metrics: JobMetrics, shown: str | None, said: str) -> None:
     headers = {} if shown is None else {"authorization": shown.format(token=jobs.server.token).encode("latin-1")}
     with httpx.Client(base_url=jobs.server.url, headers=headers, timeout=20) as stranger:
-        for method, path in [("PATCH", ""), ("POST", "/savepoints"), ("POST", "/stop")]:
+        for method, path in [
+            ("PATCH", ""),
+            ("POST", "/savepoints"),
+            ("POST", "/stop"),
+            ("PATCH", "/rescaling?parallelism=2"),
+        ]:
             refused = stranger.request(method, f"/jobs/{ID}{path}", content=b'{"targetDirectory": "file:///s"}')
             assert (refused.status_code, refused.headers["www-authenticate"]) == (401, "Bearer")
             assert said in refused.json()["errors"][0]

@@ -1,4 +1,4 @@
-"""Commands on running jobs: list, status, cancel, stop, savepoint, token."""
+"""Commands on running jobs: list, status, cancel, stop, savepoint, rescale, token."""
 
 from __future__ import annotations
 
@@ -251,24 +251,47 @@ def savepoint(
 def _write_savepoint(job: RunningJob, page: str, body: Mapping[str, Any], quiet: bool) -> str:
     """Begin a savepoint and wait for its end; returns its location."""
     begun = job.change("POST", page, body)
-    began = time.monotonic()
-    with working(f"{job.name}: writing the savepoint", quiet) as shown:
-        while True:
-            try:
-                answer = job.get(f"/savepoints/{begun['request-id']}?wait={_WAIT_S}")
-            except DriverGone:
-                raise CommandFailed(
-                    f"The driver of {job.name} ended before it confirmed the savepoint {begun['location']}: it is complete "
-                    f"if it has a file _metadata. `holdfast status {job.id}` tells how the job ended."
-                ) from None
-            if answer["status"]["id"] == "COMPLETED":
-                break
-            shown.update(f"{job.name}: writing the savepoint for {duration(1000 * (time.monotonic() - began))}")
-    failure = answer["operation"].get("failure-cause")
+    try:
+        done = _completed(job, f"/savepoints/{begun['request-id']}", "writing the savepoint", quiet)
+    except DriverGone:
+        raise CommandFailed(
+            f"The driver of {job.name} ended before it confirmed the savepoint {begun['location']}: it is complete "
+            f"if it has a file _metadata. `holdfast status {job.id}` tells how the job ended."
+        ) from None
+    failure = done.get("failure-cause")
     if failure is not None:
         raise CommandFailed(f"The savepoint of {job.name} was not written: {failure['stack-trace']}", FAILED)
-    location: str = answer["operation"]["location"]
+    location: str = done["location"]
     return location
+
+
+def _completed(job: RunningJob, page: str, doing: str, quiet: bool) -> dict[str, Any]:
+    """Wait for the end of an operation that a request began; returns its outcome."""
+    began = time.monotonic()
+    with working(f"{job.name}: {doing}", quiet) as shown:
+        while (answer := job.get(f"{page}?wait={_WAIT_S}"))["status"]["id"] != "COMPLETED":
+            shown.update(f"{job.name}: {doing} for {duration(1000 * (time.monotonic() - began))}")
+    outcome: dict[str, Any] = answer["operation"]
+    return outcome
+
+
+@command(interrupted="The job is still rescaled, after its current epoch.")
+def rescale(
+    parallelism: Annotated[int, typer.Argument(metavar="PARALLELISM", min=1, help="The new parallelism.")],
+    job: JobName = None,
+    address: Address = None,
+    json: AsJson = False,
+) -> None:
+    """Run a job at another parallelism after its current epoch, without a restart."""
+    found = find_job(job, address)
+    begun = found.change("PATCH", f"/rescaling?parallelism={parallelism}")
+    failure = _completed(found, f"/rescaling/{begun['request-id']}", "rescaling", json).get("failure-cause")
+    if failure is not None:
+        raise CommandFailed(f"{found.name} keeps its parallelism: {failure['stack-trace']}", FAILED)
+    if json:
+        print_json({"id": found.id, "name": found.name, "parallelism": parallelism})
+    else:
+        note(f"{found.name} runs at parallelism {parallelism}.")
 
 
 @command()

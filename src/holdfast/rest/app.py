@@ -1,4 +1,4 @@
-"""The HTTP application: routes of the REST API. It reads job snapshots and requests cancellation and savepoints."""
+"""The HTTP application: routes of the REST API. It reads job snapshots and requests changes of jobs."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import secrets
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from concurrent.futures import Future
 from typing import Any, NamedTuple, Protocol
 
 import orjson
@@ -21,18 +22,18 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from holdfast import __version__
+from holdfast.errors import HoldfastError
 from holdfast.metrics.job import TERMINAL, JobMetrics, JobSnapshot
 from holdfast.metrics.prometheus import JobCollector
 from holdfast.rest import shapes
 from holdfast.rest.pages import page_routes
-from holdfast.rest.savepoints import SavepointTriggers, TakesSavepoints
+from holdfast.rest.savepoints import TakesSavepoints, begin_savepoint
+from holdfast.rest.triggers import Triggers
 from holdfast.rest.view import job_view
 
 __all__ = ["JobView", "RateLimit", "Shown", "create_app"]
 
 _log = logging.getLogger(__name__)
-
-_LONGEST_WAIT_S = 30.0
 
 Page = Callable[[Request], Awaitable[Response]]
 
@@ -46,6 +47,13 @@ class JobView(TakesSavepoints, Protocol):
 
     def cancel(self) -> object:
         """Request cancellation; may block."""
+
+    def begin_rescale(self, parallelism: int) -> Future[None]:
+        """Run at another parallelism; may block.
+
+        Raises:
+            ConfigurationError: the job cannot run at this parallelism.
+        """
 
 
 class Shown(NamedTuple):
@@ -106,6 +114,7 @@ def create_app(jobs: Callable[[], Mapping[str, Shown]], token: str, middleware: 
         "/jobs/{job_id}/plan": pages.plan,
         "/jobs/{job_id}/config": pages.config,
         "/jobs/{job_id}/savepoints/{request_id}": pages.savepoint,
+        "/jobs/{job_id}/rescaling/{request_id}": pages.rescaling,
         "/jobs/{job_id}/vertices/{vertex_id}/metrics": pages.vertex_metrics,
         "/metrics": pages.prometheus,
     }
@@ -114,6 +123,7 @@ def create_app(jobs: Callable[[], Mapping[str, Shown]], token: str, middleware: 
         ("PATCH", "/jobs/{job_id}", pages.cancel),
         ("POST", "/jobs/{job_id}/savepoints", pages.trigger_savepoint),
         ("POST", "/jobs/{job_id}/stop", pages.stop),
+        ("PATCH", "/jobs/{job_id}/rescaling", pages.rescale),
     ]
     routes += [Route(path, _guarded(_with_token(token, page)), methods=[method]) for method, path, page in changes]
     return Starlette(
@@ -160,7 +170,8 @@ def _with_token(token: str, page: Page) -> Page:
 class _Pages:
     def __init__(self, jobs: Callable[[], Mapping[str, Shown]]) -> None:
         self._jobs = jobs
-        self._savepoints = SavepointTriggers()
+        self._savepoints = Triggers("Savepoint")
+        self._rescalings = Triggers("Rescaling")
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(JobCollector(self._snapshots))
 
@@ -173,6 +184,13 @@ class _Pages:
         if shown is None:
             raise HTTPException(404, f"Job {job_id} not found")
         return shown
+
+    def _running(self, request: Request) -> JobView:
+        job = self._shown(request).job
+        snapshot = job.metrics.snapshot()
+        if snapshot.status in TERMINAL:
+            raise HTTPException(409, f"Job {snapshot.job_id} is over already: {snapshot.status}")
+        return job
 
     def _snapshot(self, request: Request) -> JobSnapshot:
         return self._shown(request).job.metrics.snapshot()
@@ -229,14 +247,11 @@ class _Pages:
         return Json(shapes.config(job.metrics.snapshot(), config))
 
     async def cancel(self, request: Request) -> Response:
-        view = self._shown(request).job
         mode = request.query_params.get("mode", "cancel")
         if mode != "cancel":
             raise HTTPException(400, f"mode {mode!r} is not known: PATCH /jobs/<id>?mode=cancel")
-        job = view.metrics.snapshot()
-        if job.status in TERMINAL:
-            raise HTTPException(409, f"Job {job.job_id} is over already: {job.status}")
-        threading.Thread(target=view.cancel, name=f"cancel-{job.job_id[:8]}", daemon=True).start()
+        job = self._running(request)
+        threading.Thread(target=job.cancel, name=f"cancel-{request.path_params['job_id'][:8]}", daemon=True).start()
         return Json({}, status_code=202)
 
     async def trigger_savepoint(self, request: Request) -> Response:
@@ -246,18 +261,25 @@ class _Pages:
         return await self._begin_savepoint(request, stop=True)
 
     async def _begin_savepoint(self, request: Request, *, stop: bool) -> Response:
-        view = self._shown(request).job
-        job = view.metrics.snapshot()
-        if job.status in TERMINAL:
-            raise HTTPException(409, f"Job {job.job_id} is over already: {job.status}")
-        return Json(await self._savepoints.trigger(request, view, stop=stop), status_code=202)
+        path, written = await begin_savepoint(request, self._running(request), stop=stop)
+        return Json({"request-id": self._savepoints.add(request, written), "location": path}, status_code=202)
 
     async def savepoint(self, request: Request) -> Response:
+        return Json(await self._savepoints.status(request))
+
+    async def rescale(self, request: Request) -> Response:
+        job = self._running(request)
+        wanted = request.query_params.get("parallelism", "")
+        if not wanted.isdecimal():
+            raise HTTPException(400, f"parallelism is {wanted!r}: PATCH /jobs/<id>/rescaling?parallelism=4")
         try:
-            wait_s = min(float(request.query_params.get("wait", "0")), _LONGEST_WAIT_S)
-        except ValueError:
-            raise HTTPException(400, "wait must be a number of seconds") from None
-        return Json(await self._savepoints.status(request.path_params["job_id"], request.path_params["request_id"], wait_s))
+            rescaled = await asyncio.to_thread(job.begin_rescale, int(wanted))
+        except HoldfastError as error:
+            raise HTTPException(400, str(error)) from None
+        return Json({"request-id": self._rescalings.add(request, rescaled)}, status_code=202)
+
+    async def rescaling(self, request: Request) -> Response:
+        return Json(await self._rescalings.status(request))
 
     async def prometheus(self, request: Request) -> Response:
         return Response(generate_latest(self._registry), media_type=CONTENT_TYPE_LATEST)

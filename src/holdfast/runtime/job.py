@@ -230,7 +230,10 @@ class Job(JobClient):
             parallelism = self._autoscaler.observe(stats, time.monotonic())
             if parallelism is not None:
                 log.info("job %r is rescaled to parallelism %d by its load", self._plan.name, parallelism)
-                self.rescale(parallelism)
+                try:
+                    self.begin_rescale(parallelism)
+                except ConfigurationError as error:
+                    log.warning("job %r keeps its parallelism: %s", self._plan.name, error)
 
     def _close_executors(self) -> None:
         while self._executors:
@@ -375,10 +378,17 @@ class Job(JobClient):
 
     def rescale(self, parallelism: int) -> CompletableFuture[None]:
         """Run the job at another parallelism after the current epoch."""
+        return CompletableFuture(self.begin_rescale(parallelism))
+
+    def begin_rescale(self, parallelism: int) -> Future[None]:
+        """Run the job at another parallelism after the current epoch.
+
+        Raises:
+            ConfigurationError: the job cannot run at this parallelism.
+        """
         if self._plan.settings.batch:
             raise ConfigurationError("a job in BATCH mode keeps its parallelism: its whole input is one epoch")
-        plan = self._replan(parallelism)
-        return CompletableFuture(self._coordinator.request_rescale(plan, parallelism))
+        return self._coordinator.request_rescale(self._replan(parallelism), parallelism)
 
     def get_job_execution_result(self) -> CompletableFuture[JobExecutionResult]:
         """A future that completes with the result when the job ends, or with its error."""

@@ -91,22 +91,24 @@ function theme() {
 
 const DIALOGS = {
   savepoint: { title: "Write a savepoint", text: "The job goes on.", directory: true, ok: "Write savepoint" },
+  rescale: { title: "Rescale the job", text: "After its current epoch the job goes on at another parallelism. Operators with a parallelism of their own keep it.", parallelism: true, ok: "Rescale" },
   stop: { title: "Stop with a savepoint", text: "The job reads no more input, writes a savepoint, and ends. It can be started again from there.", directory: true, drain: true, ok: "Stop the job" },
   cancel: { title: "Cancel the job", text: "The job completes its epoch, commits its output, and ends. The next start resumes from its last checkpoint.", ok: "Cancel the job" },
 };
 
 function dialog({ kind, error, busy }) {
-  const { title, text, directory, drain, ok } = DIALOGS[kind];
+  const { title, text, directory, parallelism, drain, ok } = DIALOGS[kind];
   return h("form", { key: kind, onsubmit: (event) => { event.preventDefault(); act(kind, new FormData(event.target)); } },
     h("h2", { id: "dialog-title" }, title), h("p", {}, text),
     directory && h("label", {}, "Directory", h("input", { name: "directory", placeholder: "the job's execution.checkpointing.savepoint-dir", autocomplete: "off", spellcheck: "false" })),
+    parallelism && h("label", {}, "Parallelism", h("input", { name: "parallelism", type: "number", min: 1, required: true, value: Math.max(...state.view.vertices.map((vertex) => vertex.parallelism)) })),
     drain && h("label", { class: "check" }, h("input", { type: "checkbox", name: "drain" }), " Drain: first fire all windows and timers"),
     !hasToken() && h("label", {}, "Token", h("input", { name: "token", type: "password", required: true, autocomplete: "off" }),
       h("small", {}, "On the driver's host, ", h("code", {}, "holdfast token"), " prints it; ", h("code", {}, "holdfast dashboard"), " opens this page with it.")),
     error && h("p", { class: "error", role: "alert" }, error),
     h("div", { class: "buttons" },
       h("button", { type: "button", onclick: () => set({ dialog: null }) }, "Back"),
-      h("button", { type: "submit", class: kind === "savepoint" ? "main" : "danger", disabled: Boolean(busy) }, busy ? "Asking …" : ok)));
+      h("button", { type: "submit", class: kind === "savepoint" || kind === "rescale" ? "main" : "danger", disabled: Boolean(busy) }, busy ? "Asking …" : ok)));
 }
 
 async function act(kind, form) {
@@ -117,11 +119,16 @@ async function act(kind, form) {
     if (kind === "cancel") {
       await ask(`jobs/${id}?mode=cancel`, "PATCH");
       set({ dialog: null, notice: { kind: "good", text: `${name} completes its epoch and ends.` } });
+    } else if (kind === "rescale") {
+      const parallelism = form.get("parallelism");
+      const begun = await ask(`jobs/${id}/rescaling?parallelism=${parallelism}`, "PATCH");
+      set({ dialog: null, notice: { kind: "", text: `${name} is rescaled after its current epoch …` } });
+      follow(`jobs/${id}/rescaling/${begun["request-id"]}`, () => `${name} runs at parallelism ${parallelism}.`, "The job was not rescaled");
     } else {
       const body = { targetDirectory: form.get("directory").trim() || null, drain: form.get("drain") === "on" };
       const begun = await ask(`jobs/${id}/${kind === "stop" ? "stop" : "savepoints"}`, "POST", body);
       set({ dialog: null, notice: { kind: "", text: `Writing the savepoint ${begun.location} …` } });
-      follow(id, begun);
+      follow(`jobs/${id}/savepoints/${begun["request-id"]}`, (location) => "Savepoint: " + location, `The savepoint ${begun.location} was not written`);
     }
     refresh();
   } catch (error) {
@@ -129,17 +136,17 @@ async function act(kind, form) {
   }
 }
 
-async function follow(id, begun) {
+async function follow(path, done, failed) {
   try {
     for (;;) {
-      const { status, operation } = await ask(`jobs/${id}/savepoints/${begun["request-id"]}?wait=20`);
+      const { status, operation } = await ask(path + "?wait=20");
       if (status.id !== "COMPLETED") continue;
       const failure = operation["failure-cause"];
-      set({ notice: failure ? { kind: "bad", text: "The savepoint was not written: " + failure["stack-trace"] } : { kind: "good", text: "Savepoint: " + operation.location } });
+      set({ notice: failure ? { kind: "bad", text: `${failed}: ${failure["stack-trace"]}` } : { kind: "good", text: done(operation.location) } });
       return;
     }
   } catch (error) {
-    set({ notice: { kind: "bad", text: `The driver ended before it confirmed the savepoint ${begun.location}: it is complete if it has a file _metadata.` } });
+    set({ notice: { kind: "bad", text: `${failed}, or its driver ended before it said so. A savepoint is complete if it has a file _metadata.` } });
   }
 }
 

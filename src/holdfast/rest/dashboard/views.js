@@ -38,6 +38,7 @@ export function jobPage(state, actions) {
         h("p", { class: "dim" }, h("code", {}, view.id), " · for ", span((over ? view.ended : view.now) - view.started), view.restored ? ` · resumed from checkpoint ${view.restored.id}` : "")),
       h("div", { class: "buttons" },
         h("button", { type: "button", disabled: over, onclick: () => actions.open("savepoint") }, "Savepoint"),
+        h("button", { type: "button", disabled: over, onclick: () => actions.open("rescale") }, "Rescale"),
         h("button", { type: "button", disabled: over, onclick: () => actions.open("stop") }, "Stop with savepoint"),
         h("button", { type: "button", class: "danger", disabled: over, onclick: () => actions.open("cancel") }, "Cancel"))),
     h("nav", { class: "tabs", "aria-label": "Pages of the job" }, TABS.map(([tab, title]) =>

@@ -1,0 +1,65 @@
+"""Triggers: operations that one request begins and later ones ask about, as in Flink's REST API."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from concurrent.futures import Future
+from typing import Any, NamedTuple
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+
+__all__ = ["Triggers"]
+
+_REMEMBERED = 100
+_LONGEST_WAIT_S = 30.0
+
+
+class _Trigger(NamedTuple):
+    job_id: str
+    done: Future[Any]
+
+
+class Triggers:
+    """The latest operations of one kind.
+
+    Args:
+        kind: Their name in errors, e.g. ``Savepoint``.
+    """
+
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+        self._triggers: dict[str, _Trigger] = {}
+
+    def add(self, request: Request, done: Future[Any]) -> str:
+        """Remember an operation that has begun; returns its request id."""
+        number = uuid.uuid4().hex
+        self._triggers[number] = _Trigger(request.path_params["job_id"], done)
+        while len(self._triggers) > _REMEMBERED:
+            del self._triggers[next(iter(self._triggers))]
+        return number
+
+    async def status(self, request: Request) -> dict[str, Any]:
+        """The status of the operation that the request's path names. With ``?wait=<seconds>``, wait for its end.
+
+        Raises:
+            HTTPException: the operation is unknown.
+        """
+        job_id, number = request.path_params["job_id"], request.path_params["request_id"]
+        found = self._triggers.get(number)
+        if found is None or found.job_id != job_id:
+            raise HTTPException(404, f"{self._kind} request {number} of job {job_id} not found")
+        try:
+            wait_s = min(float(request.query_params.get("wait", "0")), _LONGEST_WAIT_S)
+        except ValueError:
+            raise HTTPException(400, "wait must be a number of seconds") from None
+        if wait_s > 0 and not found.done.done():
+            await asyncio.wait([asyncio.wrap_future(found.done)], timeout=wait_s)
+        if not found.done.done():
+            return {"status": {"id": "IN_PROGRESS"}}
+        error = found.done.exception()
+        if error is None:
+            return {"status": {"id": "COMPLETED"}, "operation": {"location": found.done.result()}}
+        cause = {"class": type(error).__name__, "stack-trace": str(error) or repr(error)}
+        return {"status": {"id": "COMPLETED"}, "operation": {"failure-cause": cause}}
