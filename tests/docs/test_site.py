@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PUBLIC = ["holdfast.datastream", "holdfast.common", "holdfast.cep"] + [
+PUBLIC = ["holdfast.datastream", "holdfast.common", "holdfast.cep", "holdfast.table"] + [
     f"holdfast.datastream.connectors.{path.stem}"
     for path in sorted((ROOT / "src/holdfast/datastream/connectors").glob("[a-z]*.py"))
 ]

@@ -1,0 +1,316 @@
+"""Changes of tables, and the functions that make, join and aggregate them.
+
+A table is a stream of changes. Each has the key, the new value and the old one; None stands for no value. For each key, the
+old value of a change is the new value of the one before, so a change can be taken back downstream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from holdfast.common.typeinfo import TypeInformation, Types
+from holdfast.datastream.functions import KeyedCoProcessFunction, KeyedProcessFunction, RuntimeContext
+from holdfast.datastream.state import MapStateDescriptor, ValueStateDescriptor
+
+__all__ = [
+    "Aggregate",
+    "Change",
+    "JoinForeignKey",
+    "JoinTable",
+    "JoinTables",
+    "LatestVersion",
+    "Kept",
+    "Mapped",
+    "Materialize",
+    "Reduced",
+    "Regroup",
+    "Subscribe",
+    "key_of",
+    "nothing",
+    "one_less",
+    "one_more",
+    "owner_of",
+]
+
+Change = tuple[Any, Any, Any]
+"""Key, new value, old value."""
+
+
+def key_of(change: tuple[Any, ...]) -> Any:
+    """The key of a change or of a pair."""
+    return change[0]
+
+
+class Materialize(KeyedProcessFunction[Any, Any, Change]):
+    """Makes the changes of a table from pairs of key and value; None deletes the key."""
+
+    def __init__(self, value_type: TypeInformation | None = None) -> None:
+        self._type = value_type
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        """Get the value's state."""
+        self._value = runtime_context.get_state(ValueStateDescriptor("value", self._type))
+
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterable[Change]:
+        """Replace the value."""
+        new, old = value[1], self._value.value()
+        if new is None and old is None:
+            return ()
+        self._value.update(new)
+        return ((ctx.get_current_key(), new, old),)
+
+
+class Kept:
+    """Keeps the rows of a table for which a predicate holds; a row that no longer does is deleted."""
+
+    def __init__(self, predicate: Callable[[Any, Any], Any], wanted: bool) -> None:
+        self._predicate = predicate
+        self._wanted = wanted
+
+    def __call__(self, change: Change) -> Iterable[Change]:
+        """Return the change of the kept rows, if there is one."""
+        key, new, old = change
+        new, old = self._kept(key, new), self._kept(key, old)
+        return () if new is None and old is None else ((key, new, old),)
+
+    def _kept(self, key: Any, value: Any) -> Any:
+        return value if value is not None and bool(self._predicate(key, value)) is self._wanted else None
+
+
+class Mapped:
+    """Converts the values of a table."""
+
+    def __init__(self, mapper: Callable[[Any], Any]) -> None:
+        self._mapper = mapper
+
+    def __call__(self, change: Change) -> Change:
+        """Return the change of the converted rows."""
+        key, new, old = change
+        mapper = self._mapper
+        return key, None if new is None else mapper(new), None if old is None else mapper(old)
+
+
+class JoinTables(KeyedCoProcessFunction[Any, Change, Change, Change]):
+    """Joins two tables by key."""
+
+    def __init__(self, joiner: Callable[[Any, Any], Any], keeps_left: bool, keeps_right: bool) -> None:
+        self._joiner = joiner
+        self._keeps_left = keeps_left
+        self._keeps_right = keeps_right
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        """Get the states of both values."""
+        self._left = runtime_context.get_state(ValueStateDescriptor("left"))
+        self._right = runtime_context.get_state(ValueStateDescriptor("right"))
+
+    def process_element1(self, value: Change, ctx: KeyedCoProcessFunction.Context) -> Iterable[Change]:
+        """Replace the left value."""
+        right = self._right.value()
+        old = self._joined(self._left.value(), right)
+        self._left.update(value[1])
+        return self._change(value[0], self._joined(value[1], right), old)
+
+    def process_element2(self, value: Change, ctx: KeyedCoProcessFunction.Context) -> Iterable[Change]:
+        """Replace the right value."""
+        left = self._left.value()
+        old = self._joined(left, self._right.value())
+        self._right.update(value[1])
+        return self._change(value[0], self._joined(left, value[1]), old)
+
+    def _change(self, key: Any, new: Any, old: Any) -> Iterable[Change]:
+        return () if new is None and old is None else ((key, new, old),)
+
+    def _joined(self, left: Any, right: Any) -> Any:
+        if (left is None and right is None) or (left is None and not self._keeps_right):
+            return None
+        return None if right is None and not self._keeps_left else self._joiner(left, right)
+
+
+class JoinTable(KeyedCoProcessFunction[Any, Any, Change, Any]):
+    """Joins each pair of a stream with the value that a table has for its key."""
+
+    def __init__(self, joiner: Callable[[Any, Any], Any], keeps_left: bool) -> None:
+        self._joiner = joiner
+        self._keeps_left = keeps_left
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        """Get the state of the table's value."""
+        self._value = runtime_context.get_state(ValueStateDescriptor("value"))
+
+    def process_element1(self, value: Any, ctx: KeyedCoProcessFunction.Context) -> Iterable[Any]:
+        """Join a pair of the stream."""
+        held = self._value.value()
+        if value[1] is None or (held is None and not self._keeps_left):
+            return ()
+        return ((value[0], self._joiner(value[1], held)),)
+
+    def process_element2(self, value: Change, ctx: KeyedCoProcessFunction.Context) -> Iterable[Any]:
+        """Replace the table's value."""
+        self._value.update(value[1])
+        return ()
+
+
+class Aggregate(KeyedProcessFunction[Any, Any, Change]):
+    """Aggregates triples of group, value to add and value to take back; None: there is none."""
+
+    def __init__(
+        self,
+        initializer: Callable[[], Any],
+        adder: Callable[[Any, Any, Any], Any],
+        subtractor: Callable[[Any, Any, Any], Any] | None,
+        result_type: TypeInformation | None,
+    ) -> None:
+        self._initializer = initializer
+        self._adder = adder
+        self._subtractor = subtractor
+        self._type = result_type
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        """Get the aggregate's state."""
+        self._aggregate = runtime_context.get_state(ValueStateDescriptor("aggregate", self._type))
+
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterable[Change]:
+        """Take one value back, and add another."""
+        _, added, subtracted = value
+        group = ctx.get_current_key()
+        old = self._aggregate.value()
+        new = self._initializer() if old is None else old
+        if subtracted is not None and self._subtractor is not None:
+            new = self._subtractor(group, subtracted, new)
+        if added is not None:
+            new = self._adder(group, added, new)
+        self._aggregate.update(new)
+        return () if new is None and old is None else ((group, new, old),)
+
+
+def one_more(group: Any, value: Any, count: int) -> int:
+    """Count a value."""
+    return count + 1
+
+
+def one_less(group: Any, value: Any, count: int) -> int:
+    """Take a value back from a count."""
+    return count - 1
+
+
+def nothing() -> None:
+    """The aggregate of no value in a reduction."""
+
+
+class Reduced:
+    """Calls a function of aggregate and value; the first value is the aggregate."""
+
+    def __init__(self, function: Callable[[Any, Any], Any]) -> None:
+        self._function = function
+
+    def __call__(self, group: Any, value: Any, aggregate: Any) -> Any:
+        """Return the new aggregate."""
+        return value if aggregate is None else self._function(aggregate, value)
+
+
+class Regroup:
+    """Finds the groups of a table's rows: triples of group, value to add and value to take back."""
+
+    def __init__(self, selector: Callable[[Any, Any], tuple[Any, Any]]) -> None:
+        self._selector = selector
+
+    def __call__(self, change: Change) -> Iterable[tuple[Any, Any, Any]]:
+        """Return one triple, or two if the row changes its group."""
+        key, new, old = change
+        after = None if new is None else self._selector(key, new)
+        before = None if old is None else self._selector(key, old)
+        if after is not None and before is not None and after[0] == before[0]:
+            return ((after[0], after[1], before[1]),)
+        found = [] if before is None else [(before[0], None, before[1])]
+        return found if after is None else [*found, (after[0], after[1], None)]
+
+
+# ---- joins by foreign key ------------------------------------------------------------------------------------------------
+
+_BY_KEY, _ALONE = 0, 1
+
+
+def owner_of(change: Change) -> tuple[int, Any]:
+    """Where the rows of a table meet those that refer to them."""
+    return _BY_KEY, change[0]
+
+
+class Subscribe(KeyedProcessFunction[Any, Change, Any]):
+    """Sends each row of a table to the row of another table that it refers to.
+
+    Sends tuples of the place, the row's key, its version, its value, and whether it has a result there. Versions increase
+    with each change of the row, so that results of the row that it referred to before are known as old.
+    """
+
+    def __init__(self, foreign_key: Callable[[Any], Any]) -> None:
+        self._foreign_key = foreign_key
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        """Get the version's state."""
+        self._version = runtime_context.get_state(ValueStateDescriptor("version", Types.LONG()))
+
+    def process_element(self, value: Change, ctx: KeyedProcessFunction.Context) -> Iterable[Any]:
+        """Send a change, and take back the row from where it was."""
+        key, new, old = value
+        version = (self._version.value() or 0) + 1
+        self._version.update(version)
+        before = None if old is None else self._place(key, old)
+        after = None if new is None else self._place(key, new)
+        if before is not None and before != after:
+            yield before, key, version, None, after is None
+        if after is not None:
+            yield after, key, version, new, True
+
+    def _place(self, key: Any, value: Any) -> tuple[int, Any]:
+        found = self._foreign_key(value)
+        return (_ALONE, key) if found is None else (_BY_KEY, found)
+
+
+class JoinForeignKey(KeyedCoProcessFunction[Any, Any, Change, Any]):
+    """Joins the rows that refer to a row with it: triples of key, version and result."""
+
+    def __init__(self, joiner: Callable[[Any, Any], Any], keeps_left: bool) -> None:
+        self._joiner = joiner
+        self._keeps_left = keeps_left
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        """Get the states of the rows that refer, and of the row."""
+        self._referring = runtime_context.get_map_state(MapStateDescriptor("referring"))
+        self._right = runtime_context.get_state(ValueStateDescriptor("right"))
+
+    def process_element1(self, value: Any, ctx: KeyedCoProcessFunction.Context) -> Iterable[Any]:
+        """Add, replace or remove a row that refers."""
+        _, key, version, left, has_result = value
+        if left is not None:
+            self._referring.put(key, (version, left))
+            return ((key, version, self._joined(left, self._right.value())),)
+        self._referring.remove(key)
+        return ((key, version, None),) if has_result else ()
+
+    def process_element2(self, value: Change, ctx: KeyedCoProcessFunction.Context) -> Iterable[Any]:
+        """Replace the row."""
+        self._right.update(value[1])
+        return [(key, version, self._joined(left, value[1])) for key, (version, left) in self._referring.items()]
+
+    def _joined(self, left: Any, right: Any) -> Any:
+        return None if right is None and not self._keeps_left else self._joiner(left, right)
+
+
+class LatestVersion(KeyedProcessFunction[Any, Any, Change]):
+    """Makes changes of the newest results: those of an older version come from a row that is no longer referred to."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        """Get the states of version and result."""
+        self._version = runtime_context.get_state(ValueStateDescriptor("version", Types.LONG()))
+        self._result = runtime_context.get_state(ValueStateDescriptor("result"))
+
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterable[Change]:
+        """Replace the result."""
+        key, version, new = value
+        if version < (self._version.value() or 0):
+            return ()
+        old = self._result.value()
+        self._version.update(version)
+        self._result.update(new)
+        return () if new is None and old is None else ((key, new, old),)
