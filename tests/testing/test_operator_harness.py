@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
@@ -11,6 +12,8 @@ import pytest
 
 from holdfast.common import Duration, Row, Time, Types, WatermarkStrategy
 from holdfast.datastream import (
+    AsyncDataStream,
+    AsyncFunction,
     BroadcastProcessFunction,
     CheckpointedFunction,
     CoProcessFunction,
@@ -345,6 +348,24 @@ def a_join_of_two_streams_is_driven_as_one_operator() -> None:
     with TwoInputTestHarness(join, parallelism=2) as harness:
         harness.process_element1(("a", 1), 10).process_element2(("a", 2), 15).process_element2(("a", 3), 16)
         assert harness.get_output() == [((1, 2), 15)]
+
+
+class Doubled(AsyncFunction[int, int]):
+    async def async_invoke(self, value: int) -> list[int]:
+        await asyncio.sleep(0.001 * (10 - value))
+        return [2 * value]
+
+
+def a_request_of_async_io_is_answered_when_the_call_returns() -> None:
+    def program(stream: DataStream) -> DataStream:
+        doubled = AsyncDataStream.ordered_wait(stream, Doubled(), Time.seconds(60), 10)
+        return (
+            doubled.key_by(lambda n: 0).window(TumblingEventTimeWindows.of(Time.milliseconds(10))).reduce(lambda a, b: a + b)
+        )
+
+    with OneInputTestHarness(program) as harness:
+        harness.process_element(1, 1).process_element(9, 2)
+        assert harness.process_watermark(9).get_output() == [(20, 9)]
 
 
 class Stamps(ProcessFunction[int, int]):

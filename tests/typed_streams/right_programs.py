@@ -191,6 +191,15 @@ class Score(AsyncFunction[Payment, float]):
 reveal_type(AsyncDataStream.ordered_wait(payments, Score(), Time.seconds(1)))  # DataStream[float]
 
 
+paired = payments.join(lines).where(lambda p: p.shop).equal_to(lambda line: line)
+minutes = paired.window(TumblingEventTimeWindows.of(Time.minutes(1)))
+reveal_type(minutes)  # JoinedWindows[Payment, str]
+reveal_type(minutes.apply(lambda payment, line: (payment.amount, line)))  # DataStream[tuple[float, str]]
+grouped = payments.co_group(lines).where(lambda p: p.shop).equal_to(str)
+counts = grouped.window(TumblingEventTimeWindows.of(Time.minutes(1))).apply(lambda some, others: [len(list(others))])
+reveal_type(counts)  # DataStream[int]
+
+
 def of_any_kind(stream: DataStream, keyed: KeyedStream) -> DataStream:
     return stream.union(keyed)
 

@@ -78,3 +78,4 @@ words.key_by(shorten).window(TumblingEventTimeWindows.of(Time.seconds(1))).proce
 words.connect(numbers).map(Both())  # has incompatible type "Both"; expected "CoMapFunction[str, int
 words.get_side_output(OutputTag("late", Types.LONG())).map(shorten)  # expected "Callable[[int]
 words.connect(numbers).key_by(shorten, shorten)  # Argument 2 to "key_by" of "ConnectedStreams" has incompatible type
+words.join(numbers).where(len).equal_to(shorten)  # Argument 1 to "equal_to" of "_Where" has incompatible type

@@ -6,12 +6,14 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Generic, overload
 
 from holdfast.common.time import to_milliseconds
-from holdfast.common.type_variables import A, B, R
+from holdfast.common.type_variables import A, B, R, V
 from holdfast.common.typeinfo import TypeInformation
 from holdfast.datastream.data_stream import DataStream
 from holdfast.datastream.function_checks import check_function, check_object
 from holdfast.datastream.functions import (
+    CoGroupFunction,
     FlatJoinFunction,
+    JoinFunction,
     KeySelector,
     ProcessJoinFunction,
     RuntimeContext,
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
 
     from holdfast.runtime.operators.base import OperatorFactory
 
-__all__ = ["CoGroupedStreams", "IntervalJoin", "IntervalJoined", "JoinedStreams", "JoinedWindows"]
+__all__ = ["CoGroupedStreams", "CoGroupedWindows", "IntervalJoin", "IntervalJoined", "JoinedStreams", "JoinedWindows"]
 
 _MOST = 1 << 62
 """The limit of interval bounds, so that their sums with timestamps do not overflow."""
@@ -75,75 +77,115 @@ class _Pairs(_Sides):
                     yield join(first, second)
 
 
-class JoinedWindows(WindowedStream):
-    """The windows of two streams, whose elements ``apply`` joins. Trigger, evictor and lateness as for one stream."""
+class _WindowsOfTwo(WindowedStream):
+    """The windows of two streams. Trigger, evictor and lateness as for one stream."""
 
     _two_inputs = True
+    _kind: str
 
-    def __init__(
-        self, left: KeyedStream, right: KeyedStream, window_assigner: WindowAssigner[Any, Any], *, pairs: bool
-    ) -> None:
+    def __init__(self, left: KeyedStream, right: KeyedStream, window_assigner: WindowAssigner[Any, Any]) -> None:
         super().__init__(left, window_assigner)
         self._right = right
-        self._pairs = pairs
 
-    def apply(self, function: Any, output_type: TypeInformation | None = None) -> DataStream:
-        """Apply a function to the elements of both streams with the same key in the same window.
+    def _add(self, kind: str, factory: OperatorFactory, output_type: Any, functions: Functions) -> DataStream:
+        return two_inputs((self._keyed_stream, self._right), self._kind, factory, functions, output_type)
+
+
+class JoinedWindows(_WindowsOfTwo, Generic[A, B]):
+    """The windows of two streams, whose pairs of elements ``apply`` joins."""
+
+    _kind = "Join"
+
+    @overload  # type: ignore[override]  # functions of two elements
+    def apply(
+        self,
+        function: JoinFunction[A, B, R] | FlatJoinFunction[A, B, R] | Callable[[A, B], R],
+        output_type: None = None,
+    ) -> DataStream[R]: ...
+
+    @overload
+    def apply(
+        self,
+        function: JoinFunction[A, B, Any] | FlatJoinFunction[A, B, Any] | Callable[[A, B], Any],
+        output_type: TypeInformation[R],
+    ) -> DataStream[R]: ...
+
+    def apply(self, function: Any, output_type: TypeInformation | None = None) -> DataStream[Any]:
+        """Apply a function to each pair of elements with the same key in the same window.
 
         Args:
-            function: After ``join``: a callable ``(first, second) -> result``, a JoinFunction or a FlatJoinFunction, called
-                with each pair. After ``co_group``: a callable ``(firsts, seconds) -> results`` or a CoGroupFunction.
+            function: A callable ``(first, second) -> result``, a JoinFunction or a FlatJoinFunction.
             output_type: The declared type of the results: they are checked and converted to it (a tuple becomes a Row).
         """
-        if not self._pairs:
-            check_function(function, "co_group", ("first", "second"), "apply() after co_group()")
-        elif isinstance(function, FlatJoinFunction):
+        if isinstance(function, FlatJoinFunction):
             check_object(function, FlatJoinFunction, {}, "apply() after join()")
         else:
             check_function(function, "join", ("first", "second"), "apply() after join()")
-        called = _Pairs(function) if self._pairs else _Sides(function)
-        return self._windows(Elements(), called, output_type)
-
-    def _add(self, kind: str, factory: OperatorFactory, output_type: Any, functions: Functions) -> DataStream:
-        return two_inputs(
-            (self._keyed_stream, self._right), "Join" if self._pairs else "CoGroup", factory, functions, output_type
-        )
+        return self._windows(Elements(), _Pairs(function), output_type)
 
 
-class _Where:
-    """``join(other).where(selector)``: waits for the other selector."""
+class CoGroupedWindows(_WindowsOfTwo, Generic[A, B]):
+    """The windows of two streams, whose elements ``apply`` joins as two lists."""
 
-    def __init__(self, joined: JoinedStreams, left: KeyedStream) -> None:
-        self._joined = joined
-        self._left = left
+    _kind = "CoGroup"
 
-    def equal_to(self, key_selector: Callable[[Any], Any] | Any, key_type: TypeInformation | None = None) -> _EqualTo:
-        """Choose the key of the second stream's elements; equal keys are joined."""
-        right = self._joined._stream2.key_by(key_selector, key_type or self._left._transformation.key_type)
-        return _EqualTo(self._left, right, self._joined._pairs)
+    @overload  # type: ignore[override]  # functions of two lists
+    def apply(
+        self,
+        function: CoGroupFunction[A, B, R] | Callable[[Iterable[A], Iterable[B]], Iterable[R]],
+        output_type: None = None,
+    ) -> DataStream[R]: ...
+
+    @overload
+    def apply(
+        self,
+        function: CoGroupFunction[A, B, Any] | Callable[[Iterable[A], Iterable[B]], Iterable[Any]],
+        output_type: TypeInformation[R],
+    ) -> DataStream[R]: ...
+
+    def apply(self, function: Any, output_type: TypeInformation | None = None) -> DataStream[Any]:
+        """Apply a function to all elements of both streams with the same key in the same window.
+
+        Args:
+            function: A callable ``(firsts, seconds) -> results`` or a CoGroupFunction.
+            output_type: The declared type of the results: they are checked and converted to it (a tuple becomes a Row).
+        """
+        check_function(function, "co_group", ("first", "second"), "apply() after co_group()")
+        return self._windows(Elements(), _Sides(function), output_type)
 
 
-class _EqualTo:
-    """``join(other).where(selector).equal_to(selector)``: waits for the windows."""
+class _EqualTo(Generic[V]):
+    """``join(other).where(selector).equal_to(selector)``: waits for the windows, of class ``V``."""
 
-    def __init__(self, left: KeyedStream, right: KeyedStream, pairs: bool) -> None:
+    def __init__(self, left: KeyedStream, right: KeyedStream, windows: Callable[..., V]) -> None:
         self._left = left
         self._right = right
-        self._pairs = pairs
+        self._windows = windows
 
-    def window(self, window_assigner: WindowAssigner[Any, Any]) -> JoinedWindows:
+    def window(self, window_assigner: WindowAssigner[Any, Any]) -> V:
         """Choose the windows in which elements are joined."""
-        return JoinedWindows(self._left, self._right, window_assigner, pairs=self._pairs)
+        return self._windows(self._left, self._right, window_assigner)
 
 
-class JoinedStreams(Generic[A, B]):
-    """Two streams, as returned by ``join``: the pairs of elements with the same key in the same window.
+class _Where(Generic[B, V]):
+    """``join(other).where(selector)``: waits for the other selector."""
 
-    Examples:
-        ``orders.join(payments).where(order_id).equal_to(payment_id).window(assigner).apply(function)``
-    """
+    def __init__(self, left: KeyedStream, stream2: DataStream[B], windows: Callable[..., V]) -> None:
+        self._left = left
+        self._stream2 = stream2
+        self._windows = windows
 
-    _pairs = True
+    def equal_to(
+        self, key_selector: Callable[[B], Any] | KeySelector[B, Any], key_type: TypeInformation | None = None
+    ) -> _EqualTo[V]:
+        """Choose the key of the second stream's elements; equal keys are joined."""
+        select: Any = key_selector
+        right = self._stream2.key_by(select, key_type or self._left._transformation.key_type)
+        return _EqualTo(self._left, right, self._windows)
+
+
+class _TwoStreams(Generic[A, B]):
+    """Two streams of one environment."""
 
     def __init__(self, stream1: DataStream[A], stream2: DataStream[B]) -> None:
         if stream1._env is not stream2._env:
@@ -151,17 +193,31 @@ class JoinedStreams(Generic[A, B]):
         self._stream1 = stream1
         self._stream2 = stream2
 
+
+class JoinedStreams(_TwoStreams[A, B]):
+    """Two streams, as returned by ``join``: the pairs of elements with the same key in the same window.
+
+    Examples:
+        ``orders.join(payments).where(order_id).equal_to(payment_id).window(assigner).apply(function)``
+    """
+
     def where(
         self, key_selector: Callable[[A], Any] | KeySelector[A, Any], key_type: TypeInformation | None = None
-    ) -> _Where:
+    ) -> _Where[B, JoinedWindows[A, B]]:
         """Choose the key of the first stream's elements."""
-        return _Where(self, self._stream1.key_by(key_selector, key_type))
+        select: Any = key_selector
+        return _Where(self._stream1.key_by(select, key_type), self._stream2, JoinedWindows)
 
 
-class CoGroupedStreams(JoinedStreams[A, B]):
+class CoGroupedStreams(_TwoStreams[A, B]):
     """Two streams, as returned by ``co_group``: all elements with the same key in the same window."""
 
-    _pairs = False
+    def where(
+        self, key_selector: Callable[[A], Any] | KeySelector[A, Any], key_type: TypeInformation | None = None
+    ) -> _Where[B, CoGroupedWindows[A, B]]:
+        """Choose the key of the first stream's elements."""
+        select: Any = key_selector
+        return _Where(self._stream1.key_by(select, key_type), self._stream2, CoGroupedWindows)
 
 
 class IntervalJoin(Generic[A, B]):

@@ -117,13 +117,15 @@ class Dataflow:
         self._settle()
 
     def _settle(self) -> None:
-        """Pass frames and watermarks on until nothing is left to do."""
+        """Pass frames and watermarks on, and wait for answers to requests, until nothing is left to do."""
         self._deliver()
         for vertex in sorted(self.plan.vertices, key=lambda each: each.level):
-            if vertex.source is None:
-                for subtask in range(vertex.parallelism):
-                    self.tasks[(vertex.id, subtask)].chain.advance_watermark(self._watermark(vertex, subtask))
-                    self._deliver()
+            for subtask in range(vertex.parallelism):
+                chain = self.tasks[(vertex.id, subtask)].chain
+                if vertex.source is None:
+                    chain.advance_watermark(self._watermark(vertex, subtask))
+                chain.settle()
+                self._deliver()
 
     def _deliver(self) -> None:
         while self._queue:

@@ -1,0 +1,7 @@
+"""Protobuf messages as objects of their generated classes."""
+
+from __future__ import annotations
+
+from holdfast.common.formats_protobuf import ProtobufDeserializationSchema, ProtobufSerializationSchema
+
+__all__ = ["ProtobufDeserializationSchema", "ProtobufSerializationSchema"]
