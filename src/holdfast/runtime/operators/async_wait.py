@@ -27,8 +27,8 @@ from holdfast.runtime.user_code import close_function, user_error
 
 __all__ = ["AsyncWaitOperator"]
 
-_IN_FLIGHT = "\x00in-flight"
-"""The list of the elements without results."""
+_IN_FLIGHT = "_async_wait_operator_state_"
+"""The list of the elements without results; the name is Flink's."""
 _EMITTED_AT_ONCE = 1024
 _FIRST_LOOK_MS, _LAST_LOOK_MS = 10, 1000
 """An idle job looks for answers when the oldest request has doubled its age, within these bounds."""
