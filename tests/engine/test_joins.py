@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from holdfast.common import Duration, Time, Types, WatermarkStrategy
 from holdfast.common.time import MIN_TIMESTAMP
-from holdfast.connectors.base import JobInfo
 from holdfast.datastream import (
     CoGroupFunction,
     EventTimeSessionWindows,
@@ -30,13 +29,11 @@ from holdfast.datastream import (
     TumblingEventTimeWindows,
 )
 from holdfast.errors import ConfigurationError, UserCodeError
-from holdfast.metrics.user import MetricGroup
-from holdfast.runtime.context import Clock, OperatorContext
 from holdfast.runtime.operators.interval_join import IntervalJoinOperator
 from holdfast.runtime.records import RecordBatch
-from holdfast.state.keyed_state import KeyedState
 
 from .inprocess import LedgerSink, SplitSource
+from .one_operator import opened
 from .programs import DELAY, records, stream
 from .test_same_results import backends, budgets, config, crashes, few, frames, lab, parallelisms, seeds, visible
 
@@ -304,21 +301,7 @@ class Whole(ProcessWindowFunction):
 
 
 def the_state_of_an_outer_join_goes_when_the_watermark_has_passed():
-    state, clock, told = KeyedState("join"), Clock(), []
-    operator = IntervalJoinOperator(Matched(), 0, 10, outer=(True, True)).create()
-    operator.context = OperatorContext(
-        job=JobInfo("j", "job", 1, ""),
-        uid="join",
-        name="join",
-        subtask=0,
-        parallelism=1,
-        max_parallelism=128,
-        clock=clock,
-        state=state,
-        metrics=MetricGroup(),
-        emit=lambda batch: told.extend(batch.values),
-    )
-    operator.open()
+    operator, clock, state, told = opened(IntervalJoinOperator(Matched(), 0, 10, outer=(True, True)))
     left, right = operator.inputs()
     left(RecordBatch([("k", 100, "a"), ("k", 300, "b")], [100, 300], ["k", "k"]))
     right(RecordBatch([("k", 305, "c"), ("k", 500, "d")], [305, 500], ["k", "k"]))
@@ -327,7 +310,7 @@ def the_state_of_an_outer_join_goes_when_the_watermark_has_passed():
         operator.advance_watermark(clock.watermark)
         seen.append(len(told))
     assert seen == [1, 2, 2, 2, 3]
-    assert [value[1:] for value in told] == [
+    assert [value[1:] for value, _ in told] == [
         (("k", 300, "b"), ("k", 305, "c")),
         (("k", 100, "a"), None),
         (None, ("k", 500, "d")),

@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.common import Row, RowKind, Time, Types
-from holdfast.connectors.base import JobInfo
 from holdfast.datastream import (
     FlatJoinFunction,
     JoinFunction,
@@ -20,13 +19,11 @@ from holdfast.datastream import (
     TumblingEventTimeWindows,
 )
 from holdfast.errors import ConfigurationError, UserCodeError
-from holdfast.metrics.user import MetricGroup
-from holdfast.runtime.context import Clock, OperatorContext
 from holdfast.runtime.operators.temporal_join import TemporalJoinOperator
 from holdfast.runtime.records import RecordBatch
-from holdfast.state.keyed_state import KeyedState
 
 from .inprocess import LEDGERS, LedgerSink
+from .one_operator import opened
 from .programs import DELAY, records, stream
 from .test_same_results import backends, budgets, config, crashes, few, frames, lab, parallelisms, seeds, visible
 
@@ -100,28 +97,8 @@ def test_each_element_meets_the_version_of_its_time(seed, backend, parallelism, 
         assert visible() == Counter(map(repr, expected))
 
 
-def operated(**options: Any) -> Any:
-    """An opened operator with its clock, state and results."""
-    state, clock, told = KeyedState("join"), Clock(), []
-    operator = TemporalJoinOperator(lambda a, b: (a, b), True, **options).create()
-    operator.context = OperatorContext(
-        job=JobInfo("j", "job", 1, ""),
-        uid="join",
-        name="join",
-        subtask=0,
-        parallelism=1,
-        max_parallelism=128,
-        clock=clock,
-        state=state,
-        metrics=MetricGroup(),
-        emit=lambda batch: told.extend(zip(batch.values, batch.stamps())),
-    )
-    operator.open()
-    return operator, clock, state, told
-
-
 def a_deleted_version_is_no_version_and_leaves_nothing_behind():
-    operator, clock, state, told = operated()
+    operator, clock, state, told = opened(TemporalJoinOperator(lambda a, b: (a, b), True))
     elements, versions = operator.inputs()
     rows = [Row("k", rate) for rate in (1, 2, 3)]
     rows[1].set_row_kind(RowKind.DELETE)
