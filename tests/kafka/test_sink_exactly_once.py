@@ -17,7 +17,7 @@ from holdfast.connectors.kafka.serializer import RecordSerializer
 from holdfast.connectors.kafka.sink import KafkaSink
 from holdfast.connectors.kafka.tokens import read_tokens, token_topic
 from holdfast.connectors.kafka.transactions import Outcome, TransactionClient, TransactionState
-from holdfast.errors import ConfigurationError, CorruptFile, Fenced, HoldfastError
+from holdfast.errors import ConfigurationError, CorruptFile, Fenced, HoldfastError, StorageError
 from kafka_fixtures import committed_values, read_all
 from kafka_sink_helpers import Driver, both
 
@@ -300,6 +300,19 @@ def test_a_later_driver_fences_the_earlier_one(start: Start) -> None:
         old.committer.commit(zombies)
     assert visible(new) == both("one", "two")
     old.writers[0]._open = old.writers[1]._open = None
+
+
+def test_a_recovery_does_not_need_the_storages_listings(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    prepared = start().prepare(1, ["a"])
+    new = start(2)
+
+    def fail() -> list[str]:
+        raise StorageError("listings fail")
+
+    monkeypatch.setattr(new.committer._files, "names", fail)
+    new.committer.recover(prepared)
+    new.commit(2, new.prepare(2, ["b"]))
+    assert visible(new) == both("a", "b")
 
 
 def test_an_overtaken_recovery_that_continues_leaves_its_successor_the_copies_of_prepared_output(start: Start) -> None:

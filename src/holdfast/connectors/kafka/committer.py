@@ -78,8 +78,11 @@ class KafkaCommitter:
             create_token_topic(self._sink.properties, token_topic(self._prefix), self._sink.topic)
             for committable in sorted(lost, key=lambda c: (c.generation, c.epoch, c.subtask)):
                 self._restore(committable)
-        # Older generations only: a driver fenced during recovery must not delete its successor's copies.
-        self._empty_outbox(lambda generation, epoch: generation < self._job.generation)
+        try:
+            # Older generations only: a driver fenced during recovery must not delete its successor's copies.
+            self._empty_outbox(lambda generation, epoch: generation < self._job.generation)
+        except StorageError as error:  # a later clean-up will do it
+            _logger.warning("%s: copies of committed output stay in the storage for now: %s", self._where, error)
         _logger.info(
             "%s: %d transactions committed again, %d written again or found committed",
             self._where,
