@@ -35,6 +35,7 @@ def large(event: Any) -> bool:
 @pytest.fixture
 def numbers() -> KeyedStream:
     env = StreamExecutionEnvironment.get_execution_environment(spark=object())  # type: ignore[arg-type]
+    env.set_parallelism(1)
     numbers: DataStream = env.from_collection([1, 2, 3])
     return numbers.key_by(lambda number: number)
 
@@ -145,6 +146,19 @@ def test_a_class_in_place_of_an_object_is_refused(numbers: KeyedStream):
 
     with pytest.raises(TypeError, match="got the class Function"):
         CEP.pattern(numbers, begin().within(MINUTE)).process(Function)  # type: ignore[arg-type]
+
+
+def a_pattern_in_event_time_over_a_source_without_timestamps_is_refused_before_the_job_starts(numbers: KeyedStream):
+    env = numbers.get_execution_environment()
+    CEP.pattern(numbers, begin().within(MINUTE)).select(lambda match: 1).print()
+    with pytest.raises(ConfigurationError, match=r"'Cep' \(Cep, test_pattern_checks.py:\d+\) works in event time, but the"):
+        env._plan("job")
+
+
+def a_pattern_in_processing_time_needs_no_timestamps(numbers: KeyedStream):
+    env = numbers.get_execution_environment()
+    CEP.pattern(numbers, begin().within(MINUTE)).in_processing_time().select(lambda match: 1).print()
+    assert env._plan("job").vertices
 
 
 NEVER = {

@@ -1,4 +1,4 @@
-"""Checks before the job starts that event-time windows get timestamps."""
+"""Checks before the job starts that operators of event time get timestamps."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ __all__ = ["check_timestamps"]
 
 
 def check_timestamps(graph: StreamGraph) -> None:
-    """Refuse event-time windows over a source whose records have no timestamps.
+    """Refuse windows, joins and patterns of event time over a source whose records have no timestamps.
 
     A source without the attribute ``timestamped`` counts as having timestamps.
 
     Raises:
-        ConfigurationError: such a window exists; its first record would fail.
+        ConfigurationError: there is such an operator; its first record would fail.
     """
     for operator in graph.operators:
         if isinstance(operator, OperatorTransformation) and operator.factory.needs_timestamps:
             source = _without_timestamps(graph, operator)
             if source is not None:
                 raise ConfigurationError(
-                    f"{operator} is a window of event time, but the records of {source} have no timestamps: call "
+                    f"{operator} works in event time, but the records of {source} have no timestamps: call "
                     "assign_timestamps_and_watermarks(WatermarkStrategy.for_monotonous_timestamps()"
-                    ".with_timestamp_assigner(lambda value, _: ...)) on the stream, or take a window of processing time."
+                    ".with_timestamp_assigner(lambda value, _: ...)) on the stream, or work in processing time."
                 )
 
 
