@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from holdfast.checkpoint.handles import ContainedFile
-from holdfast.checkpoint.layers import added, difference
+from holdfast.checkpoint.layers import SubtaskChange, added, difference, subtask_change
 from holdfast.checkpoint.metadata import (
     SPLIT,
     UNION,
@@ -24,7 +24,7 @@ from holdfast.errors import IncompatibleState
 from holdfast.runtime.completion import check_resumable, operator_states, tokens_of
 from holdfast.runtime.plan import JobPlan
 from holdfast.runtime.redistribution import OperatorSnapshot, assigned
-from holdfast.runtime.task_messages import TaskReport
+from holdfast.runtime.task_messages import OperatorReport, TaskReport
 
 DELTA = ContainedFile("delta", 3, b"c" * 16)
 
@@ -38,13 +38,19 @@ def plan(parallelism: int, *, last: str = "last") -> JobPlan:
     return env._plan("job")
 
 
+def told(snapshot: OperatorSnapshot) -> OperatorReport:
+    """The first report of a subtask with this state."""
+    change = subtask_change(None, snapshot.state)
+    return OperatorReport(change, snapshot.schemas, snapshot.listed, snapshot.generator)
+
+
 def reports(job: JobPlan, states: dict[str, Any]) -> list[TaskReport]:
-    """One report for each task, with what ``states[uid](subtask)`` gives."""
+    """The first report of each task, whose state is ``states[uid](subtask)``."""
     made = []
     for vertex in job.vertices:
         for n in range(vertex.parallelism):
             report = TaskReport((vertex.id, n), f"attempt of {vertex.id}-{n}", event_time=100 + n)
-            report.state = {c.uid: states[c.uid](n) for c in vertex.chain if c.uid in states}
+            report.state = {c.uid: told(states[c.uid](n)) for c in vertex.chain if c.uid in states}
             made.append(report)
     return made
 
@@ -91,6 +97,21 @@ def test_every_operator_of_a_chain_that_has_state_is_in_the_checkpoint():
         lists = assigned(stored(whole).operators["middle"], 2, n).state.lists
         assert lists["offsets"] == listed(n).state.lists["offsets"]
         assert lists["all"] == [ListPart([b"x0"]), ListPart([b"x1"])]
+
+
+def test_a_subtask_reports_only_its_change_of_the_checkpoint_that_the_epoch_continues():
+    job = plan(2)
+    before = checkpoint(job, ALL)
+    quiet = [replace(r, state={uid: OperatorReport(listed=s.listed, generator=s.generator) for uid, s in r.state.items()})
+             for r in reports(job, ALL)]  # fmt: skip
+    assert operator_states(job, quiet, before) == before.operators
+    one = next(r for r in quiet if "keyed" in r.state and r.task[1] == 1)
+    one.state["keyed"] = OperatorReport(SubtaskChange(deltas=[ContainedFile("next", 4, b"d" * 16)]))
+    after = operator_states(job, quiet, before)
+    first, second = after["keyed"].subtasks
+    assert first is before.operators["keyed"].subtasks[0]
+    assert [file.path for file in second.files()] == ["delta", "next"]
+    assert after["keyed"].schemas == before.operators["keyed"].schemas
 
 
 def test_the_driver_that_saw_the_attempts_asks_for_them_and_another_for_what_is_stored():

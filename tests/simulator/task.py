@@ -9,14 +9,15 @@ import msgspec
 
 from holdfast.checkpoint.files import read_file, write_file
 from holdfast.checkpoint.handles import ContainedFile
+from holdfast.checkpoint.layers import subtask_change
 from holdfast.checkpoint.manifests import read_checkpoint
 from holdfast.checkpoint.metadata import CheckpointMetadata, KeyedHandle, SubtaskState
 from holdfast.checkpoint.paths import new_attempt
 from holdfast.connectors.base import Committable, JobInfo, WriterContext
 from holdfast.connectors.kafka.writer import TransactionalWriter
 from holdfast.errors import HoldfastError
-from holdfast.runtime.redistribution import OperatorSnapshot, assigned
-from holdfast.runtime.task_messages import EpochAssignment, TaskReport
+from holdfast.runtime.redistribution import assigned
+from holdfast.runtime.task_messages import EpochAssignment, OperatorReport, TaskReport
 from holdfast.state.key_groups import key_group_range
 
 from .job import CHANNEL, COUNT, READ, SUBTASKS, Input, mine, model
@@ -63,6 +64,7 @@ class Slot:
     token: str = ""
     counts: dict[int, int] = field(default_factory=dict)
     stored: KeyedHandle | None = None
+    reported: SubtaskState | None = None
     written: int = 0
     """The epoch that ended with this state."""
     upload: Upload | None = None
@@ -111,7 +113,7 @@ class Slot:
 
     def _restore(self, assignment: EpochAssignment, expected: str) -> None:
         """Read the state from the checkpoint that the epoch continues."""
-        self.counts, self.stored = {}, None
+        self.counts, self.stored, self.reported = {}, None, None
         self.token = expected
         if not expected:
             return
@@ -137,7 +139,9 @@ class Slot:
             report.uploading = self.upload.begun
         self.stored = KeyedHandle(groups.first, groups.last, base=base, base_epoch=base_epoch, deltas=deltas)
         self.token, self.written = report.attempt, assignment.epoch
-        report.state[COUNT.chain[0].uid] = OperatorSnapshot(SubtaskState([self.stored]))
+        state = SubtaskState([self.stored])
+        report.state[COUNT.chain[0].uid] = OperatorReport(subtask_change(self.reported, state))
+        self.reported = state
         self.world.states[report.attempt] = dict(self.counts)
 
     def _begin_upload(self, generation: int) -> None:

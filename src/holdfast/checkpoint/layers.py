@@ -11,12 +11,12 @@ holds the rest, so entries do not depend on each other.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
 
-from holdfast.checkpoint.handles import Handle
+from holdfast.checkpoint.handles import FileHandle, Handle, LogRange
 from holdfast.checkpoint.metadata import (
     CheckpointMetadata,
     KeyedHandle,
@@ -26,7 +26,7 @@ from holdfast.checkpoint.metadata import (
     SubtaskState,
 )
 
-__all__ = ["Content", "Layer", "added", "difference", "kept_manifests", "merged"]
+__all__ = ["Content", "Layer", "SubtaskChange", "added", "difference", "kept_manifests", "merged", "subtask_change"]
 
 
 class OperatorHead(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -54,6 +54,20 @@ class SubtaskChange(msgspec.Struct, frozen=True, omit_defaults=True):
     """The new state; None: the old state stays."""
     deltas: list[Handle] = []
     """Appended to the last keyed handle."""
+
+    def applied_to(self, old: SubtaskState | None) -> SubtaskState:
+        """The subtask's state after the change; ``old`` may be missing only if the change holds a new state."""
+        state = old if self.state is None else self.state
+        assert state is not None
+        return _grown(state, self.deltas)
+
+    def files(self) -> Iterator[FileHandle]:
+        """The files that it adds."""
+        if self.state is not None:
+            yield from self.state.files()
+        for delta in self.deltas:
+            if not isinstance(delta, LogRange):
+                yield delta
 
 
 class Layer(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -100,7 +114,7 @@ def difference(before: Content | CheckpointMetadata, after: Content | Checkpoint
         changes = {
             n: change
             for n, state in enumerate(operator.subtasks)
-            if (change := _change(None if old is None else old.subtasks[n], state)) is not None
+            if (change := subtask_change(None if old is None else old.subtasks[n], state)) is not None
         }
         if changes:
             layer.subtasks[uid] = changes
@@ -118,7 +132,8 @@ def _head(operator: OperatorCheckpoint) -> OperatorHead:
     )
 
 
-def _change(old: SubtaskState | None, new: SubtaskState) -> SubtaskChange | None:
+def subtask_change(old: SubtaskState | None, new: SubtaskState) -> SubtaskChange | None:
+    """The change from ``old`` (None: no state) to ``new``; None if they are equal."""
     if old is new or old == new:
         return None
     if old is None or not new.keyed or len(old.keyed) != len(new.keyed) or old.lists != new.lists:
@@ -154,7 +169,7 @@ def added(content: Content | CheckpointMetadata, layers: Iterable[Layer]) -> Con
         for uid, changes in layer.subtasks.items():
             subtasks = dict(enumerate(operators[uid].subtasks))
             for n, change in changes.items():
-                subtasks[n] = _grown(subtasks[n] if change.state is None else change.state, change.deltas)
+                subtasks[n] = change.applied_to(subtasks.get(n))
             operators[uid] = msgspec.structs.replace(operators[uid], subtasks=[subtasks[n] for n in range(len(subtasks))])
         for uid in layer.ended:
             sources.pop(uid, None)
@@ -188,7 +203,7 @@ def _both(first: SubtaskChange | None, second: SubtaskChange) -> SubtaskChange:
     if first is None or second.state is not None:
         return second
     if first.state is not None:
-        return SubtaskChange(_grown(first.state, second.deltas))
+        return SubtaskChange(second.applied_to(first.state))
     return SubtaskChange(None, [*first.deltas, *second.deltas])
 
 

@@ -60,13 +60,10 @@ class StoredCheckpoint:
 
 
 def successor(before: StoredCheckpoint | None, checkpoint: CheckpointMetadata) -> StoredCheckpoint:
-    """Build the next checkpoint on its predecessor's layers. Unchanged parts stay the same objects."""
+    """Build the next checkpoint on its predecessor's layers."""
     old = StoredCheckpoint(_NOTHING) if before is None else before
     change = difference(old.checkpoint, checkpoint)
-    content = added(old.checkpoint, [change])
-    whole = msgspec.structs.replace(
-        checkpoint, operators=content.operators, sources=content.sources, manifests=old.checkpoint.manifests
-    )
+    whole = msgspec.structs.replace(checkpoint, manifests=old.checkpoint.manifests)
     return StoredCheckpoint(whole, old.manifests, merged([old.layer, change]))
 
 

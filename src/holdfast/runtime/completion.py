@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.checkpoint.metadata import CheckpointMetadata, OperatorCheckpoint
+from holdfast.checkpoint.metadata import CheckpointMetadata, OperatorCheckpoint, SubtaskState
 from holdfast.connectors.base import Committable
 from holdfast.errors import HoldfastError, IncompatibleState, UserCodeError
 from holdfast.runtime.channels import ChannelIncomplete
 from holdfast.runtime.plan import JobPlan
-from holdfast.runtime.redistribution import OperatorSnapshot
-from holdfast.runtime.task_messages import TaskId, TaskReport, task_name
+from holdfast.runtime.task_messages import OperatorReport, TaskId, TaskReport, task_name
 
 __all__ = ["check_resumable", "committables_of", "failure_of", "operator_states", "tokens_of"]
 
@@ -48,35 +47,52 @@ def failure_of(plan: JobPlan, reports: Sequence[TaskReport]) -> tuple[BaseExcept
     return None
 
 
-def operator_states(plan: JobPlan, reports: Sequence[TaskReport]) -> dict[str, OperatorCheckpoint]:
-    """The state of all operators for the checkpoint, by uid."""
+def operator_states(
+    plan: JobPlan, reports: Sequence[TaskReport], base: CheckpointMetadata | None = None
+) -> dict[str, OperatorCheckpoint]:
+    """The state of all operators for the checkpoint that follows ``base``, by uid. Unchanged states stay the same objects."""
     by_task = {report.task: report for report in reports}
     states = {}
     for vertex in plan.vertices:
         tasks = [by_task[(vertex.id, n)] for n in range(vertex.parallelism)]
         for chained in vertex.chain:
             is_head = chained is vertex.chain[0]
-            snapshots = [task.state.get(chained.uid, _STATELESS) for task in tasks]
-            stateful = any(snapshot.state != _STATELESS.state for snapshot in snapshots)
-            generates = any(snapshot.generator is not None for snapshot in snapshots)
-            if not (is_head or stateful or generates):
+            told = [task.state.get(chained.uid, _STATELESS) for task in tasks]
+            before = _STARTED if base is None else base.operators.get(chained.uid, _STARTED)
+            subtasks = _subtasks(before, told)
+            generates = any(report.generator is not None for report in told)
+            if not (is_head or subtasks or generates):
                 continue
+            schemas = before.schemas | {name: schema for report in told for name, schema in report.schemas.items()}
+            used = {state.keyed[-1].schema for state in subtasks if state.keyed}
             states[chained.uid] = OperatorCheckpoint(
                 name=chained.name,
                 uid_given=chained.uid_given,
                 max_parallelism=vertex.max_parallelism,
                 parallelism=vertex.parallelism,
-                schemas={name: schema for snapshot in snapshots for name, schema in snapshot.schemas.items()},
-                listed={name: listed for snapshot in snapshots for name, listed in snapshot.listed.items()},
-                subtasks=[snapshot.state for snapshot in snapshots] if stateful else [],
+                schemas={name: schema for name, schema in schemas.items() if name in used},
+                listed={name: listed for report in told for name, listed in report.listed.items()},
+                subtasks=subtasks,
                 watermarks=[task.event_time for task in tasks] if is_head else [],
-                generators=[snapshot.generator for snapshot in snapshots] if generates else [],
+                generators=[report.generator for report in told] if generates else [],
                 attempts=[task.attempt for task in tasks] if is_head else [],
             )
     return states
 
 
-_STATELESS = OperatorSnapshot()
+_EMPTY = SubtaskState()
+_STATELESS = OperatorReport()
+_STARTED = OperatorCheckpoint("")
+"""The state of an operator before its first checkpoint."""
+
+
+def _subtasks(before: OperatorCheckpoint, told: Sequence[OperatorReport]) -> list[SubtaskState]:
+    """The states of all subtasks; empty for an operator without keyed and listed state."""
+    old = before.subtasks if len(before.subtasks) == len(told) else [_EMPTY] * len(told)
+    states = [
+        state if report.change is None else report.change.applied_to(state) for report, state in zip(told, old, strict=True)
+    ]
+    return states if any(state != _EMPTY for state in states) else []
 
 
 def tokens_of(plan: JobPlan, checkpoint: CheckpointMetadata | None) -> dict[TaskId, str]:

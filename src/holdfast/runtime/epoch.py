@@ -7,6 +7,7 @@ from enum import Enum
 
 from holdfast.checkpoint.ids import NO_CHECKPOINT, CheckpointId, Epoch, checkpoint_of
 from holdfast.checkpoint.metadata import CheckpointMetadata
+from holdfast.checkpoint.references import StateFiles
 from holdfast.connectors.base import JobInfo
 from holdfast.errors import UserCodeError
 from holdfast.runtime.completion import operator_states, tokens_of
@@ -93,6 +94,8 @@ class EpochInFlight:
         self._life = Lifecycle(f"epoch {number}", EpochState.PLANNED, _TRANSITIONS, story)
         self._run = -1
         self._phase_began = started
+        self._continued: tuple[JobPlan, JobInfo, CheckpointMetadata | None] | None = None
+        """What the latest run was given: the plan, the job, and the checkpoint that it continues."""
         self._checkpoint: CheckpointMetadata | None = None
         self._end_phase("plan", now)
 
@@ -145,6 +148,7 @@ class EpochInFlight:
             now: The monotonic time, in seconds.
         """
         self._life.to(EpochState.RUNNING)
+        self._continued = plan, job, base
         self._run += 1
         self.traced = isinstance(self.failure, UserCodeError)
         self._phase_began = now
@@ -186,16 +190,17 @@ class EpochInFlight:
         self.processing_ms = max([self.processing_ms, *(report.processing_time for report in reports)])
         self._end_phase("job", now)
 
-    def complete(self, plan: JobPlan, job: JobInfo, sources: Sequence[SourceProgress], now: float) -> CheckpointMetadata:
-        """Make the checkpoint from the reports, and update ``sources``."""
+    def complete(self, sources: Sequence[SourceProgress], files: StateFiles, now: float) -> CheckpointMetadata:
+        """Make the checkpoint from the reports of the latest run, and update ``sources`` and ``files``."""
+        assert self._continued is not None
+        plan, job, base = self._continued
         self._life.to(EpochState.COMPLETING)
         self._end_phase("commit", now)
         for source in sources:
             for report in self.reports:
                 if report.task[0] == source.vertex.id:
                     source.read(report.task[1], report.splits, report.watermark)
-        operators = operator_states(plan, self.reports)
-        sizes = {h.path: h.size for o in operators.values() for s in o.subtasks for h in s.files()}
+        operators = operator_states(plan, self.reports, base)
         self._checkpoint = CheckpointMetadata(
             checkpoint_id=checkpoint_of(self.number),
             generation=job.generation,
@@ -206,7 +211,7 @@ class EpochInFlight:
             sources={source.uid: source.state(self.inputs[source.uid]) for source in sources},
             operators=operators,
             committables=[(c.uid, c.subtask, c.data) for report in self.reports for c in report.committables],
-            full_size=sum(sizes.values()),
+            full_size=files.become(operators),
             delta_size=sum(report.delta_bytes for report in self.reports),
         )
         return self._checkpoint

@@ -21,6 +21,7 @@ from collections.abc import Mapping, Sequence
 
 from holdfast.checkpoint.ids import NO_CHECKPOINT, Epoch, checkpoint_of, epoch_of
 from holdfast.checkpoint.metadata import CheckpointMetadata
+from holdfast.checkpoint.references import StateFiles
 from holdfast.connectors.base import EpochInput, JobInfo
 from holdfast.errors import CorruptFile, HoldfastError, StorageError
 from holdfast.runtime import events, instructions
@@ -84,6 +85,7 @@ class CoordinatorMachine:
         self._next_epoch = Epoch(0)
         self._completed: CheckpointMetadata | None = None
         self._committed = NO_CHECKPOINT
+        self._files = StateFiles()
         self._sources: list[SourceProgress] = []
         self._epochs: dict[Epoch, EpochInFlight] = {}
         """The epochs in flight, in order."""
@@ -197,9 +199,7 @@ class CoordinatorMachine:
                 self._give(instructions.Running())
                 self._run(epoch)
             case EpochState.REPORTED if not self._commit_under_way:
-                assert self._job is not None
-                checkpoint = epoch.complete(self._plan, self._job, self._sources, self._now.seconds)
-                self._give(instructions.Complete(checkpoint))
+                self._give(instructions.Complete(epoch.complete(self._sources, self._files, self._now.seconds)))
             case _:
                 pass
 

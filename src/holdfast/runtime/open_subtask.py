@@ -8,7 +8,9 @@ from collections.abc import Iterable
 from contextlib import ExitStack
 
 from holdfast.checkpoint.ids import LogPosition
+from holdfast.checkpoint.layers import subtask_change
 from holdfast.checkpoint.manifests import read_checkpoint
+from holdfast.checkpoint.metadata import SubtaskState
 from holdfast.checkpoint.paths import JobPaths
 from holdfast.checkpoint.storage import NotFound
 from holdfast.errors import ConfigurationError
@@ -17,7 +19,7 @@ from holdfast.runtime.open_chain import OpenChain, Restored, TaskResources, quie
 from holdfast.runtime.plan import Vertex
 from holdfast.runtime.processing_time import ProcessingTime
 from holdfast.runtime.task_input import ChannelInput, SourceInput, TaskInput
-from holdfast.runtime.task_messages import EpochAssignment, JobSetup, TaskReport
+from holdfast.runtime.task_messages import EpochAssignment, JobSetup, OperatorReport, TaskReport
 
 __all__ = ["OpenSubtask"]
 
@@ -45,6 +47,8 @@ class OpenSubtask:
         self._paths = JobPaths.of(setup.job.job_name)
         self._batch = setup.plan.settings.batch
         self._send: Send = lambda partition, frame: None
+        self._reported: dict[str, tuple[SubtaskState, int]] = {}
+        """By uid: the states in the last report, and the sizes of their files."""
         self._check_storage(setup.takeover)
         restores = bool(assignment.tokens.get((vertex.id, subtask)))
         with ExitStack() as stack:
@@ -149,7 +153,15 @@ class OpenSubtask:
         return self._time.reached
 
     def _snapshot(self, assignment: EpochAssignment, report: TaskReport) -> None:
-        report.state = self._opened.snapshot(assignment.generation, assignment.epoch)
+        for uid, snapshot in self._opened.snapshot(assignment.generation, assignment.epoch).items():
+            before, size = self._reported.get(uid, (None, 0))
+            change = subtask_change(before, snapshot.state)
+            replaced = change is not None and change.state is not None
+            added = {file.path: file.size for file in (() if change is None else change.files())}
+            size = sum(added.values(), 0 if replaced else size)
+            self._reported[uid] = snapshot.state, size
+            schemas = snapshot.schemas if replaced else {}
+            report.state[uid] = OperatorReport(change, schemas, snapshot.listed, snapshot.generator, size)
         report.delta_bytes = self._keyed.delta_bytes
         report.uploading = self._keyed.uploading
         report.event_time = self._chain.clock.watermark

@@ -25,7 +25,7 @@ __all__ = ["OperatorSnapshot", "assigned", "watermark_of"]
 
 @dataclass(frozen=True)
 class OperatorSnapshot:
-    """The state of one operator in one subtask, as reported at the barrier and as restored."""
+    """The state of one operator that a subtask restores."""
 
     state: SubtaskState = field(default_factory=SubtaskState)
     schemas: dict[str, Any] = field(default_factory=dict)

@@ -11,7 +11,6 @@ from holdfast.metrics.stats import EpochStats, OperatorStats, Straggler, Subtask
 from holdfast.metrics.user import merge
 from holdfast.runtime.plan import Chained, JobPlan, Vertex
 from holdfast.runtime.task_messages import SENDING, TaskReport
-from holdfast.state.backend import size_of
 
 __all__ = ["epoch_stats", "plan_shape"]
 
@@ -110,11 +109,7 @@ def _longest(reports: Sequence[TaskReport]) -> dict[str, float]:
 
 
 def _operator(chained: Chained, tasks: Sequence[TaskReport]) -> OperatorStats:
-    sizes = [
-        sum({file.path: size_of(file) for file in task.state[chained.uid].state.files()}.values())
-        for task in tasks
-        if chained.uid in task.state
-    ]
+    sizes = [task.state[chained.uid].size for task in tasks if chained.uid in task.state]
     seconds = sum(task.operator_seconds.get(chained.uid, 0.0) for task in tasks)
     return OperatorStats(chained.uid, chained.name, 1000 * seconds, sum(sizes), max(sizes, default=0))
 

@@ -6,13 +6,23 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.checkpoint.ids import NO_POSITION, CheckpointId, Epoch, LogPosition
+from holdfast.checkpoint.layers import SubtaskChange
+from holdfast.checkpoint.metadata import ListedState
 from holdfast.common.time import MIN_TIMESTAMP
 from holdfast.connectors.base import Committable, JobInfo, SplitRange
 from holdfast.runtime.event_time import SplitTime
 from holdfast.runtime.plan import JobPlan
-from holdfast.runtime.redistribution import OperatorSnapshot
 
-__all__ = ["SENDING", "EpochAssignment", "JobSetup", "SourceAssignment", "TaskId", "TaskReport", "task_name"]
+__all__ = [
+    "SENDING",
+    "EpochAssignment",
+    "JobSetup",
+    "OperatorReport",
+    "SourceAssignment",
+    "TaskId",
+    "TaskReport",
+    "task_name",
+]
 
 TaskId = tuple[int, int]
 """Vertex and subtask."""
@@ -68,6 +78,22 @@ class EpochAssignment:
     """Whether the epoch is processed element by element with each record's origin, to explain a failure."""
 
 
+@dataclass(frozen=True)
+class OperatorReport:
+    """The change of one operator's state in one subtask since the checkpoint that the epoch continues."""
+
+    change: SubtaskChange | None = None
+    """None: the state is unchanged, or there is none."""
+    schemas: dict[str, Any] = field(default_factory=dict)
+    """By fingerprint: the schema of the keyed state, plain data, if ``change`` replaces the state."""
+    listed: dict[str, ListedState] = field(default_factory=dict)
+    """The listed states by name."""
+    generator: Any = None
+    """The state of the watermark generator, plain data; None for operators that generate no watermarks."""
+    size: int = 0
+    """The size of all files of the state, in bytes."""
+
+
 @dataclass
 class TaskReport:
     """The report of a task at its barrier."""
@@ -78,8 +104,8 @@ class TaskReport:
     error: BaseException | None = None
     seen: dict[tuple[int, int], str] = field(default_factory=dict)
     """By channel and sending subtask: the attempt whose frames were read."""
-    state: dict[str, OperatorSnapshot] = field(default_factory=dict)
-    """The state of the operators by uid: keyed state, listed state and watermark generators."""
+    state: dict[str, OperatorReport] = field(default_factory=dict)
+    """By uid: the operators with keyed state, listed state or watermark generators."""
     event_time: int = MIN_TIMESTAMP
     """The event time of the chain."""
     committables: list[Committable] = field(default_factory=list)
