@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from operator import index
 from typing import Any, SupportsIndex
 
 from holdfast.checkpoint.ids import Epoch
+from holdfast.common.positions import picker, positions_by
 from holdfast.common.time import MIN_TIMESTAMP
 from holdfast.errors import HoldfastError
 from holdfast.runtime.context import Clock
@@ -28,7 +28,7 @@ from holdfast.runtime.frames import (
 )
 from holdfast.runtime.owned_keys import OwnedKeys
 from holdfast.runtime.plan import Channel, InputKind, JobPlan, Partitioning, Vertex
-from holdfast.runtime.records import RecordBatch, picker, select_keys
+from holdfast.runtime.records import RecordBatch, select_keys
 from holdfast.runtime.spill import FrameStore
 from holdfast.runtime.user_code import OperatorName, user_error
 from holdfast.state.key_groups import group_assigner
@@ -172,9 +172,7 @@ class Router:
         return targets
 
     def _spread(self, targets: list[int], values: list[Any], timestamps: list[int] | None, keys: list[Any] | None) -> None:
-        members: defaultdict[int, list[int]] = defaultdict(list)
-        for position, target in enumerate(targets):
-            members[target].append(position)
+        members = positions_by(targets)
         if len(members) == 1:
             self._add(targets[0], values, timestamps, keys)
             return

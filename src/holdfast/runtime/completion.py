@@ -50,7 +50,7 @@ def failure_of(plan: JobPlan, reports: Sequence[TaskReport]) -> tuple[BaseExcept
 def operator_states(
     plan: JobPlan, reports: Sequence[TaskReport], base: CheckpointMetadata | None = None
 ) -> dict[str, OperatorCheckpoint]:
-    """The state of all operators for the checkpoint that follows ``base``, by uid. Unchanged states stay the same objects."""
+    """The state of all operators in the checkpoint that follows ``base``, by uid. Unchanged states stay the same objects."""
     by_task = {report.task: report for report in reports}
     states = {}
     for vertex in plan.vertices:

@@ -12,7 +12,7 @@ from holdfast.common.typeinfo.base import TypeInformation, shown
 from holdfast.common.typeinfo.batches import Misfit, fitted
 from holdfast.runtime.user_code import OperatorName, user_error
 
-__all__ = ["Emit", "RecordBatch", "picker", "select_keys", "whole_timestamps"]
+__all__ = ["Emit", "RecordBatch", "select_keys", "whole_timestamps"]
 
 
 @dataclass(slots=True)
@@ -71,18 +71,6 @@ def _selected(select: Callable[[Any], Any], values: list[Any], owner: OperatorNa
             except (Exception, SystemExit) as error:
                 raise user_error(error, *owner, value) from error
         raise
-
-
-def picker(positions: list[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
-    """A function that picks the elements at these positions, in this order.
-
-    >>> picker([2, 0])("abc"), picker([1])("abc")
-    (('c', 'a'), ['b'])
-    """
-    if len(positions) == 1:
-        at = positions[0]
-        return lambda elements: [elements[at]]
-    return operator.itemgetter(*positions)
 
 
 def whole_timestamps(stamps: list[Any]) -> list[int]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from operator import itemgetter
 from types import GenericAlias
 from typing import Any, Literal, NamedTuple, Optional
 
@@ -26,11 +27,15 @@ from holdfast.state.registry import SchemaRegistry
 from holdfast.state.row import Row
 from holdfast.state.schema import ColumnSchema
 
-__all__ = ["PartCodec", "RowCodec"]
+__all__ = ["PartCodec", "RowCodec", "packed_array"]
 
 _pack = msgspec.msgpack.Encoder().encode
 _unpack = msgspec.msgpack.Decoder().decode
 _unpack_first = msgspec.msgpack.Decoder(tuple[int, msgspec.Raw]).decode
+_WITHOUT_TEXT = (bytes, bytearray, memoryview)
+"""Types that have no text form in msgpack."""
+_AT_ONCE = 1024
+"""Rows checked and encoded at a time: few enough that their copies reuse the same memory."""
 
 
 _Decoders = list[tuple[int, Callable[[Any], Any]]]
@@ -96,7 +101,10 @@ class RowCodec:
         self.schema_id = self._state.version(schema.version)
         """The schema of newly written rows."""
         self._readers: dict[int, _Reader] = {}
-        _, self._one, self._all, self._many, self._decoders = self._reader(self.schema_id)
+        _, self._one, self._all, _, self._decoders = self._reader(self.schema_id)
+        annotations = [Optional[Any if c is None else c.annotation] for c in self.columns]  # noqa: UP045
+        self._annotations = [GenericAlias(list, (each,)) for each in annotations]
+        self._getters = [itemgetter(i + 1) for i in range(self.width)]
         declared = [(i + 1, column) for i, column in enumerate(self.columns) if column is not None]
         self._encoders = [(i, c.encode) for i, c in declared if c.encode]
         self._conformers = [(i, c.conform) for i, c in declared if c.conform]
@@ -199,29 +207,49 @@ class RowCodec:
         return rows
 
     def encode_many(self, keys: Sequence[Any], rows: Sequence[Row], where: str) -> bytes:
-        """Encode many rows with the schema `schema_id`, checked against the declared types.
+        """Encode many rows as one array of their slots; see `encode_each`."""
+        return packed_array(self.encode_each(keys, rows, where))
+
+    def encode_each(self, keys: Sequence[Any], rows: Sequence[Row], where: str) -> list[bytes]:
+        """Encode the slots of many rows, checked against the declared types; `schema_id` is their schema.
 
         Converted values replace the originals in the rows.
 
         Raises:
             UserCodeError: a value does not fit its declared type; names the state and the key.
         """
+        encoded: list[bytes] = []
+        for at in range(0, len(rows), _AT_ONCE):
+            part = rows[at : at + _AT_ONCE]
+            try:
+                _conform(part, self._converted)
+                encoded += self._encoded(part)
+            except Exception:  # pickle and users' classes may raise anything
+                encoded += self._encoded_after_conversion(keys[at : at + _AT_ONCE], part, where)
+        self.footprint.sample(rows, self.encode)
+        self.footprint.count(len(rows), sum(map(len, encoded)))
+        return encoded
+
+    def _encoded(self, rows: Sequence[Row]) -> list[bytes]:
+        """Encode the rows' slots.
+
+        Raises:
+            Exception: one could not be decoded again.
+        """
+        columns = [list(map(get, rows)) for get in self._getters]
+        for position, encode in self._encoders:
+            columns[position - 1] = [None if slot is None else encode(slot) for slot in columns[position - 1]]
+        fitting = list(map(_fitting, columns, self._annotations))
+        return list(map(_pack, zip(*fitting))) if fitting else [_pack(())] * len(rows)
+
+    def _encoded_after_conversion(self, keys: Sequence[Any], rows: Sequence[Row], where: str) -> list[bytes]:
+        """Encode the slots of rows with values of other types than declared, such as NumPy numbers."""
         try:
-            _conform(rows, self._converted)
-            data = self._encode_many(rows)
-            self._many(data)
-            self._measure(rows, data)
-            return data
-        except Exception:  # pickle and users' classes may raise anything
-            self._conform_each(keys, rows, where)
-        try:
-            data = self._encode_many(rows)
-            self._many(data)
+            _conform(rows, self._conformers)
+            return self._encoded(rows)
         except Exception:
             self._blame(keys, rows, where)
             raise
-        self._measure(rows, data)
-        return data
 
     def check(self, key: Any, row: Row, where: str) -> None:
         """Check that a row can be stored, without changing it.
@@ -229,27 +257,7 @@ class RowCodec:
         Raises:
             UserCodeError: a value does not fit its declared type; names the state and the key.
         """
-        self.encode_many([key], [row.copy()], where)
-
-    def _measure(self, rows: Sequence[Row], data: bytes) -> None:
-        self.footprint.sample(rows, self.encode)
-        self.footprint.count(len(rows), len(data))
-
-    def _conform_each(self, keys: Sequence[Any], rows: Sequence[Row], where: str) -> None:
-        """Convert values of other types than declared, such as NumPy numbers."""
-        try:
-            _conform(rows, self._conformers)
-        except Exception:
-            self._blame(keys, rows, where)
-            raise
-
-    def _encode_many(self, rows: Sequence[Row]) -> bytes:
-        if not self._encoders or not rows:
-            return _pack([row[1:] for row in rows])
-        columns = [list(column) for column in zip(*rows, strict=True)]
-        for position, encode in self._encoders:
-            columns[position] = [None if slot is None else encode(slot) for slot in columns[position]]
-        return _pack(list(zip(*columns[1:], strict=True)))
+        self.encode_each([key], [row.copy()], where)
 
     def decode_many(self, data: bytes, schema_id: int, flags: int) -> list[Row]:
         """Decode rows written by `encode_many` with this schema."""
@@ -262,7 +270,8 @@ class RowCodec:
             for row in rows:
                 if row[position] is not None:
                     row[position] = decode(row[position])
-        self._measure(rows, data)
+        self.footprint.sample(rows, self.encode)
+        self.footprint.count(len(rows), len(data))
         return rows
 
     def _blame(self, keys: Sequence[Any], rows: Sequence[Row], where: str) -> None:
@@ -282,6 +291,30 @@ class RowCodec:
                         operator=where,
                         key=repr(key),
                     ) from error
+
+
+def packed_array(items: Sequence[bytes]) -> bytes:
+    r"""A msgpack array of encoded items.
+
+    >>> packed_array([b"\x01", b"\x02"]) == _pack([1, 2])
+    True
+    """
+    count = len(items)
+    header = bytes((0x90 | count,)) if count < 16 else b"\xdd" + count.to_bytes(4, "big")
+    return header + b"".join(items)
+
+
+def _fitting(values: list[Any], annotation: Any) -> list[Any]:
+    """The values in a form that can be decoded by the annotation of their list.
+
+    Raises:
+        Exception: there is none.
+    """
+    fitting: list[Any] = msgspec.convert(values, annotation, builtin_types=_WITHOUT_TEXT)
+    if fitting == values:  # usually the same objects
+        return fitting
+    msgspec.msgpack.decode(_pack(values), type=annotation)
+    return values
 
 
 def _conform(rows: Sequence[Row], conformers: Sequence[tuple[int, Callable[[Any], Any]]]) -> None:

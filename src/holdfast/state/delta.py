@@ -29,11 +29,12 @@ import xxhash
 from holdfast.checkpoint.files import compress, decompress, unpack
 from holdfast.checkpoint.handles import IndexedFile
 from holdfast.checkpoint.storage import Data, NotFound, Storage
+from holdfast.common.positions import positions_by
 from holdfast.errors import CorruptFile, IncompatibleState
 from holdfast.state.key_groups import KeyGroupRange
 from holdfast.state.layout import Section, section
 
-__all__ = ["Change", "Piece", "pack_delta", "read_delta", "stored_sizes", "write_delta"]
+__all__ = ["Change", "Piece", "cut", "pack_delta", "read_delta", "stored_sizes", "write_delta"]
 
 _TRAILER = struct.Struct("<IIB3x4s")
 _MAGIC = b"HFSD"
@@ -61,6 +62,31 @@ class Change(NamedTuple):
     section: Section
     dropped: bool
     pieces: Sequence[Piece]
+
+
+def cut(groups: Sequence[int], enough: int, most: int) -> Iterator[tuple[list[int], list[int]]]:
+    """Cut items into pieces of adjacent key groups.
+
+    Args:
+        groups: The key group of each item.
+        enough: Items that make a piece of several key groups.
+        most: The most items of one key group per piece.
+
+    Yields:
+        Per piece, its runs ``[key group, number of items, next key group, ...]``, and the items' positions in their order.
+    """
+    runs: list[int] = []
+    positions: list[int] = []
+    for group, members in sorted(positions_by(groups).items()):
+        for start in range(0, len(members), most):
+            part = members[start : start + most]
+            runs += (group, len(part))
+            positions += part
+            if len(positions) >= enough:
+                yield runs, positions
+                runs, positions = [], []
+    if positions:
+        yield runs, positions
 
 
 class _Entry(msgspec.Struct, frozen=True, array_like=True):

@@ -11,7 +11,7 @@ import io
 import pickle
 import sys
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal
 from enum import Enum, Flag
@@ -334,8 +334,8 @@ def encode_core(core: Any) -> bytes:
     return _encode(core if type(core) is Ext else _canonical(core))
 
 
-def encode_keys(keys: list[Any]) -> bytes:
-    """Encode a list of keys as one msgpack array."""
+def encode_keys(keys: Sequence[Any]) -> bytes:
+    """Encode keys as one msgpack array."""
     if set(map(type, keys)) <= _PLAIN:
         try:
             return _encode(keys)

@@ -80,14 +80,19 @@ def group_assigner(max_parallelism: int, parallelism: int, memo_size: int = 200_
     """
     owners = [group * parallelism // max_parallelism for group in range(max_parallelism)]
     memo: dict[Any, int] = {}
-    # A power of two needs no division: the bits of the product above the 32nd, of which the mask takes the lowest.
-    mask = max_parallelism - 1 if max_parallelism.bit_count() == 1 else 0
+    # Powers of two need no division: some bits of the product are the group, and the highest of these the subtask.
+    by_bits = max_parallelism.bit_count() == parallelism.bit_count() == 1
+    factor, shift, mask = (
+        _GOLDEN % (max_parallelism << 32),
+        32 + (max_parallelism // parallelism).bit_length() - 1,
+        parallelism - 1,
+    )
 
     def assign(keys: list[Any]) -> list[int]:
         kinds = set(map(type, keys))
         if kinds == {int}:
-            if mask:
-                return [owners[key * _GOLDEN >> 32 & mask] for key in keys]
+            if by_bits:
+                return [key * factor >> shift & mask for key in keys]
             return [owners[(((key * _GOLDEN) & _MASK) >> 32) % max_parallelism] for key in keys]
         if len(memo) > memo_size:
             memo.clear()

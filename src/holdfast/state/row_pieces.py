@@ -10,15 +10,15 @@ A piece of rows is a msgpack array:
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from itertools import chain, compress
 from typing import Any
 
 import msgspec
 
-from holdfast.state.codec import RowCodec
-from holdfast.state.delta import Piece
+from holdfast.common.positions import picker
+from holdfast.state.codec import RowCodec, packed_array
+from holdfast.state.delta import Piece, cut
 from holdfast.state.key_codec import decode_keys, encode_keys
 from holdfast.state.key_groups import KeyGroupRange
 from holdfast.state.row import PERSISTED, UNFLUSHED, Row
@@ -35,8 +35,8 @@ _MOST = 4096
 
 _pack = msgspec.msgpack.Encoder().encode
 _unpack = msgspec.msgpack.Decoder(tuple[int, list[int], bytes, bytes, list[int], bytes]).decode
-_split = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
 _NO_KEYS = encode_keys([])
+_NO_ROWS = _pack([])
 
 
 def row_pieces(keys: list[Any], rows: list[Row], groups: list[int], codec: RowCodec, where: str) -> Iterator[Piece]:
@@ -45,45 +45,25 @@ def row_pieces(keys: list[Any], rows: list[Row], groups: list[int], codec: RowCo
     Raises:
         UserCodeError: a value does not fit its declared type; names the state and the key.
     """
-    buckets: defaultdict[int, list[Any]] = defaultdict(list)
+    if not keys:
+        return
     # Encode rows in memory order, then group the encoded rows: the processor's cache likes it better than the reverse.
-    for key, stored, group in zip(keys, _split(codec.encode_many(keys, rows, where)), groups):
-        bucket = buckets[group]
-        bucket.append(key)
-        bucket.append(stored)
-    for runs, items in _cut(buckets, 2):
-        data = _pack(items[1::2])
-        yield Piece(runs[0], runs[-2], _pack((codec.schema_id, runs, encode_keys(items[::2]), data, (), _NO_KEYS)))
+    encoded = codec.encode_each(keys, rows, where)
+    for runs, positions in _cut(groups):
+        pick = picker(positions)
+        data = packed_array(pick(encoded))
+        yield Piece(runs[0], runs[-2], _pack((codec.schema_id, runs, encode_keys(pick(keys)), data, (), _NO_KEYS)))
 
 
-def deleted_pieces(keys: list[Any], groups: list[int], codec: RowCodec, where: str) -> Iterator[Piece]:
+def deleted_pieces(keys: list[Any], groups: list[int], codec: RowCodec) -> Iterator[Piece]:
     """Encode the deletion of keys, given with their key groups, as pieces."""
-    nothing = codec.encode_many([], [], where)
-    buckets: defaultdict[int, list[Any]] = defaultdict(list)
-    for key, group in zip(keys, groups):
-        buckets[group].append(key)
-    for runs, items in _cut(buckets, 1):
-        yield Piece(runs[0], runs[-2], _pack((codec.schema_id, (), _NO_KEYS, nothing, runs, encode_keys(items))))
+    for runs, positions in _cut(groups):
+        gone = encode_keys(picker(positions)(keys))
+        yield Piece(runs[0], runs[-2], _pack((codec.schema_id, (), _NO_KEYS, _NO_ROWS, runs, gone)))
 
 
-def _cut(buckets: dict[int, list[Any]], width: int) -> Iterator[tuple[list[int], list[Any]]]:
-    """Cut the items of each key group into runs and items, one pair per piece. An item takes ``width`` places."""
-    total = sum(map(len, buckets.values())) // width
-    enough = min(max(total // _PARTS, _LEAST), _ENOUGH) * width
-    most = _MOST * width
-    runs: list[int] = []
-    items: list[Any] = []
-    for group in sorted(buckets):
-        bucket = buckets[group]
-        for start in range(0, len(bucket), most):
-            part = bucket[start : start + most]
-            runs += (group, len(part) // width)
-            items += part
-            if len(items) >= enough:
-                yield runs, items
-                runs, items = [], []
-    if items:
-        yield runs, items
+def _cut(groups: list[int]) -> Iterator[tuple[list[int], list[int]]]:
+    return cut(groups, min(max(len(groups) // _PARTS, _LEAST), _ENOUGH), _MOST)
 
 
 def read_piece(

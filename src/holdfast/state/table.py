@@ -176,7 +176,7 @@ class RowTable:
         pieces: list[Piece] = []
         deleted: list[Any] = []
         idle: list[Any] = []
-        more = self.codec.width > 2
+        more, dirty, clean = self.codec.width > 2, DIRTY, PERSISTED | UNFLUSHED
         # A row's second occurrence is already clean, or noted as idle.
         asked = chain(self._touched.items(), *(zip(*batch) for batch in self._batches))
         total = len(self._touched) + sum(len(keys) for keys, _ in self._batches)
@@ -185,12 +185,12 @@ class RowTable:
             kept: list[Row] = []
             for key, row in islice(asked, _BLOCK):
                 flags = row[0]
-                if flags & DIRTY:
+                if flags & dirty:
                     # The first and last slot usually suffice.
                     if row[1] is not None or row[-1] is not None or (more and filled(row)):
                         changed.append(key)
                         kept.append(row)
-                        row[0] = PERSISTED | UNFLUSHED
+                        row[0] = clean
                     elif flags & PERSISTED:
                         deleted.append(key)
                         row[0] = UNFLUSHED
@@ -207,7 +207,7 @@ class RowTable:
         if not self.in_store:  # no store rows to delete
             for key in deleted:
                 del rows[key]
-        pieces += deleted_pieces(deleted, self._groups_of(deleted), self.codec, where)
+        pieces += deleted_pieces(deleted, self._groups_of(deleted), self.codec)
         pieces.sort(key=_first_group)
         return pieces
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import struct
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -29,7 +29,7 @@ from holdfast.state.layout import after, group_prefix, section, slice_of, split_
 from holdfast.state.ordered import OrderedStore
 from holdfast.state.timers import BUCKET_BITS, Timer
 
-__all__ = ["GroupsOf", "TimerChunks", "TimerList", "pack_change", "timers_by_group", "unpack_change"]
+__all__ = ["GroupsOf", "TimerChunks", "TimerList", "owners_of", "pack_change", "timers_by_group", "unpack_change"]
 
 GroupsOf = Callable[[list[Any]], list[int]]
 """Returns the key groups of keys."""
@@ -49,18 +49,19 @@ _unpack = msgspec.msgpack.Decoder(tuple[list[int], bytes, bytes | None, list[int
 class TimerList(NamedTuple):
     """Timers in stored form."""
 
-    times: list[int]
+    times: Sequence[int]
     keys: bytes
     namespaces: bytes | None
 
     @staticmethod
     def of(timers: Collection[Timer], namespaced: bool) -> TimerList:
         """Encode these timers."""
-        times = [time for time, _ in timers]
-        if not namespaced:
-            return TimerList(times, encode_keys([key for _, key in timers]), None)
-        keys = encode_keys([owner[0] for _, owner in timers])
-        return TimerList(times, keys, encode_keys([owner[1] for _, owner in timers]))
+        return TimerList.encoded([time for time, _ in timers], *owners_of(timers, namespaced))
+
+    @staticmethod
+    def encoded(times: Sequence[int], keys: Sequence[Any], namespaces: Sequence[Any] | None) -> TimerList:
+        """Encode timers given as parallel lists."""
+        return TimerList(times, encode_keys(keys), None if namespaces is None else encode_keys(namespaces))
 
     def timers(self) -> list[Timer]:
         """Decode the timers."""
@@ -230,9 +231,17 @@ class TimerChunks:
         return timers_by_group(timers, self._groups_of, self._namespaced)
 
 
+def owners_of(timers: Collection[Timer], namespaced: bool) -> tuple[list[Any], list[Any] | None]:
+    """The keys of these timers, and their namespaces, if any."""
+    owners = [owner for _, owner in timers]
+    if not namespaced:
+        return owners, None
+    return [key for key, _ in owners], [namespace for _, namespace in owners]
+
+
 def timers_by_group(timers: Collection[Timer], groups_of: GroupsOf, namespaced: bool) -> dict[int, list[Timer]]:
     """Group timers by the key group of their keys."""
-    keys = [owner[0] for _, owner in timers] if namespaced else [key for _, key in timers]
+    keys, _ = owners_of(timers, namespaced)
     by_group: defaultdict[int, list[Timer]] = defaultdict(list)
     for group, timer in zip(groups_of(keys), timers, strict=True):
         by_group[group].append(timer)

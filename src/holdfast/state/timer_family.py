@@ -9,11 +9,20 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from itertools import islice
 
-from holdfast.state.delta import Change, Piece
+from holdfast.common.positions import picker
+from holdfast.state.delta import Change, Piece, cut
 from holdfast.state.key_groups import KeyGroupRange
 from holdfast.state.layout import section
 from holdfast.state.ordered import OrderedStore
-from holdfast.state.timer_chunks import GroupsOf, TimerChunks, TimerList, pack_change, timers_by_group, unpack_change
+from holdfast.state.timer_chunks import (
+    GroupsOf,
+    TimerChunks,
+    TimerList,
+    owners_of,
+    pack_change,
+    timers_by_group,
+    unpack_change,
+)
 from holdfast.state.timers import BUCKET_BITS, UNBOUNDED, Timer, TimerQueue
 
 __all__ = ["TimerFamily"]
@@ -95,20 +104,13 @@ class TimerFamily(TimerQueue):
             yield Change(self._section, False, list(self._pieces(part, True)))
 
     def _pieces(self, timers: Collection[Timer], added: bool) -> Iterator[Piece]:
-        by_group = timers_by_group(timers, self._groups_of, self._namespaced)
-        first = 0
-        part: list[Timer] = []
-        last = max(by_group, default=0)
-        for group in sorted(by_group):
-            mine = by_group[group]
-            for start in range(0, len(mine), _PIECE):
-                first = first if part else group
-                part += mine[start : start + _PIECE]
-                if len(part) >= _ENOUGH or (group == last and start + _PIECE >= len(mine)):
-                    stored = TimerList.of(part, self._namespaced)
-                    data = pack_change(stored, self._none) if added else pack_change(self._none, stored)
-                    yield Piece(first, group, data)
-                    part = []
+        times = [time for time, _ in timers]
+        keys, namespaces = owners_of(timers, self._namespaced)
+        for runs, positions in cut(self._groups_of(keys), _ENOUGH, _PIECE):
+            pick = picker(positions)
+            stored = TimerList.encoded(pick(times), pick(keys), None if namespaces is None else pick(namespaces))
+            data = pack_change(stored, self._none) if added else pack_change(self._none, stored)
+            yield Piece(runs[0], runs[-2], data)
 
     def _clipped(self, listed: TimerList, groups: KeyGroupRange) -> TimerList:
         """The timers of keys in these key groups."""

@@ -133,7 +133,7 @@ class TimerQueue:
         if bucket is None:
             _check_within(time)
             bucket = self._open(number)
-        elif timer in bucket.timers:
+        elif bucket.timers and timer in bucket.timers:  # an empty set would hash the timer, too
             return
         if bucket.removed and timer in bucket.removed:
             bucket.removed.discard(timer)
@@ -213,7 +213,7 @@ class TimerQueue:
                     live.remove(timer)
                 except KeyError:
                     continue  # deleted
-                if timer in added:
+                if added and timer in added:
                     added.discard(timer)
                 else:
                     removed.add(timer)

@@ -10,6 +10,7 @@ from operator import length_hint
 from typing import Any
 
 from holdfast.common.output_tag import OutputTag
+from holdfast.common.positions import picker
 from holdfast.common.typeinfo.base import shown
 from holdfast.common.typeinfo.batches import Misfit
 from holdfast.common.windows import Window
@@ -17,7 +18,7 @@ from holdfast.functions.window_functions import ProcessWindowFunction
 from holdfast.runtime.context import UserRuntimeContext
 from holdfast.runtime.operators.base import Operator
 from holdfast.runtime.operators.window_content import CONTENTS, Adder, WindowContent
-from holdfast.runtime.records import RecordBatch, picker
+from holdfast.runtime.records import RecordBatch
 from holdfast.runtime.user_code import close_function, open_function, user_callable, user_error
 from holdfast.state.declared_keys import key_restorer
 from holdfast.state.row import Row
