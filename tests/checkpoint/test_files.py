@@ -11,6 +11,7 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.checkpoint import files
 from holdfast.checkpoint.files import pack, read_file, read_raw, unpack, write_file, write_raw
 from holdfast.checkpoint.handles import ContainedFile, Handle, IndexedFile, LogRange, RawFile
 from holdfast.errors import CorruptFile, IncompatibleState
@@ -38,6 +39,23 @@ def test_raw_bytes_are_stored_as_they_are(storage):
     handle = write_raw(storage, "state/f.sst", payload)
     assert storage.get("state/f.sst") == payload
     assert read_raw(storage, handle) == payload
+
+
+@pytest.mark.parametrize("size", [0, 9, 10, 11, 20, 25])
+def a_file_is_copied_in_parts_and_damage_is_detected(memory, tmp_path, monkeypatch, size):
+    monkeypatch.setattr(files, "_AT_ONCE", 10)
+    storage, payload = quick(memory), os.urandom(size)
+    handle = write_raw(storage, "f", payload)
+    files.fetch_raw(storage, handle, str(tmp_path / "copy"))
+    assert (tmp_path / "copy").read_bytes() == payload
+    altered = [payload + b"x", payload[:-1], payload[:5], payload[:-1] + bytes([payload[-1] ^ 1])] if size else [b"x"]
+    for content in altered:
+        memory.objects["f"] = content
+        with pytest.raises(CorruptFile, match="/f: "):
+            files.fetch_raw(storage, handle, str(tmp_path / "copy"))
+    del memory.objects["f"]
+    with pytest.raises(CorruptFile, match="missing"):
+        files.fetch_raw(storage, handle, str(tmp_path / "copy"))
 
 
 def test_bytes_that_do_not_shrink_are_stored_uncompressed():

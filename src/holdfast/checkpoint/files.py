@@ -28,7 +28,7 @@ from holdfast.checkpoint.handles import ContainedFile, FileHandle, RawFile
 from holdfast.checkpoint.storage import Data, NotFound, Storage
 from holdfast.errors import CorruptFile, IncompatibleState
 
-__all__ = ["compress", "decompress", "pack", "read_file", "read_raw", "unpack", "write_file", "write_raw"]
+__all__ = ["compress", "decompress", "fetch_raw", "pack", "read_file", "read_raw", "unpack", "write_file", "write_raw"]
 
 _MAGIC = b"HFST"
 _VERSION = 1
@@ -37,6 +37,8 @@ _FIELDS = struct.Struct("<4sBBHQQ")
 _CHECKSUM = slice(_FIELDS.size, _FIELDS.size + 16)
 _HEADER = _FIELDS.size + 16
 _WORTH_COMPRESSING = 128
+_AT_ONCE = 8 << 20
+"""Bytes read and written at a time while a file is copied."""
 
 
 class _Codecs(threading.local):
@@ -152,6 +154,31 @@ def read_raw(storage: Storage, handle: RawFile) -> bytes:
     if xxhash.xxh3_128_digest(data) != handle.checksum:
         raise CorruptFile(storage.locate(handle.path), "altered: its checksum does not match its content")
     return data
+
+
+def fetch_raw(storage: Storage, handle: RawFile, target: str) -> None:
+    """Copy a file written by `write_raw` to the local file system, a few MB at a time.
+
+    Raises:
+        CorruptFile: the file is missing, truncated, altered, or not the one that the handle describes.
+        StorageError: the storage refused the read, or the retry budget ran out.
+    """
+    with open(target, "wb") as copy:
+        if handle.size <= _AT_ONCE:
+            copy.write(read_raw(storage, handle))
+            return
+        digest, size = xxhash.xxh3_128(), 0
+        for start in range(0, handle.size, _AT_ONCE):
+            left = handle.size - start
+            try:  # one byte more at the end: a longer file is not the one
+                part = storage.get_range(handle.path, start, _AT_ONCE if left > _AT_ONCE else left + 1)
+            except NotFound as error:
+                raise CorruptFile(storage.locate(handle.path), "missing") from error
+            digest.update(part)
+            copy.write(part)
+            size += len(part)
+    if size != handle.size or digest.digest() != handle.checksum:
+        raise CorruptFile(storage.locate(handle.path), "truncated or altered: its size or checksum does not match")
 
 
 def _get(storage: Storage, handle: FileHandle) -> bytes:

@@ -26,19 +26,22 @@ class LocalStore:
     """A directory. A file appears under its name complete and flushed to disk, or not at all."""
 
     def __init__(self, directory: str) -> None:
-        self._root = Path(os.path.abspath(os.path.expanduser(directory)))
+        self._root = os.path.abspath(os.path.expanduser(directory))
 
     @property
     def uri(self) -> str:
         """The directory as a file URI."""
-        return self._root.as_uri()
+        return Path(self._root).as_uri()
+
+    def _at(self, path: str) -> str:
+        return os.path.join(self._root, path)
 
     def put(self, path: str, data: Data) -> None:
         """Put an object; an existing one is replaced."""
         with self._errors("put", path):
             target, part = self._write_part(path, data)
             os.replace(part, target)
-            _flush_directory(target.parent)
+            _flush_directory(os.path.dirname(target))
 
     def put_new(self, path: str, data: Data) -> None:
         """Put an object if the path is free. The hard link makes this atomic, on NFS too."""
@@ -48,23 +51,23 @@ class LocalStore:
                 os.link(part, target)
             finally:
                 os.unlink(part)
-            _flush_directory(target.parent)
+            _flush_directory(os.path.dirname(target))
 
     def get(self, path: str) -> bytes:
         """Read an object."""
-        with self._errors("get", path):
-            return (self._root / path).read_bytes()
+        with self._errors("get", path), open(self._at(path), "rb") as file:
+            return file.read()
 
     def get_range(self, path: str, start: int, length: int) -> bytes:
         """Read a part of an object."""
-        with self._errors("get", path), open(self._root / path, "rb") as file:
+        with self._errors("get", path), open(self._at(path), "rb") as file:
             file.seek(start)
             return file.read(length)
 
     def size(self, path: str) -> int:
         """The size of an object in bytes."""
         with self._errors("look up", path):
-            return (self._root / path).stat().st_size
+            return os.path.getsize(self._at(path))
 
     def list(self, prefix: str) -> list[str]:
         """The paths under ``prefix``, including unfinished part files."""
@@ -76,13 +79,13 @@ class LocalStore:
         for path in paths:
             with self._errors("delete", path):
                 try:
-                    os.unlink(self._root / path)
+                    os.unlink(self._at(path))
                 except FileNotFoundError:
                     continue
 
     def _walk(self, directory: str) -> Iterator[str]:
         try:
-            with os.scandir(self._root / directory) as entries:
+            with os.scandir(self._at(directory)) as entries:
                 for entry in entries:
                     path = f"{directory}/{entry.name}" if directory else entry.name
                     if entry.is_dir(follow_symlinks=False):
@@ -92,14 +95,13 @@ class LocalStore:
         except FileNotFoundError:
             return
 
-    def _write_part(self, path: str, data: Data) -> tuple[Path, Path]:
-        target = self._root / path
-        part = self._root / JobPaths.part_file(path)
+    def _write_part(self, path: str, data: Data) -> tuple[str, str]:
+        target, part = self._at(path), self._at(JobPaths.part_file(path))
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
         try:
             descriptor = os.open(part, flags, 0o666)
         except FileNotFoundError:
-            part.parent.mkdir(parents=True, exist_ok=True)
+            os.makedirs(os.path.dirname(part), exist_ok=True)
             descriptor = os.open(part, flags, 0o666)
         try:
             with memoryview(data) as view:
@@ -117,7 +119,7 @@ class LocalStore:
 
     @contextmanager
     def _errors(self, what: str, path: str) -> Iterator[None]:
-        where = self._root / path
+        where = self._at(path)
         try:
             yield
         except FileNotFoundError as error:
@@ -133,7 +135,7 @@ class LocalStore:
             raise (Unavailable if error.errno in _PASSING else StorageError)(told) from error
 
 
-def _flush_directory(directory: Path) -> None:
+def _flush_directory(directory: str) -> None:
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(descriptor)

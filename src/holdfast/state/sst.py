@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 
-from holdfast.checkpoint.files import read_raw
+from holdfast.checkpoint.files import fetch_raw
 from holdfast.checkpoint.handles import RawFile
 from holdfast.checkpoint.in_parallel import in_parallel
 from holdfast.checkpoint.metadata import KeyedHandle
@@ -65,11 +65,13 @@ def fetch(storage: Storage, handle: KeyedHandle, path: str, groups: KeyGroupRang
     left_out = [(file.level, int(file.name.removesuffix(".sst"))) for file in files if file not in wanted]
 
     def fetch_one(file: RawFile) -> None:
-        data = read_raw(storage, file)
+        target = os.path.join(path, file.name)
+        fetch_raw(storage, file, target)
         if left_out and file.name.startswith("MANIFEST-"):
-            data = without_files(data, left_out)
-        with open(os.path.join(path, file.name), "wb") as target:
-            target.write(data)
+            with open(target, "r+b") as manifest:
+                edited = without_files(manifest.read(), left_out)
+                manifest.seek(0)
+                manifest.write(edited)
 
     for _ in in_parallel(fetch_one, wanted):
         pass
