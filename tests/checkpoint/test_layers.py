@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from holdfast.checkpoint.entries import decode_entry, encode_entry, encode_manifest
@@ -22,7 +22,7 @@ from holdfast.checkpoint.metadata import (
     OperatorCheckpoint,
     SubtaskState,
 )
-from holdfast.checkpoint.references import References
+from holdfast.checkpoint.references import References, StateFiles
 from holdfast.checkpoint.storage import Storage
 from holdfast.errors import CorruptFile
 from holdfast.testing.memory_store import MemoryStore
@@ -120,6 +120,24 @@ def test_counted_references_are_those_of_the_checkpoints_that_are_known(history,
             after = {f.path for c in known for f in c.files()}
             assert set(references.remove(gone)) == before - after
         assert len(references) == len({f.path for c in known for f in c.files()})
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(checkpoints, min_size=1, max_size=5), st.data())
+def the_size_of_a_checkpoint_is_that_of_its_files_whatever_came_before(history, data):
+    files = StateFiles()
+    sizes: dict[str, int] = {}
+    before = NOTHING
+    for checkpoint in history:
+        if data.draw(st.booleans()):
+            checkpoint = msgspec.structs.replace(
+                checkpoint, operators=added(before, [difference(before, checkpoint)]).operators
+            )
+        expected = {f.path: f.size for o in checkpoint.operators.values() for s in o.subtasks for f in s.files()}
+        assume(all(sizes.setdefault(f.path, f.size) == f.size for f in checkpoint.files()))
+        assert files.become(checkpoint.operators) == sum(expected.values())
+        assert set(files._counts.files) == set(expected)
+        before = checkpoint
 
 
 # ---- a large job --------------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 import cloudpickle
 from pyspark import SparkContext
 
+from holdfast.common import pickling
 from holdfast.errors import SparkGone
 from holdfast.runtime.dependencies import Dependencies
 from holdfast.runtime.frame_header import HEADER_SIZE, REPORT, unpack_header
@@ -100,7 +101,7 @@ class SparkExecutor:
 
     def _calls(self, assignment: EpochAssignment, level: int) -> list[bytes]:
         return [
-            cloudpickle.dumps((self._part_of(assignment, (v.id, n)), v.id, n))
+            pickling.dumps((self._part_of(assignment, (v.id, n)), v.id, n))
             for v in self._plan.at(level)
             for n in range(v.parallelism)
         ]
