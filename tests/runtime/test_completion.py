@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from holdfast.checkpoint.handles import ContainedFile
-from holdfast.checkpoint.layers import SubtaskChange, added, difference, subtask_change
+from holdfast.checkpoint.layers import SubtaskChange, added, difference
 from holdfast.checkpoint.metadata import (
     SPLIT,
     UNION,
@@ -38,19 +38,13 @@ def plan(parallelism: int, *, last: str = "last") -> JobPlan:
     return env._plan("job")
 
 
-def told(snapshot: OperatorSnapshot) -> OperatorReport:
-    """The first report of a subtask with this state."""
-    change = subtask_change(None, snapshot.state)
-    return OperatorReport(change, snapshot.schemas, snapshot.listed, snapshot.generator)
-
-
 def reports(job: JobPlan, states: dict[str, Any]) -> list[TaskReport]:
     """The first report of each task, whose state is ``states[uid](subtask)``."""
     made = []
     for vertex in job.vertices:
         for n in range(vertex.parallelism):
             report = TaskReport((vertex.id, n), f"attempt of {vertex.id}-{n}", event_time=100 + n)
-            report.state = {c.uid: told(states[c.uid](n)) for c in vertex.chain if c.uid in states}
+            report.state = {c.uid: OperatorReport.whole(states[c.uid](n)) for c in vertex.chain if c.uid in states}
             made.append(report)
     return made
 

@@ -12,6 +12,7 @@ from holdfast.common.time import MIN_TIMESTAMP
 from holdfast.connectors.base import Committable, JobInfo, SplitRange
 from holdfast.runtime.event_time import SplitTime
 from holdfast.runtime.plan import JobPlan
+from holdfast.runtime.redistribution import OperatorSnapshot
 
 __all__ = [
     "SENDING",
@@ -92,6 +93,11 @@ class OperatorReport:
     """The state of the watermark generator, plain data; None for operators that generate no watermarks."""
     size: int = 0
     """The size of all files of the state, in bytes."""
+
+    @staticmethod
+    def whole(snapshot: OperatorSnapshot) -> OperatorReport:
+        """The report of a state whose predecessor the driver does not have."""
+        return OperatorReport(SubtaskChange(snapshot.state), snapshot.schemas, snapshot.listed, snapshot.generator)
 
 
 @dataclass

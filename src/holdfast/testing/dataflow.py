@@ -31,7 +31,7 @@ from holdfast.runtime.open_chain import OpenChain, TaskResources, restored
 from holdfast.runtime.operators.base import Operator
 from holdfast.runtime.plan import Channel, JobPlan, Vertex
 from holdfast.runtime.records import RecordBatch
-from holdfast.runtime.task_messages import JobSetup, TaskId, TaskReport
+from holdfast.runtime.task_messages import JobSetup, OperatorReport, TaskId, TaskReport
 from holdfast.state.keyed_state import KeyedState
 from holdfast.testing.memory_store import MemoryStore
 from holdfast.testing.recorder import Recorder, SideOutputs
@@ -164,7 +164,7 @@ class Dataflow:
         self._settle()
         for (vertex_id, subtask), task in self.tasks.items():
             report = TaskReport((vertex_id, subtask), self._attempt, event_time=task.chain.clock.watermark)
-            report.state = task.snapshot(1, self._epoch)
+            report.state = {uid: OperatorReport.whole(state) for uid, state in task.snapshot(1, self._epoch).items()}
             task.keyed.committed()
             reports.append(report)
         checkpoint = CheckpointMetadata(
