@@ -40,7 +40,8 @@ def test_the_built_wheel_runs_a_program_in_an_empty_environment(tmp_path: Path) 
         parts = {name.split("/")[1] for name in archive.getnames()}
     assert parts == {"LICENSE", "PKG-INFO", "README.md", ".gitignore", "pyproject.toml", "src"}
     with zipfile.ZipFile(wheel) as archive:
-        assert {"holdfast/py.typed", "holdfast/runtime/log4j2.properties"} <= set(archive.namelist())
+        data = {"py.typed", "runtime/log4j2.properties", "rest/dashboard/index.html", "cli/template/program.py.template"}
+        assert {f"holdfast/{name}" for name in data} <= set(archive.namelist())
         assert {name.split("/")[0].split("-")[0] for name in archive.namelist()} == {"holdfast"}
 
     venv.create(tmp_path / "empty", with_pip=True)
@@ -49,3 +50,7 @@ def test_the_built_wheel_runs_a_program_in_an_empty_environment(tmp_path: Path) 
     call(python, "-m", "pip", "check", cwd=tmp_path)
     (tmp_path / "sums.py").write_text(PROGRAM)
     assert call(python, "sums.py", cwd=tmp_path) == "('a', 1)\n('a', 3)\n"
+    holdfast = python.parent / "holdfast"
+    call(holdfast, "doctor", cwd=tmp_path)
+    call(holdfast, "new", "shop", cwd=tmp_path)
+    assert (tmp_path / "shop" / "program.py").exists()
