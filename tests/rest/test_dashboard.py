@@ -137,7 +137,7 @@ def the_driver_with_one_job_shows_it_at_once(page: Page, job: JobClient) -> None
 
 def the_page_follows_the_job(page: Page, job: JobClient) -> None:
     page.goto(address(job))
-    number = page.get_by_text("number ")
+    number = page.locator(".figure", has_text="Epoch").locator(".dim")
     before = number.inner_text()
     expect(number).not_to_have_text(before, timeout=60_000)
 

@@ -19,7 +19,7 @@ export function jobsPage({ jobs }) {
   if (!jobs) return h("p", { class: "empty" }, "Asking the driver …");
   if (!jobs.length) return h("p", { class: "empty" }, "This driver runs no job.");
   return h("section", {}, h("h1", {}, "Jobs of this driver"),
-    h("div", { class: "scroll" }, h("table", {},
+    h("div", { class: "scroll", tabindex: "0" }, h("table", {},
       h("thead", {}, h("tr", {}, ["Job", "State", "For", "Records/s", "Backlog", "Restarts"].map((t, i) => h("th", { scope: "col", class: i > 2 ? "number" : "" }, t)))),
       h("tbody", {}, jobs.map((job) => h("tr", { key: job.jid },
         h("td", {}, h("a", { href: "#/jobs/" + job.jid }, job.name), h("div", { class: "dim" }, job.jid)),
@@ -56,7 +56,7 @@ function overview(state, actions) {
   const figures = [
     ["Records/s", count(view.rates.in), `${count(view.rates.out)}/s out · ${count(view.records.in)} read`, rates],
     ["Backlog", count(view.backlog), view.backlog ? `records, ${span((1000 * view.backlog) / Math.max(view.rates.in, 1e-3))} of reading` : "the job keeps up", done.map((e) => e.backlog)],
-    ["Event time", view.watermark === null ? "–" : span(view.lag) + " behind", view.watermark === null ? "no watermark yet" : "watermark " + clock(view.watermark), []],
+    ["Event time is behind by", view.watermark === null ? "–" : span(view.lag), view.watermark === null ? "no watermark yet" : "watermark " + clock(view.watermark), []],
     ["Epoch", done.length ? span(done[done.length - 1].duration) : "–", done.length ? `number ${done[done.length - 1].number}` : "none yet", done.map((e) => e.duration)],
     ["State", bytes(view.checkpoint && view.checkpoint.state_size), view.checkpoint ? `checkpoint ${view.checkpoint.id}, ${span(view.now - view.checkpoint.at)} ago` : "no checkpoint yet", done.map((e) => e.state_size)],
     ["Failures", count(view.failures_total), `${some(view.restarts, "restart")} · ${some(view.late, "late record")} dropped`, []],
@@ -88,13 +88,13 @@ function vertexDetails(v) {
   return h("div", { class: "details", key: v.id },
     h("h3", {}, v.name),
     h("div", { class: "columns even" },
-      h("div", { class: "scroll" }, h("table", {}, h("caption", {}, "Functions and operators"),
+      h("div", { class: "scroll", tabindex: "0" }, h("table", {}, h("caption", {}, "Functions and operators"),
         h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Operator"), h("th", { scope: "col" }, "Time"), h("th", { scope: "col", class: "number" }, "Per record"), h("th", { scope: "col", class: "number" }, "State"))),
         h("tbody", {}, v.operators.map((o) => h("tr", { key: o.uid }, h("td", {}, o.name, h("div", { class: "dim" }, o.uid)),
           h("td", {}, bar(o.share, heat(o.share * v.busy)), " ", percent(o.share)),
           h("td", { class: "number" }, o.us_per_record === null ? "–" : `${o.us_per_record < 10 ? o.us_per_record.toFixed(1) : Math.round(o.us_per_record)} µs`),
           h("td", { class: "number" }, o.state_bytes ? bytes(o.state_bytes) : "–")))))),
-      h("div", { class: "scroll" }, h("table", {}, h("caption", {}, "Subtasks"),
+      h("div", { class: "scroll", tabindex: "0" }, h("table", {}, h("caption", {}, "Subtasks"),
         h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "#"), h("th", { scope: "col" }, "Busy"), h("th", { scope: "col", class: "number" }, "Records"), h("th", { scope: "col", class: "number" }, "Watermark"))),
         h("tbody", {}, v.subtasks.map((s, i) => h("tr", { key: i }, h("td", {}, String(i + 1)),
           h("td", {}, bar(s.busy, s.busy === most && v.skew > 1.5 ? "hot" : "cool"), " ", percent(s.busy)),
@@ -107,7 +107,8 @@ function vertexDetails(v) {
 function timeline(state, actions) {
   const { epochs: recent, selectedEpoch: chosen } = state;
   if (!recent.length) return h("p", { class: "dim" }, "No epoch has been completed yet.");
-  const top = Math.max(...recent.map((e) => e.duration), 1);
+  const sorted = recent.map((e) => e.duration).sort((a, b) => a - b);
+  const top = Math.max(1, Math.min(sorted[sorted.length - 1], 1.6 * sorted[Math.floor(0.9 * (sorted.length - 1))])); // few slow ones are cut
   const at = Math.max(0, recent.findIndex((e) => e.sequence === chosen));
   const focusable = recent.some((e) => e.sequence === chosen) ? at : recent.length - 1;
   const move = (event, i) => {
@@ -123,15 +124,15 @@ function timeline(state, actions) {
       h("button", { key: e.sequence, type: "button", class: `epoch ${e.failed ? "failed" : ""} ${e.sequence === chosen ? "chosen" : ""}`, tabindex: i === focusable ? "0" : "-1",
         "aria-pressed": String(e.sequence === chosen), onclick: () => actions.selectEpoch(e.sequence), onkeydown: (event) => move(event, i),
         title: `Epoch ${e.number}: ${e.failed ? "failed" : span(e.duration)}`, "aria-label": `Epoch ${e.number}, ${e.failed ? "failed" : `${span(e.duration)}, ${count(e.in)} records`}` },
-        h("span", { class: "epoch-stack", style: { height: `${e.failed ? 100 : Math.max(4, (100 * e.duration) / top).toFixed(1)}%` } },
+        h("span", { class: "epoch-stack", style: { height: `${e.failed ? 100 : Math.min(100, Math.max(4, (100 * e.duration) / top)).toFixed(1)}%` } },
           Object.keys(PHASES).reverse().map((p) => h("span", { key: p, class: "phase-" + p, style: { "flex-grow": String(e.phases[p] || 0) } })))))),
     h("p", { class: "legend" }, Object.entries(PHASES).map(([p, title]) => h("span", {}, h("i", { class: "swatch phase-" + p }), title)), h("span", {}, h("i", { class: "swatch failed" }), "failed"),
-      h("span", { class: "dim" }, `highest: ${span(top)}`)),
+      h("span", { class: "dim" }, `full height: ${span(top)}${sorted[sorted.length - 1] > top ? " or more" : ""}`)),
     epoch ? epochDetails(epoch, state.view) : null);
 }
 
 function epochDetails(e, view) {
-  if (e.failed) return h("div", { class: "details" }, h("h3", {}, `Epoch ${e.number} failed at ${clock(e.started)}`), h("pre", {}, e.failed));
+  if (e.failed) return h("div", { class: "details" }, h("h3", {}, `Epoch ${e.number} failed at ${clock(e.started)}`), h("pre", { tabindex: "0" }, e.failed));
   const rows = (names, values) => Object.entries(names).filter(([p]) => values[p] !== undefined).map(([p, title]) =>
     h("tr", { key: p }, h("td", {}, h("i", { class: "swatch phase-" + p }), title), h("td", { class: "number" }, span(values[p])), h("td", {}, bar(values[p] / Math.max(e.duration, 1)))));
   const slow = e.straggler, vertex = slow && view.vertices.find((v) => v.id === slow.vertex);
@@ -150,7 +151,7 @@ function epochs(state, actions) {
     h("section", { class: "card" }, h("h2", {}, "Timeline"), timeline(state, actions)),
     h("section", { class: "card" }, h("h2", {}, "Checkpoints"),
       h("p", {}, `${count(counts.completed)} completed, ${count(counts.failed)} failed${view.restored ? `; resumed from ${view.restored.path}` : ""}.`),
-      h("div", { class: "scroll" }, h("table", {},
+      h("div", { class: "scroll", tabindex: "0" }, h("table", {},
         h("thead", {}, h("tr", {}, ["Epoch", "Began", "Duration", "Phases", "Records", "Written", "State", "Straggler"].map((t, i) => h("th", { scope: "col", class: [2, 4, 5, 6].includes(i) ? "number" : "" }, t)))),
         h("tbody", {}, [...recent].reverse().slice(0, 50).map((e) => h("tr", { key: e.sequence, class: e.failed ? "failed" : "" },
           h("td", {}, h("button", { class: "link", type: "button", onclick: () => actions.selectEpoch(e.sequence) }, String(e.number))), h("td", {}, clock(e.started)),
@@ -179,7 +180,7 @@ function stateTab({ view }) {
   const total = rows.reduce((sum, o) => sum + o.state_bytes, 0);
   if (!rows.length) return h("p", { class: "empty" }, "No operator has stored state yet.");
   return h("section", { class: "card" }, h("h2", {}, "Stored state by operator"),
-    h("div", { class: "scroll" }, h("table", {},
+    h("div", { class: "scroll", tabindex: "0" }, h("table", {},
       h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Operator"), h("th", { scope: "col" }, "Vertex"), h("th", { scope: "col" }, "Share"), h("th", { scope: "col", class: "number" }, "Bytes"), h("th", { scope: "col", class: "number" }, "Largest subtask"))),
       h("tbody", {}, rows.sort((a, b) => b.state_bytes - a.state_bytes).map((o) => h("tr", { key: o.uid }, h("td", {}, o.name, h("div", { class: "dim" }, o.uid)), h("td", {}, o.vertex.name),
         h("td", {}, bar(o.state_bytes / total), " ", percent(o.state_bytes / total)), h("td", { class: "number" }, bytes(o.state_bytes)), h("td", { class: "number" }, bytes(o.largest_subtask))))))),
@@ -188,13 +189,13 @@ function stateTab({ view }) {
 
 function metrics({ view }) {
   const list = (title, values) => h("section", { class: "card" }, h("h2", {}, title), Object.keys(values).length
-    ? h("div", { class: "scroll" }, h("table", {}, h("tbody", {}, Object.entries(values).sort().map(([name, value]) => h("tr", { key: name }, h("td", {}, h("code", {}, name)), h("td", { class: "number" }, count(value)))))))
+    ? h("div", { class: "scroll", tabindex: "0" }, h("table", {}, h("tbody", {}, Object.entries(values).sort().map(([name, value]) => h("tr", { key: name }, h("td", {}, h("code", {}, name)), h("td", { class: "number" }, count(value)))))))
     : h("p", { class: "dim" }, "None."));
   return h("div", { class: "columns even" }, list("Of your functions", view.user_metrics), list("Of the job", view.metrics));
 }
 
 function settings({ config }) {
   if (!config) return h("p", { class: "empty" }, "Asking the driver …");
-  return h("section", { class: "card" }, h("h2", {}, "Settings"), h("div", { class: "scroll" }, h("table", {}, h("tbody", {},
+  return h("section", { class: "card" }, h("h2", {}, "Settings"), h("div", { class: "scroll", tabindex: "0" }, h("table", {}, h("tbody", {},
     Object.entries(config).map(([key, value]) => h("tr", { key }, h("td", {}, h("code", {}, key)), h("td", {}, value)))))));
 }
