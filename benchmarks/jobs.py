@@ -163,9 +163,9 @@ def start(
     client: Any = env.execute_async(name)
     told = client.metrics.epoch_finished
 
-    def record(stats: EpochStats) -> None:
+    def record(stats: EpochStats, *sizes: int) -> None:
         outcome.epochs.append((time.time(), stats))
-        told(stats)
+        told(stats, *sizes)
         if each is not None:
             each(stats)
 

@@ -7,11 +7,13 @@ between the last epoch before the change and the first one after it; beside it s
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
 import threading
+from collections.abc import Callable
 from typing import Any
 
-from benchmarks import jobs, restart
+from benchmarks import jobs, measure, restart
 
 STEPS = (4, 3)
 
@@ -25,6 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
     """Fill, rescale twice, cancel; returns the pauses in seconds."""
+    os.environ["PYTHONPATH"] = measure.python_path()  # of Spark's workers
     work = jobs.scratch()
     ended = threading.Condition()
     events = [0]
@@ -39,12 +42,18 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         settings = ["execution.checkpointing.interval=500 ms", *options.set]
         client, outcome = jobs.start(restart.program(work, options.keys, options.backend, settings), "rescale", each)
 
-        def epochs(number: int) -> None:
-            with ended:
-                assert ended.wait_for(lambda: len(outcome.epochs) >= number, 120)
+        result = client.get_job_execution_result()
 
-        with ended:
-            assert ended.wait_for(lambda: events[0] >= options.keys * 11 // 10, 300)
+        def until(condition: Callable[[], bool]) -> None:
+            with ended:
+                while not ended.wait_for(condition, 1):
+                    if result.done():
+                        result.result()  # raises the failure
+
+        def epochs(number: int) -> None:
+            until(lambda: len(outcome.epochs) >= number)
+
+        until(lambda: events[0] >= options.keys * 11 // 10)
         figures["state_mb"] = round(client.metrics.snapshot().completed[-1].full_bytes / 2**20)
         pauses = []
         for parallelism in STEPS:
