@@ -77,6 +77,21 @@ class JobClient(ABC):
             ConfigurationError: the program cannot run at this parallelism.
         """
 
+    @abstractmethod
+    def query_state(self, uid: str, name: str, key: Any, window: int | None = None) -> CompletableFuture[Any]:
+        """Read a key's state from the newest completed checkpoint, while the job runs.
+
+        Args:
+            uid: The uid of the operator.
+            name: The name of the state.
+            key: The key.
+            window: The start of a tumbling or sliding window in ms, for the state ``window-contents`` of that window.
+
+        Returns:
+            A future of the state's content: the value, a list or a dict; None if the key has none. Changes of the running
+            epoch are not part of it. Expired content may be, until it is cleaned up.
+        """
+
     def get_accumulators(self) -> CompletableFuture[dict[str, Any]]:
         """Always empty: Holdfast has no accumulators."""
         return CompletableFuture.completed({})

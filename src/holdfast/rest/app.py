@@ -27,6 +27,7 @@ from holdfast.metrics.job import TERMINAL, JobMetrics, JobSnapshot
 from holdfast.metrics.prometheus import JobCollector
 from holdfast.rest import shapes
 from holdfast.rest.pages import page_routes
+from holdfast.rest.queries import AnswersQueries, answer
 from holdfast.rest.savepoints import TakesSavepoints, begin_savepoint
 from holdfast.rest.triggers import Triggers
 from holdfast.rest.view import job_view
@@ -38,7 +39,7 @@ _log = logging.getLogger(__name__)
 Page = Callable[[Request], Awaitable[Response]]
 
 
-class JobView(TakesSavepoints, Protocol):
+class JobView(TakesSavepoints, AnswersQueries, Protocol):
     """A job as the REST API sees it."""
 
     @property
@@ -115,6 +116,7 @@ def create_app(jobs: Callable[[], Mapping[str, Shown]], token: str, middleware: 
         "/jobs/{job_id}/config": pages.config,
         "/jobs/{job_id}/savepoints/{request_id}": pages.savepoint,
         "/jobs/{job_id}/rescaling/{request_id}": pages.rescaling,
+        "/jobs/{job_id}/state/{uid}/{name}": pages.state,
         "/jobs/{job_id}/vertices/{vertex_id}/metrics": pages.vertex_metrics,
         "/metrics": pages.prometheus,
     }
@@ -263,6 +265,9 @@ class _Pages:
     async def _begin_savepoint(self, request: Request, *, stop: bool) -> Response:
         path, written = await begin_savepoint(request, self._running(request), stop=stop)
         return Json({"request-id": self._savepoints.add(request, written), "location": path}, status_code=202)
+
+    async def state(self, request: Request) -> Response:
+        return Json(await answer(request, self._shown(request).job))
 
     async def savepoint(self, request: Request) -> Response:
         return Json(await self._savepoints.status(request))

@@ -14,11 +14,12 @@ import time
 import uuid
 import weakref
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from holdfast.checkpoint.ids import CheckpointId
 from holdfast.checkpoint.log import CheckpointLog
+from holdfast.checkpoint.metadata import CheckpointMetadata
 from holdfast.checkpoint.paths import JobPaths, names_checkpoint, restored_position
 from holdfast.checkpoint.retention import Retention, verify_files
 from holdfast.checkpoint.savepoint import open_savepoint, savepoint_directory
@@ -29,6 +30,7 @@ from holdfast.common.job_client import JobClient
 from holdfast.common.job_execution_result import JobExecutionResult
 from holdfast.common.job_id import JobID
 from holdfast.common.job_status import JobStatus
+from holdfast.common.pickling import use_class_aliases
 from holdfast.connectors.base import ExclusiveSink, JobInfo, Sink
 from holdfast.errors import ConfigurationError, HoldfastError, JobFailed, StorageError
 from holdfast.metrics.job import JobMetrics
@@ -40,6 +42,7 @@ from holdfast.runtime.launch import launched
 from holdfast.runtime.local_directory import slot_directory
 from holdfast.runtime.pacing import Pace
 from holdfast.runtime.plan import JobPlan
+from holdfast.runtime.queries import Answer, StateQueries
 from holdfast.runtime.restart import restart_strategy
 from holdfast.runtime.savepoints import SavepointWriter, StartFromSavepoint, new_savepoint
 from holdfast.runtime.shipping import SparkJobFailed
@@ -151,12 +154,15 @@ class Job(JobClient):
         if settings.autoscaler is not None and not settings.batch:
             parallelism = int(plan.config[PipelineOptions.PARALLELISM.key])
             self._autoscaler = Autoscaler(settings.autoscaler, parallelism, self._cores())
+        retention = Retention(storage, paths, checkpoint_log)
+        self._queries = StateQueries(storage, retention, settings, self._newest_checkpoint)
+        self._query_threads = ThreadPoolExecutor(1, thread_name_prefix="holdfast-query")
         self._coordinator = Coordinator(
             plan,
             lambda generation: JobInfo(str(self._id), plan.name, generation, uri, settings.storage_options),
             self._executor,
             checkpoint_log,
-            Retention(storage, paths, checkpoint_log),
+            retention,
             lambda checkpoint, deep: (verify_contents if deep else verify_files)(storage, checkpoint),
             strategy,
             self._metrics,
@@ -389,6 +395,19 @@ class Job(JobClient):
         if self._plan.settings.batch:
             raise ConfigurationError("a job in BATCH mode keeps its parallelism: its whole input is one epoch")
         return self._coordinator.request_rescale(self._replan(parallelism), parallelism)
+
+    def query_state(self, uid: str, name: str, key: Any, window: int | None = None) -> CompletableFuture[Any]:
+        """A future of a key's state in the newest completed checkpoint."""
+        return CompletableFuture(self._query_threads.submit(lambda: self.query(uid, name, key, window).value))
+
+    def query(self, uid: str, name: str, key: Any, window: int | None = None) -> Answer:
+        """Read a key's state from the newest completed checkpoint. Blocks."""
+        use_class_aliases(self._plan.class_aliases)
+        return self._queries.query(uid, name, key, window)
+
+    def _newest_checkpoint(self) -> CheckpointMetadata | None:
+        retained = self._log.owned.retained
+        return retained[0] if retained else None
 
     def get_job_execution_result(self) -> CompletableFuture[JobExecutionResult]:
         """A future that completes with the result when the job ends, or with its error."""

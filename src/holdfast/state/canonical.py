@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,9 +21,10 @@ from holdfast.state.backend import HEAP, Place, StateBackendSettings, size_of
 from holdfast.state.delta import write_delta
 from holdfast.state.key_groups import KeyGroupRange
 from holdfast.state.keyed_backend import KeyedStateBackend
+from holdfast.state.keyed_state import KeyedState
 from holdfast.state.schema import restored_schema
 
-__all__ = ["Part", "parts_of", "write_part"]
+__all__ = ["Part", "opened_part", "part_of", "parts_of", "write_part"]
 
 _PART = 64 << 20
 """Approximate stored bytes of a part. Its rows take several times as much memory while it is written."""
@@ -42,20 +44,31 @@ class Part:
     """The operator's schemas, as plain data."""
 
 
+def part_of(uid: str, operator: OperatorCheckpoint, groups: KeyGroupRange) -> Part | None:
+    """The keyed state of some key groups; None without any."""
+    own = [handle for handle in _handles(operator) if handle.first <= groups.last and handle.last >= groups.first]
+    if not own:
+        return None
+    schemas = [operator.schemas[name] for name in {handle.schema: None for handle in own}]
+    return Part(uid, f"{operator.name!r} (uid {uid!r})", groups, operator.max_parallelism, own, schemas)
+
+
+def _handles(operator: OperatorCheckpoint) -> list[KeyedHandle]:
+    return [handle for subtask in operator.subtasks for handle in subtask.keyed if next(handle.handles(), None)]
+
+
 def parts_of(uid: str, operator: OperatorCheckpoint) -> Iterator[Part]:
     """The parts of an operator's keyed state; empty without keyed state."""
-    handles = [handle for subtask in operator.subtasks for handle in subtask.keyed if next(handle.handles(), None)]
+    handles = _handles(operator)
     if not handles:
         return
     stored = sum(size_of(each) for handle in handles for each in handle.handles())
     count = min(operator.max_parallelism, 1 + stored // _PART)
     for n in range(count):
         first, end = n * operator.max_parallelism // count, (n + 1) * operator.max_parallelism // count
-        groups = KeyGroupRange(first, end - 1)
-        own = [handle for handle in handles if handle.first <= groups.last and handle.last >= groups.first]
-        if own:
-            schemas = [operator.schemas[name] for name in {handle.schema: None for handle in own}]
-            yield Part(uid, f"{operator.name!r} (uid {uid!r})", groups, operator.max_parallelism, own, schemas)
+        part = part_of(uid, operator, KeyGroupRange(first, end - 1))
+        if part is not None:
+            yield part
 
 
 def write_part(part: Part, source: Storage, target: Storage, settings: StateBackendSettings, scratch: str) -> KeyedHandle:
@@ -73,17 +86,44 @@ def write_part(part: Part, source: Storage, target: Storage, settings: StateBack
         IncompatibleState: the subtasks' declared states contradict each other.
         StorageError: a storage refused the call, or the retry budget ran out.
     """
-    directory = tempfile.mkdtemp(prefix="savepoint-", dir=scratch)
+    with opened_part(part, source, settings, scratch) as state:
+        path = f"{safe_name(part.uid)}-{new_attempt()}.dump"
+        dump = write_delta(target, path, state.dump())
+    return KeyedHandle(part.groups.first, part.groups.last, state.schema.fingerprint, HEAP, base=[dump])
+
+
+@contextmanager
+def opened_part(
+    part: Part,
+    source: Storage,
+    settings: StateBackendSettings,
+    scratch: str,
+    declare: Callable[[KeyedState], None] = lambda state: None,
+) -> Iterator[KeyedState]:
+    """Restore a part into memory, as in the heap backend.
+
+    Args:
+        part: The part.
+        source: The checkpoint's storage.
+        settings: The settings of RocksDB, whose files the checkpoint may have.
+        scratch: A directory for temporary files.
+        declare: Declares states, like an operator when it opens. Others keep their stored form.
+
+    Raises:
+        CorruptFile: a file of the checkpoint is missing or altered.
+        IncompatibleState: the subtasks' declared states contradict each other.
+        StorageError: the storage refused a read, or the retry budget ran out.
+    """
+    directory = tempfile.mkdtemp(prefix="state-", dir=scratch)
     schema = restored_schema(part.where, part.schemas)
     place = Place(part.where, part.groups, part.max_parallelism, source, directory)
     try:
         with ThreadPoolExecutor(1) as unused:
             backend = KeyedStateBackend(place, StateBackendSettings(HEAP, settings.rocksdb, 0), unused)
             state = backend.open(part.handles, schema)
+            declare(state)
             backend.replay()
-            path = f"{safe_name(part.uid)}-{new_attempt()}.dump"
-            dump = write_delta(target, path, state.dump())
+            yield state
             backend.close()
     finally:
         shutil.rmtree(directory, ignore_errors=True)
-    return KeyedHandle(part.groups.first, part.groups.last, schema.fingerprint, HEAP, base=[dump])

@@ -1,0 +1,66 @@
+"""Queries of a job's state through the REST API."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import orjson
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+
+from holdfast.common.types import Row
+from holdfast.errors import HoldfastError
+
+__all__ = ["AnswersQueries", "answer"]
+
+
+class AnswersQueries(Protocol):
+    """A job whose state can be queried."""
+
+    def query(self, uid: str, name: str, key: Any, window: int | None = None) -> tuple[Any, int]:
+        """Read a key's state from the newest completed checkpoint; returns it with the checkpoint's id. Blocks.
+
+        Raises:
+            HoldfastError: the job has no such state, or the storage does not answer.
+        """
+
+
+async def answer(request: Request, job: AnswersQueries) -> dict[str, Any]:
+    """Answer ``/jobs/<id>/state/<uid>/<name>?key=<JSON>``.
+
+    Raises:
+        HTTPException: the request is invalid, or there is no such state.
+    """
+    given = request.query_params
+    try:
+        key = _key(orjson.loads(given["key"]))
+        window = int(given["window"]) if "window" in given else None
+    except (KeyError, ValueError) as error:
+        raise HTTPException(
+            400, f'give the key as JSON, e.g. ?key="berlin" or ?key=7 (a list is a tuple), and window in ms: {error}'
+        ) from None
+    uid, name = request.path_params["uid"], request.path_params["name"]
+    try:
+        value, checkpoint_id = await asyncio.to_thread(job.query, uid, name, key, window)
+    except HoldfastError as error:
+        raise HTTPException(404 if isinstance(error, ValueError) else 503, str(error)) from None
+    return {"value": _plain(value), "checkpoint-id": checkpoint_id}
+
+
+def _key(given: Any) -> Any:
+    return tuple(map(_key, given)) if isinstance(given, list) else given
+
+
+def _plain(value: Any) -> Any:
+    """A value for JSON: a Row with names as an object, a map as a list of pairs if its keys are not strings."""
+    if isinstance(value, Row):
+        return {name: _plain(each) for name, each in zip(value._names(), value, strict=True)}
+    if isinstance(value, Mapping):
+        if all(isinstance(key, str) for key in value):
+            return {key: _plain(each) for key, each in value.items()}
+        return [[_plain(key), _plain(each)] for key, each in value.items()]
+    if isinstance(value, (list, tuple)):
+        return [_plain(each) for each in value]
+    return value

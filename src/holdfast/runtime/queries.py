@@ -1,0 +1,127 @@
+"""StateQueries: reads the state of single keys from a job's completed checkpoints, while the job runs."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any, NamedTuple
+
+from holdfast.checkpoint.ids import CheckpointId
+from holdfast.checkpoint.metadata import CheckpointMetadata
+from holdfast.checkpoint.retention import Retention
+from holdfast.checkpoint.storage import Storage
+from holdfast.errors import CheckpointError, ConfigurationError
+from holdfast.runtime.settings import JobSettings
+from holdfast.state.canonical import opened_part, part_of
+from holdfast.state.column import Column
+from holdfast.state.contents import value_of
+from holdfast.state.key_groups import KeyGroupRange, key_group
+from holdfast.state.keyed_state import KeyedState
+from holdfast.state.schema import ROWS, OperatorSchema, restored_schema
+
+__all__ = ["Answer", "StateQueries"]
+
+
+class Answer(NamedTuple):
+    """The answer to a query."""
+
+    value: Any
+    """The state's content, as its handle shows it; None: the key has none."""
+    checkpoint_id: CheckpointId
+    """The checkpoint that contains it."""
+
+
+class StateQueries:
+    """Answers queries from the newest completed checkpoint.
+
+    Only the files with the key's group are read, and no task takes part, so the job does not notice a query.
+
+    Args:
+        storage: The storage of the job's checkpoints.
+        retention: Keeps the files of the checkpoint that is being read.
+        settings: The job's settings.
+        newest: Returns the newest completed checkpoint; None: there is none yet.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        retention: Retention,
+        settings: JobSettings,
+        newest: Callable[[], CheckpointMetadata | None],
+    ) -> None:
+        self._storage = storage
+        self._retention = retention
+        self._settings = settings
+        self._newest = newest
+
+    def query(self, uid: str, name: str, key: Any, window: int | None = None) -> Answer:
+        """Read a state of a key.
+
+        Args:
+            uid: The operator's uid.
+            name: The state's name.
+            key: The key.
+            window: The start of an aligned window, in ms, for the content of windows.
+
+        Raises:
+            CheckpointError: no checkpoint has been completed yet.
+            ConfigurationError: the checkpoint has no such operator or state; the message lists those that it has.
+            StorageError: the storage does not answer.
+        """
+        while True:
+            newest = self._newest()
+            if newest is None:
+                raise CheckpointError("no checkpoint has been completed yet: ask again after the first epoch")
+            with ExitStack() as held:
+                try:
+                    checkpoint = held.enter_context(self._retention.hold(newest.checkpoint_id))
+                except KeyError:
+                    continue  # a newer one has displaced it meanwhile
+                return Answer(self._read(checkpoint, uid, name, key, window), newest.checkpoint_id)
+
+    def _read(self, checkpoint: CheckpointMetadata, uid: str, name: str, key: Any, window: int | None) -> Any:
+        operator = checkpoint.operators.get(uid)
+        if operator is None or not operator.schemas:
+            keyed = sorted(each for each, stored in checkpoint.operators.items() if stored.schemas)
+            raise ConfigurationError(
+                f"there is no keyed state of an operator with uid {uid!r}; the job has state of {', '.join(keyed) or 'none'}"
+            )
+        where = f"{operator.name!r} (uid {uid!r})"
+        schema = restored_schema(where, list(operator.schemas.values()))
+        family, position = _column(schema, where, name, window is not None)
+        group = key_group(key, operator.max_parallelism)
+        part = part_of(uid, operator, KeyGroupRange(group, group))
+        if part is None:
+            return None
+
+        def declare(state: KeyedState) -> None:
+            known = state.schema.states.get(family)
+            if known is not None and position < len(known.columns):
+                state.space(family).register(Column.stored(known.columns[position], known.columns[position].types))
+
+        scratch = self._settings.temporary_directory or tempfile.gettempdir()
+        os.makedirs(scratch, exist_ok=True)
+        with opened_part(part, self._storage, self._settings.state_backend, scratch, declare) as state:
+            table = state.spaces[family].tables.get(window) if family in state.spaces else None
+            row = None if table is None else table.rows.get(key)
+            if row is None or position + 1 >= len(row):
+                return None
+            return value_of(state.schema.states[family].columns[position], row[position + 1])
+
+
+def _column(schema: OperatorSchema, where: str, name: str, windowed: bool) -> tuple[str, int]:
+    """The family and position of a state."""
+    families = {each: stored for each, stored in schema.states.items() if stored.kind == ROWS}
+    for family, stored in families.items():
+        position = schema.column(family, name)
+        if position is not None and bool(stored.slices) is windowed:
+            return family, position
+    known = [
+        column.name + (" (with the start of a window)" if stored.slices else "")
+        for stored in families.values()
+        for column in stored.columns
+    ]
+    raise ConfigurationError(f"operator {where} has no state {name!r} to query; it has {', '.join(known) or 'none'}")

@@ -1,0 +1,97 @@
+"""Queries of committed state, beside a model of what the checkpoint has read."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from holdfast.checkpoint.log import CheckpointLog
+from holdfast.checkpoint.paths import JobPaths
+from holdfast.checkpoint.retention import Retention
+from holdfast.common import Row, Time, Types
+from holdfast.datastream import (
+    KeyedProcessFunction,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    StateTtlConfig,
+    ValueStateDescriptor,
+)
+from holdfast.errors import CheckpointError, ConfigurationError
+from holdfast.runtime.queries import StateQueries
+from holdfast.runtime.settings import JobSettings
+
+from .small_programs import program
+from .test_same_results import config, lab
+
+VALUES = [(f"k{n % 7}", n, n) for n in range(700)]
+ROW = Types.ROW_NAMED(["last", "count"], [Types.LONG(), Types.LONG()])
+
+
+class Everything(KeyedProcessFunction):
+    def open(self, runtime_context):
+        expiring = ValueStateDescriptor("expiring", Types.LONG())
+        expiring.enable_time_to_live(StateTtlConfig.new_builder(Time.hours(1)).build())
+        self.count = runtime_context.get_state(ValueStateDescriptor("count", ROW))
+        self.seen = runtime_context.get_list_state(ListStateDescriptor("seen", Types.LONG()))
+        self.by = runtime_context.get_map_state(MapStateDescriptor("by", Types.LONG(), Types.STRING()))
+        self.expiring = runtime_context.get_state(expiring)
+        self.pickled = runtime_context.get_state(ValueStateDescriptor("pickled"))
+
+    def process_element(self, value, ctx):
+        count = self.count.value()
+        self.count.update(Row(last=value[2], count=1 if count is None else count.count + 1))
+        for each in range(4):  # more elements than a row holds
+            self.seen.add(4 * value[2] + each)
+        self.by.put(value[2] % 3, value[0])
+        self.expiring.update(value[2])
+        self.pickled.update({"n": value[2]})
+        yield value
+
+
+def queries(job: Any) -> tuple[StateQueries, Any]:
+    paths = JobPaths.of("job")
+    log = CheckpointLog(job.storage, paths, 3)
+    taken = log.take_over()
+    settings = JobSettings.of(dict(job.config))
+    retention = Retention(job.storage, paths, log)
+    newest = lambda: log.owned.retained[0] if log.owned.retained else None
+    return StateQueries(job.storage, retention, settings, newest), taken.restored
+
+
+@pytest.mark.parametrize("backend", ["rocksdb", "hashmap"])
+def a_query_shows_exactly_what_the_newest_checkpoint_has_read(backend):
+    with lab(program(Everything(), VALUES, cut=90), parallelism=3, budget=90, config=config(backend, "64")) as job:
+        for stop in (2, 3, 4):
+            job._run_until("after complete", stop)
+            asked, checkpoint = queries(job)
+            read = VALUES[: checkpoint.sources["source"].enumerator["only"]]
+            assert read
+            counts = Counter(key for key, _, _ in read)
+            for key in [f"k{n}" for n in range(8)]:
+                numbers = [n for k, _, n in read if k == key]
+                answers = {name: asked.query("keyed", name, key) for name in ("count", "seen", "by", "expiring", "pickled")}
+                assert {each.checkpoint_id for each in answers.values()} == {checkpoint.checkpoint_id}
+                if not numbers:
+                    assert {each.value for each in answers.values()} == {None}
+                    continue
+                assert answers["count"].value == Row(last=numbers[-1], count=counts[key])
+                assert answers["seen"].value == [4 * n + each for n in numbers for each in range(4)]
+                assert answers["by"].value == {n % 3: key for n in numbers}
+                assert answers["expiring"].value == numbers[-1]
+                assert answers["pickled"].value == {"n": numbers[-1]}
+
+
+def a_query_for_state_that_is_not_there_names_what_is(tmp_path):
+    with lab(program(Everything(), VALUES, cut=90), budget=90) as job:
+        with pytest.raises(CheckpointError, match="no checkpoint has been completed yet"):
+            queries(job)[0].query("keyed", "count", "k1")
+        job._run_until("after complete", 2)
+        asked, _ = queries(job)
+        with pytest.raises(ConfigurationError, match="uid 'other'; the job has state of keyed"):
+            asked.query("other", "count", "k1")
+        with pytest.raises(ConfigurationError, match="has no state 'counts' to query; it has count, seen, by"):
+            asked.query("keyed", "counts", "k1")
+        with pytest.raises(ConfigurationError, match="has no state 'count'"):
+            asked.query("keyed", "count", "k1", window=0)
