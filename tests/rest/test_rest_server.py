@@ -13,6 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import httpx
 import pytest
 
+from holdfast.common import Row
 from holdfast.errors import ConfigurationError
 from holdfast.metrics import CheckpointStats, EpochStats, JobMetrics, VertexStats
 from holdfast.rest import RestServer
@@ -32,6 +33,11 @@ class Job:
 
     def cancel(self) -> None:
         self.cancelled.set()
+
+    def query(self, uid: str, name: str, key: object, window: int | None = None) -> tuple[object, int]:
+        if uid != "totals":
+            raise ConfigurationError(f"there is no keyed state of an operator with uid {uid!r}")
+        return [Row(key=key, window=window), {1: name}], 7
 
     def begin_savepoint(self, directory: str | None, *, stop: bool, drain: bool) -> tuple[str, Future[str]]:
         if directory is None:
@@ -107,6 +113,15 @@ def the_metrics_answer_in_flinks_shape(client: httpx.Client, metrics: JobMetrics
     [rate] = client.get(f"/jobs/{ID}/metrics?get=numRecordsInPerSecond").json()
     assert rate["id"] == "numRecordsInPerSecond"
     assert float(rate["value"]) > 0
+
+
+def test_a_key_of_a_state_is_queried_as_json(client: httpx.Client, metrics: JobMetrics) -> None:
+    answer = client.get(f"/jobs/{ID}/state/totals/count", params={"key": '["anna", 3]', "window": "60000"})
+    assert answer.json() == {"value": [{"key": ["anna", 3], "window": 60000}, [[1, "count"]]], "checkpoint-id": 7}
+    unknown = client.get(f"/jobs/{ID}/state/other/count", params={"key": "1"})
+    assert (unknown.status_code, "no keyed state" in unknown.text) == (404, True)
+    for wrong in ({}, {"key": "anna"}, {"key": "1", "window": "x"}):
+        assert client.get(f"/jobs/{ID}/state/totals/count", params=wrong).status_code == 400
 
 
 def the_metrics_without_a_choice_are_their_names(client: httpx.Client, metrics: JobMetrics) -> None:
