@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import re
 import subprocess
 import sys
@@ -64,7 +63,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     """Run a sub-command under the sampler; returns microseconds per event by activity and by process."""
     what = options.what or ["stateful", "fraud", "u10k-2m"]
     usage = measure.Usage()
-    environment = {**os.environ, "PYTHONPATH": measure.python_path()}
+    environment = measure.environment()
     child = subprocess.Popen(
         [sys.executable, "-m", "benchmarks", *what],
         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment, cwd=measure.ROOT,

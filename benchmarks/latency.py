@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
 import subprocess
 import sys
@@ -207,7 +206,7 @@ def _start(servers: str, work: Any, options: argparse.Namespace) -> tuple[Any, j
 
 def _child(*arguments: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "benchmarks.latency", *arguments]
-    environment = {**os.environ, "PYTHONPATH": measure.python_path()}
+    environment = measure.environment()
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, cwd=measure.ROOT)
 
 

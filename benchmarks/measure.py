@@ -184,8 +184,8 @@ class Killed:
 
     def __enter__(self) -> Killed:
         self.started = time.time()
-        environment = {**os.environ, "PYTHONPATH": python_path()}
-        self._process = subprocess.Popen(self._command, stdout=subprocess.PIPE, text=True, env=environment, cwd=ROOT)
+        surroundings = environment()
+        self._process = subprocess.Popen(self._command, stdout=subprocess.PIPE, text=True, env=surroundings, cwd=ROOT)
         self._sampler = Sampler(self.usage, psutil.Process(self._process.pid), pss=True)
         return self
 
@@ -209,8 +209,8 @@ class Killed:
 
 def holdfast(arguments: Sequence[str], cap_s: float = 600, root: Path = ROOT) -> dict[str, Any]:
     """Run a sub-command of a tree's suite in a new process; returns its figures with its resource usage."""
-    environment = {**os.environ, "PYTHONPATH": python_path(root)}
-    done = run([sys.executable, "-m", "benchmarks", *arguments], cap_s, environment, root)
+    surroundings = environment(root)
+    done = run([sys.executable, "-m", "benchmarks", *arguments], cap_s, surroundings, root)
     lines = [line for line in done.output.splitlines() if line.startswith("{")]
     figures: dict[str, Any]
     if done.exit_code != 0 or not lines:
@@ -222,17 +222,19 @@ def holdfast(arguments: Sequence[str], cap_s: float = 600, root: Path = ROOT) ->
 
 def child(module: str, arguments: Sequence[str], cap_s: float = 300) -> Any:
     """Run a module of this suite in a new process; returns the last line of JSON that it prints."""
-    environment = {**os.environ, "PYTHONPATH": python_path()}
-    done = run([sys.executable, "-m", module, *arguments], cap_s, environment)
+    surroundings = environment()
+    done = run([sys.executable, "-m", module, *arguments], cap_s, surroundings)
     lines = [line for line in done.output.splitlines() if line.startswith("{")]
     if done.exit_code != 0 or not lines:
         raise RuntimeError(f"{module} {' '.join(arguments)} failed: {done.output[-2000:]}")
     return {**json.loads(lines[-1]), "cpu_s": round(sum(done.usage.cpu_s.values()), 1)}
 
 
-def python_path(root: Path = ROOT) -> str:
-    """The Python path with a tree's suite and Holdfast."""
-    return os.pathsep.join([str(root), str(root / "src"), *filter(None, [os.environ.get("PYTHONPATH")])])
+def environment(root: Path = ROOT) -> dict[str, str]:
+    """The environment variables for a process that runs a tree's suite and Holdfast."""
+    path = os.pathsep.join([str(root), str(root / "src"), *filter(None, [os.environ.get("PYTHONPATH")])])
+    inherited = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return {**inherited, "PYTHONPATH": path}  # modules are found compiled, as those that pip installs
 
 
 def usage_of(done: Run) -> dict[str, Any]:

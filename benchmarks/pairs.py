@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import micro
-from benchmarks.measure import ROOT, holdfast, python_path
+from benchmarks.measure import ROOT, environment, holdfast
 
 _WORKER = """
 import gc, sys, time
@@ -44,7 +44,7 @@ class _Tree:
         self._worker = subprocess.Popen(
             [sys.executable, "-c", _WORKER],
             cwd=root,
-            env={**os.environ, "PYTHONPATH": python_path(root), "PYTHONHASHSEED": "0"},
+            env={**environment(root), "PYTHONHASHSEED": "0"},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

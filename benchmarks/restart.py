@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -126,7 +125,7 @@ class _Job:
     def __enter__(self) -> _Job:
         self.started = time.time()
         self.first = 0.0
-        environment = {**os.environ, "PYTHONPATH": measure.python_path()}
+        environment = measure.environment()
         self._process = subprocess.Popen(self._command, stdout=subprocess.PIPE, text=True, env=environment, cwd=measure.ROOT)
         return self
 

@@ -8,7 +8,6 @@ in Flink's local JVM.
 from __future__ import annotations
 
 import argparse
-import os
 import statistics
 import subprocess
 import sys
@@ -80,8 +79,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
 
 def _first_line(command: Sequence[str], environment: dict[str, str], work: Path) -> float:
     """Seconds until the program prints its first line; its processes are killed then."""
-    surroundings = {**os.environ, "PYTHONPATH": measure.python_path(), **environment}
-    surroundings.pop("PYTHONDONTWRITEBYTECODE", None)  # as what pip installs, programs find Holdfast compiled
+    surroundings = {**measure.environment(), **environment}
     with open(work / "errors", "w+") as errors:
         began = time.perf_counter()
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env=surroundings, cwd=work)

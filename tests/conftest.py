@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
 
@@ -17,6 +18,9 @@ settings.load_profile("holdfast")
 # A shell's background jobs ignore Ctrl-C, and so would the programs that tests start and stop with it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Programs that tests start, and their task slots and workers, find Holdfast compiled, as users' programs do.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 @pytest.fixture(scope="session", autouse=True)
