@@ -33,6 +33,8 @@ Model = dict[str, Any]
 
 class StateMachine(RuleBasedStateMachine):
     kind = "rocksdb"
+    cache = "1kb"
+    """So little that rows move to the store all the time."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -40,8 +42,7 @@ class StateMachine(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        # A bound so small that rows move to the store all the time.
-        self.backend = Backend(self.kind, STATES, **{"state.backend.cache.size": "1kb"})
+        self.backend = Backend(self.kind, STATES, **{"state.backend.cache.size": self.cache})
         self.model: dict[Any, dict[Any, Model]] = {None: {}}
         self.timers: set[tuple[int, Any]] = set()
         self.restarts = 0
@@ -214,6 +215,10 @@ def _some(row: Model) -> bool:
     return row.get("n") is not None or row.get("sum") is not None
 
 
+class RoomyMachine(StateMachine):
+    cache = "1mb"  # what a restore finds stays encoded until it is read
+
+
 class HeapMachine(StateMachine):
     kind = "hashmap"
 
@@ -222,6 +227,7 @@ LIMITS = settings(
     deadline=None, max_examples=20, stateful_step_count=40, suppress_health_check=[HealthCheck.too_slow], print_blob=True
 )
 StateMachine.TestCase.settings = LIMITS
+RoomyMachine.TestCase.settings = LIMITS
 HeapMachine.TestCase.settings = LIMITS
 
 
@@ -235,6 +241,10 @@ def a_base_every_few_deltas_and_a_piece_every_few_rows(monkeypatch: pytest.Monke
 
 
 class TestRocksDB(StateMachine.TestCase):
+    pass
+
+
+class TestRocksDBWithRoomInMemory(RoomyMachine.TestCase):
     pass
 
 

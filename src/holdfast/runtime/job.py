@@ -148,7 +148,7 @@ class Job(JobClient):
         check_exclusive(sinks)
         for _, sink in sinks:
             sink.validate()
-        self._begin(session)
+        self._begin(session, uri, restore_from is None)
         self._executors: list[ClosableExecutor] = []
         self._autoscaler: Autoscaler | None = None
         if settings.autoscaler is not None and not settings.batch:
@@ -186,17 +186,27 @@ class Job(JobClient):
         source = open_savepoint(path, settings.storage_options)
         return StartFromSavepoint(source, self._storage, self._paths, settings.claim_savepoint)
 
-    def _begin(self, session: Any) -> None:
+    def _begin(self, session: Any, uri: str, continues: bool) -> None:
         """Take the session's Spark, or start one."""
-        self._spark = session.sparkContext if session is not None else self._start_spark()
+        self._spark = session.sparkContext if session is not None else self._start_spark(uri, continues)
 
     def _cores(self) -> int:
         """The number of tasks that run at the same time."""
         return int(self._spark.defaultParallelism)
 
-    def _start_spark(self) -> SparkContext:
-        """Start Spark. Its JVM may be starting already; independent work is done meanwhile."""
-        begin_slots(self._plan, str(self._id))
+    def _start_spark(self, uri: str, continues: bool) -> SparkContext:
+        """Start Spark. Its JVM may be starting already; independent work is done meanwhile.
+
+        Args:
+            uri: The checkpoint storage.
+            continues: Whether the job probably continues its newest checkpoint.
+        """
+
+        def newest() -> CheckpointId | None:
+            retained = self._log.read_retained() if continues else []
+            return retained[0].checkpoint_id if retained else None
+
+        begin_slots(self._plan, str(self._id), uri, newest)
         import holdfast.rest.server  # noqa: F401, which `_run` needs
 
         return spark_context(self._plan.name, self._plan.config)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
 from holdfast.checkpoint.ids import Epoch
 from holdfast.checkpoint.metadata import KeyedHandle
-from holdfast.checkpoint.paths import JobPaths, new_attempt
+from holdfast.checkpoint.paths import JobPaths, new_attempt, safe_name
 from holdfast.checkpoint.storage import Storage
 from holdfast.runtime.operators.base import StateKind
-from holdfast.runtime.plan import Chained, Vertex
+from holdfast.runtime.plan import Vertex
 from holdfast.runtime.redistribution import OperatorSnapshot
 from holdfast.state.backend import Place, StateBackendSettings
 from holdfast.state.key_groups import key_group_range
@@ -20,7 +21,25 @@ from holdfast.state.keyed_backend import KeyedStateBackend, NewPath
 from holdfast.state.keyed_state import KeyedState
 from holdfast.state.schema import OperatorSchema, joined, restored_schema
 
-__all__ = ["KeyedStates"]
+__all__ = ["KeyedStates", "KeyedSubtask"]
+
+
+@dataclass(frozen=True)
+class KeyedSubtask:
+    """A subtask's operators with keyed state."""
+
+    vertex: int
+    number: int
+    parallelism: int
+    max_parallelism: int
+    operators: Mapping[str, str]
+    """The names of the operators by uid."""
+
+    @staticmethod
+    def of(vertex: Vertex, number: int) -> KeyedSubtask:
+        """The keyed operators of a vertex's subtask."""
+        keyed = {chained.uid: chained.name for chained in vertex.chain if StateKind.KEYED in chained.factory.state}
+        return KeyedSubtask(vertex.id, number, vertex.parallelism, vertex.max_parallelism, keyed)
 
 
 @dataclass
@@ -29,6 +48,7 @@ class _Kept:
 
     state: KeyedState
     backend: KeyedStateBackend
+    replayed: bool = False
     written: list[KeyedHandle] | None = None
     """The handles of the last epoch, whose checkpoint may not be complete yet."""
 
@@ -40,36 +60,42 @@ class KeyedStates:
         self,
         storage: Storage,
         paths: JobPaths,
-        vertex: Vertex,
-        subtask: int,
+        subtask: KeyedSubtask,
         settings: StateBackendSettings,
-        directory: Callable[[str], str],
+        directory: str,
         uploads: ThreadPoolExecutor,
     ) -> None:
-        """``directory``: operator uid -> local directory of its state."""
+        """``directory``: the job's local directory for state."""
         self._storage = storage
         self._paths = paths
-        self._keyed = [chained for chained in vertex.chain if StateKind.KEYED in chained.factory.state]
-        self._subtask = subtask
-        self._max_parallelism = vertex.max_parallelism
-        self._groups = key_group_range(vertex.max_parallelism, vertex.parallelism, subtask)
-        self._settings = replace(settings, cache_bytes=settings.cache_bytes // max(len(self._keyed), 1))
-        self._directory = directory
+        self.subtask = subtask
+        self._groups = key_group_range(subtask.max_parallelism, subtask.parallelism, subtask.number)
+        self._settings = replace(settings, cache_bytes=settings.cache_bytes // max(len(subtask.operators), 1))
+        self._root = directory
         self._uploads = uploads
         self._kept: dict[str, _Kept] = {}
         self._epoch = (0, Epoch(0))
         """Generation and number of the last written epoch."""
 
+    @property
+    def uids(self) -> frozenset[str]:
+        """The uids of the operators."""
+        return frozenset(self.subtask.operators)
+
+    def directory(self, uid: str) -> str:
+        """This subtask's local directory for an operator."""
+        return os.path.join(self._root, f"{safe_name(uid)}-{self.subtask.number}")
+
     def open(self, stored: Mapping[str, OperatorSnapshot]) -> dict[str, KeyedState]:
-        """Open the states of a checkpoint, by uid; `replay` completes them."""
-        for chained in self._keyed:
-            kept = self._kept[chained.uid] = self._open(chained, stored.get(chained.uid))
-            kept.state.registry.key(None if chained.key_type is None else chained.key_type.to_dict())
+        """Open the states of a checkpoint, by uid, unless they are open; `replay` completes them."""
+        for uid, name in self.subtask.operators.items():
+            if uid not in self._kept:
+                self._kept[uid] = self._open(uid, name, stored.get(uid))
         return {uid: kept.state for uid, kept in self._kept.items()}
 
-    def _open(self, chained: Chained, stored: OperatorSnapshot | None) -> _Kept:
-        where = f"{chained.name!r} (uid {chained.uid!r})"
-        place = Place(where, self._groups, self._max_parallelism, self._storage, self._directory(chained.uid))
+    def _open(self, uid: str, name: str, stored: OperatorSnapshot | None) -> _Kept:
+        where = f"{name!r} (uid {uid!r})"
+        place = Place(where, self._groups, self.subtask.max_parallelism, self._storage, self.directory(uid))
         backend = KeyedStateBackend(place, self._settings, self._uploads)
         state = backend.open(*_stored(where, stored))
         return _Kept(state, backend)
@@ -77,7 +103,16 @@ class KeyedStates:
     def replay(self) -> None:
         """Apply the checkpoint's deltas to the opened states. Called after the operators have declared their states."""
         for kept in self._kept.values():
-            kept.backend.replay()
+            if not kept.replayed:
+                kept.backend.replay()
+                kept.replayed = True
+
+    def replay_encoded(self) -> None:
+        """Apply the deltas of states whose rows stay encoded, so that their declarations can come later."""
+        for kept in self._kept.values():
+            if not kept.state.decodes_deltas:
+                kept.backend.replay()
+                kept.replayed = True
 
     @property
     def reused(self) -> bool | None:
@@ -109,7 +144,7 @@ class KeyedStates:
 
     def _new_path(self, uid: str) -> NewPath:
         generation, epoch = self._epoch
-        return lambda kind: self._paths.state_file(generation, epoch, uid, self._subtask, new_attempt(), kind)
+        return lambda kind: self._paths.state_file(generation, epoch, uid, self.subtask.number, new_attempt(), kind)
 
     def committed(self) -> None:
         """The last written epoch is complete: local stores follow it, and new bases may begin."""

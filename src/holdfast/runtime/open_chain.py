@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -13,13 +12,14 @@ from typing import Any
 
 from holdfast.checkpoint.ids import Epoch
 from holdfast.checkpoint.metadata import KeyedHandle, OperatorCheckpoint, SubtaskState
-from holdfast.checkpoint.paths import JobPaths, new_attempt, safe_name
+from holdfast.checkpoint.paths import JobPaths, new_attempt
 from holdfast.checkpoint.storage import Storage
 from holdfast.common.pickling import use_class_aliases
 from holdfast.common.time import MIN_TIMESTAMP
 from holdfast.runtime.chain import Chain
 from holdfast.runtime.channels import Send
-from holdfast.runtime.keyed_states import KeyedStates
+from holdfast.runtime.early_restore import EarlyRestore
+from holdfast.runtime.keyed_states import KeyedStates, KeyedSubtask
 from holdfast.runtime.listed_states import ListedStates
 from holdfast.runtime.operators.base import StateKind
 from holdfast.runtime.plan import Vertex
@@ -43,6 +43,8 @@ class TaskResources:
     """Runs background uploads."""
     seconds: Callable[[], float] = time.monotonic
     """The clock of processing time."""
+    early: EarlyRestore | None = None
+    """The keyed state that was restored before the first epoch."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,7 @@ class OpenChain:
         state: The checkpoint's state; None to begin without state.
         send: Takes the frames for other tasks.
         restarts: The number of the job's restarts.
+        keyed: The keyed state, if restoring it from the same checkpoint has begun already.
     """
 
     def __init__(
@@ -87,6 +90,7 @@ class OpenChain:
         state: Restored | None,
         send: Send,
         restarts: int = 0,
+        keyed: KeyedStates | None = None,
     ) -> None:
         self._vertex = vertex
         self._subtask = subtask
@@ -95,18 +99,21 @@ class OpenChain:
         stored, watermark = (state.operators, state.watermark) if state is not None else ({}, MIN_TIMESTAMP)
         use_class_aliases(setup.plan.class_aliases)
         with ExitStack() as stack:
-            self.keyed = KeyedStates(
+            self.keyed = keyed or KeyedStates(
                 resources.storage,
                 self._paths,
-                vertex,
-                subtask,
+                KeyedSubtask.of(vertex, subtask),
                 setup.plan.settings.state_backend,
-                self.directory,
+                resources.directory,
                 resources.uploads,
             )
             stack.callback(quietly, "close the local store", self.keyed.close)
             self.states = self.keyed.open(stored)
             """The keyed state of the operators, by uid."""
+            for chained in vertex.chain:
+                if chained.uid in self.states:
+                    declared = None if chained.key_type is None else chained.key_type.to_dict()
+                    self.states[chained.uid].registry.key(declared)
             self.lists = {
                 chained.uid: ListedStates(resources.storage, stored.get(chained.uid))
                 for chained in vertex.chain
@@ -123,10 +130,6 @@ class OpenChain:
                 generators = {uid: each.generator for uid, each in stored.items() if each.generator is not None}
                 self.chain.resume(watermark, generators)
             self._closing = stack.pop_all()
-
-    def directory(self, uid: str) -> str:
-        """This subtask's local directory for an operator."""
-        return os.path.join(self._resources.directory, f"{safe_name(uid)}-{self._subtask}")
 
     def snapshot(self, generation: int, epoch: Epoch) -> dict[str, OperatorSnapshot]:
         """Write the epoch's changes at the barrier; returns the state of the operators, by uid."""

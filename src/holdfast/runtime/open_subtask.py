@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable
 from contextlib import ExitStack
 
-from holdfast.checkpoint.ids import LogPosition
+from holdfast.checkpoint.ids import NO_CHECKPOINT, CheckpointId, LogPosition
 from holdfast.checkpoint.layers import subtask_change
 from holdfast.checkpoint.manifests import read_checkpoint
 from holdfast.checkpoint.metadata import SubtaskState
@@ -15,6 +15,7 @@ from holdfast.checkpoint.paths import JobPaths
 from holdfast.checkpoint.storage import NotFound
 from holdfast.errors import ConfigurationError
 from holdfast.runtime.channels import Send
+from holdfast.runtime.keyed_states import KeyedStates, KeyedSubtask
 from holdfast.runtime.open_chain import OpenChain, Restored, TaskResources, quietly, restored
 from holdfast.runtime.plan import Vertex
 from holdfast.runtime.processing_time import ProcessingTime
@@ -60,6 +61,7 @@ class OpenSubtask:
                 self._restored(assignment) if restores else None,
                 lambda partition, frame: self._send(partition, frame),
                 assignment.restarts,
+                self._early(assignment.base if restores else NO_CHECKPOINT),
             )
             stack.callback(opened.close)
             self._chain, self._keyed = opened.chain, opened.keyed
@@ -89,12 +91,16 @@ class OpenSubtask:
         operators = read_checkpoint(self._resources.storage, self._paths, assignment.base).operators
         return restored(operators, self._vertex, self._subtask)
 
+    def _early(self, checkpoint: CheckpointId) -> KeyedStates | None:
+        early = self._resources.early
+        return None if early is None else early.take(KeyedSubtask.of(self._vertex, self._subtask), checkpoint)
+
     def _open_input(self, setup: JobSetup) -> TaskInput:
         vertex = self._vertex
         if vertex.source is not None:
             return SourceInput(setup, vertex, vertex.source, self._subtask, self._chain)
         return ChannelInput(
-            setup, vertex, self._subtask, self._chain, self._keyed, self._opened.directory(vertex.chain[0].uid)
+            setup, vertex, self._subtask, self._chain, self._keyed, self._keyed.directory(vertex.chain[0].uid)
         )
 
     def completed(self) -> None:

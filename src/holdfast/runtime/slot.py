@@ -23,13 +23,29 @@ import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import wait
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import ConfigurationError
 from holdfast.runtime.background import leave_running
 from holdfast.runtime.local_directory import LocalDirectory, host_name, state_directory
 from holdfast.runtime.shipping import REMEDY, install_files
-from holdfast.runtime.wire import DONE, END, ERROR, FRAME, NEED_SETUP, RETIRE, RUN, SETUP, Wire, WireClosed, socket_address
+from holdfast.runtime.wire import (
+    DONE,
+    END,
+    ERROR,
+    FRAME,
+    NEED_SETUP,
+    RESTORE,
+    RETIRE,
+    RUN,
+    SETUP,
+    Wire,
+    WireClosed,
+    socket_address,
+)
+
+if TYPE_CHECKING:  # Spark's workers import this module
+    from holdfast.runtime.early_restore import EarlyRestore
 
 __all__ = ["SlotClient", "SlotServer", "TaskHost", "start_slots"]
 
@@ -115,6 +131,20 @@ class SlotClient:
                 self._kill(wire.peer())
         except WireClosed:
             pass  # it has ended by itself
+        finally:
+            wire.close()
+
+    def restore_early(self, request: bytes) -> None:
+        """Let a slot that is starting restore state in the background, from a pickled `RestoreRequest`."""
+        with open(f"{self._path}.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # it listens when it gives up the lock
+        connection = self._try()
+        if connection is None:
+            return
+        wire = Wire(connection)
+        try:
+            wire.send(RESTORE, request)
+            wire.flush()
         finally:
             wire.close()
 
@@ -253,6 +283,7 @@ class SlotServer:
         self._orphaned = False
         self._started = ""
         self._host: TaskHost | None = None
+        self._early: EarlyRestore | None = None
         self._last_call = time.monotonic()
         self._retired = False
         self._calls = 0
@@ -322,6 +353,11 @@ class SlotServer:
             self._retired = True
             self._forget()
             return
+        if kind == RESTORE:
+            from holdfast.runtime.early_restore import EarlyRestore
+
+            self._early = self._early or EarlyRestore(pickle.loads(payload))
+            return
         if kind != RUN:
             raise WireClosed(f"message {kind} instead of a call")
         started, call = pickle.loads(payload)
@@ -333,7 +369,8 @@ class SlotServer:
                 if self._host is not None:
                     self._forget()
                     gc.collect()  # a full collection: the objects of an earlier start of the job are old
-                self._host = TaskHost(setup, os.path.dirname(self._path))
+                self._host = TaskHost(setup, os.path.dirname(self._path), self._early)
+                self._early = None
                 self._started = started
             wire.send(END)
             wire.flush()
@@ -358,9 +395,12 @@ class SlotServer:
 
     def _forget(self) -> None:
         host, self._host = self._host, None
+        early, self._early = self._early, None
         self._started = ""
         if host is not None:
             host.close()
+        if early is not None:
+            early.close()
 
 
 def _frames(wire: Wire) -> Iterator[bytes]:
@@ -374,8 +414,15 @@ def _frames(wire: Wire) -> Iterator[bytes]:
 class TaskHost:
     """The subtasks of a slot for one start of a job."""
 
-    def __init__(self, setup: bytes, slots: str) -> None:
-        """``setup``: the executor's broadcast. ``slots``: the job's directory of sockets on this host."""
+    def __init__(self, setup: bytes, slots: str, early: EarlyRestore | None = None) -> None:
+        """Load the job.
+
+        Args:
+            setup: The executor's broadcast.
+            slots: The job's directory of sockets on this host.
+            early: State that was restored before; closed with this object.
+        """
+        self._early = early
         python_path, files, dependencies, self._setup = pickle.loads(setup)
         sys.path.extend(path for path in python_path if path not in sys.path)
         dependencies.install(slots)
@@ -390,7 +437,7 @@ class TaskHost:
         directory = state_directory(first.plan.settings.temporary_directory, first.job.job_name).make()
         storage = Storage.open(first.job.storage_uri, first.job.storage_config)
         self._uploads = ThreadPoolExecutor(1, thread_name_prefix="materialisation")
-        resources = TaskResources(storage, directory, self._uploads)
+        resources = TaskResources(storage, directory, self._uploads, early=early)
 
         def create(vertex_id: int, number: int) -> Subtask:
             return Subtask(lambda: cloudpickle.loads(self._setup), vertex_id, number, resources)
@@ -419,4 +466,6 @@ class TaskHost:
         """Close all subtasks: the job has ended or starts anew."""
         for subtask in self._subtasks.values():
             subtask.close()
+        if self._early is not None:
+            self._early.close()
         self._uploads.shutdown(wait=True, cancel_futures=True)

@@ -11,19 +11,23 @@ import logging
 import os
 import pickle
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
 import cloudpickle
 from pyspark import SparkContext
 
+from holdfast.checkpoint.ids import CheckpointId
 from holdfast.common import pickling
 from holdfast.errors import SparkGone
 from holdfast.runtime.dependencies import Dependencies
+from holdfast.runtime.early_restore import RestoreRequest
 from holdfast.runtime.frame_header import HEADER_SIZE, REPORT, unpack_header
+from holdfast.runtime.keyed_states import KeyedSubtask
 from holdfast.runtime.level_task import LevelTask
-from holdfast.runtime.local_directory import slot_directory
+from holdfast.runtime.local_directory import LocalDirectory, slot_directory, state_directory
 from holdfast.runtime.placement import Placement
 from holdfast.runtime.plan import JobPlan
 from holdfast.runtime.shipping import is_local, pack_files, portable, ship_package, spark_failure
@@ -31,6 +35,7 @@ from holdfast.runtime.slot import SlotClient, start_slots
 from holdfast.runtime.spark_context import advise, jvm_process
 from holdfast.runtime.stages import Stages
 from holdfast.runtime.task_messages import EpochAssignment, JobSetup, TaskReport
+from holdfast.state.backend import ROCKSDB
 
 __all__ = ["SparkExecutor", "begin_slots"]
 
@@ -42,8 +47,15 @@ R = TypeVar("R")
 _VARIABLE = "spark.executorEnv."
 
 
-def begin_slots(plan: JobPlan, job_id: str) -> None:
-    """Start the job's slots while a local Spark starts; its workers would start them one after the other."""
+def begin_slots(plan: JobPlan, job_id: str, uri: str, newest: Callable[[], CheckpointId | None]) -> None:
+    """Start the job's slots while a local Spark starts; its workers would start them one after the other.
+
+    Args:
+        plan: The job.
+        job_id: Its id.
+        uri: The checkpoint storage.
+        newest: Looks up the checkpoint that the slots should restore meanwhile; None: no checkpoint.
+    """
     executor = jvm_process()
     if executor is None or os.environ.get("PYSPARK_PYTHON") != sys.executable:
         return
@@ -54,6 +66,52 @@ def begin_slots(plan: JobPlan, job_id: str) -> None:
         start_slots(directory, max(_widths(plan)), executor, environment)
     except OSError as error:
         log.debug("the task slots will be started by their first tasks: %s", error)
+        return
+    subtasks = _keyed_subtasks(plan)
+    if subtasks and plan.settings.state_backend.kind == ROCKSDB:
+
+        def restore() -> None:
+            try:
+                checkpoint = newest()
+                if checkpoint is not None:
+                    _restore_early(plan, directory, uri, checkpoint, subtasks)
+            except Exception:  # the take-over meets it again, and reports it
+                log.debug("no state was restored early", exc_info=True)
+
+        threading.Thread(target=restore, name="early-restore", daemon=True).start()
+
+
+def _keyed_subtasks(plan: JobPlan) -> dict[int, list[KeyedSubtask]]:
+    """The subtasks with keyed state, by slot."""
+    slots: dict[int, list[KeyedSubtask]] = {}
+    for level in range(plan.levels):
+        subtasks = [KeyedSubtask.of(vertex, n) for vertex in plan.at(level) for n in range(vertex.parallelism)]
+        for slot, subtask in enumerate(subtasks):
+            if subtask.operators:
+                slots.setdefault(slot, []).append(subtask)
+    return slots
+
+
+def _restore_early(
+    plan: JobPlan,
+    directory: LocalDirectory,
+    uri: str,
+    checkpoint: CheckpointId,
+    subtasks: Mapping[int, Sequence[KeyedSubtask]],
+) -> None:
+    settings = plan.settings
+    local = state_directory(settings.temporary_directory, plan.name).make()
+    for slot, own in subtasks.items():
+        request = RestoreRequest(
+            plan.name,
+            uri,
+            settings.storage_options,
+            local,
+            settings.state_backend,
+            checkpoint,
+            tuple(own),
+        )
+        SlotClient(directory, slot).restore_early(pickle.dumps(request, 5))
 
 
 def _widths(plan: JobPlan) -> list[int]:

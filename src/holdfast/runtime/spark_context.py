@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from holdfast.errors import ConfigurationError
 from holdfast.runtime.aot_cache import AotCache
 from holdfast.runtime.java import find_java
 from holdfast.runtime.jvm import Jvm, must_use_scripts, pass_on, scripts_environment, spark_jars, start_jvm
-from holdfast.runtime.shipping import is_local
+from holdfast.runtime.shipping import is_local, portable
 
 if TYPE_CHECKING:  # Java starts while Python imports PySpark
     from pyspark import SparkConf, SparkContext
@@ -39,6 +39,8 @@ _QUICK: dict[str, tuple[str, tuple[int, int]]] = {
     "spark.shuffle.compress": ("false", (4, 0)),
 }
 """Settings that speed up short epochs, and the Spark release that introduced them."""
+_FIRST_WORKERS = 2
+"""Workers to start early: each takes a core that the start needs, too."""
 _known: weakref.WeakSet[SparkContext] = weakref.WeakSet()
 """Contexts that were started here or whose settings have been logged."""
 
@@ -89,7 +91,24 @@ def spark_context(name: str, config: Mapping[str, str]) -> SparkContext:
             SparkContext._ensure_initialized(gateway=_gateway(settings))
         context = SparkContext.getOrCreate(_conf(settings))
     _known.add(context)
+    if jvm_process() is not None:
+        threading.Thread(target=_start_workers, args=(context,), name="holdfast-workers", daemon=True).start()
     return context
+
+
+def _start_workers(context: SparkContext) -> None:
+    """Let a local Spark start its Python daemon and workers while the driver takes over the job."""
+    from holdfast.runtime.level_task import quicken  # after the start of Java
+
+    def task(partition: int, items: Iterable[Any]) -> Iterator[Any]:
+        quicken()
+        return iter(())
+
+    try:
+        width = min(context.defaultParallelism, _FIRST_WORKERS)
+        context.parallelize(range(width), width).mapPartitionsWithIndex(portable(task)).count()
+    except Exception:  # the first epoch meets it again, and reports it
+        log.debug("Spark's workers could not be started early", exc_info=True)
 
 
 def jvm_process() -> int | None:

@@ -10,9 +10,22 @@ import sys
 from collections.abc import Iterator
 from multiprocessing.connection import wait
 
-__all__ = ["DONE", "END", "ERROR", "FRAME", "NEED_SETUP", "RETIRE", "RUN", "SETUP", "Wire", "WireClosed", "socket_address"]
+__all__ = [
+    "DONE",
+    "END",
+    "ERROR",
+    "FRAME",
+    "NEED_SETUP",
+    "RESTORE",
+    "RETIRE",
+    "RUN",
+    "SETUP",
+    "Wire",
+    "WireClosed",
+    "socket_address",
+]
 
-RUN, SETUP, FRAME, END, NEED_SETUP, DONE, ERROR, RETIRE = range(8)
+RUN, SETUP, FRAME, END, NEED_SETUP, DONE, ERROR, RETIRE, RESTORE = range(9)
 
 _HEAD = struct.Struct("<BII")
 _BUFFER = 1 << 20

@@ -19,6 +19,7 @@ from typing import Any, Literal, NamedTuple, Optional
 
 import msgspec
 
+from holdfast.checkpoint.storage import Data
 from holdfast.common.typeinfo.base import shown
 from holdfast.errors import IncompatibleState, UserCodeError
 from holdfast.state.column import Column, items_of
@@ -48,7 +49,7 @@ class _Reader(NamedTuple):
     width: int
     one: Callable[[bytes], Any]
     all: Callable[[bytes], Any]
-    many: Callable[[bytes], Any]
+    many: Callable[[Data], Any]
     decoders: _Decoders
 
 
@@ -259,7 +260,7 @@ class RowCodec:
         """
         self.encode_each([key], [row.copy()], where)
 
-    def decode_many(self, data: bytes, schema_id: int, flags: int) -> list[Row]:
+    def decode_many(self, data: Data, schema_id: int, flags: int) -> list[Row]:
         """Decode rows written by `encode_many` with this schema."""
         reader = self._reader(schema_id)
         rows = [[flags, *slots] for slots in reader.many(data)]
@@ -273,6 +274,11 @@ class RowCodec:
         self.footprint.sample(rows, self.encode)
         self.footprint.count(len(rows), len(data))
         return rows
+
+    def stored_head(self, schema_id: int) -> tuple[bytes, int]:
+        """The first bytes of a row by `encode`, and the number of bytes that they replace in a row of `encode_each`."""
+        width = self._reader(schema_id).width
+        return _pack([schema_id] + [None] * width)[:-width], len(_pack([None] * width)) - width
 
     def _blame(self, keys: Sequence[Any], rows: Sequence[Row], where: str) -> None:
         """Find the value that cannot be stored and raise an error that names it."""

@@ -53,7 +53,7 @@ class Piece(NamedTuple):
     first: int
     """The first key group of the piece."""
     last: int
-    data: bytes
+    data: Data
 
 
 class Change(NamedTuple):
@@ -246,10 +246,10 @@ class _Reader:
             for offset, piece in placed[first:at]:
                 yield view[offset - start : offset - start + piece.length]
 
-    def _open(self, piece: _Entry, body: memoryview) -> bytes:
+    def _open(self, piece: _Entry, body: memoryview) -> Data:
         if xxhash.xxh3_64_intdigest(body) != piece.checksum:
             raise self._corrupt(f"the checksum of its piece with key groups {piece.first} to {piece.last} does not match")
-        return decompress(body, piece.size)
+        return decompress(body, piece.size) if piece.size else body
 
     def _get(self, start: int, length: int) -> bytes:
         handle = self._handle

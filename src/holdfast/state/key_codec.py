@@ -353,7 +353,7 @@ def decode_key(data: bytes) -> Any:
     return _tuples(_decode(data))
 
 
-def decode_keys(data: bytes) -> list[Any]:
+def decode_keys(data: bytes | memoryview) -> list[Any]:
     """Decode a list of keys; returns the canonical keys."""
     keys: list[Any] = _decode(data)
     return [_tuples(key) for key in keys] if list in set(map(type, keys)) else keys

@@ -113,6 +113,12 @@ class KeyedState:
         """Apply a change of a completed epoch; with ``groups``, only its rows in these key groups."""
         self._families[change.section.state].apply(change, groups)
 
+    @property
+    def decodes_deltas(self) -> bool:
+        """Whether `apply` decodes rows, and should come after the declaration of their states."""
+        states = self.registry.schema.states.values()
+        return not self.store.on_disk or any(s.slices or any(column.former for column in s.columns) for s in states)
+
     def dump(self) -> Iterator[Change]:
         """The complete state, in the form that `apply` takes (for the heap backend)."""
         for family in self._families.values():
@@ -141,6 +147,15 @@ class KeyedState:
     def memory(self) -> float:
         """Estimated memory of these rows, in bytes."""
         return sum(space.memory() for space in self.spaces.values())
+
+    def restored_memory(self) -> int:
+        """Estimated memory of rows that nobody has read since the restore, in bytes."""
+        return sum(space.restored_memory() for space in self.spaces.values())
+
+    def store_restored(self, memory: float) -> None:
+        """Write such rows to the store, until this memory is free."""
+        for space in self.spaces.values():
+            space.store_restored(memory)
 
     def evict(self, most: int) -> int:
         """Move up to ``most`` rows not touched in this epoch to the store; returns the number moved."""

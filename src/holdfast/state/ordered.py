@@ -25,6 +25,9 @@ _MIGRATED = 2_000
 class OrderedStore(Protocol):
     """Committed rows and entries of one subtask, sorted by the bytes of their keys (`holdfast.state.layout`)."""
 
+    on_disk: bool
+    """Whether its rows take no memory."""
+
     def get_many(self, keys: list[bytes]) -> list[bytes | None]:
         """The values of these keys; None for a missing key. Sorted keys are read faster.
 
@@ -84,6 +87,8 @@ class SortedMemory:
 
     Sorted keys lie in blocks, so that an insertion moves part of a block only.
     """
+
+    on_disk = False
 
     def __init__(self) -> None:
         self._values: dict[bytes, bytes] = {}

@@ -42,6 +42,10 @@ _SMALL = 4 << 20
 _FILES = 96
 """Target number of files per materialisation: enough that a reader of some key groups reads little else."""
 _LEAST_FILE = 128 << 10
+_MOST_RESTORED = 2
+"""Limit of memory after a restore, in budgets: what a restore leaves in memory goes to the store by and by."""
+_PORTION = 4 << 20
+"""Bytes of such rows that go to the store at a time."""
 _SORTING_PATIENCE = 120.0
 """Seconds to wait for RocksDB's compaction of level 0; after that the base is taken uncompacted."""
 _POLL = 0.02
@@ -188,7 +192,9 @@ class RocksDBLocalStore:
         if self._all_touched:
             return
         used, bound = state.memory(), self._settings.cache_bytes
-        if used > bound:
+        if used > bound and state.restored_memory():
+            state.store_restored(max(used - _MOST_RESTORED * bound, _PORTION))
+        elif used > bound:
             wanted = math.ceil(state.rows() * (1 - 0.9 * bound / used))
             self._all_touched = state.evict(wanted) < wanted
 

@@ -10,9 +10,9 @@ A piece of rows is a msgpack array:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, compress
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -23,7 +23,7 @@ from holdfast.state.key_codec import decode_keys, encode_keys
 from holdfast.state.key_groups import KeyGroupRange
 from holdfast.state.row import PERSISTED, UNFLUSHED, Row
 
-__all__ = ["deleted_pieces", "read_piece", "row_pieces"]
+__all__ = ["EncodedRows", "deleted_pieces", "encoded_rows", "read_piece", "row_pieces"]
 
 _PARTS = 48
 """Rows collected together become this many pieces, within the size limits below. A reader of one eighth of the key groups
@@ -34,9 +34,24 @@ _ENOUGH = 256
 _MOST = 4096
 
 _pack = msgspec.msgpack.Encoder().encode
-_unpack = msgspec.msgpack.Decoder(tuple[int, list[int], bytes, bytes, list[int], bytes]).decode
+_unpack = msgspec.msgpack.Decoder(tuple[int, list[int], memoryview, memoryview, list[int], memoryview]).decode
+_split = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
 _NO_KEYS = encode_keys([])
 _NO_ROWS = _pack([])
+
+T = TypeVar("T")
+
+
+class EncodedRows(NamedTuple):
+    """The content of a piece; its rows are views of it."""
+
+    schema: int
+    keys: list[Any]
+    rows: list[msgspec.Raw]
+    """The rows of these keys, each one msgpack array of slots."""
+    deleted: list[Any]
+    size: int
+    """Bytes of the piece."""
 
 
 def row_pieces(keys: list[Any], rows: list[Row], groups: list[int], codec: RowCodec, where: str) -> Iterator[Piece]:
@@ -72,10 +87,23 @@ def read_piece(
     """Decode a piece: its rows by key, and its deleted keys; ``groups`` restricts both."""
     schema, runs, keys, data, deleted_runs, deleted = _unpack(piece.data)
     held = zip(decode_keys(keys), codec.decode_many(data, schema, PERSISTED | UNFLUSHED))
-    gone = decode_keys(deleted)
+    clip = _clipper(piece, groups)
+    return clip(held, runs), clip(decode_keys(deleted), deleted_runs)
+
+
+def encoded_rows(piece: Piece, groups: KeyGroupRange | None) -> EncodedRows:
+    """Read a piece without decoding its rows; ``groups`` restricts them and the deleted keys."""
+    schema, runs, keys, data, deleted_runs, deleted = _unpack(piece.data)
+    clip = _clipper(piece, groups)
+    held = list(clip(decode_keys(keys), runs)), list(clip(_split(data), runs))
+    return EncodedRows(schema, *held, list(clip(decode_keys(deleted), deleted_runs)), len(piece.data))
+
+
+def _clipper(piece: Piece, groups: KeyGroupRange | None) -> Callable[[Iterable[T], list[int]], Iterable[T]]:
+    """Restrict the piece's items, given with their runs, to ``groups``."""
     if groups is None or (piece.first in groups and piece.last in groups):
-        return held, gone
-    return compress(held, _within(runs, groups)), compress(gone, _within(deleted_runs, groups))
+        return lambda items, runs: items
+    return lambda items, runs: compress(items, _within(runs, groups))
 
 
 def _within(runs: list[int], groups: KeyGroupRange) -> Iterator[bool]:

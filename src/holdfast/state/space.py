@@ -302,7 +302,9 @@ class StateSpace(KeyedStateStore):
             if not table.rows and not table.in_store:
                 del self.tables[namespace]
         for piece in change.pieces:
-            self.table(namespace).apply(piece, groups)
+            # Slices are read as a whole, and soon dropped; rows of former types must not enter the store.
+            later = self.store.on_disk and not self._sliced and not self.codec.has_former_types
+            (self.table().set_aside if later else self.table(namespace).apply)(piece, groups)
 
     def dump(self) -> Iterator[Change]:
         """All rows in memory, in the form that `apply` takes."""
@@ -334,7 +336,16 @@ class StateSpace(KeyedStateStore):
 
     def memory(self) -> float:
         """Estimated memory of these rows, in bytes."""
-        return self.rows() * self.codec.footprint.row_bytes
+        return self.rows() * self.codec.footprint.row_bytes + self.restored_memory()
+
+    def restored_memory(self) -> int:
+        """Estimated memory of rows that nobody has read since the restore, in bytes."""
+        return self.tables[None].restored.memory if None in self.tables else 0
+
+    def store_restored(self, memory: float) -> None:
+        """Write such rows to the store, until this memory is free."""
+        if None in self.tables:
+            self.tables[None].store_restored(memory)
 
     def evict(self, most: int) -> int:
         """Move up to ``most`` rows not touched in this epoch to the store; returns the number moved."""

@@ -128,6 +128,8 @@ def _options(settings: Mapping[str, str]) -> Options:
 class RocksDBStore:
     """The RocksDB of one subtask."""
 
+    on_disk = True
+
     def __init__(self, path: str, settings: Mapping[str, str]) -> None:
         self.path = path
         os.makedirs(path, exist_ok=True)

@@ -7,6 +7,7 @@ for a materialisation. Key groups are computed a batch at a time where rows are 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import chain, islice
 from typing import Any
@@ -19,8 +20,9 @@ from holdfast.state.key_codec import decode_key, encode_key
 from holdfast.state.key_groups import KeyGroupRange
 from holdfast.state.layout import after, group_prefix, group_range, split_key
 from holdfast.state.ordered import OrderedStore, migrate
+from holdfast.state.restored_rows import RestoredRows
 from holdfast.state.row import DIRTY, PERSISTED, UNFLUSHED, Row, filled
-from holdfast.state.row_pieces import deleted_pieces, read_piece, row_pieces
+from holdfast.state.row_pieces import deleted_pieces, encoded_rows, read_piece, row_pieces
 
 __all__ = ["RowTable", "store_key"]
 
@@ -80,6 +82,7 @@ class RowTable:
         "codec",
         "in_store",
         "prefix",
+        "restored",
         "rows",
         "store",
     )
@@ -108,6 +111,8 @@ class RowTable:
         self.prefix = prefix
         self.in_store = in_store
         self.rows: dict[Any, Row] = {}
+        self.restored = RestoredRows(codec)
+        """Rows that belong into the store and are not there yet."""
         self._groups_of = groups_of
         self._bind = bind
         self._prefixes = _Prefixes(prefix)
@@ -159,6 +164,11 @@ class RowTable:
 
     def _fetch(self, keys: list[Any]) -> None:
         """Read the store's rows of these keys into memory."""
+        if self.restored:
+            restored, keys = self.restored.take(keys)
+            self.rows.update(restored)
+            for key in restored if self.codec.large else ():
+                self._bind(key, restored[key])
         found = self.store.get_many(self._store_keys(keys))
         stored = [data for data in found if data is not None]
         if len(stored) < len(found):
@@ -227,6 +237,21 @@ class RowTable:
             else:
                 rows.pop(key, None)
 
+    def set_aside(self, piece: Piece, groups: KeyGroupRange | None) -> None:
+        """Apply changes like `apply`, but leave the rows encoded until they are loaded or written to the store."""
+        changes = encoded_rows(piece, groups)
+        if not self.restored.accept(changes.schema):
+            self.store_restored()
+            self.restored.accept(changes.schema)
+        self.restored.add(changes)
+        self.in_store = True
+
+    def store_restored(self, memory: float = math.inf) -> None:
+        """Write rows that were set aside to the store, until this memory is free."""
+        for held, gone in self.restored.drain(memory):
+            puts = zip(self._store_keys([key for key, _ in held]), [data for _, data in held])
+            self.store.write(puts, self._store_keys(gone))
+
     def drop(self, groups: KeyGroupRange | None) -> None:
         """Drop the rows of ``groups`` (None: all) from memory and store."""
         gone = list(self.rows)
@@ -259,6 +284,7 @@ class RowTable:
 
     def flush(self) -> None:
         """Write the committed rows to the store (between epochs), and remove deleted rows from memory."""
+        self.store_restored()
         self._flush(self.rows)
         for key in [key for key, row in self.rows.items() if not filled(row)]:
             del self.rows[key]
@@ -294,6 +320,7 @@ class RowTable:
 
     def stored_rows(self, groups: KeyGroupRange | None = None) -> Iterator[tuple[Any, Row]]:
         """The store's rows of this table, of ``groups`` only (None: all); memory may hold newer versions."""
+        self.store_restored()
         start = len(self.prefix)
         bounds = (self.prefix, after(self.prefix)) if groups is None else group_range(self.prefix, groups)
         for at, data in self.store.scan(*bounds):
@@ -325,6 +352,7 @@ class RowTable:
     def migration(self) -> Iterator[None]:
         """Rewrite the store's rows of former types, some with each step."""
         if self.in_store and self.codec.has_former_types:
+            self.store_restored()
             yield from migrate(self.store, self.prefix, after(self.prefix), self.codec.migrated)
 
     def dump(self, where: str) -> list[Piece]:

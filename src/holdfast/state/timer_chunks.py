@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from holdfast.checkpoint.storage import Data
 from holdfast.state.key_codec import decode_key, decode_keys, encode_keys
 from holdfast.state.layout import after, group_prefix, section, slice_of, split_key
 from holdfast.state.ordered import OrderedStore
@@ -80,7 +81,7 @@ def pack_change(added: TimerList, removed: TimerList) -> bytes:
     return _pack((*added, *removed))
 
 
-def unpack_change(data: bytes) -> tuple[TimerList, TimerList]:
+def unpack_change(data: Data) -> tuple[TimerList, TimerList]:
     """Decode a change written by `pack_change`: the added and the removed timers."""
     times, keys, namespaces, removed_times, removed_keys, removed_namespaces = _unpack(data)
     return TimerList(times, keys, namespaces), TimerList(removed_times, removed_keys, removed_namespaces)

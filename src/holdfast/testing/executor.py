@@ -14,6 +14,7 @@ from typing import Any
 import cloudpickle
 
 from holdfast.checkpoint.storage import Storage
+from holdfast.runtime.early_restore import EarlyRestore
 from holdfast.runtime.frames import unpack_header
 from holdfast.runtime.open_chain import TaskResources
 from holdfast.runtime.task import Subtask
@@ -23,12 +24,24 @@ __all__ = ["InProcessExecutor"]
 
 
 class InProcessExecutor:
-    """Runs epochs in this process."""
+    """Runs epochs in this process.
+
+    Args:
+        setup: The job.
+        storage: The checkpoint storage.
+        directory: The local directory for state.
+        seconds: The clock of processing time.
+        early: State that was restored before.
+    """
 
     def __init__(
-        self, setup: JobSetup, storage: Storage, directory: str, seconds: Callable[[], float] = time.monotonic
+        self,
+        setup: JobSetup,
+        storage: Storage,
+        directory: str,
+        seconds: Callable[[], float] = time.monotonic,
+        early: EarlyRestore | None = None,
     ) -> None:
-        """``seconds``: the clock of processing time."""
         self._plan = setup.plan
         stored = cloudpickle.dumps(setup)
 
@@ -37,7 +50,7 @@ class InProcessExecutor:
             return copy
 
         self._uploads = ThreadPoolExecutor(1)
-        resources = TaskResources(storage, directory, self._uploads, seconds)
+        resources = TaskResources(storage, directory, self._uploads, seconds, early)
         self._subtasks: dict[TaskId, Subtask] = {
             # Every subtask gets its own copy of the user's functions, as in a separate process.
             (vertex.id, n): Subtask(load, vertex.id, n, resources)

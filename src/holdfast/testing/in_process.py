@@ -85,7 +85,7 @@ def _job(plan: JobPlan, replan: Callable[[int], JobPlan], clock: VirtualClock | 
     class InProcessJob(Job):
         """A job in this process."""
 
-        def _begin(self, session: Any) -> None:
+        def _begin(self, session: Any, uri: str, continues: bool) -> None:
             """Start nothing."""
 
         def _cores(self) -> int:

@@ -1,0 +1,89 @@
+"""RestoredRows: a table's rows as a restore found them in the deltas, encoded until they are needed.
+
+To decode all rows of a large state, and to encode again those that memory has no room for, would be most of a restart.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from holdfast.state.codec import RowCodec
+from holdfast.state.row import PERSISTED, UNFLUSHED, Row
+from holdfast.state.row_pieces import EncodedRows
+
+__all__ = ["RestoredRows"]
+
+_ENTRY = 250
+"""Approximate memory of a row beyond its bytes."""
+
+_pack = msgspec.msgpack.Encoder().encode
+
+
+class RestoredRows:
+    """Rows that nobody has read since the restore, by key. They are newer than those of the local store."""
+
+    def __init__(self, codec: RowCodec) -> None:
+        self._codec = codec
+        self._schema = 0
+        self._rows: dict[Any, msgspec.Raw | None] = {}
+        """Encoded rows; None: the row was deleted."""
+        self._added: deque[tuple[EncodedRows, int]] = deque()
+        """What was added, in order, with its estimated memory, which is free only when all its rows are gone."""
+        self.memory = 0
+        """Estimated bytes."""
+
+    def __bool__(self) -> bool:
+        return bool(self._rows)
+
+    def accept(self, schema: int) -> bool:
+        """Whether rows of this schema can be added. It must be that of the rows here."""
+        self._codec.stored_head(schema)  # refuses an unknown one
+        if not self._rows:
+            self._schema = schema
+        return schema == self._schema
+
+    def add(self, changes: EncodedRows) -> None:
+        """Add the changes of a later epoch."""
+        self._rows.update(zip(changes.keys, changes.rows))
+        self._rows.update(dict.fromkeys(changes.deleted))
+        memory = changes.size + _ENTRY * (len(changes.keys) + len(changes.deleted))
+        self._added.append((changes, memory))
+        self.memory += memory
+
+    def take(self, keys: list[Any]) -> tuple[dict[Any, Row], list[Any]]:
+        """Remove and decode the rows of these keys; returns them, and the keys that are not here."""
+        rows = self._rows
+        known = [key for key in keys if key in rows]
+        if not known:
+            return {}, keys
+        others = [key for key in keys if key not in rows]
+        found = {key: rows.pop(key) for key in known}
+        stored = [raw for raw in found.values() if raw is not None]
+        decoded = iter(self._codec.decode_many(_pack(stored), self._schema, PERSISTED | UNFLUSHED))
+        empty: Row = [UNFLUSHED] + [None] * self._codec.width
+        if not rows:
+            self._added.clear()
+            self.memory = 0
+        return {key: empty.copy() if raw is None else next(decoded) for key, raw in found.items()}, others
+
+    def drain(self, memory: float) -> Iterator[tuple[list[tuple[Any, bytes]], list[Any]]]:
+        """Remove rows, oldest first, until this memory is free: keys with rows as the local store has them, deleted keys."""
+        if not self._added:
+            return
+        head, start = self._codec.stored_head(self._schema)
+        rows = self._rows
+        until = self.memory - memory
+        while self._added and self.memory > until:
+            changes, freed = self._added.popleft()
+            held = [(key, raw) for key, raw in zip(changes.keys, changes.rows) if rows.get(key) is raw]
+            gone = [key for key in changes.deleted if key in rows and rows[key] is None]
+            for key, _ in held:
+                del rows[key]
+            for key in gone:
+                del rows[key]
+            self.memory -= freed
+            yield [(key, head + memoryview(raw)[start:]) for key, raw in held], gone
