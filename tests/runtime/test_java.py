@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -161,3 +162,7 @@ def a_java_that_has_the_module_is_its_own_home_for_scripts(tmp_path: Path) -> No
     install(tmp_path / "a", 'openjdk version "17.0.1"')
     found = find_java({"JAVA_HOME": str(tmp_path / "a")})
     assert home_for_scripts(found, tmp_path / "b") == tmp_path / "a"
+
+
+def the_version_of_spark_is_that_of_its_package() -> None:
+    assert java._spark() == metadata.version("pyspark")

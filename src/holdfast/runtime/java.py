@@ -9,7 +9,6 @@ import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from holdfast.errors import ConfigurationError
@@ -25,6 +24,7 @@ SCRIPTS_MODULE = "jdk.incubator.vector"
 
 _VERSION = re.compile(r'version "((?:1\.)?(\d+)[^"]*)"')
 _RELEASE = re.compile(r'^JAVA_VERSION="((?:1\.)?(\d+)[^"]*)"', re.MULTILINE)
+_SPARK_VERSION = re.compile(r"""^__version__\b.*["'](.+)["']""", re.MULTILINE)
 _TIMEOUT_S = 30.0
 
 
@@ -78,10 +78,12 @@ def find_java(environ: Mapping[str, str] | None = None, *, own_first: bool = Fal
 
 
 def _spark() -> str:
-    try:
-        return version("pyspark")
-    except PackageNotFoundError:
+    """PySpark's version; empty without PySpark. Read from its source, as `importlib.metadata` takes long to import."""
+    package = importlib.util.find_spec("pyspark")
+    if package is None or package.origin is None:
         return ""
+    found = _SPARK_VERSION.search(Path(package.origin).with_name("version.py").read_text())
+    return "" if found is None else found.group(1)
 
 
 def _candidates(environ: Mapping[str, str], own_first: bool) -> Iterator[tuple[str, Path]]:
