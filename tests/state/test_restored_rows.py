@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -82,3 +83,29 @@ def a_restored_row_that_was_changed_is_not_overwritten_by_its_older_form(tmp_pat
         backend.use(key)
         assert backend.handles["text"].value() == ("new" if key % 2 else None if key % 10 == 0 else text(key, 1))
     backend.close()
+
+
+def a_reused_store_is_not_compacted_before_an_epoch_is_complete(tmp_path: Path):
+    backend = Backend("rocksdb", [TEXT], tmp_path)
+    backend.use(1)
+    backend.handles["text"].update("one")
+    backend.checkpoint()
+    store = backend.backend._local.store
+    store._db.set_options({"disable_auto_compactions": "true"})
+    for _ in range(8):
+        store.set_meta(store.meta)
+        store.flush()
+    before = level_0(backend)
+    assert before >= 8
+    backend.restart()
+    assert backend.backend.reused
+    assert level_0(backend) == before
+    backend.checkpoint()
+    while level_0(backend) >= 4:
+        time.sleep(0.01)  # RocksDB compacts in its own threads
+    backend.close()
+
+
+def level_0(backend: Backend) -> int:
+    """The number of files in level 0, of which four start a compaction."""
+    return sum(file["level"] == 0 for file in backend.backend._local.store._db.live_files())

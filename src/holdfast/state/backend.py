@@ -100,6 +100,9 @@ class LocalStore(Protocol):
     def follow(self, handles: Sequence[KeyedHandle]) -> None:
         """Tag rows that enter the store from now on with the checkpoint of these handles."""
 
+    def committed(self) -> None:
+        """An epoch since `open` is complete."""
+
     def bound(self, state: KeyedState) -> None:
         """Evict rows until memory is within the budget; only committed rows are evicted."""
 

@@ -278,7 +278,8 @@ class RowCodec:
     def stored_head(self, schema_id: int) -> tuple[bytes, int]:
         """The first bytes of a row by `encode`, and the number of bytes that they replace in a row of `encode_each`."""
         width = self._reader(schema_id).width
-        return _pack([schema_id] + [None] * width)[:-width], len(_pack([None] * width)) - width
+        row = _pack([schema_id] + [None] * width)
+        return row[: len(row) - width], len(_pack([None] * width)) - width
 
     def _blame(self, keys: Sequence[Any], rows: Sequence[Row], where: str) -> None:
         """Find the value that cannot be stored and raise an error that names it."""

@@ -43,6 +43,9 @@ class HeapStore:
     def follow(self, handles: Sequence[KeyedHandle]) -> None:
         """Do nothing: memory does not outlive the process."""
 
+    def committed(self) -> None:
+        """Do nothing: nothing runs in the background."""
+
     def bound(self, state: KeyedState) -> None:
         """Do nothing: all rows stay in memory."""
 

@@ -152,6 +152,7 @@ class KeyedStateBackend:
         """Complete the epoch of these ``handles``: committed rows may enter the store, and a new base may begin."""
         self._stored = handles
         self._local.follow(handles)
+        self._local.committed()
         self.state.committed()
         self.bound()
         due = self._bases.due(handles)

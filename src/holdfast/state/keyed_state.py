@@ -9,7 +9,7 @@ from holdfast.state.delta import Change
 from holdfast.state.key_groups import KeyGroupRange, key_grouper
 from holdfast.state.ordered import Family, OrderedStore, SortedMemory
 from holdfast.state.registry import SchemaRegistry
-from holdfast.state.schema import ENTRIES, ROWS, TIMERS, OperatorSchema
+from holdfast.state.schema import ENTRIES, ROWS, TIMERS, OperatorSchema, StateSchema
 from holdfast.state.space import StateSpace
 from holdfast.state.timer_family import TimerFamily
 
@@ -117,7 +117,7 @@ class KeyedState:
     def decodes_deltas(self) -> bool:
         """Whether `apply` decodes rows, and should come after the declaration of their states."""
         states = self.registry.schema.states.values()
-        return not self.store.on_disk or any(s.slices or any(column.former for column in s.columns) for s in states)
+        return not self.store.on_disk or any(_is_decoded(stored) for stored in states)
 
     def dump(self) -> Iterator[Change]:
         """The complete state, in the form that `apply` takes (for the heap backend)."""
@@ -164,3 +164,8 @@ class KeyedState:
             if left > 0:
                 left -= space.evict(left)
         return most - left
+
+
+def _is_decoded(stored: StateSchema) -> bool:
+    """Whether a restore decodes rows of this state: those of slices, and those with former types."""
+    return stored.kind == ROWS and (bool(stored.slices) or any(column.former for column in stored.columns))

@@ -79,6 +79,8 @@ class RocksDBLocalStore:
         self._store: RocksDBStore | None = None
         self._private = False
         """Whether this object has a store of its own because another process holds the host's store."""
+        self._rests = False
+        """Whether RocksDB does not compact the store yet: a restart has better use for the processor."""
         self._all_touched = False
         """Whether all remaining rows in memory were touched in this epoch, so that none can be evicted."""
         self.reused = False
@@ -122,12 +124,12 @@ class RocksDBLocalStore:
             log.warning("another process holds the local store in %s; using %s instead", directory, path)
         if os.path.exists(os.path.join(path, "CURRENT")):
             try:
-                store = RocksDBStore(path, self._settings.rocksdb)
+                store = RocksDBStore(path, self._settings.rocksdb, compacts=False)
             except Exception as error:  # rocksdict raises plain exceptions for any damage
                 log.warning("cannot open the local store %s, rebuilding it from the checkpoint: %s", path, error)
             else:
                 if self._reusable(store, handles, evolved):
-                    self.reused = True
+                    self.reused = self._rests = True
                     self.files = [each for base in _bases(handles)[:1] for each in base.base if isinstance(each, RawFile)]
                     return store
                 store.close()
@@ -186,6 +188,12 @@ class RocksDBLocalStore:
             return False
         self.migrated = meta.migrated
         return not meta.last_delta or meta.last_delta in _deltas(handles)
+
+    def committed(self) -> None:
+        """Let work in the background begin."""
+        if self._rests:
+            self._rests = False
+            self.store.compact_from_now_on()
 
     def bound(self, state: KeyedState) -> None:
         """Evict rows to the store if memory exceeds the budget."""

@@ -130,10 +130,13 @@ class RocksDBStore:
 
     on_disk = True
 
-    def __init__(self, path: str, settings: Mapping[str, str]) -> None:
+    def __init__(self, path: str, settings: Mapping[str, str], *, compacts: bool = True) -> None:
+        """Open the store; ``compacts``: whether RocksDB compacts it in the background, as after `compact_from_now_on`."""
         self.path = path
         os.makedirs(path, exist_ok=True)
-        self._db = Rdict(path, _options(settings))
+        options = _options(settings)
+        options.set_disable_auto_compactions(not compacts)
+        self._db = Rdict(path, options)
         # Rows lost in a crash are replayed from the checkpoint's deltas, so a write-ahead log has no use.
         without_log = WriteOptions()
         without_log.disable_wal = True
@@ -215,6 +218,11 @@ class RocksDBStore:
         with self._watched():
             files = self._db.live_files()
         return sum(file["size"] for file in files), sum(file["size"] for file in files if file["level"] == 0)
+
+    def compact_from_now_on(self) -> None:
+        """Let RocksDB compact the store in its own threads."""
+        with self._watched():
+            self._db.set_options({"disable_auto_compactions": "false"})
 
     def sort_by_itself(self, file_size: int) -> None:
         """Let RocksDB compact level 0 in its own threads, into files of at most ``file_size`` bytes."""
