@@ -244,6 +244,7 @@ def stored(operator: Operated) -> int:
 def test_declared_elements_are_stored_by_their_type():
     row = Types.ROW_NAMED(["key", "kind", "at"], [Types.STRING(), Types.STRING(), Types.LONG()])
     env = StreamExecutionEnvironment.get_execution_environment(spark=object())  # type: ignore[arg-type]
+    env.set_parallelism(1)
     keyed = env.from_collection([Row("k", "a", 1)], row).key_by(key_of)
     pattern = by_letters(parse("a"), 100)
     made = CEP.pattern(keyed, pattern).select(texts)

@@ -120,7 +120,7 @@ def test_a_full_disk_is_reported_and_the_job_resumes_once_there_is_space(tmp_pat
                         file.write(os.urandom(4096))
             return self._executor.run(order)
 
-    coordinator._make_executor = lambda job: Filling(make(job))
+    coordinator._make_executor = lambda job, plan: Filling(make(job, plan))
     carry_out = coordinator._carry_out
 
     def carrying_out(instruction):

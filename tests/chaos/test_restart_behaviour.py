@@ -44,7 +44,7 @@ class Job:
         self.lab = Lab(build or self._build, tmp_path, config=config, ledgers=(self.name,))
         self.coordinator = self.lab.coordinator(5, restart_strategy(self.lab.plan().config))
         make = self.coordinator._make_executor
-        self.coordinator._make_executor = lambda job: Failing(make(job), failures, self.runs, after)
+        self.coordinator._make_executor = lambda job, plan: Failing(make(job, plan), failures, self.runs, after)
 
     def _build(self, env):
         source = env.from_source(SplitSource({"a": NUMBERS}), WatermarkStrategy.no_watermarks(), "numbers")

@@ -118,7 +118,8 @@ def test_without_a_job_every_command_says_how_to_start_one(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_knows_the_commands(tmp_path: Path, shell: str) -> None:
-    shown = holdfast(tmp_path, "--show-completion", shell)
+    undetected = {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}  # the tests' parent process is not a shell
+    shown = holdfast(tmp_path, "--show-completion", shell, **undetected)
     assert "holdfast" in shown.stdout.lower()
     words = {"COMP_WORDS": "holdfast sav", "COMP_CWORD": "1", "_TYPER_COMPLETE_ARGS": "holdfast sav"}
     completed = holdfast(

@@ -133,8 +133,8 @@ def a_driver_that_still_runs_is_fenced_by_prune(job):
     coordinator = job.coordinator()
     make = coordinator._make_executor
 
-    def making(info):
-        executor = make(info)
+    def making(info, plan):
+        executor = make(info, plan)
         run_epoch, left = executor.run, [4]
 
         def running(assignment):
