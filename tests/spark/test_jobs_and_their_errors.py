@@ -345,13 +345,13 @@ def a_program_that_does_not_fit_its_checkpoint_is_refused_with_the_reason(tmp_pa
         with pytest.raises(UserCodeError, match="that is enough"):
             keep(directory, Keep(Types.LONG(), stops=True), uid)
     for directory, function, uid, settings, remedy in (
-        (with_uid, Keep(Types.STRING()), "keep", {}, r"state 'kept' .*stored as a value state of LONG.*another name"),
+        (with_uid, Keep(Types.STRING()), "keep", {}, r"(?s)state 'kept' .*stored: +a value state of LONG.*another name"),
         (with_uid, Keep(Types.LONG()), "keep", {"pipeline.max-parallelism": "64"}, "max parallelism 128"),
         (without, Other(Types.LONG()), None, {}, "uid"),
     ):
         with pytest.raises(IncompatibleState, match=remedy) as failure:
             keep(directory, function, uid, **settings)
-        assert "\n" not in told(failure.value)
+        assert told(failure.value).count("\n") in (0, 3), "one line, or the two declarations and the remedy below it"
         assert sorted(written(directory / "out")) == ["1", "2"]
     keep(with_uid, Keep(Types.LONG()))
     assert sorted(written(with_uid / "out")) == ["1", "2", "3"]
