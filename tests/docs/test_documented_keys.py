@@ -10,7 +10,12 @@ from holdfast.state.store import rocksdb_settings
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "holdfast"
-_AREAS = r"execution|job\.autoscaler|holdfast\.(?:batch|epoch|frame)|io|parallelism|pipeline|python|rest|restart-strategy|s3|spark|state"
+_AREAS = "|".join(
+    (
+        r"execution|job\.autoscaler|holdfast\.(?:batch|epoch|frame)|io|parallelism|pipeline|python|rest|restart-strategy",
+        "s3|spark|state",
+    )
+)
 _KEY = re.compile(rf"[\"']((?:{_AREAS})\.[a-z0-9.-]+[a-z0-9])[\"']")
 _OF_SPARK = re.compile(r"spark\.(?!master$)")
 """What is handed on to Spark as it is; which defaults it gets is no setting of ours."""
