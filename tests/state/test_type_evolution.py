@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -174,6 +176,21 @@ class Order:
 class Point(NamedTuple):
     x: float
     y: float = 0.5
+
+
+def a_dataclass_of_the_main_file_has_the_defaults_that_it_declares():
+    """It reaches the workers by value, with a copy of `dataclasses.MISSING`."""
+    main: dict[str, Any] = {"__name__": "__main__"}
+    exec("from dataclasses import dataclass\n@dataclass\nclass Paid:\n    shop: str\n    amount: int = 3", main)
+    worker = (
+        "import pickle, sys\nfrom holdfast.common import Types\npaid = pickle.load(sys.stdin.buffer)\n"
+        "declared = Types.POJO(paid)\nprint(declared.encode(paid('tea')))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", worker], input=cloudpickle.dumps(main["Paid"]), capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    assert "tea" in done.stdout.decode()
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,8 @@ from typing import Any
 
 import cloudpickle
 
+from holdfast.common.field_defaults import default_maker
+
 __all__ = ["aliased_loads"]
 
 _CLOUDPICKLE = cloudpickle.cloudpickle.__name__
@@ -54,12 +56,9 @@ def _filling(present: type[Any]) -> type[Any]:
     """The class for new objects of a present class: fields that a stored object lacks get their defaults."""
     if not dataclasses.is_dataclass(present) or issubclass(present, tuple):
         return present
-    fields = [
-        (field.name, field.default, field.default_factory)
-        for field in dataclasses.fields(present)
-        if field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
-    ]
-    if not fields:
+    makers = {field.name: default_maker(field) for field in dataclasses.fields(present)}
+    defaults = [(name, make) for name, make in makers.items() if make is not None]
+    if not defaults:
         return present
 
     class Filling:
@@ -67,9 +66,8 @@ def _filling(present: type[Any]) -> type[Any]:
 
         def __new__(cls, *args: Any) -> Any:
             made = present.__new__(present, *args)
-            for name, default, factory in fields:
-                value = default if factory is dataclasses.MISSING else factory()
-                object.__setattr__(made, name, value)
+            for name, make in defaults:
+                object.__setattr__(made, name, make())
             return made
 
     return Filling

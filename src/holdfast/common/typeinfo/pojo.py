@@ -13,6 +13,7 @@ from decimal import Decimal
 from operator import attrgetter
 from typing import Any
 
+from holdfast.common.field_defaults import default_maker
 from holdfast.common.time import Instant
 from holdfast.common.type_variables import V
 from holdfast.common.typeinfo.base import TypeInformation, checked, described, from_described, refuse, register, shown
@@ -200,13 +201,8 @@ def _fields_of(pojo_class: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     if not isinstance(pojo_class, type) or not dataclasses.is_dataclass(pojo_class):
         raise TypeError(f"Types.POJO takes a dataclass or a NamedTuple class, got {shown(pojo_class)}")
     hints = typing.get_type_hints(pojo_class)
-    defaults = {}
-    for field in dataclasses.fields(pojo_class):
-        if field.default is not dataclasses.MISSING:
-            defaults[field.name] = field.default
-        elif field.default_factory is not dataclasses.MISSING:
-            defaults[field.name] = field.default_factory()
-    return {field.name: hints[field.name] for field in dataclasses.fields(pojo_class)}, defaults
+    makers = {field.name: default_maker(field) for field in dataclasses.fields(pojo_class)}
+    return {name: hints[name] for name in makers}, {name: make() for name, make in makers.items() if make is not None}
 
 
 def _type_of(annotation: Any, within: Any) -> TypeInformation[Any]:
