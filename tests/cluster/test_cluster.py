@@ -84,7 +84,7 @@ class Driver:
     def lines(self) -> list[str]:
         """What the driver has printed when it has ended."""
         said, _ = self._process.communicate(timeout=200)
-        assert self._process.returncode == 0, self.log
+        assert self._process.returncode == 0, f"{said.decode()}\n{self.log}"
         return said.decode().splitlines()
 
     @property

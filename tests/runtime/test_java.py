@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import zipfile
 from importlib import metadata
 from pathlib import Path
 
@@ -166,3 +167,14 @@ def a_java_that_has_the_module_is_its_own_home_for_scripts(tmp_path: Path) -> No
 
 def the_version_of_spark_is_that_of_its_package() -> None:
     assert java._spark() == metadata.version("pyspark")
+
+
+def the_version_of_spark_is_known_also_when_pyspark_is_in_an_archive(tmp_path: Path) -> None:
+    """As in a driver that spark-submit starts."""
+    archive = tmp_path / "pyspark.zip"
+    with zipfile.ZipFile(archive, "w") as packed:
+        packed.writestr("pyspark/__init__.py", "raise ImportError('it must not be imported')")
+        packed.writestr("pyspark/version.py", '__version__: str = "4.0.7"\n')
+    program = "import sys; sys.path.insert(0, sys.argv[1]); from holdfast.runtime import java; print(java._spark())"
+    told = subprocess.run([sys.executable, "-c", program, archive], capture_output=True, text=True, check=False)
+    assert (told.stdout, told.returncode) == ("4.0.7\n", 0), told.stderr

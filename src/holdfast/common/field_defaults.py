@@ -14,7 +14,8 @@ def default_maker(field: dataclasses.Field[Any]) -> Callable[[], Any] | None:
     if _given(field.default):
         default = field.default
         return lambda: default
-    return field.default_factory if _given(field.default_factory) else None
+    factory: Any = field.default_factory
+    return factory if _given(factory) else None
 
 
 def _given(value: Any) -> bool:

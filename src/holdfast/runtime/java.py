@@ -9,7 +9,9 @@ import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
+from zipimport import zipimporter
 
 from holdfast.errors import ConfigurationError
 
@@ -80,9 +82,10 @@ def find_java(environ: Mapping[str, str] | None = None, *, own_first: bool = Fal
 def _spark() -> str:
     """PySpark's version; empty without PySpark. Read from its source, as `importlib.metadata` takes long to import."""
     package = importlib.util.find_spec("pyspark")
-    if package is None or package.origin is None:
+    if package is None or package.origin is None or not isinstance(package.loader, SourceFileLoader | zipimporter):
         return ""
-    found = _SPARK_VERSION.search(Path(package.origin).with_name("version.py").read_text())
+    source = package.loader.get_data(str(Path(package.origin).with_name("version.py")))  # spark-submit's is in an archive
+    found = _SPARK_VERSION.search(source.decode())
     return "" if found is None else found.group(1)
 
 
