@@ -34,7 +34,7 @@ def simple(draw: Any, number: int, first: bool) -> Piece:
         greedy=repeats and draw(st.integers(0, 2)) == 0,
         inner=draw(HOW) if repeats else "~",
         until=draw(st.sampled_from(["", "", "c", "u"])) if most is None else "",
-        gap=draw(st.sampled_from([None, None, None, 3])),
+        gap=draw(st.sampled_from([None, None, None, 3])) if most == 1 else None,  # open: gaps of looping patterns
     )
 
 
