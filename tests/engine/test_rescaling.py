@@ -80,7 +80,7 @@ def rescaling(job: Lab, rescales: dict[int, int]) -> tuple[Any, list[Any]]:
         done[0] += 1
         if done[0] in rescales:
             job.parallelism = rescales[done[0]]
-            answers.append(coordinator.request_rescale(job.plan(), job.parallelism))
+            answers.append(coordinator.request_rescale(job.plan()))
 
     coordinator._log.complete = completing
     return coordinator, answers
@@ -134,12 +134,12 @@ def a_second_request_during_a_rescaling_is_refused_and_so_is_one_after_the_end()
     data = records(5, 300)
     with lab(windows(data, cut=15), budget=15, config=config("hashmap", "64")) as job:
         coordinator = job.coordinator()
-        first = coordinator.request_rescale(job.plan(), 2)
-        second = coordinator.request_rescale(job.plan(), 2)
+        first = coordinator.request_rescale(job.plan())
+        second = coordinator.request_rescale(job.plan())
         try:
             coordinator.run()
         finally:
             job.close()
         assert first.exception() is None
         assert str(second.exception()) == "the job was not rescaled: another rescaling is under way"
-        assert str(coordinator.request_rescale(job.plan(), 2).exception()) == "the job was not rescaled: it has ended"
+        assert str(coordinator.request_rescale(job.plan()).exception()) == "the job was not rescaled: it has ended"

@@ -20,7 +20,7 @@ class Job:
     """A job whose subtasks process so many records a second, with epochs of one second."""
 
     def __init__(self, parallelism: int = 2, speed: float = 100.0, fixed: int = 0) -> None:
-        self.scaler = Autoscaler(SETTINGS, parallelism, cores=4)
+        self.scaler = Autoscaler(SETTINGS, cores=4)
         self.parallelism, self.speed, self.fixed = parallelism, speed, fixed
         self.backlog = 0.0
         self.now = 0.0
@@ -39,7 +39,7 @@ class Job:
             stats = EpochStats(
                 int(self.now), 0, 1000, int(read), 0, backlog={"s": int(self.backlog)}, vertices=tuple(vertices)
             )
-            wanted = self.scaler.observe(stats, self.now)
+            wanted = self.scaler.observe(stats, self.parallelism, self.now)
             if wanted is not None:
                 self.decisions.append((self.now, wanted))
                 self.parallelism = wanted
@@ -73,9 +73,27 @@ def a_job_without_input_shrinks_to_the_minimum() -> None:
 def the_maximum_is_the_number_of_cores_unless_it_is_set() -> None:
     unset = AutoscalerSettings(1, None, 0.7, 30, 30)
     job = Job()
-    job.scaler = Autoscaler(unset, 2, cores=3)
+    job.scaler = Autoscaler(unset, cores=3)
     job.run(200, arriving=10_000)
     assert job.parallelism == 3
+
+
+def a_job_that_somebody_else_has_rescaled_is_measured_anew() -> None:
+    job = Job(parallelism=2)
+    job.run(100, arriving=140)
+    job.parallelism = 4
+    job.run(300, arriving=280)
+    assert job.decisions == []
+
+
+def a_decision_that_was_not_carried_out_is_taken_again_after_the_interval() -> None:
+    job = Job(parallelism=2)
+    job.run(40, arriving=400)
+    ((first, wanted),) = job.decisions
+    job.parallelism = 2
+    job.run(40, arriving=400)
+    assert [parallelism for _, parallelism in job.decisions] == [wanted, wanted]
+    assert job.decisions[1][0] >= first + SETTINGS.stabilization_seconds
 
 
 def test_vertices_with_a_parallelism_of_their_own_do_not_count() -> None:

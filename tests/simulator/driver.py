@@ -110,7 +110,7 @@ class Driver:
                 self._ask_for_savepoint()
             if self.world.chance("rescale"):  # to the same parallelism: the protocol is what counts here
                 self.asked += 1
-                self.inbox.append(events.RescaleRequested(RescaleRequest(self.asked, SUBTASKS, replace(PLAN))))
+                self.inbox.append(events.RescaleRequested(RescaleRequest(self.asked, replace(PLAN))))
             while self.inbox:
                 todo.extend(self._tell(self.inbox.popleft()))
             if not todo:

@@ -44,37 +44,41 @@ class _Sample:
 class Autoscaler:
     """The load of a job over the latest epochs."""
 
-    def __init__(self, settings: AutoscalerSettings, parallelism: int, cores: int) -> None:
+    def __init__(self, settings: AutoscalerSettings, cores: int) -> None:
         self._settings = settings
         self._most = settings.most or cores
-        self._parallelism = parallelism
+        self._parallelism = 0
+        """Of the samples."""
         self._samples: deque[_Sample] = deque()
-        self._stable_from = math.inf
+        self._stable_from = 0.0
 
-    def observe(self, stats: EpochStats, now: float) -> int | None:
+    def observe(self, stats: EpochStats, parallelism: int, now: float) -> int | None:
         """Add an epoch that has ended; returns another parallelism if the job should have it.
 
         Args:
             stats: The epoch.
+            parallelism: The job's parallelism in this epoch.
             now: The time in seconds, of a clock that is never set back.
         """
-        settings = self._settings
-        if math.isinf(self._stable_from):
-            self._stable_from = now + settings.stabilization_seconds
-        scaled = [vertex for vertex in stats.vertices if vertex.parallelism == self._parallelism]
+        if parallelism != self._parallelism:
+            self._parallelism = parallelism
+            self._start_over(now)
+        scaled = [vertex for vertex in stats.vertices if vertex.parallelism == parallelism]
         busy = max((vertex.busy_ms / 1000 / vertex.parallelism for vertex in scaled), default=0.0)
         self._samples.append(_Sample(now, stats.records_in, sum(stats.backlog.values()), busy))
-        while self._samples[0].at < now - settings.window_seconds:
+        while self._samples[0].at < now - self._settings.window_seconds:
             self._samples.popleft()
         if now < self._stable_from or len(self._samples) < 2:
             return None
         wanted = self._wanted()
-        if wanted == self._parallelism:
+        if wanted == parallelism:
             return None
-        self._parallelism = wanted
-        self._samples.clear()
-        self._stable_from = now + settings.stabilization_seconds
+        self._start_over(now)
         return wanted
+
+    def _start_over(self, now: float) -> None:
+        self._samples.clear()
+        self._stable_from = now + self._settings.stabilization_seconds
 
     def _wanted(self) -> int:
         """The parallelism for the load of the window."""

@@ -80,7 +80,7 @@ class Coordinator:
         pace: Pace,
         savepoints: SavepointWriter,
         restore_from: CheckpointId | StartFromSavepoint | None = None,
-        after_epoch: Callable[[EpochStats], None] = lambda stats: None,
+        after_epoch: Callable[[EpochStats, JobPlan], None] = lambda stats, plan: None,
         wall_clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         """``job`` and ``executor`` are called with each new generation; the plan changes when the job is rescaled.
@@ -145,18 +145,17 @@ class Coordinator:
             self._fail_requests()
         return written
 
-    def request_rescale(self, plan: JobPlan, parallelism: int) -> Future[None]:
+    def request_rescale(self, plan: JobPlan) -> Future[None]:
         """Run the job at another parallelism after the current epoch. Thread-safe.
 
         Args:
             plan: The job at that parallelism.
-            parallelism: The parallelism, for messages.
 
         Returns:
             Done as soon as the job runs at that parallelism.
         """
         rescaled: Future[None] = Future()
-        request = RescaleRequest(next(_numbers), parallelism, plan)
+        request = RescaleRequest(next(_numbers), plan)
         self._rescales[request.number] = rescaled
         self._inbox.put(events.RescaleRequested(request))
         if self._ended:
@@ -211,7 +210,7 @@ class Coordinator:
                 self._notices.show(instruction)
                 self._answer_request(instruction)
                 if isinstance(instruction, instructions.EpochFinished):
-                    self._after_epoch(instruction.stats)
+                    self._after_epoch(instruction.stats, self._plan)
                 continue
             try:
                 answer = self._carry_out(instruction)

@@ -25,7 +25,6 @@ from holdfast.checkpoint.retention import Retention, verify_files
 from holdfast.checkpoint.savepoint import open_savepoint, savepoint_directory
 from holdfast.checkpoint.storage import Storage
 from holdfast.common.completable_future import CompletableFuture
-from holdfast.common.config_options import PipelineOptions
 from holdfast.common.job_client import JobClient
 from holdfast.common.job_execution_result import JobExecutionResult
 from holdfast.common.job_id import JobID
@@ -152,8 +151,7 @@ class Job(JobClient):
         self._executors: list[ClosableExecutor] = []
         self._autoscaler: Autoscaler | None = None
         if settings.autoscaler is not None and not settings.batch:
-            parallelism = int(plan.config[PipelineOptions.PARALLELISM.key])
-            self._autoscaler = Autoscaler(settings.autoscaler, parallelism, self._cores())
+            self._autoscaler = Autoscaler(settings.autoscaler, self._cores())
         retention = Retention(storage, paths, checkpoint_log)
         self._queries = StateQueries(storage, retention, settings, self._newest_checkpoint)
         self._query_threads = ThreadPoolExecutor(1, thread_name_prefix="holdfast-query")
@@ -241,9 +239,9 @@ class Job(JobClient):
 
         return hide
 
-    def _after_epoch(self, stats: EpochStats) -> None:
+    def _after_epoch(self, stats: EpochStats, plan: JobPlan) -> None:
         if self._autoscaler is not None:
-            parallelism = self._autoscaler.observe(stats, time.monotonic())
+            parallelism = self._autoscaler.observe(stats, plan.settings.parallelism, time.monotonic())
             if parallelism is not None:
                 log.info("job %r is rescaled to parallelism %d by its load", self._plan.name, parallelism)
                 try:
@@ -404,7 +402,7 @@ class Job(JobClient):
         """
         if self._plan.settings.batch:
             raise ConfigurationError("a job in BATCH mode keeps its parallelism: its whole input is one epoch")
-        return self._coordinator.request_rescale(self._replan(parallelism), parallelism)
+        return self._coordinator.request_rescale(self._replan(parallelism))
 
     def query_state(self, uid: str, name: str, key: Any, window: int | None = None) -> CompletableFuture[Any]:
         """A future of a key's state in the newest completed checkpoint."""

@@ -15,7 +15,10 @@ class RescaleRequest:
 
     number: int
     """Identifies the request within the job."""
-    parallelism: int
-    """Of all operators without a parallelism of their own."""
     plan: JobPlan
-    """The job at this parallelism."""
+    """The job at the new parallelism."""
+
+    @property
+    def parallelism(self) -> int:
+        """The parallelism of all operators without one of their own."""
+        return self.plan.settings.parallelism

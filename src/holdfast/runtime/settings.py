@@ -27,6 +27,8 @@ class JobSettings:
     """The settings of the runtime, typed and checked. They travel with the plan to every task."""
 
     state_backend: StateBackendSettings
+    parallelism: int
+    """The parallelism of operators without one of their own."""
     epoch_target_ms: int
     """The target duration of epochs."""
     epoch_max_records: int
@@ -71,6 +73,7 @@ class JobSettings:
             raise ConfigurationError(str(error)) from error
         return cls(
             state_backend=state_backend,
+            parallelism=settings.get(PipelineOptions.PARALLELISM) or 1,
             epoch_target_ms=min(target, interval) if interval else target,
             epoch_max_records=_positive(settings, EpochOptions.MAX_RECORDS),
             batch_records=_positive(settings, EpochOptions.BATCH_RECORDS),
