@@ -123,7 +123,7 @@ def _sending(vertex: Vertex, tasks: Sequence[TaskReport]) -> list[OperatorStats]
 
 def _straggler(vertices: Sequence[VertexStats]) -> Straggler | None:
     found = [
-        Straggler(vertex.id, i, subtask.busy_ms, (sum(each.busy_ms for each in vertex.subtasks) - subtask.busy_ms) / (n - 1))
+        Straggler(vertex.id, i, subtask.busy_ms, (vertex.busy_ms - subtask.busy_ms) / (n - 1))
         for vertex in vertices
         if (n := len(vertex.subtasks)) > 1
         for i, subtask in enumerate(vertex.subtasks)
