@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -10,7 +9,7 @@ from operator import length_hint
 from typing import Any
 
 from holdfast.common.output_tag import OutputTag
-from holdfast.common.positions import picker
+from holdfast.common.positions import picker, positions_by
 from holdfast.common.typeinfo.base import shown
 from holdfast.common.typeinfo.batches import Misfit
 from holdfast.common.windows import Window
@@ -211,11 +210,8 @@ class WindowsBase(Operator):
         if high < first + size:
             yield first, keys, values, times
             return
-        members: defaultdict[int, list[int]] = defaultdict(list)
-        for position, time in enumerate(times):
-            members[time - (time - offset) % size].append(position)
-        for start in sorted(members):
-            pick = picker(members[start])
+        for start, members in sorted(positions_by([time - (time - offset) % size for time in times]).items()):
+            pick = picker(members)
             yield start, pick(keys), pick(values), pick(times)
 
     def _add_rows(self, rows: list[Row], values: Sequence[Any], keys: Sequence[Any]) -> None:
