@@ -42,6 +42,11 @@ def key_of(change: tuple[Any, ...]) -> Any:
     return change[0]
 
 
+def changed(key: Any, new: Any, old: Any) -> Iterable[Change]:
+    """The change of a row, if there is a row before or after it."""
+    return () if new is None and old is None else ((key, new, old),)
+
+
 class Materialize(KeyedProcessFunction[Any, Any, Change]):
     """Makes the changes of a table from pairs of key and value; None deletes the key."""
 
@@ -71,8 +76,7 @@ class Kept:
     def __call__(self, change: Change) -> Iterable[Change]:
         """Return the change of the kept rows, if there is one."""
         key, new, old = change
-        new, old = self._kept(key, new), self._kept(key, old)
-        return () if new is None and old is None else ((key, new, old),)
+        return changed(key, self._kept(key, new), self._kept(key, old))
 
     def _kept(self, key: Any, value: Any) -> Any:
         return value if value is not None and bool(self._predicate(key, value)) is self._wanted else None
@@ -109,17 +113,14 @@ class JoinTables(KeyedCoProcessFunction[Any, Change, Change, Change]):
         right = self._right.value()
         old = self._joined(self._left.value(), right)
         self._left.update(value[1])
-        return self._change(value[0], self._joined(value[1], right), old)
+        return changed(value[0], self._joined(value[1], right), old)
 
     def process_element2(self, value: Change, ctx: KeyedCoProcessFunction.Context) -> Iterable[Change]:
         """Replace the right value."""
         left = self._left.value()
         old = self._joined(left, self._right.value())
         self._right.update(value[1])
-        return self._change(value[0], self._joined(left, value[1]), old)
-
-    def _change(self, key: Any, new: Any, old: Any) -> Iterable[Change]:
-        return () if new is None and old is None else ((key, new, old),)
+        return changed(value[0], self._joined(left, value[1]), old)
 
     def _joined(self, left: Any, right: Any) -> Any:
         if (left is None and right is None) or (left is None and not self._keeps_right):
@@ -181,7 +182,7 @@ class Aggregate(KeyedProcessFunction[Any, Any, Change]):
         if added is not None:
             new = self._adder(group, added, new)
         self._aggregate.update(new)
-        return () if new is None and old is None else ((group, new, old),)
+        return changed(group, new, old)
 
 
 def one_more(group: Any, value: Any, count: int) -> int:
@@ -313,4 +314,4 @@ class LatestVersion(KeyedProcessFunction[Any, Any, Change]):
         old = self._result.value()
         self._version.update(version)
         self._result.update(new)
-        return () if new is None and old is None else ((key, new, old),)
+        return changed(key, new, old)
