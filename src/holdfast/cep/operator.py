@@ -18,7 +18,6 @@ from holdfast.cep.functions import PatternProcessFunction, TimedOutPartialMatchH
 from holdfast.cep.matcher import Match, Matcher, MatchState, TimedOut
 from holdfast.cep.skip import AfterMatchSkipStrategy
 from holdfast.common.output_tag import OutputTag
-from holdfast.common.time import MIN_TIMESTAMP
 from holdfast.common.typeinfo import TypeInformation, Types
 from holdfast.datastream.functions import KeyedProcessFunction, RuntimeContext
 from holdfast.datastream.state import MapStateDescriptor, ValueStateDescriptor
@@ -201,9 +200,8 @@ class CepOperator(KeyedProcess):
         if not self.function.event_time:
             super().process(batch)
             return
-        stamps = batch.timestamps
-        if stamps is None or min(stamps) == MIN_TIMESTAMP:
-            at = 0 if stamps is None else stamps.index(MIN_TIMESTAMP)
+        stamps = batch.stamps()
+        if (at := batch.untimed()) is not None:
             told = ValueError(
                 "the element has no timestamp, which a pattern in event time needs: assign timestamps before it, or call "
                 "in_processing_time()"

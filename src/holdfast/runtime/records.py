@@ -37,6 +37,12 @@ class RecordBatch:
         """The timestamps; for records without one, the least timestamp."""
         return [MIN_TIMESTAMP] * len(self.values) if self.timestamps is None else self.timestamps
 
+    def untimed(self) -> int | None:
+        """The position of a record without a timestamp; None if each has one."""
+        if self.timestamps is None:
+            return 0
+        return self.timestamps.index(MIN_TIMESTAMP) if min(self.timestamps) == MIN_TIMESTAMP else None
+
 
 Emit = Callable[[RecordBatch], None]
 """Takes the output of an operator."""

@@ -82,10 +82,9 @@ class _IntervalJoin(Operator):
         return partial(self._take, _LEFT), partial(self._take, _RIGHT)
 
     def _take(self, side: int, batch: RecordBatch) -> None:
-        keys, values, stamps = batch.keys, batch.values, batch.timestamps
+        keys, values, stamps = batch.keys, batch.values, batch.stamps()
         assert keys is not None
-        if stamps is None or min(stamps) == MIN_TIMESTAMP:
-            at = 0 if stamps is None else stamps.index(MIN_TIMESTAMP)
+        if (at := batch.untimed()) is not None:
             told = ValueError("the element has no timestamp, which an interval join needs: assign timestamps before it")
             raise user_error(told, self.context.name, self.context.uid, values[at], keys[at])
         late_by = max(self.context.clock.watermark, self.context.clock.late_by)

@@ -14,7 +14,6 @@ from functools import partial
 from typing import Any
 
 from holdfast.common.output_tag import OutputTag
-from holdfast.common.time import MIN_TIMESTAMP
 from holdfast.common.typeinfo import TypeInformation, Types
 from holdfast.common.types import Row, RowKind
 from holdfast.functions.join_functions import FlatJoinFunction
@@ -59,10 +58,9 @@ class _TemporalJoin(Operator):
         )
 
     def _take(self, add: Callable[[int, Any], None], late_tag: OutputTag | None, batch: RecordBatch) -> None:
-        keys, values, stamps = batch.keys, batch.values, batch.timestamps
+        keys, values, stamps = batch.keys, batch.values, batch.stamps()
         assert keys is not None
-        if stamps is None or min(stamps) == MIN_TIMESTAMP:
-            at = 0 if stamps is None else stamps.index(MIN_TIMESTAMP)
+        if (at := batch.untimed()) is not None:
             told = ValueError("the element has no timestamp, which a temporal join needs: assign timestamps before it")
             raise user_error(told, self.context.name, self.context.uid, values[at], keys[at])
         late_by = max(self.context.clock.watermark, self.context.clock.late_by)
