@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
 from holdfast.cep import AfterMatchSkipStrategy
@@ -34,7 +34,7 @@ def simple(draw: Any, number: int, first: bool) -> Piece:
         greedy=repeats and draw(st.integers(0, 2)) == 0,
         inner=draw(HOW) if repeats else "~",
         until=draw(st.sampled_from(["", "", "c", "u"])) if most is None else "",
-        gap=draw(st.sampled_from([None, None, None, 3])) if most == 1 else None,  # open: gaps of looping patterns
+        gap=draw(st.sampled_from([None, None, None, 3])),
     )
 
 
@@ -106,8 +106,17 @@ LIMITS = settings(
 )
 
 
+TWO_LIMITS = (
+    Piece("", "c", name="c0", most=2, greedy=True, inner="~~"),
+    Piece(">", "c", name="c1", least=2, most=None, greedy=True, until="c", gap=3),
+    *(Piece("~", "c", name=name) for name in ("c2", "c3")),
+)
+"""A partial match of the first pattern waits for its repetition and for the second pattern, which must come sooner."""
+
+
 @LIMITS
 @given(pieces=sequences(), drawn=events, within=st.sampled_from([None, None, 3, 6]))
+@example(pieces=TWO_LIMITS, drawn=[("c", 0), ("c", 0), ("x", 3), ("bc", 3), ("x", 0)], within=6)
 def the_matches_are_those_of_the_definition(pieces, drawn, within):
     if needs_time(pieces) and within is None:
         within = 5

@@ -21,8 +21,10 @@ __all__ = ["Match", "MatchState", "Matcher", "Partial", "TimedOut"]
 Match = dict[str, list[Any]]
 """The events of a match by pattern; patterns in the order of their first events."""
 
-Partial = tuple[int, int, int, int, int]
-"""A partial match: the edge where it waits, its node, the number and time of its first event, the time of its last one."""
+Partial = tuple[int, int, int, int, int, bool]
+"""A partial match: the edge where it waits, its node, the number and time of its first event, the time of its last one, and
+whether its time has been over at another edge before, which was told.
+"""
 
 Found = tuple[int, int]
 """A match that is held back: the number of its first event, and its node."""
@@ -113,7 +115,7 @@ class Matcher:
             return [], False
         step = _Step(self._automaton, state, buffer, event, timestamp, self._skips)
         for partial in state.partial:
-            edge, node, start, started, _ = partial
+            edge, node, start, started, *_ = partial
             accepted, after = self._meet(edge, node)
             target = self._automaton.edges[edge].target
             if target == AT_NEXT and accepted:
@@ -198,7 +200,7 @@ class Matcher:
         first = None if window is None else partial[0][3] + window
         if self._gaps:
             edges = self._automaton.edges
-            for edge, _, _, _, last in partial:
+            for edge, _, _, _, last, _ in partial:
                 gap = edges[edge].gap
                 if gap is not None and (first is None or last + gap < first):
                     first = last + gap
@@ -219,7 +221,7 @@ class Matcher:
         told = set()
         ended = []
         for partial in state.partial:
-            edge, node, start, _, _ = partial
+            edge, node, start, _, _, was_told = partial
             when = self._over(partial)
             if when is None or when > now:
                 kept.append(partial)
@@ -229,13 +231,13 @@ class Matcher:
                     state.found.append((start, node))
                     continue
                 matches.append(self._match(buffer, node))
-            elif node not in told:
+            elif not was_told and node not in told:
                 told.add(node)
                 over.append(TimedOut(self._match(buffer, node), when))
             ended.append(node)
         for node in ended:
             buffer.release(node)
-        state.partial = kept
+        state.partial = [(*each[:5], each[5] or each[1] in told) for each in kept]
         if self._skips:
             state.found.sort(key=_first)
             matches = self._emit(state, buffer)
@@ -243,7 +245,7 @@ class Matcher:
 
     def _over(self, partial: Partial) -> int | None:
         """When the time of a partial match is over."""
-        edge, _, _, started, last = partial
+        edge, _, _, started, last, _ = partial
         gap, window = self._automaton.edges[edge].gap, self._automaton.window
         if gap is None:
             return None if window is None else started + window
@@ -338,7 +340,7 @@ class _Step:
         self._buffer.add(new, self._automaton.patterns[position], self._number, node, references)
         self._nodes += 1
         for edge in follow:
-            self.partial.append((edge, new, start, started, self._timestamp))
+            self.partial.append((edge, new, start, started, self._timestamp, False))
         if held:
             self._found.append((start, new))
 

@@ -30,7 +30,7 @@ __all__ = ["CepFactory", "CepOperator", "PatternFunction"]
 
 _LONG = Types.LONG()
 _NODE = Types.TUPLE([_LONG] * 4)
-_PARTIAL = Types.TUPLE([_LONG] * 5)
+_PARTIAL = Types.TUPLE([*[_LONG] * 5, Types.BOOLEAN()])
 _FOUND = Types.TUPLE([_LONG] * 2)
 _MATCHER = Types.TUPLE([Types.LIST(_PARTIAL), Types.LIST(_FOUND), _LONG, _LONG])
 _NO_TIMER = -1
