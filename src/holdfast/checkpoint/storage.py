@@ -22,7 +22,7 @@ from holdfast.checkpoint.paths import JobPaths
 from holdfast.checkpoint.s3_store import S3Store
 from holdfast.errors import ConfigurationError, StorageError
 
-__all__ = ["AlreadyExists", "Data", "NotFound", "ObjectStore", "RetryPolicy", "Storage", "Unavailable"]
+__all__ = ["AlreadyExists", "Data", "NotFound", "ObjectStore", "RetryPolicy", "Storage", "Unavailable", "storage_options"]
 
 T = TypeVar("T")
 
@@ -40,6 +40,11 @@ class RetryPolicy:
         """The pause after ``tries`` failed attempts: exponential, with jitter so that tasks do not retry in step."""
         ceiling = min(self.longest_delay, self.first_delay * 2.0 ** min(tries - 1, 30))
         return ceiling * random.uniform(0.5, 1.0)
+
+
+def storage_options(config: Mapping[str, str]) -> dict[str, str]:
+    """The settings of `Storage.open` in a configuration: the ``s3.*`` keys."""
+    return {key: value for key, value in config.items() if key.startswith("s3.")}
 
 
 class Storage:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 # Each module adds its commands; `--help` lists them in this order.
-from holdfast.cli import checkpoints, doctor, jobs, logs, new, run, services  # noqa: F401  # noqa: F401  # noqa: F401
+from holdfast.cli import checkpoints, doctor, jobs, logs, new, run, services  # noqa: F401
 from holdfast.cli.app import app
 
 __all__ = ["main"]

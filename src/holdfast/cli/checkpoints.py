@@ -8,7 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from holdfast.checkpoint.paths import JobPaths
+from holdfast.checkpoint.storage import storage_options
 from holdfast.cli.app import FAILED, NOT_FOUND, AsJson, CommandFailed, app, command
+from holdfast.cli.drivers import known_jobs
 from holdfast.cli.options import Settings, parse_settings
 from holdfast.cli.output import console, count, duration, moment, note, print_json, reading, size, table, working
 from holdfast.runtime.job_registry import JobRecord, records
@@ -154,7 +156,7 @@ def prune_checkpoints(
 
 
 def _options(settings: list[str] | None) -> dict[str, str]:
-    return {key: value for key, value in parse_settings(settings).items() if key.startswith("s3.")}
+    return storage_options(parse_settings(settings))
 
 
 def _shown(snapshot: Snapshot) -> dict[str, Any]:
@@ -174,8 +176,7 @@ def _place(wanted: str | None) -> str:
     """The URI of a path, or the directory of a job."""
     if wanted is not None and ("/" in wanted or wanted in (".", "..")):
         return wanted
-    known = records()
-    found = [r for r in known if wanted is None or wanted == r.name or r.job_id.startswith(wanted)]
+    found = known_jobs(wanted)
     if not found:
         said = f"No job of this machine has the name or id {wanted!r}." if wanted else "No job has run on this machine."
         raise CommandFailed(f"{said} Name a directory, e.g. file:///checkpoints or ./checkpoints.", NOT_FOUND)

@@ -19,7 +19,7 @@ import typer
 from rich.text import Text
 
 from holdfast.checkpoint.paths import JobPaths
-from holdfast.checkpoint.storage import Storage
+from holdfast.checkpoint.storage import Storage, storage_options
 from holdfast.cli.app import FAILED, AsJson, CommandFailed, command
 from holdfast.cli.drivers import Driver, running_jobs
 from holdfast.cli.options import Settings, parse_settings
@@ -234,7 +234,7 @@ def _storage(uri: str | None, config: dict[str, str]) -> Finding:
             "not checked: without execution.checkpointing.dir the state is lost with the driver",
             "Name it with --storage URI, e.g. file:///var/checkpoints or s3://bucket/checkpoints",
         )
-    storage = Storage.open(uri, {key: value for key, value in config.items() if key.startswith("s3.")})
+    storage = Storage.open(uri, storage_options(config))
     paths = JobPaths.of("holdfast-doctor")
     storage.check(paths)
     storage.delete(storage.list(f"{paths.directory}/"))

@@ -16,7 +16,7 @@ import typer
 from holdfast.cli.app import FAILED, NOT_FOUND, USAGE, CommandFailed
 from holdfast.runtime.job_registry import JobRecord, records
 
-__all__ = ["Address", "Driver", "DriverGone", "JobName", "RunningJob", "find_job", "running_jobs"]
+__all__ = ["Address", "Driver", "DriverGone", "JobName", "RunningJob", "find_job", "known_jobs", "running_jobs"]
 
 JobName = Annotated[
     str | None, typer.Argument(metavar="[JOB]", help="Id (or its beginning) or name; may be left out if one job runs.")
@@ -130,6 +130,11 @@ def running_jobs(address: str | None = None) -> list[RunningJob]:
     return [RunningJob(job["jid"], job["name"], driver, by_id.get(job["jid"])) for job in jobs]
 
 
+def known_jobs(wanted: str | None) -> list[JobRecord]:
+    """The jobs of this user on this machine, running or ended, with this name or beginning of an id; the latest first."""
+    return [each for each in records() if wanted is None or wanted == each.name or each.job_id.startswith(wanted)]
+
+
 def find_job(wanted: str | None, address: str | None = None) -> RunningJob:
     """The running job with this id, beginning of an id, or name.
 
@@ -154,11 +159,8 @@ def find_job(wanted: str | None, address: str | None = None) -> RunningJob:
 def _none_runs(wanted: str | None, address: str | None) -> str:
     if address is not None:
         return f"The driver at {address} runs no job."
-    for record in records():
-        if wanted in (record.name, record.job_id) or (wanted and record.job_id.startswith(wanted)):
-            return (
-                f"Job {record.name} ({record.job_id}) no longer runs: {record.state}. `holdfast status {wanted}` tells more."
-            )
+    for record in known_jobs(wanted) if wanted else ():
+        return f"Job {record.name} ({record.job_id}) no longer runs: {record.state}. `holdfast status {wanted}` tells more."
     return "No job of this user is running on this machine. Start one with `holdfast run PROGRAM`."
 
 

@@ -10,7 +10,7 @@ import msgspec
 import typer
 
 from holdfast.cli.app import FAILED, NOT_FOUND, AsJson, CommandFailed, command
-from holdfast.cli.drivers import Address, DriverGone, JobName, RunningJob, find_job, running_jobs
+from holdfast.cli.drivers import Address, DriverGone, JobName, RunningJob, find_job, known_jobs, running_jobs
 from holdfast.cli.output import (
     console,
     count,
@@ -23,11 +23,12 @@ from holdfast.cli.output import (
     table,
     working,
 )
-from holdfast.runtime.job_registry import JobRecord, records
+from holdfast.metrics.job import TERMINAL
+from holdfast.runtime.job_registry import DIED, JobRecord, records
 
 __all__: list[str] = []
 
-_TERMINAL = ("FINISHED", "CANCELED", "FAILED", "DIED")
+_TERMINAL = TERMINAL | {DIED}
 _WAIT_S = 20
 
 
@@ -154,8 +155,7 @@ def _figures(job: RunningJob, view: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def _ended_record(wanted: str | None) -> JobRecord | None:
     """The latest ended job with this name or id; the latest of all without one."""
-    ended = [record for record in records() if record.state]
-    return next((r for r in ended if wanted is None or wanted == r.name or r.job_id.startswith(wanted)), None)
+    return next((record for record in known_jobs(wanted) if record.state), None)
 
 
 def _show_ended(record: JobRecord, as_json: bool) -> None:
@@ -166,7 +166,7 @@ def _show_ended(record: JobRecord, as_json: bool) -> None:
     console.print(state_text(record.state), f"{record.name} ({record.job_id}), {moment(record.ended_ms)}, after {lasted}")
     if record.failure:
         console.print(record.failure, markup=False)
-    if record.state == "DIED":
+    if record.state == DIED:
         console.print("Its driver ended without a word (kill -9, out of memory, power). Start it again: it resumes.")
     if record.log:
         console.print(f"Log: {record.log}", markup=False)

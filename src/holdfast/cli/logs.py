@@ -11,7 +11,7 @@ from typing import Annotated, TextIO
 import typer
 
 from holdfast.cli.app import NOT_FOUND, AsJson, CommandFailed, command
-from holdfast.cli.drivers import JobName
+from holdfast.cli.drivers import JobName, known_jobs
 from holdfast.cli.output import console, print_json
 from holdfast.runtime.job_registry import JobRecord, records
 
@@ -46,8 +46,7 @@ def logs(
 
 
 def _record(wanted: str | None) -> JobRecord:
-    known = records()
-    found = [r for r in known if wanted is None or wanted == r.name or r.job_id.startswith(wanted)]
+    found = known_jobs(wanted)
     if not found:
         raise CommandFailed(
             f"No job of this machine has the name or id {wanted!r}; `holdfast list --all` shows the jobs."

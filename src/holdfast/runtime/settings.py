@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from holdfast.checkpoint.storage import storage_options
 from holdfast.common.config_options import (
     AutoscalerOptions,
     CheckpointingOptions,
@@ -90,7 +91,7 @@ class JobSettings:
             batch=settings.get(PipelineOptions.RUNTIME_MODE) is RuntimeExecutionMode.BATCH,
             autoscaler=_autoscaler(settings),
             temporary_directory=config.get("io.tmp.dirs", ""),
-            storage_options={key: value for key, value in config.items() if key.startswith("s3.")},
+            storage_options=storage_options(config),
             job_parameters=settings.get(PipelineOptions.GLOBAL_JOB_PARAMETERS),
         )
 
