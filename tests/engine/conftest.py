@@ -14,6 +14,8 @@ from .inprocess import LEDGERS, Lab
 def job(tmp_path: Path):
     """Makes a lab for a program."""
     labs: list[Lab] = []
+    for ledger in LEDGERS.values():  # the tests of a file, and of other files, use the same names
+        ledger.committed.clear()
 
     def make(build: Any, name: str = "", **options: Any) -> Lab:
         LEDGERS["out"].committed.clear()

@@ -129,7 +129,6 @@ def test_no_more_requests_run_than_the_capacity_allows(job):
     def build(env: StreamExecutionEnvironment) -> None:
         waiting("unordered", numbers(env, list(range(300))), Counts(), capacity=7).sink_to(LedgerSink("out"))
 
-    LEDGERS["closed"].committed.clear()
     job(build, parallelism=1, budget=100).run()
     assert sorted(LEDGERS["out"].values) == sorted(sign * n for n in range(1, 300, 2) for sign in (1, -1))
     assert Counts.most == 7

@@ -160,9 +160,9 @@ def a_local_store_that_failed_is_removed_even_if_it_cannot_be_closed(job, monkey
             assert os.path.exists(self.path)
             raise OSError("no space left on device")
 
-    def opening(self, path, settings):
+    def opening(self, path, settings, **background):
         opened.append(os.path.exists(os.path.join(path, "CURRENT")))
-        init(self, path, settings)
+        init(self, path, settings, **background)
 
     init, opened = RocksDBStore.__init__, []
     monkeypatch.setattr(RocksDBStore, "write", writing)

@@ -63,14 +63,9 @@ def _type(node: Any, root: Any, where: str, depth: int) -> TypeInformation:
         if node.get("contentEncoding") == "base64":
             return Types.PRIMITIVE_ARRAY(Types.BYTE())
         return _FORMATS.get(node.get("format", ""), Types.STRING)()
-    simple: dict[str, Callable[[], TypeInformation]] = {
-        "number": Types.BIG_DEC,
-        "integer": Types.BIG_INT,
-        "boolean": Types.BOOLEAN,
-    }
-    if kind not in simple:
+    if kind not in _SIMPLE:
         raise ConfigurationError(f"JSON schema, {where}: no type stands for {node!r}")
-    return simple[kind]()
+    return _SIMPLE[kind]()
 
 
 def _not_null(choices: list[Any], where: str) -> Any:
