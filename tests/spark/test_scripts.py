@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -269,3 +270,31 @@ def test_classes_that_the_program_itself_defines_may_be_elements_and_state(tmp_p
     out, err = running.communicate(timeout=240)
     assert running.returncode == 0, err
     assert out.splitlines() == ["Payment(customer='anna', amount=3)", "Payment(customer='anna', amount=4)"]
+
+
+@pytest.mark.spark
+def test_all_messages_are_json_if_the_program_wants_it(tmp_path: Path) -> None:
+    running = start(
+        tmp_path,
+        """
+        import logging
+
+        class Doubtful(MapFunction):
+            def map(self, value):
+                logging.getLogger("program").warning("doubtful: %s", value)
+                return value
+
+        env.configure(Configuration.from_dict({"holdfast.log.format": "json", "rest.port": "0"}))
+        env.from_collection([1, 2]).key_by(lambda value: value).map(Doubtful()).name("doubt").print()
+        env.execute("doubts")
+        """,
+    )
+    _, err = running.communicate(timeout=240)
+    assert running.returncode == 0, err
+    lines = [json.loads(line) for line in err.splitlines()]
+    own = [line for line in lines if line["logger"] == "program"]
+    assert sorted(line["message"] for line in own) == ["doubtful: 1", "doubtful: 2"]
+    assert {(line["job"], line["epoch"], line["subtask"], line["level"]) for line in own} == {("doubts", 2, 0, "WARNING")}
+    assert all("doubt" in line["operator"] for line in own)
+    shown = [line for line in lines if line["logger"] == "holdfast" and "is shown at" in line["message"]]
+    assert [(line["job"], line["job_id"]) for line in shown] == [("doubts", own[0]["job_id"])]

@@ -15,7 +15,7 @@ from holdfast.common.config_values import (
     parse_map,
     parse_memory_size,
 )
-from holdfast.common.modes import CheckpointingMode, ExternalizedCheckpointRetention, RuntimeExecutionMode
+from holdfast.common.modes import CheckpointingMode, ExternalizedCheckpointRetention, LogFormat, RuntimeExecutionMode
 
 __all__ = [
     "CheckpointingOptions",
@@ -23,9 +23,11 @@ __all__ = [
     "ConfigOptions",
     "AutoscalerOptions",
     "EpochOptions",
+    "LogOptions",
     "PipelineOptions",
     "RestartOptions",
     "StateRecoveryOptions",
+    "TraceOptions",
 ]
 
 T = TypeVar("T")
@@ -165,6 +167,20 @@ class EpochOptions:
     MAX_RECORDS = _key("holdfast.epoch.max-records").int_type().default_value(1_000_000)
     BATCH_RECORDS = _key("holdfast.batch.records").int_type().default_value(4096)
     FRAME_RECORDS = _key("holdfast.frame.records").int_type().default_value(2048)
+
+
+class LogOptions:
+    """Holdfast's own options of the log."""
+
+    FORMAT = _key("holdfast.log.format").enum_type(LogFormat).default_value(LogFormat.TEXT)
+
+
+class TraceOptions:
+    """Options of traces, with Flink's keys; durations in ms."""
+
+    REPORTERS = _key("traces.reporters").string_type().no_default_value()
+    ENDPOINT = _key("traces.reporter.otel.exporter.endpoint").string_type().no_default_value()
+    TIMEOUT = _key("traces.reporter.otel.exporter.timeout").duration_type().default_value(10_000)
 
 
 class AutoscalerOptions:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-__all__ = ["CheckpointingMode", "ExternalizedCheckpointRetention", "RuntimeExecutionMode"]
+__all__ = ["CheckpointingMode", "ExternalizedCheckpointRetention", "LogFormat", "RuntimeExecutionMode"]
 
 
 class CheckpointingMode(Enum):
@@ -28,3 +28,10 @@ class RuntimeExecutionMode(Enum):
     STREAMING = 0
     BATCH = 1
     AUTOMATIC = 2
+
+
+class LogFormat(Enum):
+    """Formats of the log."""
+
+    TEXT = 0
+    JSON = 1

@@ -14,6 +14,7 @@ from holdfast.common.config_options import (
     CheckpointingOptions,
     ConfigOption,
     EpochOptions,
+    LogOptions,
     PipelineOptions,
     RestartOptions,
     StateRecoveryOptions,
@@ -444,7 +445,8 @@ class StreamExecutionEnvironment(EnvironmentSettings):
 
 def _check_own_options(config: Configuration) -> None:
     """Refuse unknown ``holdfast.`` keys. Flink's other keys are ignored."""
-    own = {option.key: option for option in vars(EpochOptions).values() if isinstance(option, ConfigOption)}
+    options = [*vars(EpochOptions).values(), *vars(LogOptions).values()]
+    own = {option.key: option for option in options if isinstance(option, ConfigOption)}
     for key in sorted(config.key_set()):
         if key.startswith("holdfast.") and key not in own:
             raise ConfigurationError(f"{key} is not a setting; there are {', '.join(own)}")

@@ -20,6 +20,7 @@ from holdfast.metrics.stats import (
     RestoredCheckpoint,
     VertexStats,
 )
+from holdfast.metrics.traces import TraceReporter
 from holdfast.metrics.user import Sample, merge
 
 __all__ = ["TERMINAL", "CheckpointCounts", "JobMetrics", "JobSnapshot", "VertexSnapshot"]
@@ -165,6 +166,11 @@ class JobMetrics:
         self._completed: deque[CheckpointStats] = deque(maxlen=_DURATIONS_KEPT)
         self._failures: deque[Failure] = deque(maxlen=_FAILURES_KEPT)
         self._profile = Profile()
+        self._traces: TraceReporter | None = None
+
+    def report_traces(self, reporter: TraceReporter) -> None:
+        """Report traces from now on."""
+        self._traces = reporter
 
     def status(self, status: str) -> None:
         """Enter a state (a name of Flink's JobStatus); RESTARTING counts a restart."""
@@ -173,6 +179,8 @@ class JobMetrics:
                 return
             self._status = status
             self._status_ms[status] = self._now_ms()
+            if self._traces is not None:
+                self._traces.status(status)
             if status == "RESTARTING":
                 self._sums.restarts += 1
             if status in TERMINAL:
@@ -188,6 +196,8 @@ class JobMetrics:
         with self._lock:
             end = self._clock()
             self._profile.epoch_finished(stats, delta_bytes, full_bytes, 1000 * end)
+            if self._traces is not None:
+                self._traces.epoch_finished(stats, delta_bytes, full_bytes)
             start = end - stats.duration_ms / 1000
             sums, last = self._sums, self._last
             sums.epochs += 1
@@ -244,6 +254,8 @@ class JobMetrics:
         with self._lock:
             self._sums.failed += 1
             self._profile.epoch_failed(checkpoint_id, reason, self._now_ms())
+            if self._traces is not None:
+                self._traces.epoch_failed(checkpoint_id, reason)
             self._history.append(FailedCheckpoint(checkpoint_id, self._now_ms(), reason))
 
     def checkpoint_restored(self, checkpoint_id: int, path: str, *, is_savepoint: bool = False) -> None:

@@ -20,6 +20,7 @@ from holdfast.checkpoint.ids import CheckpointId, Epoch, checkpoint_of
 from holdfast.checkpoint.log import CheckpointLog
 from holdfast.checkpoint.metadata import CheckpointMetadata
 from holdfast.checkpoint.retention import Retention
+from holdfast.common.json_log import add_log_fields
 from holdfast.connectors.base import Committable, Committer, Enumerator, EpochInput, JobInfo, SplitRange
 from holdfast.errors import CheckpointError, ConfigurationError, StorageError
 from holdfast.metrics.job import JobMetrics
@@ -264,6 +265,7 @@ class Coordinator:
         match instruction:
             case instructions.Run(assignment):
                 assert self._executor is not None
+                add_log_fields(epoch=assignment.epoch)
                 reports = self._executor.run(assignment)
                 self._notices.warn(reports)
                 return events.Ran(assignment.epoch, reports)

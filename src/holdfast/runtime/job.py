@@ -29,11 +29,13 @@ from holdfast.common.job_client import JobClient
 from holdfast.common.job_execution_result import JobExecutionResult
 from holdfast.common.job_id import JobID
 from holdfast.common.job_status import JobStatus
+from holdfast.common.json_log import add_log_fields, log_as_json
 from holdfast.common.pickling import use_class_aliases
 from holdfast.connectors.base import ExclusiveSink, JobInfo, Sink
 from holdfast.errors import ConfigurationError, HoldfastError, JobFailed, StorageError
 from holdfast.metrics.job import JobMetrics
 from holdfast.metrics.stats import EpochStats
+from holdfast.metrics.traces import TraceReporter
 from holdfast.runtime.autoscaling import Autoscaler
 from holdfast.runtime.coordinator import Coordinator, EpochExecutor
 from holdfast.runtime.job_registry import JobRecord, Registration, register
@@ -124,6 +126,12 @@ class Job(JobClient):
         self._temporary: weakref.finalize[..., Job] | None = None
         """Removes the temporary checkpoints of a job without checkpoint storage, at the latest when the process ends."""
         settings = plan.settings
+        if settings.log_as_json:
+            log_as_json(log, sys.stderr)
+        self._traces: TraceReporter | None = None
+        if settings.trace_endpoint:
+            self._traces = TraceReporter(str(self._id), plan.name, settings.trace_endpoint, settings.trace_timeout_ms)
+            self._metrics.report_traces(self._traces)
         try:
             strategy = restart_strategy(plan.config)
         except ValueError as error:
@@ -259,6 +267,7 @@ class Job(JobClient):
         self._thread.start()
 
     def _run(self) -> None:
+        add_log_fields(job=self._plan.name, job_id=str(self._id))
         began = time.monotonic()
         outcome: JobExecutionResult | BaseException
         hide: Callable[[str, str], None] | None = None
@@ -278,6 +287,8 @@ class Job(JobClient):
             self._temporary()
         self._status = status
         self._metrics.status(status.name)
+        if self._traces is not None:
+            self._traces.close()
         if hide is not None:
             hide(status.name, str(outcome) if isinstance(outcome, BaseException) else "")
         if isinstance(outcome, BaseException):

@@ -11,11 +11,13 @@ from holdfast.common.config_options import (
     CheckpointingOptions,
     ConfigOption,
     EpochOptions,
+    LogOptions,
     PipelineOptions,
     StateRecoveryOptions,
+    TraceOptions,
 )
 from holdfast.common.configuration import Configuration
-from holdfast.common.modes import ExternalizedCheckpointRetention, RuntimeExecutionMode
+from holdfast.common.modes import ExternalizedCheckpointRetention, LogFormat, RuntimeExecutionMode
 from holdfast.errors import ConfigurationError
 from holdfast.runtime.autoscaling import AutoscalerSettings
 from holdfast.state.backend import StateBackendSettings
@@ -54,6 +56,10 @@ class JobSettings:
     """None: the job keeps its parallelism."""
     temporary_directory: str
     """Parent of local stores and spilled frames; empty for the default."""
+    log_as_json: bool = False
+    trace_endpoint: str = ""
+    """The URL that traces are sent to; empty for none."""
+    trace_timeout_ms: int = 10_000
     storage_options: Mapping[str, str] = field(default_factory=dict)
     """The ``s3.*`` keys."""
     job_parameters: dict[str, str] = field(default_factory=dict)
@@ -91,6 +97,9 @@ class JobSettings:
             batch=settings.get(PipelineOptions.RUNTIME_MODE) is RuntimeExecutionMode.BATCH,
             autoscaler=_autoscaler(settings),
             temporary_directory=config.get("io.tmp.dirs", ""),
+            log_as_json=settings.get(LogOptions.FORMAT) is LogFormat.JSON,
+            trace_endpoint=_trace_endpoint(settings),
+            trace_timeout_ms=_positive(settings, TraceOptions.TIMEOUT),
             storage_options=storage_options(config),
             job_parameters=settings.get(PipelineOptions.GLOBAL_JOB_PARAMETERS),
         )
@@ -131,3 +140,17 @@ def _claims(settings: Configuration) -> bool:
             "(the job deletes it once it has its own copy)"
         )
     return mode == "CLAIM"
+
+
+def _trace_endpoint(settings: Configuration) -> str:
+    reporters = settings.get(TraceOptions.REPORTERS)
+    if not reporters:
+        return ""
+    if reporters.strip() != "otel":
+        raise ConfigurationError(f"{TraceOptions.REPORTERS.key} is {reporters}: the only reporter of traces is otel")
+    endpoint = settings.get(TraceOptions.ENDPOINT)
+    if not endpoint:
+        raise ConfigurationError(
+            f"{TraceOptions.ENDPOINT.key} is not set: the URL of the collector of traces, such as http://localhost:4318"
+        )
+    return endpoint

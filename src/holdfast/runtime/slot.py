@@ -431,9 +431,17 @@ class TaskHost:
         import cloudpickle
 
         from holdfast.checkpoint.storage import Storage
+        from holdfast.common.json_log import log_as_json
         from holdfast.runtime.task import Subtask, TaskResources
 
         first = cloudpickle.loads(self._setup)
+        self._log_fields: dict[int, dict[str, str]] | None = None
+        """The fields of messages by vertex id; None if the log is no JSON."""
+        if first.plan.settings.log_as_json:
+            log_as_json(logging.getLogger("holdfast"), sys.stderr)
+            log_as_json(logging.getLogger(), sys.stdout)  # messages of the program's functions
+            job = {"job": first.plan.name, "job_id": first.job.job_id}
+            self._log_fields = {vertex.id: {**job, "operator": vertex.name} for vertex in first.plan.vertices}
         directory = state_directory(first.plan.settings.temporary_directory, first.job.job_name).make()
         storage = Storage.open(first.job.storage_uri, first.job.storage_config)
         self._uploads = ThreadPoolExecutor(1, thread_name_prefix="materialisation")
@@ -450,6 +458,10 @@ class TaskHost:
         import cloudpickle
 
         assignment, vertex_id, number = cloudpickle.loads(call)
+        if self._log_fields is not None:
+            from holdfast.common.json_log import set_process_log_fields
+
+            set_process_log_fields(**self._log_fields[vertex_id], subtask=number, epoch=assignment.epoch)
         subtask = self._subtasks.get((vertex_id, number))
         if subtask is None:
             subtask = self._subtasks[(vertex_id, number)] = self._create(vertex_id, number)
