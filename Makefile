@@ -9,12 +9,15 @@ BIN := $(VENV)/bin
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.10; do \
 	$$p -c 'import sys; sys.exit(not (3, 10) <= sys.version_info < (3, 14))' 2>/dev/null && { echo $$p; break; }; done)
 ARGS ?=
+# The tests often wait, so there are more of their processes than processors.
+WORKERS ?= $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN) + 2 )))
+EFFORT ?= 1
 
 .PHONY: help
 help: ## show this help
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
-	@echo "  Options are variables: make demo KAFKA=1 ARGS='--seconds 30', make test ARGS='-k timers', PYTHON=python3.12"
+	@echo "  Options are variables: make demo KAFKA=1 ARGS='--seconds 30', make test ARGS='-k timers', EFFORT=20, PYTHON=python3.12"
 
 .PHONY: python
 python:
@@ -36,7 +39,7 @@ demo: $(VENV)/.ready ## run the fraud and payment totals demo live (KAFKA=1: fro
 
 .PHONY: test
 test: $(VENV)/.ready ## run all tests, including those on real Spark and real Kafka
-	$(BIN)/pytest -n 2 --dist loadfile --max-worker-restart 0 $(ARGS)
+	EFFORT=$(EFFORT) $(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0 $(ARGS)
 
 .PHONY: lint
 lint: $(VENV)/.ready ## run ruff, mypy --strict and the import contract

@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from effort import examples
 from holdfast.common import Time, Types, WatermarkStrategy
 from holdfast.connectors.base import EpochInput, JobInfo
 from holdfast.datastream import (
@@ -64,7 +65,7 @@ both = pytest.mark.parametrize("how", ["ordered", "unordered"])
 
 
 @both
-@settings(few, max_examples=12)
+@settings(few, max_examples=examples(6))
 @given(
     seed=seeds,
     backend=backends,
@@ -93,7 +94,7 @@ def test_windows_behind_async_io_have_the_results_of_windows_without(
         assert visible() == windows_model(data)
 
 
-@settings(few, max_examples=8)
+@settings(few, max_examples=examples(6))
 @given(seed=seeds, budget=budgets, capacity=st.sampled_from([1, 2, 50]), crashes=crashes)
 def test_ordered_results_keep_the_order_of_the_input(seed, budget, capacity, crashes):
     def build(env: StreamExecutionEnvironment) -> None:
@@ -413,8 +414,8 @@ def block() -> None:
 
 
 def a_coroutine_that_blocks_is_told_with_the_line(job, gate, monkeypatch):
-    monkeypatch.setattr(event_loop, "_GRACE_SECONDS", 0.05)
-    monkeypatch.setattr(event_loop, "_CLOSING_SECONDS", 0.05)
+    for pause in ("_CHECK_SECONDS", "_GRACE_SECONDS", "_PAUSE_SECONDS", "_CLOSING_SECONDS"):
+        monkeypatch.setattr(event_loop, pause, 0.05)
 
     def build(env: StreamExecutionEnvironment) -> None:
         waiting("unordered", numbers(env, [5]), Asleep(), Time.milliseconds(30)).uid("asleep").sink_to(LedgerSink("out"))

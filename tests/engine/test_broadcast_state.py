@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from effort import examples
 from holdfast.common import Row, Types, WatermarkStrategy
 from holdfast.connectors.base import Batch, EpochInput, JobInfo, ReaderContext, SplitRange
 from holdfast.datastream import (
@@ -71,7 +72,7 @@ CRASHES = st.lists(
 )
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(12), deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     changes=st.dictionaries(st.sampled_from("abc"), CHANGES, min_size=1),
     parallelism=st.integers(1, 3),

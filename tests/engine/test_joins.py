@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from effort import examples
 from holdfast.common import Duration, Time, Types, WatermarkStrategy
 from holdfast.common.time import MIN_TIMESTAMP
 from holdfast.datastream import (
@@ -81,7 +82,7 @@ WINDOWS = {
 
 @pytest.mark.parametrize("windows", sorted(WINDOWS))
 @pytest.mark.parametrize("how", ["join", "lambda", "flat", "co_group"])
-@settings(few, max_examples=4)
+@settings(few, max_examples=examples(4))
 @given(seed=seeds, backend=backends, parallelism=parallelisms, budget=budgets, frame=frames, crashes=crashes)
 def test_joins_by_window(windows, how, seed, backend, parallelism, budget, frame, crashes):
     assigner, windows_of = WINDOWS[windows]
@@ -155,7 +156,7 @@ def a_case_of_flinks_interval_join_gives_its_pairs(case, budget):
         assert visible() == Counter(repr(("key", *pair, 0, 0)) for pair in CASES[case])
 
 
-@settings(few, max_examples=15)
+@settings(few, max_examples=examples(8))
 @given(
     seed=seeds,
     backend=backends,
@@ -253,7 +254,7 @@ OUTER = {"left_outer": (True, False), "right_outer": (False, True), "full_outer"
 
 
 @pytest.mark.parametrize("how", OUTER)
-@settings(few, max_examples=10)
+@settings(few, max_examples=examples(5))
 @given(
     seed=seeds,
     backend=backends,

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import holdfast.state.backend
+from effort import examples
 
 from .inprocess import CRASH_POINTS, Lab
 from .programs import UntypedSessions, records, sessions, sessions_model, windows, windows_model
@@ -34,7 +35,7 @@ def run(job: Lab, drivers: list[tuple[int, str, int]], last: int) -> None:
     job.run()
 
 
-@few
+@settings(few, max_examples=examples(5))
 @given(seed=seeds, backend=backends, drivers=moves, last=parallelisms, budget=budgets)
 def the_windows_are_complete_whatever_the_parallelism_was(seed, backend, drivers, last, budget):
     data = records(seed, 300)
@@ -43,7 +44,7 @@ def the_windows_are_complete_whatever_the_parallelism_was(seed, backend, drivers
         assert visible() == windows_model(data)
 
 
-@few
+@settings(few, max_examples=examples(5))
 @given(
     seed=seeds,
     backends=st.lists(backends, min_size=7, max_size=7),
@@ -86,13 +87,13 @@ def rescaling(job: Lab, rescales: dict[int, int]) -> tuple[Any, list[Any]]:
     return coordinator, answers
 
 
-@few
+@settings(few, max_examples=examples(5))
 @given(
     seed=seeds,
     backend=backends,
     rescales=st.dictionaries(st.integers(1, 6), parallelisms, min_size=1, max_size=4),
     budget=st.sampled_from([15, 40]),
-    failures=st.sampled_from([0.0, 0.1]),
+    failures=st.sampled_from([0.0, 0.03]),
 )
 def a_job_that_is_rescaled_while_it_runs_has_the_same_results(seed, backend, rescales, budget, failures):
     data = records(seed, 300, keys=20)

@@ -12,6 +12,8 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from effort import examples
+
 from .inprocess import CRASH_POINTS, LEDGERS, Lab
 from .programs import (
     UntypedSessions,
@@ -32,7 +34,7 @@ frames = st.sampled_from(["3", "64", "2048"])
 crashes = st.lists(st.tuples(st.sampled_from(CRASH_POINTS), st.integers(1, 5)), max_size=4)
 few = settings(
     deadline=None,
-    max_examples=12,
+    max_examples=examples(8),
     phases=[Phase.explicit, Phase.generate],  # to shrink a failure takes longer than to look at it
     suppress_health_check=[HealthCheck.too_slow],
     print_blob=True,

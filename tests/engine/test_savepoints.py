@@ -14,9 +14,10 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from effort import examples
 from holdfast.checkpoint.files import pack, unpack
 from holdfast.checkpoint.metadata import CheckpointMetadata
 from holdfast.checkpoint.savepoint import METADATA, open_savepoint
@@ -91,7 +92,7 @@ def moved(savepoint: str) -> str:
     return str(new)
 
 
-@few
+@settings(few, max_examples=examples(5))
 @given(
     seed=seeds,
     kinds=st.tuples(backends, backends),
@@ -113,7 +114,7 @@ def test_a_job_that_is_stopped_goes_on_in_another_directory_on_another_backend(s
         assert visible() == sessions_model(data)
 
 
-@few
+@settings(few, max_examples=examples(5))
 @given(seed=seeds, backend=backends, after=st.integers(1, 6), width=parallelisms)
 def test_a_savepoint_of_a_running_job_holds_what_was_read_when_it_was_taken(seed, backend, after, width):
     data = records(seed, 300)
@@ -139,7 +140,7 @@ def test_a_savepoint_of_a_running_job_holds_what_was_read_when_it_was_taken(seed
         assert visible() == windows_model(data)
 
 
-@few
+@settings(few, max_examples=examples(5))
 @given(seed=seeds, backend=backends, after=st.integers(1, 5))
 def test_a_drained_job_has_fired_everything_and_begins_event_time_anew(seed, backend, after):
     data = records(seed, 200)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from effort import examples
 from holdfast.common import Row, RowKind, Time, Types
 from holdfast.datastream import (
     FlatJoinFunction,
@@ -60,7 +61,7 @@ def in_time(data: dict[str, list[Any]]) -> tuple[list[Any], list[Any]]:
     return alive, late
 
 
-@settings(few, max_examples=15)
+@settings(few, max_examples=examples(8))
 @given(
     seed=seeds,
     backend=backends,

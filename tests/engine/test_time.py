@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from effort import examples
 from holdfast.common import Duration, Time, WatermarkStrategy
 from holdfast.datastream import (
     KeyedProcessFunction,
@@ -73,7 +74,7 @@ moments = st.tuples(st.integers(0, 9), st.sampled_from([-2, -1, 0, 1, 30])).map(
 """Near the ends of windows."""
 
 
-@settings(few, max_examples=60)
+@settings(few, max_examples=examples(25))
 @given(hours=st.lists(st.lists(moments, min_size=8, max_size=30).map(sorted), min_size=1, max_size=3), crashes=crash_lists)
 def test_a_window_of_processing_time_gives_one_result_whatever_the_clocks_of_drivers_show(tmp_path_factory, hours, crashes):
     # The clock goes on within each list, and back from one to the next, as from a driver to another.
@@ -227,7 +228,7 @@ def late_and_sums(splits: dict[str, list[Any]], lateness: int, way: str, cut: in
     return build
 
 
-@settings(few, max_examples=60)
+@settings(few, max_examples=examples(25))
 @given(
     splits=st.dictionaries(st.sampled_from(["s", "t", "u"]), records, min_size=1),
     lateness=st.sampled_from([0, 0, 60]),

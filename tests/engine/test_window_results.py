@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
+from effort import examples
 from holdfast.common import Time
 from holdfast.datastream import (
     AggregateFunction,
@@ -132,7 +133,7 @@ def model(data: Any, kind: str) -> Counter[Any]:
 
 @pytest.mark.parametrize("how", ["all", "reduce", "aggregate", "unmerged"])
 @pytest.mark.parametrize("kind", sorted(KINDS))
-@settings(few, max_examples=5)
+@settings(few, max_examples=examples(3))
 @given(seed=seeds, backend=backends, parallelism=parallelisms, budget=budgets, frame=frames, crashes=crashes)
 def test_windows_with_late_elements_give_what_their_splits_say(
     kind, how, seed, backend, parallelism, budget, frame, crashes

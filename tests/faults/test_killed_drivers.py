@@ -24,6 +24,8 @@ from seed_programs import (
     scattered_payments,
 )
 
+from effort import examples
+
 pytestmark = [pytest.mark.fault, pytest.mark.kafka, pytest.mark.spark]
 
 
@@ -42,12 +44,12 @@ def payments_per_minute(kafka: Any, new_topic: Callable[..., str]) -> Iterator[t
     reader.close()
 
 
-def test_payments_per_minute_are_counted_once_over_ten_kills_at_random_moments(
+def test_payments_per_minute_are_counted_once_over_kills_at_random_moments(
     kafka: Any, new_topic: Callable[..., str]
 ) -> None:
     with payments_per_minute(kafka, new_topic) as (program, draw):
         took = 0.0
-        for kill in range(10):
+        for kill in range(examples(5)):
             began = time.monotonic()
             program.start()
             if kill % 2 == 0:  # while it runs

@@ -1,6 +1,6 @@
 """The checkpoint protocol under seeded chance: thousands of lives of a job, each crashed wherever it hurts.
 
-SIMULATOR_SEEDS=100000 pytest tests/simulator           more seeds than the 2,000 of every run
+make test EFFORT=100 ARGS=tests/simulator               more seeds than the 600 of every run
 SIMULATOR_SEED=4711 pytest tests/simulator              one seed again
 """
 
@@ -14,6 +14,7 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
+from effort import examples
 from holdfast.checkpoint import manifests, milestones
 from holdfast.checkpoint.files import unpack
 from holdfast.checkpoint.retention import referenced
@@ -115,7 +116,7 @@ def test_every_seed_gives_each_record_once_and_leaves_nothing_behind(block):
         if block == 0:
             run_seed(int(os.environ["SIMULATOR_SEED"]))
         return
-    seeds = int(os.environ.get("SIMULATOR_SEEDS", "2000"))
+    seeds = examples(600)
     for seed in range(block * seeds // BLOCKS, (block + 1) * seeds // BLOCKS):
         run_seed(seed)
 

@@ -57,11 +57,11 @@ def a_job_in_batch_mode_that_is_cancelled_ends_at_once_and_writes_nothing(tmp_pa
 
     def slow(number: int) -> Any:
         begun.touch()
-        time.sleep(0.05)
+        time.sleep(0.001)
         return str(number)
 
     env, sink = program(tmp_path)
-    numbers = env.from_source(NumberSequenceSource(1, 1_000_000), WatermarkStrategy.no_watermarks(), "numbers")
+    numbers = env.from_source(NumberSequenceSource(1, 50_000_000), WatermarkStrategy.no_watermarks(), "numbers")
     numbers.map(slow).sink_to(sink)
     client = env.execute_async("slow")
     with pytest.raises(ConfigurationError, match="in BATCH mode has no savepoints"):

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 
 __all__ = ["leave_running"]
 
-_left: list[subprocess.Popen[bytes]] = []
+_left: list[int] = []
+"""Their process ids."""
 
 
 def leave_running(process: subprocess.Popen[bytes]) -> None:
-    """Stop waiting for a child process. Reaps earlier ones that have ended."""
-    _left[:] = [each for each in _left if each.poll() is None]
-    _left.append(process)
+    """Stop waiting for a child process. Reaps earlier ones that have ended.
+
+    The object no longer knows whether the process runs.
+    """
+    _left[:] = [pid for pid in _left if _runs(pid)]
+    if process.poll() is None:
+        _left.append(process.pid)
+        process.returncode = 0  # else Popen warns of a running process when this one ends
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return os.waitpid(pid, os.WNOHANG) == (0, 0)
+    except ChildProcessError:  # reaped by someone else
+        return False

@@ -209,6 +209,7 @@ class SlotClient:
         while time.monotonic() < until:
             connection = self._try()
             if connection is not None:
+                leave_running(process)
                 return connection
             if process.poll() is not None:
                 break

@@ -25,6 +25,8 @@ __all__ = ["BlockedLoop", "EventLoop"]
 
 log = logging.getLogger(__name__)
 
+_CHECK_SECONDS = 1.0
+"""How often a task that waits checks that the event loop is alive."""
 _GRACE_SECONDS = 5.0
 """How late the event loop may notice a timeout before it counts as blocked."""
 _PAUSE_SECONDS = 1.0
@@ -116,7 +118,7 @@ class EventLoop:
         done = asyncio.run_coroutine_threadsafe(called(), self._loop)
         while True:
             try:
-                return done.result(1.0)
+                return done.result(_CHECK_SECONDS)
             except concurrent.futures.TimeoutError:
                 if done.done():  # the function's own
                     raise
@@ -148,7 +150,7 @@ class EventLoop:
         taken: list[tuple[Request, list[Any], BaseException | None]] = []
         while wait and not taken:
             try:
-                taken.append(answers.get(timeout=1.0))
+                taken.append(answers.get(timeout=_CHECK_SECONDS))
             except queue.Empty:
                 self.check()
         taken += [answers.get_nowait() for _ in range(answers.qsize())]
