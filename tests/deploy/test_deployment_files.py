@@ -1,0 +1,135 @@
+"""The files in deploy/: what can run here runs; the others are checked by the tools of their kind, where there are any."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+DEPLOY = ROOT / "deploy"
+CHART = DEPLOY / "helm" / "holdfast"
+RENDERED = sorted((DEPLOY / "kubernetes").glob("*.yaml"))
+PROGRAM = "from holdfast.datastream import StreamExecutionEnvironment\n"
+OPTIONS = {
+    "one-pod.yaml": [],
+    "with-executors.yaml": [
+        "--set=executors.instances=2",
+        "--set=image=registry.example/holdfast-cluster:0.1",
+        "--set=secrets.AWS_ACCESS_KEY_ID.secret=s3",
+        "--set=secrets.AWS_ACCESS_KEY_ID.key=access-key",
+    ],
+}
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.mark.spark
+def a_job_runs_on_the_standalone_cluster_of_the_script(tmp_path: Path) -> None:
+    master = f"spark://127.0.0.1:{free_port()}"
+    script = [sys.executable, DEPLOY / "standalone" / "standalone"]
+    daemons = [
+        subprocess.Popen(
+            [*script, *options, "--host", "127.0.0.1", "--webui-port", "0"],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd=tmp_path,
+            env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"},
+        )
+        for options in (["master", "--port", master.rsplit(":", 1)[1]], ["worker", master, "--cores", "2", "--memory", "1g"])
+    ]
+    try:
+        program = tmp_path / "program.py"
+        program.write_text(
+            "from holdfast.datastream import StreamExecutionEnvironment\n"
+            "env = StreamExecutionEnvironment.get_execution_environment()\n"
+            "env.from_collection([1, 2, 3]).key_by(lambda n: n % 2).map(lambda n: 10 * n).print()\n"
+            "env.execute('tens')\n"
+        )
+        settings = {
+            "spark.executor.memory": "512m",
+            "spark.driver.host": "127.0.0.1",
+            "execution.checkpointing.dir": f"file://{tmp_path}/checkpoints",
+            "io.tmp.dirs": str(tmp_path / "local"),
+            "rest.port": "0",
+        }
+        run = [sys.executable, "-m", "holdfast.cli", "run", f"--spark-master={master}", "-p", "2"]
+        run += [f"-D{key}={value}" for key, value in settings.items()]
+        done = subprocess.run([*run, program], capture_output=True, text=True, timeout=240, check=False, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert sorted(line.rsplit(" ", 1)[-1] for line in done.stdout.splitlines()) == ["10", "20", "30"]
+    finally:
+        for daemon in daemons:
+            daemon.send_signal(signal.SIGTERM)
+            daemon.wait(60)
+
+
+def the_script_says_how_it_is_used() -> None:
+    script = [sys.executable, DEPLOY / "standalone" / "standalone"]
+    wrong = subprocess.run([*script, "slave"], capture_output=True, text=True, check=False)
+    assert (wrong.returncode, "standalone worker spark://" in wrong.stderr) == (2, True)
+
+
+def manifests(path: Path) -> list[dict[str, Any]]:
+    return [each for each in yaml.safe_load_all(path.read_text()) if each is not None]
+
+
+@pytest.mark.parametrize("path", RENDERED, ids=lambda path: path.name)
+def test_the_manifests_are_valid_by_the_schemas_of_kubernetes(path: Path) -> None:
+    kinds = set()
+    for manifest in manifests(path):
+        kubernetes_validate.validate(manifest, "1.30", strict=True)
+        kinds.add(manifest["kind"])
+    assert {"Deployment", "Service", "ServiceAccount", "ConfigMap"} <= kinds
+
+
+@pytest.mark.parametrize("path", RENDERED, ids=lambda path: path.name)
+def the_container_runs_without_rights_and_with_options_that_the_command_line_has(path: Path) -> None:
+    (deployment,) = (each for each in manifests(path) if each["kind"] == "Deployment")
+    pod = deployment["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert pod["securityContext"]["runAsNonRoot"]
+    assert container["securityContext"] == {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    assert deployment["spec"]["strategy"] == {"type": "Recreate"}
+    command = [sys.executable, "-m", "holdfast.cli", *container["args"]]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "/program/program.py" in done.stderr, "only the program is missing"
+    assert done.returncode == 2
+
+
+@pytest.mark.skipif(shutil.which("helm") is None, reason="helm is not installed")
+@pytest.mark.parametrize("name", OPTIONS)
+def the_manifests_are_what_the_chart_gives(name: str, tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(PROGRAM)
+    assert (
+        render(*OPTIONS[name], f"--set-file=program={tmp_path / 'program.py'}") == (DEPLOY / "kubernetes" / name).read_text()
+    )
+
+
+def render(*options: str) -> str:
+    directory = r"--set=config.execution\.checkpointing\.dir=s3://bucket/checkpoints"
+    command = ["helm", "template", "payments", str(CHART), "--namespace=streams", directory, *options]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
+def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
+    unit = (DEPLOY / "systemd" / "holdfast@.service").read_text().replace("/srv/holdfast/%i/.venv/bin/holdfast", "/bin/true")
+    (tmp_path / "holdfast@payments.service").write_text(unit)
+    checked = subprocess.run(
+        ["systemd-analyze", "verify", tmp_path / "holdfast@payments.service"], capture_output=True, text=True, check=False
+    )
+    assert (checked.returncode, checked.stderr) == (0, "")
