@@ -15,6 +15,7 @@ from holdfast.connectors.kafka.cluster import BrokerUnavailable
 from holdfast.connectors.kafka.config import consumer_properties, producer_properties, protocol_properties
 from holdfast.connectors.kafka.offsets import KafkaOffsetsInitializer
 from holdfast.connectors.kafka.outbox import OutboxFile, OutgoingBatch, read_outbox
+from holdfast.connectors.kafka.producer_record import KafkaSinkContext
 from holdfast.datastream.connectors.base import DeliveryGuarantee
 from holdfast.datastream.connectors.kafka import (
     KafkaRecordSerializationSchema,
@@ -95,7 +96,7 @@ def a_sink_is_built_as_in_pyflink() -> None:
         .build()
     )
     assert isinstance(sink, Sink)
-    out = serializer.serialize(["ab", "c"], [1, 2], "u")
+    out = serializer.to_batch(["ab", "c"], [1, 2], KafkaSinkContext({}, "u"))
     assert out == OutgoingBatch(
         ["topic-2", "topic-1"], [b"ab", b"c"], [b"a", b"c"], [1, 2], [[("length", b"2")], [("length", b"1")]]
     )
@@ -103,9 +104,9 @@ def a_sink_is_built_as_in_pyflink() -> None:
 
 def a_record_without_a_schema_must_be_text_or_bytes() -> None:
     serializer = KafkaRecordSerializationSchema.builder().set_topic("t").build()
-    assert serializer.serialize(["é", b"x", None], None, "u").values == ["é".encode(), b"x", None]
+    assert serializer.to_batch(["é", b"x", None], None, KafkaSinkContext({}, "u")).values == ["é".encode(), b"x", None]
     with pytest.raises(UserCodeError, match="must be str or bytes, not dict") as caught:
-        serializer.serialize(["fine", {"a": 1}], None, "sink-1")
+        serializer.to_batch(["fine", {"a": 1}], None, KafkaSinkContext({}, "sink-1"))
     assert (caught.value.record, caught.value.uid) == ("{'a': 1}", "sink-1")
 
 

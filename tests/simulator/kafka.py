@@ -40,7 +40,7 @@ class Serializer:
 
     topic = "counts"
 
-    def serialize(self, values: Sequence[Any], timestamps: Sequence[int] | None, uid: str) -> OutgoingBatch:
+    def to_batch(self, values: Sequence[Any], timestamps: Sequence[int] | None, context: Any) -> OutgoingBatch:
         return OutgoingBatch(
             self.topic, [msgspec.json.encode(value) for value in values], [b"%d" % key for key, _ in values]
         )

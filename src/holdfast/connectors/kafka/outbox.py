@@ -45,6 +45,8 @@ class OutgoingBatch(msgspec.Struct, array_like=True):
     keys: list[bytes | None] | None = None
     timestamps: list[int] | None = None
     headers: list[list[tuple[str, bytes | None]]] | None = None
+    partitions: list[int] | None = None
+    """The partition of each record; -1: the one that the key gives. Files of earlier releases have no such column."""
 
 
 class OutboxFile:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.connectors.delivery import DeliveryGuarantee
-from holdfast.connectors.kafka.serializer import RecordSerializer
+from holdfast.connectors.kafka.serializer import Serializer
 from holdfast.errors import ConfigurationError
 
 __all__ = ["KafkaOutput"]
@@ -21,7 +21,7 @@ class KafkaOutput:
 
     properties: Mapping[str, Any]
     """Client properties, ``bootstrap.servers`` among them."""
-    serializer: RecordSerializer
+    serializer: Serializer
     guarantee: DeliveryGuarantee = DeliveryGuarantee.NONE
     transactional_id_prefix: str = ""
 

@@ -74,17 +74,18 @@ class RecordProducer:
         at = 0
         while at < n:
             try:
-                if batch.headers is None and batch.timestamps is None:
+                if batch.headers is None and batch.timestamps is None and batch.partitions is None:
                     for topic, value, key in zip(topics[at:], batch.values[at:], keys[at:], strict=True):
                         produce(topic, value, key)
                         at += 1
                 else:
                     times = batch.timestamps or [0] * n
                     headers = batch.headers or [[]] * n
-                    for topic, value, key, ts, head in zip(
-                        topics[at:], batch.values[at:], keys[at:], times[at:], headers[at:], strict=True
+                    partitions = batch.partitions or [-1] * n
+                    for topic, value, key, ts, head, partition in zip(
+                        topics[at:], batch.values[at:], keys[at:], times[at:], headers[at:], partitions[at:], strict=True
                     ):
-                        produce(topic, value, key, timestamp=ts if ts > 0 else _earliest(ts), headers=head)
+                        produce(topic, value, key, partition, timestamp=ts if ts > 0 else _earliest(ts), headers=head)
                         at += 1
             except BufferError:  # the client's queue is full: let it send
                 self._serve(lambda: self._producer.poll(0.05))

@@ -10,10 +10,8 @@ from __future__ import annotations
 import itertools
 import logging
 import time
-import traceback
 from collections import deque
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
@@ -21,9 +19,10 @@ from holdfast.connectors.base import Batch, SplitRange
 from holdfast.connectors.kafka.cluster import BrokerUnavailable, silence_of
 from holdfast.connectors.kafka.config import consumer_properties
 from holdfast.connectors.kafka.look_back import bounds, newest_epoch_before
+from holdfast.connectors.kafka.message_batches import MessageBatches
 from holdfast.connectors.kafka.offsets import KafkaOffsetResetStrategy
 from holdfast.connectors.kafka.source_options import KafkaSourceOptions
-from holdfast.errors import ConfigurationError, InputLost, ServiceUnavailable, UserCodeError
+from holdfast.errors import ConfigurationError, InputLost
 
 __all__ = ["KafkaReader"]
 
@@ -90,8 +89,7 @@ class KafkaReader:
         """Number of messages in all buffers."""
         self._width = 100
         """Approximate bytes per message."""
-        self._deserialize = _batch_deserializer(source.deserializer)
-        self._skips = source.deserializer is not None
+        self._batches = MessageBatches(source.deserializer, uid)
         self._complained_at = 0.0
 
     def read(self, part: SplitRange, max_batch: int) -> Iterator[Batch]:
@@ -107,8 +105,8 @@ class KafkaReader:
         while True:
             while partition.buffer:
                 messages, complete = self._take(partition, end, max_batch)
-                if messages:
-                    yield from self._batch(key, messages)
+                if messages and (batch := self._batches.batch(*key, messages)) is not None:
+                    yield batch
                 if complete:
                     partition.position = end
                     partition.wanted = False
@@ -175,53 +173,6 @@ class KafkaReader:
         if taken:
             partition.position = taken[-1].offset() + 1
         return taken, complete
-
-    def _batch(self, key: Key, messages: list[Message]) -> Iterator[Batch]:
-        topic, number = key
-        data = [m.value() for m in messages]
-        if None in data:  # tombstones (compared with bytes only)
-            messages = [m for m, value in zip(messages, data, strict=True) if value is not None]
-            data = [value for value in data if value is not None]
-        try:
-            values = self._deserialize(data)
-            if self._skips and any(value is None for value in values):
-                messages = [m for m, value in zip(messages, values, strict=True) if value is not None]
-                values = [value for value in values if value is not None]
-        except ServiceUnavailable:
-            raise  # no record is to blame: the job restarts and reads on
-        except Exception:
-            raise self._unparsable(key, messages) from None
-        if values:
-            yield Batch(
-                values,
-                [timestamp for _, timestamp in map(Message.timestamp, messages)],
-                lambda i: f"topic {topic}, partition {number}, offset {messages[i].offset()}",
-            )
-
-    def _unparsable(self, key: Key, messages: list[Message]) -> UserCodeError:
-        """The error for the first record that does not parse."""
-        for message in messages:
-            try:
-                self._deserialize([message.value()])
-            except Exception:
-                place = f"topic {key[0]}, partition {key[1]}, offset {message.offset()}"
-                shown = message.value()[:200]
-                return UserCodeError(
-                    f"{traceback.format_exc()}\nA record does not parse: {place}, value {shown!r}"
-                    f"{'...' if len(message.value()) > 200 else ''} (Kafka source, uid {self._uid})",
-                    operator="Kafka source",
-                    uid=self._uid,
-                    record=place,
-                )
-        first, last = messages[0].offset(), messages[-1].offset()
-        place = f"topic {key[0]}, partition {key[1]}, offsets {first} to {last}"
-        return UserCodeError(
-            f"{traceback.format_exc()}\nThe records {place} parse individually, but not as a batch: deserialize_batch must "
-            f"give one result per record (Kafka source, uid {self._uid})",
-            operator="Kafka source",
-            uid=self._uid,
-            record=place,
-        )
 
     def _poll(self, key: Key, partition: _Partition, end: int, since: float) -> None:
         """Let the consumer fill the buffers until ``key`` has news, or for a while."""
@@ -393,13 +344,3 @@ def _first_at(messages: list[Message], offset: int) -> int:
         else:
             high = middle
     return low
-
-
-def _batch_deserializer(schema: Any) -> Any:
-    if schema is None:
-        return lambda data: [item.decode() for item in data]
-    batch = getattr(schema, "deserialize_batch", None)
-    if batch is not None:
-        return batch
-    one = getattr(schema, "deserialize", schema)
-    return lambda data: [one(item) for item in data]

@@ -14,9 +14,9 @@ __all__ = ["KafkaSource"]
 
 @dataclass(frozen=True)
 class KafkaSource(KafkaSourceOptions):
-    """A source of the values in Kafka topics.
+    """A source of the values or the whole records in Kafka topics. Elements have Kafka's timestamps.
 
-    A record without a value (a tombstone) emits nothing. Records carry Kafka's timestamps.
+    A schema of values does not get records without a value (tombstones): they emit nothing.
 
     Raises:
         ConfigurationError: a property is unknown, or its value is out of range.

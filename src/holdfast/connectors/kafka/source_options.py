@@ -43,7 +43,8 @@ class KafkaSourceOptions:
     stopping_offsets: KafkaOffsetsInitializer | None = None
     is_bounded: bool = False
     deserializer: Any = None
-    """A `DeserializationSchema`, or a callable from bytes to the record; None: strings."""
+    """A `DeserializationSchema` or a callable from bytes to the element, for values; or a
+    `KafkaRecordDeserializationSchema`, for whole records. None: the values are strings."""
 
     def __post_init__(self) -> None:
         check_properties(self.properties, Consumer)

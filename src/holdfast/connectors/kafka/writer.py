@@ -17,6 +17,7 @@ from holdfast.connectors.kafka.config import producer_properties
 from holdfast.connectors.kafka.outbox import OutboxFile, outbox_name
 from holdfast.connectors.kafka.output import KafkaOutput
 from holdfast.connectors.kafka.pool import ProducerPool
+from holdfast.connectors.kafka.producer_record import KafkaSinkContext
 from holdfast.connectors.kafka.producers import RecordProducer, TransactionalProducer
 from holdfast.connectors.kafka.retention import RetentionCheck
 from holdfast.connectors.kafka.tokens import Token, token_topic
@@ -30,7 +31,7 @@ class PlainWriter:
 
     def __init__(self, sink: KafkaOutput, context: WriterContext, *, flush: bool) -> None:
         self._serializer = sink.serializer
-        self._uid = context.uid
+        self._context = _sink_context(sink, context)
         self._flush = flush
         where = f"Kafka sink (uid {context.uid})"
         self._producer = RecordProducer(producer_properties(sink.properties), where)
@@ -42,7 +43,7 @@ class PlainWriter:
     def write(self, values: Sequence[Any], timestamps: Sequence[int] | None) -> None:
         """Send the records."""
         if values:
-            batch = self._serializer.serialize(values, timestamps, self._uid)
+            batch = self._serializer.to_batch(values, timestamps, self._context)
             self._retention.look_at(batch)
             self._producer.send(batch)
 
@@ -69,6 +70,7 @@ class TransactionalWriter:
     def __init__(self, sink: KafkaOutput, context: WriterContext) -> None:
         self._sink = sink
         self._context = context
+        self._sink_context = _sink_context(sink, context)
         self._where = f"Kafka sink (uid {context.uid}, subtask {context.subtask})"
         self._writer = uuid.uuid4().hex[:8]
         self._closed = threading.Event()
@@ -92,7 +94,9 @@ class TransactionalWriter:
         """Write the records into the epoch's transaction."""
         if not values:
             return
-        batch = self._sink.serializer.serialize(values, timestamps, self._context.uid)
+        batch = self._sink.serializer.to_batch(values, timestamps, self._sink_context)
+        if not batch.values:  # the serializer has left them all out
+            return
         self._retention.look_at(batch)
         if self._open is None:
             self._outbox = OutboxFile()
@@ -139,3 +143,7 @@ class TransactionalWriter:
             sink.transactional_id_prefix, context.uid, context.subtask, context.job.generation, self._writer, slot, lane
         )
         return TransactionalProducer(sink.properties, self._where, str(name), sink.transaction_timeout_ms, self._client)
+
+
+def _sink_context(sink: KafkaOutput, context: WriterContext) -> KafkaSinkContext:
+    return KafkaSinkContext(sink.properties, context.uid, context.subtask, context.parallelism)

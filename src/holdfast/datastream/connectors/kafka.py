@@ -12,31 +12,39 @@ from holdfast.common.serialization import DeserializationSchema, SerializationSc
 from holdfast.connectors.delivery import DeliveryGuarantee
 from holdfast.connectors.kafka import sink as _sink
 from holdfast.connectors.kafka import source as _source
+from holdfast.connectors.kafka.consumer_record import CalledWithRecord, ConsumerRecord, KafkaRecordDeserializationSchema
 from holdfast.connectors.kafka.offsets import (
     KafkaOffsetResetStrategy,
     KafkaOffsetsInitializer,
     KafkaTopicPartition,
     require_partition,
 )
-from holdfast.connectors.kafka.serializer import RecordSerializer
+from holdfast.connectors.kafka.producer_record import KafkaSinkContext, ProducerRecord
+from holdfast.connectors.kafka.serializer import ElementSerializer, RecordSerializer, Serializer
+from holdfast.connectors.kafka.upserts import UpsertSerializer
+from holdfast.datastream.function_checks import check_function, check_object
 from holdfast.errors import ConfigurationError
 
 __all__ = [
+    "ConsumerRecord",
     "KafkaOffsetResetStrategy",
     "KafkaOffsetsInitializer",
+    "KafkaRecordDeserializationSchema",
     "KafkaRecordSerializationSchema",
     "KafkaRecordSerializationSchemaBuilder",
     "KafkaSink",
     "KafkaSinkBuilder",
+    "KafkaSinkContext",
     "KafkaSource",
     "KafkaSourceBuilder",
     "KafkaTopicPartition",
     "KafkaTopicSelector",
+    "ProducerRecord",
 ]
 
 
 class KafkaSource(_source.KafkaSource):
-    """The values of Kafka records, partition by partition, exactly once; made by its `builder`."""
+    """The records of Kafka topics, partition by partition, exactly once; made by its `builder`."""
 
     @staticmethod
     def builder() -> KafkaSourceBuilder:
@@ -125,13 +133,40 @@ class KafkaSourceBuilder:
     def set_value_only_deserializer(
         self, deserialization_schema: DeserializationSchema | Callable[[bytes], Any]
     ) -> KafkaSourceBuilder:
-        """How values become records: a schema, or a callable from bytes to the record; strings if not set."""
+        """How values become elements: a schema, or a callable from bytes to the element; strings if not set.
+
+        The schema does not get records without a value (tombstones): they emit nothing. For those use `set_deserializer`.
+        """
         _refuse_class(deserialization_schema, DeserializationSchema)
+        if isinstance(deserialization_schema, KafkaRecordDeserializationSchema):
+            raise ConfigurationError(
+                "a KafkaRecordDeserializationSchema reads records, not values: use set_deserializer(...)"
+            )
         if not callable(deserialization_schema) and not callable(getattr(deserialization_schema, "deserialize", None)):
             raise ConfigurationError(
                 f"a deserializer is a DeserializationSchema or a callable, not {type(deserialization_schema).__name__}"
             )
         self._deserializer = deserialization_schema
+        return self
+
+    def set_deserializer(
+        self, record_deserializer: KafkaRecordDeserializationSchema | Callable[[ConsumerRecord], Any]
+    ) -> KafkaSourceBuilder:
+        """How whole records become elements: a schema, or a callable from a `ConsumerRecord`; tombstones come too."""
+        _refuse_class(record_deserializer, KafkaRecordDeserializationSchema)
+        schema: Any = record_deserializer
+        if isinstance(schema, DeserializationSchema):
+            raise ConfigurationError(
+                f"{type(schema).__name__} is a DeserializationSchema, which reads values: give it to "
+                "set_value_only_deserializer(...), or call it in a function of the record"
+            )
+        if not isinstance(schema, KafkaRecordDeserializationSchema):
+            if not callable(schema):
+                raise ConfigurationError(
+                    f"a record deserializer is a KafkaRecordDeserializationSchema or a callable, not {type(schema).__name__}"
+                )
+            schema = CalledWithRecord(check_function(schema, "deserialize", ("record",), "set_deserializer()"))
+        self._deserializer = schema
         return self
 
     def set_client_id_prefix(self, prefix: str) -> KafkaSourceBuilder:
@@ -186,13 +221,31 @@ class KafkaTopicSelector(ABC):
         """The topic that the record goes to."""
 
 
-class KafkaRecordSerializationSchema(RecordSerializer):
-    """How a record is written: topic, key, value, headers; made by its `builder`."""
+class KafkaRecordSerializationSchema:
+    """How an element becomes a Kafka record: a subclass defines `serialize`, or a `builder` makes one of schemas."""
+
+    def serialize(self, element: Any, context: KafkaSinkContext, timestamp: int | None) -> ProducerRecord | None:
+        """Make the record of an element; None writes nothing.
+
+        Args:
+            element: The element.
+            context: The subtask, and the partitions of topics.
+            timestamp: The element's timestamp in ms; None if it has none.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must define serialize(element, context, timestamp)")
 
     @staticmethod
     def builder() -> KafkaRecordSerializationSchemaBuilder:
         """A builder."""
         return KafkaRecordSerializationSchemaBuilder()
+
+
+class _OfSchemas(RecordSerializer, KafkaRecordSerializationSchema):
+    """Made by the builder."""
+
+
+class _OfUpserts(UpsertSerializer, KafkaRecordSerializationSchema):
+    """Made by the builder, for Rows with a kind."""
 
 
 class KafkaRecordSerializationSchemaBuilder:
@@ -203,6 +256,7 @@ class KafkaRecordSerializationSchemaBuilder:
         self._key: Any = None
         self._value: Any = None
         self._headers: Callable[[Any], Any] | None = None
+        self._upserts = False
 
     def set_topic(self, topic: str) -> KafkaRecordSerializationSchemaBuilder:
         """The topic of all records."""
@@ -240,15 +294,26 @@ class KafkaRecordSerializationSchemaBuilder:
         self._headers = header_provider
         return self
 
+    def upsert_mode(self) -> KafkaRecordSerializationSchemaBuilder:
+        """Write Rows by their kind, as Flink's upsert-kafka: DELETE as a tombstone, INSERT and UPDATE_AFTER as a record.
+
+        UPDATE_BEFORE is not written: the record after it replaces the one before, which must have the same key.
+        """
+        self._upserts = True
+        return self
+
     def build(self) -> KafkaRecordSerializationSchema:
         """The serializer.
 
         Raises:
-            ConfigurationError: neither topic nor topic selector is set.
+            ConfigurationError: neither topic nor topic selector is set, or upserts have no key.
         """
         if self._topic is None:
             raise ConfigurationError("a Kafka record serializer needs set_topic(...) or set_topic_selector(...)")
-        return KafkaRecordSerializationSchema(self._topic, self._value, self._key, self._headers)
+        if self._upserts and self._key is None:
+            raise ConfigurationError("upserts need a key: set_key_serialization_schema(...)")
+        kind = _OfUpserts if self._upserts else _OfSchemas
+        return kind(self._topic, self._value, self._key, self._headers)
 
     def _set_topic(self, topic: str | Callable[[Any], str]) -> KafkaRecordSerializationSchemaBuilder:
         if self._topic is not None:
@@ -273,7 +338,7 @@ class KafkaSinkBuilder:
 
     def __init__(self) -> None:
         self._properties: dict[str, Any] = {}
-        self._serializer: RecordSerializer | None = None
+        self._serializer: Serializer | None = None
         self._guarantee = DeliveryGuarantee.NONE
         self._prefix = ""
 
@@ -293,14 +358,24 @@ class KafkaSinkBuilder:
         self._prefix = transactional_id_prefix
         return self
 
-    def set_record_serializer(self, record_serializer: RecordSerializer) -> KafkaSinkBuilder:
+    def set_record_serializer(
+        self, record_serializer: KafkaRecordSerializationSchema | RecordSerializer
+    ) -> KafkaSinkBuilder:
         """How records are written."""
-        if not isinstance(record_serializer, RecordSerializer):
-            raise ConfigurationError(
-                "a record serializer is made by KafkaRecordSerializationSchema.builder(), not "
-                f"{type(record_serializer).__name__}"
+        _refuse_class(record_serializer, KafkaRecordSerializationSchema)
+        if isinstance(record_serializer, RecordSerializer):
+            self._serializer = record_serializer
+        elif isinstance(record_serializer, KafkaRecordSerializationSchema):
+            calls = {"serialize": ("element", "context", "timestamp")}
+            where = "set_record_serializer()"
+            self._serializer = ElementSerializer(
+                check_object(record_serializer, KafkaRecordSerializationSchema, calls, where)
             )
-        self._serializer = record_serializer
+        else:
+            raise ConfigurationError(
+                "a record serializer is a KafkaRecordSerializationSchema, a subclass of it or made by "
+                f"KafkaRecordSerializationSchema.builder(), not {type(record_serializer).__name__}"
+            )
         return self
 
     def set_property(self, key: str, value: Any) -> KafkaSinkBuilder:

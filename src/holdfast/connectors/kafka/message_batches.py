@@ -1,0 +1,126 @@
+"""MessageBatches: makes batches of elements from Kafka's messages, by the source's schema."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from confluent_kafka import Message
+
+from holdfast.connectors.base import Batch
+from holdfast.connectors.kafka.consumer_record import ConsumerRecord, KafkaRecordDeserializationSchema
+from holdfast.errors import ServiceUnavailable, UserCodeError
+
+__all__ = ["MessageBatches"]
+
+_SHOWN = 200
+"""Bytes of a key and a value that an error shows."""
+
+
+class MessageBatches:
+    """Makes a batch of a run of messages of one partition.
+
+    A schema of values does not get messages without one: a tombstone emits nothing. A schema of records gets all of them.
+
+    Args:
+        schema: The source's schema: of values, of records, a callable from bytes to the element, or None for strings.
+        uid: The source's uid, for error messages.
+    """
+
+    def __init__(self, schema: Any, uid: str) -> None:
+        self._uid = uid
+        self._of_records = isinstance(schema, KafkaRecordDeserializationSchema)
+        self._deserialize = _batch_deserializer(schema)
+        self._skips = schema is not None
+
+    def batch(self, topic: str, number: int, messages: list[Message]) -> Batch | None:
+        """Make the batch of messages of a partition; None if they emit nothing.
+
+        Raises:
+            UserCodeError: a message does not fit the schema; the error names it.
+        """
+        data: list[Any]
+        if self._of_records:
+            data = [_record(topic, number, message) for message in messages]
+        else:
+            data = [m.value() for m in messages]
+            if None in data:  # tombstones (compared with bytes only)
+                messages = [m for m, value in zip(messages, data, strict=True) if value is not None]
+                data = [value for value in data if value is not None]
+        try:
+            values = self._deserialize(data)
+            if self._skips and any(value is None for value in values):
+                messages = [m for m, value in zip(messages, values, strict=True) if value is not None]
+                values = [value for value in values if value is not None]
+        except ServiceUnavailable:
+            raise  # no record is to blame: the job restarts and reads on
+        except Exception as error:
+            failure = error
+        else:
+            return _batch(topic, number, values, messages)
+        raise self._unparsable(topic, number, data, messages, failure)
+
+    def _unparsable(
+        self, topic: str, number: int, data: Sequence[Any], messages: list[Message], failure: Exception
+    ) -> UserCodeError:
+        """The error for the first record that does not parse."""
+        for item, message in zip(data, messages, strict=True):
+            try:
+                self._deserialize([item])
+            except Exception as error:
+                place = f"topic {topic}, partition {number}, offset {message.offset()}"
+                key = f", key {_shown(message.key())}" if self._of_records else ""
+                told = f"A record does not parse: {place}{key}, value {_shown(message.value())}"
+                if message.value() is None:
+                    told += (
+                        ". It is a tombstone, a record without a value: let the schema take record.value None, or read only "
+                        "values with set_value_only_deserializer(...), which leaves tombstones out"
+                    )
+                return self._error(told, place, error)
+        place = f"topic {topic}, partition {number}, offsets {messages[0].offset()} to {messages[-1].offset()}"
+        return self._error(
+            f"The records {place} parse individually, but not as a batch: deserialize_batch must give one result per record",
+            place,
+            failure,
+        )
+
+    def _error(self, told: str, place: str, cause: Exception) -> UserCodeError:
+        text = f"{''.join(traceback.format_exception(cause))}\n{told} (Kafka source, uid {self._uid})"
+        return UserCodeError(text, operator="Kafka source", uid=self._uid, record=place)
+
+
+def _batch(topic: str, number: int, values: list[Any], messages: list[Message]) -> Batch | None:
+    if not values:
+        return None
+    return Batch(
+        values,
+        [timestamp for _, timestamp in map(Message.timestamp, messages)],
+        lambda i: f"topic {topic}, partition {number}, offset {messages[i].offset()}",
+    )
+
+
+def _record(topic: str, number: int, message: Message) -> ConsumerRecord:
+    return ConsumerRecord(
+        topic,
+        number,
+        message.offset(),
+        message.timestamp()[1],
+        message.key(),
+        message.value(),
+        tuple(message.headers() or ()),
+    )
+
+
+def _shown(data: bytes | None) -> str:
+    return repr(data) if data is None or len(data) <= _SHOWN else f"{data[:_SHOWN]!r}..."
+
+
+def _batch_deserializer(schema: Any) -> Callable[[Sequence[Any]], list[Any]]:
+    if schema is None:
+        return lambda data: [item.decode() for item in data]
+    batch = getattr(schema, "deserialize_batch", None)
+    if batch is not None:
+        return batch  # type: ignore[no-any-return]
+    one = getattr(schema, "deserialize", schema)
+    return lambda data: [one(item) for item in data]
