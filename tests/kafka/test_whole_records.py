@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from holdfast.common import DeserializationSchema, Row, RowKind, SimpleStringSchema
 from holdfast.connectors.kafka.message_batches import MessageBatches
 from holdfast.connectors.kafka.outbox import OutboxFile, OutgoingBatch, read_outbox
+from holdfast.connectors.kafka.pairs import PairSerializer
 from holdfast.connectors.kafka.producer_record import KafkaSinkContext
-from holdfast.connectors.kafka.upserts import PairSerializer
 from holdfast.datastream.connectors.kafka import (
     ConsumerRecord,
     KafkaRecordDeserializationSchema,
@@ -48,7 +48,7 @@ def whole(record: ConsumerRecord) -> ConsumerRecord:
     return record
 
 
-def tombstones_keys_and_headers_reach_a_schema_of_records() -> None:
+def the_tombstones_keys_and_headers_reach_a_schema_of_records() -> None:
     batch = MessageBatches(schema_of(whole), "u").batch("accounts", 2, MESSAGES)
     assert batch is not None
     assert batch.values == [
@@ -191,7 +191,7 @@ rows = st.builds(Row.of_kind, st.sampled_from(RowKind), st.sampled_from("abc"), 
 
 
 @given(st.lists(rows), st.booleans())
-def rows_are_written_by_their_kinds(values: list[Row], timed: bool) -> None:
+def the_rows_are_written_by_their_kinds(values: list[Row], timed: bool) -> None:
     times = list(range(len(values))) if timed else None
     written = [(i, row) for i, row in enumerate(values) if row.get_row_kind() is not RowKind.UPDATE_BEFORE]
     assert serializer_of(upserts()).to_batch(values, times, CONTEXT) == OutgoingBatch(
@@ -222,7 +222,7 @@ def an_element_that_cannot_be_an_upsert_is_named(serializer: Any, element: Any, 
     assert (caught.value.operator, caught.value.uid, caught.value.record) == ("Kafka sink", "sink-1", repr(element))
 
 
-def pairs_are_written_as_records_and_tombstones() -> None:
+def the_pairs_are_written_as_records_and_tombstones() -> None:
     serializer = PairSerializer("t", lambda value: str(value), lambda key: f"k{key}")
     assert serializer.to_batch([(1, "a"), (2, None), (None, "b")], [5, 6, 7], CONTEXT) == OutgoingBatch(
         "t", [b"a", None, b"b"], [b"k1", b"k2", None], [5, 6, 7]
@@ -230,6 +230,6 @@ def pairs_are_written_as_records_and_tombstones() -> None:
     assert PairSerializer("t").to_batch([("k", "v")], None, CONTEXT) == OutgoingBatch("t", [b"v"], [b"k"])
 
 
-def upserts_without_a_key_schema_are_refused() -> None:
+def an_upsert_without_a_key_schema_is_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"upserts need a key: set_key_serialization_schema"):
         KafkaRecordSerializationSchema.builder().set_topic("a").upsert_mode().build()

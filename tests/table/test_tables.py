@@ -211,6 +211,24 @@ def a_stream_is_aggregated_into_a_table(records, cut, backend, parallelism, cras
     assert tables["all"] == dict(values)
 
 
+def the_only_row_of_a_group_can_change_when_the_subtractor_deletes_empty_groups():
+    rows = [(0, "a", 2), (0, "a", 4), (0, "a", None)]
+
+    def build(env: Any) -> None:
+        groups = pairs(env, rows, 0, 1).to_table().group_by(lambda key, value: ("all", value))
+        groups.aggregate(
+            lambda: (0, 0),
+            lambda group, value, held: (held[0] + 1, held[1] + value),
+            lambda group, value, held: (held[0] - 1, held[1] - value) if held[0] > 1 else None,
+        ).to_changes().sink_to(LedgerSink("out"))
+
+    assert outcome(build, parallelism=1, budget=1) == [
+        ("all", (1, 2), None),
+        ("all", (1, 4), (1, 2)),
+        ("all", None, (1, 4)),
+    ]
+
+
 def test_wrong_calls_are_told_at_once():
     env, other = (
         StreamExecutionEnvironment.get_execution_environment(spark=object())  # type: ignore[arg-type]

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Generic, overload
+from typing import Any, Generic, Literal, overload
 
+from holdfast.common.time import Duration, Time
 from holdfast.common.type_variables import K, R, T, W
 from holdfast.common.typeinfo import TypeInformation
+from holdfast.common.types import Row
 from holdfast.datastream.aggregations import Max, MaxBy, Min, MinBy, Sum
 from holdfast.datastream.data_stream import DataStream
 from holdfast.datastream.function_checks import check_function, check_object
 from holdfast.datastream.functions import KeyedProcessFunction, KeySelector, Partitioner, ReduceFunction
+from holdfast.datastream.ranking import FirstOfKey, LastOfKey, TopN
 from holdfast.datastream.window import CountSlidingWindowAssigner, CountTumblingWindowAssigner, CountWindow, WindowAssigner
 from holdfast.datastream.windowed_stream import WindowedStream
 from holdfast.errors import ConfigurationError
@@ -114,6 +117,55 @@ class KeyedStream(DataStream[T], Generic[K, T]):
         output_type = self._transformation.output_type
         operator = FunctionFactory(KeyedReduce, func, (output_type,))
         return self._then(kind, operator, func, output_type, role="reduce function")
+
+    @overload
+    def dedup(self, ttl: Time | Duration, keep: Literal["first"] = "first") -> DataStream[T]: ...
+
+    @overload
+    def dedup(self, ttl: Time | Duration, keep: Literal["last"]) -> DataStream[Row]: ...
+
+    def dedup(self, ttl: Time | Duration, keep: Literal["first", "last"] = "first") -> DataStream[Any]:
+        """Keep one element of each key, e.g. of each event id: ``events.key_by(id).dedup(Time.hours(1))``.
+
+        Args:
+            ttl: The processing time for which a key is remembered after its first element (``first``), or its newest one.
+            keep: ``first`` emits the first element of a key at once, and drops the others. ``last`` emits a changelog:
+                Rows of the elements' fields, INSERT for the first, UPDATE_BEFORE and UPDATE_AFTER when a newer one comes.
+        """
+        if keep not in ("first", "last"):
+            raise ConfigurationError(f'dedup() keeps the "first" or the "last" element of a key, not {keep!r}.')
+        if keep == "last":
+            return self.process(LastOfKey(ttl, self._transformation.output_type)).name("Deduplicate")
+        return self.filter(FirstOfKey(ttl)).name("Deduplicate")
+
+    def top_n(
+        self,
+        n: int,
+        order_by: Callable[[T], Any],
+        *,
+        descending: bool = True,
+        unique_key: Callable[[T], Any] | None = None,
+        rank_field: str | None = None,
+    ) -> DataStream[Row]:
+        """Keep the ``n`` best elements of each key; of equal ones, those that came first.
+
+        Emits a changelog: Rows of the elements' fields. A new one is an INSERT, after the DELETE of the one that it drops.
+
+        Args:
+            n: The number of elements.
+            order_by: A callable ``element -> value`` to order by.
+            descending: Whether larger values are better.
+            unique_key: A callable ``element -> id``: an element replaces the one of the same key and id (UPDATE_BEFORE,
+                UPDATE_AFTER), e.g. when running totals are ranked. Elements must only get better: one that gets worse than
+                an element that was left out fails the job.
+            rank_field: The name of a last field with the rank, from 1: each row whose rank changes is updated.
+        """
+        if isinstance(n, bool) or not isinstance(n, int) or n < 1:
+            raise ConfigurationError(f"top_n() keeps a positive number of elements, not {n!r}.")
+        check_function(order_by, "apply", ("element",), "order_by of top_n()")
+        if unique_key is not None:
+            check_function(unique_key, "apply", ("element",), "unique_key of top_n()")
+        return self.process(TopN(n, order_by, descending, unique_key, rank_field)).name("TopN")
 
     def window(self, window_assigner: WindowAssigner[Any, W]) -> WindowedStream[K, T, W]:
         """Group the elements of each key by windows, e.g. ``TumblingEventTimeWindows.of(Time.minutes(1))``."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from holdfast.common.typeinfo import TypeInformation, Types
+from holdfast.common.types import Row, RowKind
 from holdfast.datastream.functions import KeyedCoProcessFunction, KeyedProcessFunction, RuntimeContext
 from holdfast.datastream.state import MapStateDescriptor, ValueStateDescriptor
 
@@ -26,6 +27,7 @@ __all__ = [
     "Reduced",
     "Regroup",
     "Subscribe",
+    "changelog",
     "key_of",
     "nothing",
     "one_less",
@@ -45,6 +47,16 @@ def key_of(change: tuple[Any, ...]) -> Any:
 def changed(key: Any, new: Any, old: Any) -> Iterable[Change]:
     """The change of a row, if there is a row before or after it."""
     return () if new is None and old is None else ((key, new, old),)
+
+
+def changelog(change: Change) -> Iterable[Row]:
+    """The rows of a change, with their kinds."""
+    key, new, old = change
+    if old is None:
+        return (Row.of_kind(RowKind.INSERT, key, new),)
+    if new is None:
+        return (Row.of_kind(RowKind.DELETE, key, old),)
+    return Row.of_kind(RowKind.UPDATE_BEFORE, key, old), Row.of_kind(RowKind.UPDATE_AFTER, key, new)
 
 
 class Materialize(KeyedProcessFunction[Any, Any, Change]):
@@ -176,11 +188,11 @@ class Aggregate(KeyedProcessFunction[Any, Any, Change]):
         _, added, subtracted = value
         group = ctx.get_current_key()
         old = self._aggregate.value()
-        new = self._initializer() if old is None else old
+        new = old
         if subtracted is not None and self._subtractor is not None:
-            new = self._subtractor(group, subtracted, new)
+            new = self._subtractor(group, subtracted, self._initializer() if old is None else old)
         if added is not None:
-            new = self._adder(group, added, new)
+            new = self._adder(group, added, self._initializer() if new is None else new)
         self._aggregate.update(new)
         return changed(group, new, old)
 

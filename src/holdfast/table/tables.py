@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Generic, cast
 
+from holdfast.common.serialization import SerializationSchema
 from holdfast.common.type_variables import R, S, T
 from holdfast.common.typeinfo import TypeInformation, Types
+from holdfast.common.types import Row
 from holdfast.datastream.data_stream import DataStream
+from holdfast.datastream.data_stream_sink import DataStreamSink
 from holdfast.datastream.function_checks import check_function
 from holdfast.errors import ConfigurationError
 from holdfast.table.changes import (
@@ -23,12 +26,14 @@ from holdfast.table.changes import (
     Reduced,
     Regroup,
     Subscribe,
+    changelog,
     key_of,
     nothing,
     one_less,
     one_more,
     owner_of,
 )
+from holdfast.table.cluster import cluster_of
 from holdfast.table.variables import K, V
 
 __all__ = ["KGroupedStream", "KGroupedTable", "KStream", "KTable"]
@@ -65,6 +70,27 @@ class KStream(Generic[K, V]):
     def to_data_stream(self) -> DataStream[tuple[K, V]]:
         """The pairs of key and value."""
         return cast("DataStream[tuple[K, V]]", self._pairs)
+
+    def to(
+        self,
+        topic: str,
+        key_serializer: SerializationSchema | Callable[[K], Any] | None = None,
+        value_serializer: SerializationSchema | Callable[[V], Any] | None = None,
+    ) -> DataStreamSink:
+        """Write the pairs to a topic of the environment's `StreamsBuilder`, exactly once.
+
+        The value None is written as a tombstone: ``table.to_stream().to(topic)`` keeps a compacted topic equal to a table.
+
+        Args:
+            topic: The topic.
+            key_serializer: A SerializationSchema or a callable to bytes or str for the keys; None: they are bytes or str.
+            value_serializer: The same for the values.
+        """
+        for name, given in (("key_serializer", key_serializer), ("value_serializer", value_serializer)):
+            if given is not None:
+                check_function(given, "serialize", ("value",), f"{name} of KStream.to()")
+        sink = cluster_of(self._pairs.get_execution_environment()).sink(topic, key_serializer, value_serializer)
+        return self._pairs.sink_to(sink).name(f"KStream.to {topic}")
 
     def to_table(self, value_type: TypeInformation | None = None) -> KTable[K, V]:
         """Make a table of the newest value of each key; the value None deletes the key.
@@ -182,6 +208,10 @@ class KTable(Generic[K, V]):
     def to_changes(self) -> DataStream[Change]:
         """Emit the changes with the old values: triples of key, new value and old value; None is no value."""
         return cast("DataStream[Change]", self._changes)
+
+    def to_changelog(self) -> DataStream[Row]:
+        """Emit the changes as Rows of key and value with a kind: INSERT, UPDATE_BEFORE with UPDATE_AFTER, DELETE."""
+        return self._changes.flat_map(changelog).name("KTable.to_changelog")
 
     def group_by(self, selector: Callable[[K, V], tuple[S, R]]) -> KGroupedTable[S, R]:
         """Group the rows.

@@ -72,7 +72,7 @@ class MessageBatches:
                 place = f"topic {topic}, partition {number}, offset {message.offset()}"
                 key = f", key {_shown(message.key())}" if self._of_records else ""
                 told = f"A record does not parse: {place}{key}, value {_shown(message.value())}"
-                if message.value() is None:
+                if message.value() is None and isinstance(error, (TypeError, AttributeError)):
                     told += (
                         ". It is a tombstone, a record without a value: let the schema take record.value None, or read only "
                         "values with set_value_only_deserializer(...), which leaves tombstones out"

@@ -1,4 +1,4 @@
-"""Serializers of changes to a table for a compacted topic: the newest value of each key, and tombstones for deleted keys."""
+"""UpsertSerializer: writes Rows by their kind, for a compacted topic."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from holdfast.common.types import Row, RowKind
 from holdfast.connectors.kafka.outbox import OutgoingBatch
 from holdfast.connectors.kafka.serializer import RecordSerializer, serialized
 
-__all__ = ["PairSerializer", "UpsertSerializer"]
+__all__ = ["UpsertSerializer", "with_tombstones"]
 
 
 @dataclass(frozen=True)
@@ -28,13 +28,13 @@ class UpsertSerializer(RecordSerializer):
         for key, row in zip(keys, values, strict=True):
             if key is None:
                 raise ValueError(f"{row!r:.200} has no key: the key serialization schema returned None")
-        data = _with_tombstones(
+        data = with_tombstones(
             self.value_schema, [None if k is RowKind.DELETE else v for k, v in zip(kinds, values, strict=True)]
         )
         return self.outgoing(values, data, keys, timestamps)
 
 
-def _with_tombstones(schema: Any, values: Sequence[Any]) -> list[bytes | None]:
+def with_tombstones(schema: Any, values: Sequence[Any]) -> list[bytes | None]:
     """Serialize values; None stays None, and nothing else becomes it."""
     live = [value for value in values if value is not None]
     data = serialized(schema, live, "value")
@@ -52,19 +52,3 @@ def _kind(row: Any) -> RowKind:
     if not isinstance(row, Row):
         raise TypeError(f"upserts are Rows with a kind, e.g. Row.of_kind(RowKind.DELETE, ...), not {type(row).__name__}")
     return row.get_row_kind()
-
-
-@dataclass(frozen=True)
-class PairSerializer(RecordSerializer):
-    """Writes pairs of key and value; the value None is a tombstone."""
-
-    def columns(self, values: Sequence[Any], timestamps: Sequence[int] | None) -> OutgoingBatch:
-        """Convert pairs; errors are those of the schemas, or tell what is wrong with the pairs."""
-        for pair in values:
-            if type(pair) is not tuple or len(pair) != 2:
-                raise TypeError(f"a KStream consists of pairs of key and value, not {pair!r:.200}")
-            if pair[0] is None and pair[1] is None:
-                raise ValueError("the pair (None, None) cannot be written: a deletion (the value None) needs a key")
-        known = iter(serialized(self.key_schema, [pair[0] for pair in values if pair[0] is not None], "key"))
-        keys = [None if pair[0] is None else next(known) for pair in values]
-        return self.outgoing(values, _with_tombstones(self.value_schema, [pair[1] for pair in values]), keys, timestamps)
