@@ -28,6 +28,8 @@ from holdfast.common import (
     Time,
     TimestampAssigner,
     Types,
+    WatermarkGenerator,
+    WatermarkOutput,
     WatermarkStrategy,
 )
 from holdfast.common.output_tag import OutputTag
@@ -108,8 +110,32 @@ def test_wrong_strategies_are_refused() -> None:
         WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_seconds(-1))
     with pytest.raises(ValueError, match="positive"):
         strategy.with_idleness(Duration.of_seconds(0))
-    with pytest.raises(NotImplementedError, match="alignment"):
+    with pytest.raises(ValueError, match="without watermarks"):
         strategy.with_watermark_alignment("g", Duration.of_seconds(1))
+    strategy = WatermarkStrategy.for_monotonous_timestamps()
+    with pytest.raises(ValueError, match="must not be empty"):
+        strategy.with_watermark_alignment("", Duration.of_seconds(1))
+    with pytest.raises(ValueError, match="drift must be positive"):
+        strategy.with_watermark_alignment("g", Duration.of_seconds(0))
+    with pytest.raises(ValueError, match="interval must be positive"):
+        strategy.with_watermark_alignment("g", Duration.of_seconds(1), Duration.of_seconds(0))
+    with pytest.raises(TypeError, match="returns a new WatermarkGenerator"):
+        WatermarkStrategy.for_generator(Behind())  # type: ignore[arg-type]
+
+
+class Behind(WatermarkGenerator[object]):
+    def on_event(self, event: object, timestamp: int, output: WatermarkOutput) -> None:
+        output.emit_watermark(timestamp - 5)
+
+
+def test_a_strategy_keeps_its_generator_and_its_group() -> None:
+    strategy = WatermarkStrategy.for_generator(Behind).with_idleness(Duration.of_seconds(1))
+    strategy = strategy.with_watermark_alignment("g", Duration.of_seconds(2), Duration.of_seconds(1))
+    strategy = cloudpickle.loads(cloudpickle.dumps(strategy))
+    assert strategy.generator_supplier is not None
+    assert isinstance(strategy.generator_supplier(), WatermarkGenerator)
+    assert strategy.alignment is not None
+    assert (strategy.alignment.group, strategy.alignment.max_drift_ms, strategy.idle_timeout_ms) == ("g", 2000, 1000)
 
 
 def test_output_tags_are_matched_by_id() -> None:

@@ -170,6 +170,22 @@ class TestPlanning:
             }
             assert job.enumerator.plan(10).ranges == ()
 
+    def test_a_paused_partition_gets_no_ranges_and_ends_no_wait(self, kafka: Any, new_topic: Any) -> None:
+        topic = new_topic(partitions=2)
+        for partition in (0, 1):
+            produce(kafka.bootstrap_servers, topic, ["a", "b"], partition=partition)
+        with Job(source(kafka, topics=(topic,), stopping_offsets=OFFSETS.latest(), is_bounded=True)) as job:
+            job.enumerator.pause({f"{topic}-0"})
+            plan = job.enumerator.plan(10)
+            assert {(r.split, r.start, r.end) for r in plan.ranges} == {(f"{topic}-0", 0, 0), (f"{topic}-1", 0, 2)}
+            assert (plan.backlog, plan.finished) == (2, False)
+            assert not job.enumerator._news()
+            job.enumerator.pause(())
+            assert job.enumerator._news()
+            plan = job.enumerator.plan(10)
+            assert [(r.split, r.start, r.end) for r in plan.ranges] == [(f"{topic}-0", 0, 2)]
+            assert plan.finished
+
     def test_records_below_retention_stop_the_job_unless_a_policy_says_otherwise(self, kafka: Any, new_topic: Any) -> None:
         topic = new_topic()
         produce(kafka.bootstrap_servers, topic, [f"v{i}" for i in range(10)])

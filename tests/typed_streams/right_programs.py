@@ -8,7 +8,7 @@ from typing import Any
 
 from typing_extensions import reveal_type
 
-from holdfast.common import Row, Time, Types, WatermarkStrategy
+from holdfast.common import Row, Time, Types, WatermarkGenerator, WatermarkOutput, WatermarkStrategy
 from holdfast.datastream import (
     AggregateFunction,
     AsyncDataStream,
@@ -212,6 +212,16 @@ of_objects(payments)
 of_any_kind(payments, keyed)
 watermarked = payments.assign_timestamps_and_watermarks(WatermarkStrategy.for_monotonous_timestamps())
 reveal_type(watermarked)  # DataStream[Payment]
+
+
+class AtLargePayments(WatermarkGenerator[Payment]):
+    def on_event(self, event: Payment, timestamp: int, output: WatermarkOutput) -> None:
+        if event.amount > 1000:
+            output.emit_watermark(timestamp)
+
+
+at_large_payments = WatermarkStrategy.for_generator(AtLargePayments)
+reveal_type(payments.assign_timestamps_and_watermarks(at_large_payments))  # DataStream[Payment]
 for total in keyed.process(Total()).execute_and_collect():
     reveal_type(total)  # tuple[str, float]
 reveal_type(lines.execute_and_collect("job", 5))  # list[str]

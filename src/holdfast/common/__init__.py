@@ -25,6 +25,7 @@ from holdfast.common.serialization import (
 from holdfast.common.time import Duration, Instant, Time
 from holdfast.common.typeinfo import TypeInformation, Types
 from holdfast.common.types import Row, RowKind
+from holdfast.common.watermark_generator import WatermarkGenerator, WatermarkOutput
 from holdfast.common.watermark_strategy import TimestampAssigner, WatermarkStrategy
 
 __all__ = [
@@ -59,5 +60,7 @@ __all__ = [
     "TimestampAssigner",
     "TypeInformation",
     "Types",
+    "WatermarkGenerator",
+    "WatermarkOutput",
     "WatermarkStrategy",
 ]

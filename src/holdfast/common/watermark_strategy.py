@@ -10,8 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.common.jvm_only import refusing
 from holdfast.common.time import Duration, Time, to_milliseconds
+from holdfast.common.watermark_generator import WatermarkGenerator, WatermarkOutput
 
-__all__ = ["TimestampAssigner", "WatermarkStrategy", "timestamps_only"]
+__all__ = [
+    "TimestampAssigner",
+    "WatermarkAlignment",
+    "WatermarkGenerator",
+    "WatermarkOutput",
+    "WatermarkStrategy",
+    "timestamps_only",
+]
 
 Span = Duration | Time | datetime.timedelta
 
@@ -27,6 +35,15 @@ class TimestampAssigner(ABC):
             value: the record.
             record_timestamp: its present timestamp, e.g. from Kafka; ``-2**63`` if it has none.
         """
+
+
+@dataclass(frozen=True)
+class WatermarkAlignment:
+    """The alignment of a source with the others of its group."""
+
+    group: str
+    max_drift_ms: int
+    """The event time by which a split may be ahead of the group's lowest watermark."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +66,10 @@ class WatermarkStrategy:
     """``(value, record_timestamp) -> timestamp``; None: records keep the timestamps that the source gives."""
     idle_timeout_ms: int | None = None
     """Idle time after which a split no longer holds the watermark back; None: it always does."""
+    generator_supplier: Callable[[], WatermarkGenerator[Any]] | None = None
+    """Creates the user's own generators; None: one of Holdfast's, or no watermarks."""
+    alignment: WatermarkAlignment | None = None
+    """None: the source does not wait for others."""
 
     @staticmethod
     def for_monotonous_timestamps() -> WatermarkStrategy:
@@ -62,6 +83,23 @@ class WatermarkStrategy:
         if bound < 0:
             raise ValueError(f"the out-of-orderness must not be negative, got {bound} ms")
         return WatermarkStrategy(max_out_of_orderness_ms=bound)
+
+    @staticmethod
+    def for_generator(generator_supplier: Callable[[], WatermarkGenerator[Any]]) -> WatermarkStrategy:
+        """For an own rule. Each split gets its own generator.
+
+        Args:
+            generator_supplier: Creates a `WatermarkGenerator`: its class, or a function without arguments.
+
+        Raises:
+            TypeError: it cannot be called.
+        """
+        if not callable(generator_supplier):
+            raise TypeError(
+                "for_generator() takes a function without arguments that returns a new WatermarkGenerator, or the class of "
+                f"one, got {generator_supplier!r}"
+            )
+        return WatermarkStrategy(generator_supplier=generator_supplier)
 
     @staticmethod
     def no_watermarks() -> WatermarkStrategy:
@@ -95,16 +133,34 @@ class WatermarkStrategy:
     def with_watermark_alignment(
         self, watermark_group: str, max_allowed_watermark_drift: Span, update_interval: Span | None = None
     ) -> WatermarkStrategy:
-        """Not available: within an epoch, readers take their splits in the order of their watermarks anyway."""
-        raise NotImplementedError(
-            "watermark alignment is not needed: a reader takes its splits in the order of their watermarks, and a "
-            "keyed task its channels, so a slow split does not make the others run ahead within an epoch"
-        )
+        """Let no split of the source run ahead of the other sources of a group; for ``from_source``.
+
+        A split whose watermark is further ahead of the group's lowest one than the drift gets no input until the others
+        have caught up.
+
+        Args:
+            watermark_group: The name of the group; all sources of the job with this name belong to it.
+            max_allowed_watermark_drift: The event time by which a split may be ahead.
+            update_interval: Checked, without effect: every epoch compares the watermarks.
+
+        Raises:
+            ValueError: the name is empty, a span is not positive, or the strategy has no watermarks.
+        """
+        drift = to_milliseconds(max_allowed_watermark_drift)
+        if not watermark_group:
+            raise ValueError("the name of a watermark group must not be empty")
+        if drift <= 0:
+            raise ValueError(f"the allowed watermark drift must be positive, got {drift} ms")
+        if update_interval is not None and to_milliseconds(update_interval) <= 0:
+            raise ValueError(f"the update interval must be positive, got {to_milliseconds(update_interval)} ms")
+        if self.max_out_of_orderness_ms is None and self.generator_supplier is None:
+            raise ValueError("a strategy without watermarks cannot be aligned: its group would wait for it for ever")
+        return replace(self, alignment=WatermarkAlignment(watermark_group, drift))
 
 
 def timestamps_only(strategy: WatermarkStrategy) -> WatermarkStrategy:
     """The strategy without watermarks, for BATCH mode: event time ends at the end of the input, and not before."""
-    return replace(strategy, max_out_of_orderness_ms=None, idle_timeout_ms=None)
+    return WatermarkStrategy(timestamp_assigner=strategy.timestamp_assigner)
 
 
 if not TYPE_CHECKING:

@@ -10,7 +10,7 @@ Source and Sink objects are pickled into the job's plan; the objects they create
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
@@ -26,6 +26,7 @@ __all__ = [
     "EpochInput",
     "ExclusiveSink",
     "JobInfo",
+    "PausingEnumerator",
     "ReaderContext",
     "Sink",
     "SinkWriter",
@@ -106,6 +107,14 @@ class Enumerator(Protocol):
 
     def close(self) -> None:
         """Release resources."""
+
+
+@runtime_checkable
+class PausingEnumerator(Enumerator, Protocol):
+    """An enumerator that can hold back single splits. Of others, watermark alignment holds back the whole source."""
+
+    def pause(self, splits: Collection[str]) -> None:
+        """Plan no records of these splits, nor wait for them, until the next call."""
 
 
 @dataclass

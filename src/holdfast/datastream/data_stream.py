@@ -14,7 +14,7 @@ from holdfast.common.type_variables import R, T, W
 from holdfast.common.typeinfo import TypeInformation, Types
 from holdfast.common.watermark_strategy import WatermarkStrategy
 from holdfast.datastream.data_stream_sink import CloseableIterator, DataStreamSink
-from holdfast.datastream.function_checks import check_assigner, check_function, check_object, check_type, selector_callable
+from holdfast.datastream.function_checks import check_function, check_object, check_strategy, check_type, selector_callable
 from holdfast.datastream.functions import (
     FilterFunction,
     FlatMapFunction,
@@ -39,7 +39,8 @@ from holdfast.graph.transformations import (
 )
 from holdfast.runtime.operators.base import OperatorFactory
 from holdfast.runtime.operators.function_factory import FunctionFactory, FunctionOperatorClass
-from holdfast.runtime.operators.stateless import Filter, FlatMap, Map, Process, TimestampsAndWatermarksOperator
+from holdfast.runtime.operators.stateless import Filter, FlatMap, Map, Process
+from holdfast.runtime.operators.timestamps import TimestampsAndWatermarksOperator
 from holdfast.runtime.plan import Partitioning
 from holdfast.state.descriptors import MapStateDescriptor
 
@@ -244,7 +245,12 @@ class DataStream(StreamOutput[T], OperatorSettings, Generic[T]):
                 f"assign_timestamps_and_watermarks() takes a WatermarkStrategy, not {watermark_strategy!r}; make one "
                 "with WatermarkStrategy.for_bounded_out_of_orderness(...) and the like."
             )
-        check_assigner(watermark_strategy.timestamp_assigner, "assign_timestamps_and_watermarks()")
+        check_strategy(watermark_strategy, "assign_timestamps_and_watermarks()")
+        if watermark_strategy.alignment is not None:
+            raise ConfigurationError(
+                "assign_timestamps_and_watermarks() cannot hold back a stream: give the strategy with "
+                "with_watermark_alignment() to from_source()."
+            )
         factory = TimestampsAndWatermarksOperator(watermark_strategy)
         output_type = self._transformation.output_type
         return self._then(

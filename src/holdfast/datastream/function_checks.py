@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from holdfast.common.typeinfo import TypeInformation, Types
+from holdfast.common.watermark_strategy import WatermarkStrategy
 from holdfast.datastream.functions import AsyncFunction, Function
 from holdfast.errors import ConfigurationError
 
 __all__ = [
-    "check_assigner",
+    "check_strategy",
     "check_async",
     "check_function",
     "check_lookup",
@@ -112,14 +113,17 @@ def _check_coroutine(func: Any, wanted: type, method: str, argument: str, where:
     _check_arguments(target, (argument,), where)
 
 
-def check_assigner(timestamp_assigner: Callable[[Any, int], int] | None, where: str) -> None:
-    """Check a watermark strategy's timestamp assigner, if it has one.
+def check_strategy(strategy: WatermarkStrategy, where: str) -> None:
+    """Check the functions of a watermark strategy.
 
     Raises:
-        ConfigurationError: the assigner does not take a value and its timestamp.
+        ConfigurationError: the timestamp assigner does not take a value and its timestamp, or the supplier of generators
+            needs arguments.
     """
-    if timestamp_assigner is not None:
-        _check_arguments(timestamp_assigner, ("value", "record_timestamp"), where)
+    if strategy.timestamp_assigner is not None:
+        _check_arguments(strategy.timestamp_assigner, ("value", "record_timestamp"), where)
+    if strategy.generator_supplier is not None:
+        _check_arguments(strategy.generator_supplier, (), where)
 
 
 def check_type(given: Any, where: str) -> TypeInformation | None:

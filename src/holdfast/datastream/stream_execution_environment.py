@@ -35,7 +35,7 @@ from holdfast.connectors.file.source import FileSource
 from holdfast.connectors.socket import SocketTextSource
 from holdfast.datastream.data_stream import DataStream
 from holdfast.datastream.environment_settings import EnvironmentSettings
-from holdfast.datastream.function_checks import check_assigner, check_type
+from holdfast.datastream.function_checks import check_strategy, check_type
 from holdfast.datastream.operator_settings import MAX_KEY_GROUPS, check_count
 from holdfast.datastream.state_backend import StateBackend
 from holdfast.errors import ConfigurationError
@@ -264,7 +264,7 @@ class StreamExecutionEnvironment(EnvironmentSettings):
                 "from_source() takes a WatermarkStrategy, e.g. WatermarkStrategy.no_watermarks(), not "
                 f"{watermark_strategy!r}."
             )
-        check_assigner(watermark_strategy.timestamp_assigner, "the watermark strategy of from_source()")
+        check_strategy(watermark_strategy, "the watermark strategy of from_source()")
         return self._add_source(source, source_name, check_type(type_info, "from_source()"), watermark_strategy)
 
     def add_source(

@@ -181,6 +181,7 @@ class Chain:
                 attempt=attempt,
                 copied=copies,
                 deadlines=deadlines(plan, vertex, *behind) if makes_watermarks else (),
+                watermark_interval=plan.settings.watermark_interval_ms,
                 output_clock=node.output_clock,
                 forward_watermark=node.forward,
                 resume_watermark=node.resume_outputs,

@@ -70,6 +70,8 @@ class OperatorContext:
     side_outputs: dict[str, Emit] = field(default_factory=dict)
     deadlines: Sequence[Callable[[int], int]] = ()
     """For watermark generators: the deadlines of the operators downstream."""
+    watermark_interval: int = 0
+    """For users' watermark generators: ``pipeline.auto-watermark-interval`` in ms."""
     output_clock: Clock = field(default_factory=Clock)
     """The clock of the operators behind this one: its own, unless it generates watermarks."""
     forward_watermark: Callable[[int], None] = lambda watermark: None

@@ -21,13 +21,13 @@ from holdfast.checkpoint.log import CheckpointLog
 from holdfast.checkpoint.metadata import CheckpointMetadata
 from holdfast.checkpoint.retention import Retention
 from holdfast.common.json_log import add_log_fields
-from holdfast.connectors.base import Committable, Committer, Enumerator, EpochInput, JobInfo, SplitRange
+from holdfast.connectors.base import Committable, Committer, Enumerator, EpochInput, JobInfo, PausingEnumerator, SplitRange
 from holdfast.errors import CheckpointError, ConfigurationError, StorageError
 from holdfast.metrics.job import JobMetrics
 from holdfast.metrics.stats import EpochStats
 from holdfast.runtime import events, instructions
 from holdfast.runtime.events import Event, Failed, Instant, PlannedInput
-from holdfast.runtime.instructions import Instruction, Notice
+from holdfast.runtime.instructions import Held, Instruction, Notice
 from holdfast.runtime.job_state import JobState
 from holdfast.runtime.machine import CoordinatorMachine
 from holdfast.runtime.notices import Notices
@@ -116,6 +116,8 @@ class Coordinator:
         self._cancelled = False
         self._delay_until: float | None = None
         self._enumerators: dict[str, Enumerator] = {}
+        self._held_back: set[str] = set()
+        """The sources that wait for the others of their watermark group, by uid."""
         self._committers: dict[str, Committer] = {}
         self._job: JobInfo | None = None
         self._executor: EpochExecutor | None = None
@@ -357,9 +359,22 @@ class Coordinator:
         broadcast = self._plan.broadcast_sources
         for uid in sorted(instruction.sources, key=broadcast.__contains__):
             most = self._plan.settings.epoch_max_records if uid in broadcast else instruction.max_records
-            planned = self._whole_input(uid) if self._plan.settings.batch else self._enumerators[uid].plan(most)
-            inputs[uid] = PlannedInput(planned, self._enumerators[uid].snapshot())
+            held = instruction.held.get(uid, _NOTHING)
+            planned = self._plan_source(uid, most, held)
+            inputs[uid] = PlannedInput(planned, self._enumerators[uid].snapshot(), held.splits)
         return events.Planned(inputs)
+
+    def _plan_source(self, uid: str, max_records: int, held: Held) -> EpochInput:
+        enumerator = self._enumerators[uid]
+        if self._plan.settings.batch:
+            return self._whole_input(uid)
+        self._held_back.discard(uid)
+        if isinstance(enumerator, PausingEnumerator):
+            enumerator.pause(held.splits)
+        elif held.whole:
+            self._held_back.add(uid)
+            return EpochInput()
+        return enumerator.plan(max_records)
 
     def _whole_input(self, uid: str) -> EpochInput:
         """All input of a bounded source, for the only epoch of a job in BATCH mode."""
@@ -399,7 +414,8 @@ class Coordinator:
         """Wait for input; with several sources, poll them in turn."""
         seconds = instruction.seconds if len(instruction.sources) == 1 else min(instruction.seconds, _SHORT_WAIT)
         for uid in instruction.sources:
-            self._enumerators[uid].wait(seconds)
+            if uid not in self._held_back:  # its input is there already
+                self._enumerators[uid].wait(seconds)
         return events.Woke()
 
     # savepoints
@@ -448,4 +464,5 @@ def _fail(written: Future[Any], failure: Exception) -> None:
         written.set_exception(failure)
 
 
+_NOTHING = Held(frozenset(), whole=False)
 _numbers = itertools.count(1)

@@ -165,7 +165,7 @@ class EpochInFlight:
             sources={
                 task: assignment
                 for s in sources
-                for task, assignment in s.assignments(self.inputs[s.uid], self.planned_ms).items()
+                for task, assignment in s.assignments(self.inputs[s.uid], self.planned_ms, now_ms).items()
             },
             trace=self.traced,
         )

@@ -8,14 +8,16 @@ travels with them through chains and frames.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from holdfast.common.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from holdfast.runtime.plan import JobPlan, Vertex
 
 __all__ = [
     "Deadline",
+    "GeneratorState",
     "LateRecords",
     "Run",
     "SplitTime",
@@ -26,6 +28,16 @@ __all__ = [
 ]
 
 
+@dataclass(frozen=True)
+class GeneratorState:
+    """The state of a user's watermark generator, and what it has emitted."""
+
+    attributes: bytes
+    """Pickled."""
+    watermark: int
+    idle: bool
+
+
 @dataclass
 class SplitTime:
     """The state of a split's watermark generator."""
@@ -33,9 +45,34 @@ class SplitTime:
     max_timestamp: int = MIN_TIMESTAMP
     last_active: int = 0
     """Processing time of its last record, in ms."""
+    generated: GeneratorState | None = None
+    """Of a user's generator; None: there is none, or it has not been called yet."""
+
+    def watermark(self, delay: int | None) -> int:
+        """The split's watermark; ``delay``: the out-of-orderness in ms, None without a generator of Holdfast's."""
+        if self.generated is not None:
+            return self.generated.watermark
+        if delay is None or self.max_timestamp == MIN_TIMESTAMP:
+            return MIN_TIMESTAMP
+        return watermark_behind(self.max_timestamp, delay)
+
+    def plain(self) -> dict[str, Any]:
+        """Event time as plain data, for the checkpoint."""
+        plain: dict[str, Any] = {"max_timestamp": self.max_timestamp}
+        if self.generated is not None:
+            plain["generator"] = [self.generated.attributes, self.generated.watermark, self.generated.idle]
+        return plain
+
+    @staticmethod
+    def of(plain: Mapping[str, Any], now: int) -> SplitTime:
+        """Restore `plain` data; the time that the job was down does not count as idle."""
+        generator = plain.get("generator")
+        return SplitTime(plain["max_timestamp"], now, None if generator is None else GeneratorState(*generator))
 
     def idle_from(self, timeout: int | None) -> int:
         """The processing time from which the split is idle, if no record comes, in ms."""
+        if self.generated is not None and self.generated.idle:
+            return self.last_active
         return MAX_TIMESTAMP if timeout is None else self.last_active + timeout
 
 

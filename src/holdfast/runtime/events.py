@@ -55,6 +55,8 @@ class PlannedInput(NamedTuple):
     input: EpochInput
     snapshot: Any
     """The enumerator's state behind this part."""
+    held: frozenset[str] = frozenset()
+    """The splits that got no input because they are too far ahead of their watermark group."""
 
 
 class Event:

@@ -7,8 +7,8 @@ instruction without an answer: something for the log and the metrics.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from holdfast.checkpoint.ids import CheckpointId, Epoch, epoch_of
 from holdfast.checkpoint.metadata import CheckpointMetadata
@@ -30,6 +30,7 @@ __all__ = [
     "End",
     "EpochFailed",
     "EpochFinished",
+    "Held",
     "InputEnded",
     "Instruction",
     "JobFailure",
@@ -81,6 +82,14 @@ class Open(Instruction):
     """The state of each enumerator by uid; None to start without one. Finished sources are left out."""
 
 
+class Held(NamedTuple):
+    """Splits of a source that get no input in an epoch."""
+
+    splits: frozenset[str]
+    whole: bool
+    """Whether these are all splits of the source that are not idle."""
+
+
 @dataclass(frozen=True)
 class Plan(Instruction):
     """Ask the enumerators for the next epoch's input. Answer: `Planned`."""
@@ -88,6 +97,8 @@ class Plan(Instruction):
     sources: Sequence[str]
     """Uids."""
     max_records: int
+    held: Mapping[str, Held] = field(default_factory=dict)
+    """By uid: the splits that are too far ahead of their watermark group."""
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from holdfast.checkpoint.metadata import CheckpointMetadata
 from holdfast.checkpoint.references import StateFiles
 from holdfast.connectors.base import EpochInput, JobInfo
 from holdfast.errors import CorruptFile, HoldfastError, StorageError
-from holdfast.runtime import events, instructions
+from holdfast.runtime import alignment, events, instructions
 from holdfast.runtime.alarm import Alarm
 from holdfast.runtime.completion import check_resumable, committables_of, failure_of
 from holdfast.runtime.epoch import EpochInFlight, EpochState
@@ -217,7 +217,8 @@ class CoordinatorMachine:
         elif unfinished:
             if not self._awaits(instructions.Plan) and not self._awaits(instructions.Sleep):
                 self._planning_since = self._now.seconds
-                self._give(instructions.Plan(unfinished, self._pace.budget()))
+                held = alignment.held_back(self._sources, self._processing_time)
+                self._give(instructions.Plan(unfinished, self._pace.budget(), held))
         elif self._exchange.awaits_only():
             if self._completed is not None:
                 self._give(instructions.InputEnded())
@@ -304,11 +305,10 @@ class CoordinatorMachine:
         """Begin an epoch if there is a reason for one."""
         if self._cancelled:
             return
-        now = self._processing_time
         quiet = not any(planned.input.ranges or planned.input.finished for planned in inputs.values())
-        if quiet and not self._alarm.due(now) and not (self._savepoints and self._completed is None):
+        if quiet and not self._alarm.due(self._processing_time) and not (self._savepoints and self._completed is None):
             if not self._reads_no_more:
-                self._sleep(now)
+                self._sleep()
             return
         ended = {s.uid: PlannedInput(EpochInput(finished=True), s.enumerator) for s in self._sources if s.finished}
         self._begin({**inputs, **ended})
@@ -420,9 +420,9 @@ class CoordinatorMachine:
         if ahead > _CLOCK_TOLERANCE_MS:
             self._give(instructions.ClockBehind(restored.checkpoint_id, ahead))
 
-    def _sleep(self, now: int) -> None:
+    def _sleep(self) -> None:
         """Wait for input, a timer or the end of a commit."""
-        seconds = self._alarm.sleep(self._sources, now, beside_a_commit=bool(self._epochs))
+        seconds = self._alarm.sleep(self._sources, self._processing_time, beside_a_commit=bool(self._epochs))
         self._give(instructions.Sleep(tuple(source.uid for source in self._sources if not source.finished), seconds))
 
     # failures and the end

@@ -147,7 +147,8 @@ class OpenSubtask:
         if not self._batch:  # with the input, the state of a job in BATCH mode ends
             self._snapshot(assignment, report)
         report.phases["state"] = clock() - at
-        report.next_timer = chain.next_processing_time()
+        timers = (report.next_timer, chain.next_processing_time())
+        report.next_timer = min((timer for timer in timers if timer is not None), default=None)
         report.late_dropped = chain.late_dropped - late_before
         report.user_metrics = chain.metrics.drain()
         report.operator_seconds = chain.drain_seconds()

@@ -108,4 +108,4 @@ def _generator(stored: Sequence[Any], parallelism: int, subtask: int) -> Any:
     if not known:
         return None
     # Like the watermark: the generator that is furthest behind.
-    return {name: min(state[name] for state in known) for name in known[0]}
+    return min(known, key=lambda state: (state["emitted"], state["max_timestamp"]))

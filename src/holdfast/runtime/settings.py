@@ -54,6 +54,8 @@ class JobSettings:
     """Whether the job runs in BATCH mode: one epoch with the whole input, sorted by key."""
     autoscaler: AutoscalerSettings | None
     """None: the job keeps its parallelism."""
+    watermark_interval_ms: int
+    """The least time between periodic calls of users' watermark generators without input; 0: they are not called."""
     temporary_directory: str
     """Parent of local stores and spilled frames; empty for the default."""
     log_as_json: bool = False
@@ -96,6 +98,7 @@ class JobSettings:
             ignore_unclaimed_state=settings.get(StateRecoveryOptions.IGNORE_UNCLAIMED_STATE),
             batch=settings.get(PipelineOptions.RUNTIME_MODE) is RuntimeExecutionMode.BATCH,
             autoscaler=_autoscaler(settings),
+            watermark_interval_ms=settings.get(PipelineOptions.AUTO_WATERMARK_INTERVAL),
             temporary_directory=config.get("io.tmp.dirs", ""),
             log_as_json=settings.get(LogOptions.FORMAT) is LogFormat.JSON,
             trace_endpoint=_trace_endpoint(settings),

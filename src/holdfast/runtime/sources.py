@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from holdfast.checkpoint.metadata import SourceState
 from holdfast.common.time import MIN_TIMESTAMP
+from holdfast.common.watermark_strategy import WatermarkAlignment
 from holdfast.connectors.base import SplitRange
 from holdfast.runtime.event_time import SplitTime
 from holdfast.runtime.events import PlannedInput
@@ -26,6 +28,8 @@ class SourceProgress:
         """The enumerator's state in the last completed checkpoint."""
         self.finished = False
         """Whether the source had ended in the last completed checkpoint."""
+        self.alignment: WatermarkAlignment | None = spec.watermark_strategy.alignment
+        self._delay_ms: int | None = spec.watermark_strategy.max_out_of_orderness_ms
         self._idle_timeout_ms: int | None = spec.watermark_strategy.idle_timeout_ms
         self._splits: dict[str, SplitTime] = {}
         self._owners: dict[str, int] = {}
@@ -34,8 +38,7 @@ class SourceProgress:
             times = dict(restored.watermarks)
             self.finished = bool(times.pop(_FINISHED, {}).get("finished"))
             for name, time in times.items():
-                # The time that the job was down does not count as idle.
-                self._splits[name] = SplitTime(time["max_timestamp"], now)
+                self._splits[name] = SplitTime.of(time, now)
                 # The split stays under its subtask's watermark; that of another subtask may be far ahead.
                 self._owners[name] = time["owner"] % vertex.parallelism
         self._next_owner = len(self._owners)
@@ -47,12 +50,21 @@ class SourceProgress:
             self._next_owner += 1
         return owner
 
-    def assignments(self, planned: PlannedInput, now: int) -> dict[TaskId, SourceAssignment]:
-        """The assignments of the subtasks for an epoch that follows the last completed one."""
+    def assignments(self, planned: PlannedInput, planned_at: int, now: int) -> dict[TaskId, SourceAssignment]:
+        """The assignments of the subtasks for an epoch that follows the last completed one.
+
+        Args:
+            planned: The epoch's input.
+            planned_at: The processing time at which it was fixed, in ms.
+            now: The processing time of this run, in ms.
+        """
         ranges: list[list[SplitRange]] = [[] for _ in range(self.vertex.parallelism)]
         for part in planned.input.ranges:
             ranges[self._own(part.split)].append(part)
-            self._splits.setdefault(part.split, SplitTime(last_active=now))
+            self._splits.setdefault(part.split, SplitTime(last_active=planned_at))
+        for name in planned.held & self._splits.keys():
+            # It may have records. If it counted as idle, the others could overtake it, and its records would be late.
+            self._splits[name] = replace(self._splits[name], last_active=now)
         splits: list[dict[str, SplitTime]] = [{} for _ in range(self.vertex.parallelism)]
         for name, time in self._splits.items():
             splits[self._own(name)][name] = time
@@ -72,7 +84,7 @@ class SourceProgress:
     def state(self, planned: PlannedInput) -> SourceState:
         """The source's state for the checkpoint, after the reports of the epoch."""
         times: dict[str, dict[str, Any]] = {
-            name: {"max_timestamp": time.max_timestamp, "owner": self._own(name)} for name, time in self._splits.items()
+            name: {**time.plain(), "owner": self._own(name)} for name, time in self._splits.items()
         }
         if planned.input.finished:
             times[_FINISHED] = {"finished": True}
@@ -82,6 +94,11 @@ class SourceProgress:
         """The epoch's checkpoint is complete."""
         self.enumerator = planned.snapshot
         self.finished = planned.input.finished
+
+    def active_watermarks(self, now: int) -> dict[str, int]:
+        """The watermarks of the splits that are not idle."""
+        active = {name: split for name, split in self._splits.items() if split.idle_from(self._idle_timeout_ms) > now}
+        return {name: split.watermark(self._delay_ms) for name, split in active.items()}
 
     def next_idle(self, now: int) -> int | None:
         """When the next split becomes idle, if no record comes: processing time in ms."""

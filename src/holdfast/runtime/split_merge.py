@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from holdfast.common.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from holdfast.connectors.base import Batch, SourceReader, SplitRange
-from holdfast.runtime.event_time import Deadline, LateRecords, Run, SplitTime, combined, watermark_behind
+from holdfast.errors import UserCodeError
+from holdfast.runtime.event_time import Deadline, GeneratorState, LateRecords, Run, SplitTime, combined, watermark_behind
+from holdfast.runtime.generated_watermarks import GeneratedWatermarks
 from holdfast.runtime.records import whole_timestamps
 from holdfast.runtime.task_messages import SourceAssignment
 from holdfast.runtime.user_code import OperatorName, user_error
@@ -38,8 +40,9 @@ class SplitMerge:
         now: int,
         max_batch: int,
         source: OperatorName,
+        watermark_interval: int = 0,
     ) -> None:
-        """``deadlines``: those of the operators downstream."""
+        """``deadlines``: those of the operators downstream. ``watermark_interval``: ms, 0 for no periodic watermarks."""
         self._reader = reader
         self._assignment = assignment
         self._assign = strategy.timestamp_assigner
@@ -49,7 +52,11 @@ class SplitMerge:
         self._now = now
         self._max_batch = max_batch
         self._source = source
+        self._interval = watermark_interval
         self.splits = {name: SplitTime(s.max_timestamp, s.last_active) for name, s in assignment.splits.items()}
+        self._generators: _Generators | None = None
+        if strategy.generator_supplier is not None:
+            self._generators = _Generators(strategy.generator_supplier, assignment.splits, source, deadlines)
         self.watermark = assignment.watermark
         self.read_seconds = 0.0
 
@@ -66,7 +73,7 @@ class SplitMerge:
         while open_ranges:
             current = open_ranges[0]
             if len(open_ranges) > 1:
-                current = min(open_ranges, key=lambda each: self.splits[each.part.split].max_timestamp)
+                current = min(open_ranges, key=lambda each: self._event_time(each.part.split))
             started = clock()
             batch = next(current.batches, None)
             self.read_seconds += clock() - started
@@ -79,17 +86,32 @@ class SplitMerge:
             if not batch.values:
                 continue
             timestamps = self._timestamps(batch)
-            split = self.splits[current.part.split]
-            split.last_active = self._now
-            late: list[Run] = []
-            if timestamps is not None:
-                late = self._late.find(timestamps, split.max_timestamp)
-                split.max_timestamp = max(split.max_timestamp, max(timestamps))
+            late = self._observe(current.part.split, batch, timestamps)
             yield batch, timestamps, late, self._advance()
+        if self._generators is not None:
+            self._generators.end_epoch(self.splits, periodic=self._interval > 0)
         if self._assignment.finished:
             self.watermark = MAX_TIMESTAMP
         else:
             self._advance()
+
+    def _observe(self, name: str, batch: Batch, timestamps: list[int] | None) -> list[Run]:
+        """Account for a batch of a split; returns its late records."""
+        split = self.splits[name]
+        split.last_active = self._now
+        late: list[Run] = []
+        if self._generators is not None:
+            late = self._generators.observe(name, batch, timestamps, periodic=self._interval > 0)
+        elif timestamps is not None:
+            late = self._late.find(timestamps, split.max_timestamp)
+        if timestamps is not None:
+            split.max_timestamp = max(split.max_timestamp, max(timestamps))
+        return late
+
+    def _event_time(self, name: str) -> tuple[int, int]:
+        """How far a split is, for the order of reading."""
+        watermark = 0 if self._generators is None else self._generators[name].watermark
+        return watermark, self.splits[name].max_timestamp
 
     def _next_range(self, name: str, waiting: dict[str, list[SplitRange]], open_ranges: list[_OpenRange]) -> None:
         queue = waiting[name]
@@ -125,22 +147,78 @@ class SplitMerge:
 
     def _advance(self) -> int:
         """The watermark: the minimum over the splits, idle ones left out; it never goes back."""
-        if self._delay is None or self.watermark == MAX_TIMESTAMP:
+        generators = self._generators
+        if self.watermark == MAX_TIMESTAMP:
             return self.watermark
-        lowest = combined((split.max_timestamp, self._is_idle(split)) for split in self.splits.values())
-        if lowest > MIN_TIMESTAMP:
-            self.watermark = max(self.watermark, watermark_behind(lowest, self._delay))
+        if generators is not None:
+            lowest = combined((generators[name].watermark, self._is_idle(name)) for name in self.splits)
+            self.watermark = max(self.watermark, lowest)
+        elif self._delay is not None:
+            lowest = combined((split.max_timestamp, self._is_idle(name)) for name, split in self.splits.items())
+            if lowest > MIN_TIMESTAMP:
+                self.watermark = max(self.watermark, watermark_behind(lowest, self._delay))
         return self.watermark
 
-    def _is_idle(self, split: SplitTime) -> bool:
-        return split.idle_from(self._idle_timeout) <= self._now
+    def _is_idle(self, name: str) -> bool:
+        if self._generators is not None and self._generators[name].idle:
+            return True
+        return self.splits[name].idle_from(self._idle_timeout) <= self._now
 
     @property
     def idle(self) -> bool:
         """Whether all splits are idle, or there are none."""
         if self.watermark == MAX_TIMESTAMP:
             return False
-        return all(self._is_idle(split) for split in self.splits.values())
+        return all(self._is_idle(name) for name in self.splits)
+
+    @property
+    def next_processing_time(self) -> int | None:
+        """The processing time at which a user's generator wants to be called without input, in ms; None: at none."""
+        if self._generators is None or self._assignment.finished:
+            return None
+        times = [self._generators[name].next_call(self._now, self._interval) for name in self.splits]
+        return min((time for time in times if time is not None), default=None)
+
+
+class _Generators:
+    """A user's generators, one for each split."""
+
+    def __init__(
+        self,
+        supplier: Callable[[], Any],
+        splits: Mapping[str, SplitTime],
+        source: OperatorName,
+        deadlines: Sequence[Deadline],
+    ) -> None:
+        self._arguments = supplier, source, deadlines
+        self._by_split = {name: self._make(time.generated) for name, time in splits.items()}
+
+    def _make(self, stored: GeneratorState | None) -> GeneratedWatermarks:
+        supplier, source, deadlines = self._arguments
+        return GeneratedWatermarks(supplier, stored, source, deadlines)
+
+    def __getitem__(self, name: str) -> GeneratedWatermarks:
+        if name not in self._by_split:
+            self._by_split[name] = self._make(None)
+        return self._by_split[name]
+
+    def observe(self, name: str, batch: Batch, timestamps: list[int] | None, *, periodic: bool) -> list[Run]:
+        """Pass a batch of a split on to its generator; returns the late records."""
+        generator = self[name]
+        try:
+            late = generator.observe(batch.values, timestamps or [MIN_TIMESTAMP] * len(batch.values))
+        except UserCodeError as error:
+            raise with_location(error, batch.locate(generator.failed_at)) from error.__cause__
+        if periodic:
+            generator.emit_periodically()
+        return late
+
+    def end_epoch(self, splits: Mapping[str, SplitTime], *, periodic: bool) -> None:
+        """Call the generators for the last time in the epoch, and take their states into ``splits``."""
+        for name, split in splits.items():
+            if periodic:
+                self[name].emit_periodically()
+            split.generated = self[name].state()
 
 
 def with_location(error: Any, location: str) -> Any:

@@ -72,6 +72,7 @@ class SourceInput:
             assignment.processing_time,
             1 if assignment.trace else self._plan.settings.batch_records,
             OperatorName(source.name, source.uid),
+            self._plan.settings.watermark_interval_ms,
         )
         process = chain.process
         location = ""
@@ -94,6 +95,7 @@ class SourceInput:
         chain.advance_watermark(merge.watermark)
         report.splits = merge.splits
         report.watermark = merge.watermark
+        report.next_timer = merge.next_processing_time
         report.phases["read"] = merge.read_seconds
         return merge.idle
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -50,6 +50,7 @@ class KafkaEnumerator:
         self._silent_since: float | None = None
         self._complained_at = 0.0
         self._group_commit: Future[Any] | None = None
+        self._paused: Collection[str] = ()
 
     def start(self, state: Any | None) -> None:
         """Start at the checkpoint's positions, or at the starting offsets."""
@@ -75,7 +76,7 @@ class KafkaEnumerator:
         self._refresh(_FRESH_S)
         positions = self._positions
         available = {p: self._limit(p) - offset for p, offset in positions.next.items()}
-        shares = share(available, max_records)
+        shares = share({p: n for p, n in available.items() if str(p) not in self._paused}, max_records)
         ranges = []
         for partition, offset in positions.next.items():
             taken = shares.get(partition, 0)
@@ -96,6 +97,10 @@ class KafkaEnumerator:
         backlog = sum(max(n, 0) for n in available.values()) - sum(shares.values())
         finished = self._source.stopping_offsets is not None and positions.closed >= positions.next.keys()
         return EpochInput(tuple(ranges), backlog, finished)
+
+    def pause(self, splits: Collection[str]) -> None:
+        """Plan no records of these partitions until the next call."""
+        self._paused = splits
 
     def snapshot(self) -> Any:
         """Topics by id, and each partition's next and last offset."""
@@ -225,7 +230,7 @@ class KafkaEnumerator:
     def _news(self) -> bool:
         positions = self._positions
         return any(
-            self._limit(p) > offset
+            (self._limit(p) > offset and str(p) not in self._paused)
             or p not in positions.announced
             or (positions.at_stop(p, offset) and p not in positions.closed)
             for p, offset in positions.next.items()

@@ -1,4 +1,4 @@
-"""Operators without keyed state: map, flat map, filter, process, sink, and timestamps in the middle of a stream."""
+"""Operators without keyed state: map, flat map, filter, process, and sink."""
 
 from __future__ import annotations
 
@@ -9,17 +9,15 @@ from typing import Any
 
 from holdfast.checkpoint.ids import CheckpointId, Epoch
 from holdfast.common.output_tag import OutputTag
-from holdfast.common.time import MAX_TIMESTAMP, MIN_TIMESTAMP
-from holdfast.common.watermark_strategy import timestamps_only
+from holdfast.common.time import MIN_TIMESTAMP
 from holdfast.connectors.base import Sink, SinkWriter, WriterContext
 from holdfast.functions.process_functions import ProcessFunction
 from holdfast.functions.timer_service import TimerService
 from holdfast.runtime.context import OperatorContext
 from holdfast.runtime.copies import FIXED, Copy, fixed
-from holdfast.runtime.event_time import LateRecords, Run, pieces, watermark_behind
 from holdfast.runtime.operators.base import Operator, OperatorFactory, StateKind
 from holdfast.runtime.operators.function_life import FunctionLife
-from holdfast.runtime.records import RecordBatch, whole_timestamps
+from holdfast.runtime.records import RecordBatch
 from holdfast.runtime.user_code import close_function, not_iterable, user_callable, user_error
 
 __all__ = [
@@ -29,7 +27,6 @@ __all__ = [
     "Map",
     "Process",
     "SinkOperator",
-    "TimestampsAndWatermarksOperator",
 ]
 
 
@@ -244,80 +241,6 @@ class _Identity(Operator):
         self.context.emit(batch)
 
 
-class _Timestamps(Operator):
-    """Assigns timestamps and generates watermarks. Watermarks from upstream are dropped, except for the last."""
-
-    def __init__(self, strategy: Any) -> None:
-        self._assign = strategy.timestamp_assigner
-        self._delay = strategy.max_out_of_orderness_ms
-        self._idle_timeout: int | None = strategy.idle_timeout_ms
-        self._max_timestamp = MIN_TIMESTAMP
-        self._last_record: int | None = None
-        self._idle = False
-        self._emitted = MIN_TIMESTAMP
-
-    def open(self) -> None:
-        self._late = LateRecords(self._delay, self.context.deadlines)
-
-    def advance_processing_time(self, now: int) -> None:
-        if self._last_record is None:
-            self._last_record = now
-
-    def process(self, batch: RecordBatch) -> None:
-        values, timestamps = batch.values, batch.timestamps
-        if self._assign is not None:
-            assign = self._assign
-            rest = iter(values)
-            try:
-                timestamps = whole_timestamps([assign(value, stamp) for value, stamp in zip(rest, batch.stamps())])
-            except (Exception, SystemExit) as error:
-                position = max(len(values) - length_hint(rest) - 1, 0)
-                raise user_error(error, self.context.name, self.context.uid, values[position]) from error
-        self._last_record = self.context.clock.processing_time
-        late = [] if timestamps is None else self._late.find(timestamps, self._max_timestamp)
-        self._emit(RecordBatch(values, timestamps), late)
-        if self._delay is not None and timestamps:
-            self._max_timestamp = max(self._max_timestamp, max(timestamps))
-            watermark = watermark_behind(self._max_timestamp, self._delay)
-            if watermark > self._emitted:
-                self._emitted = watermark
-                self.context.forward_watermark(watermark)
-
-    def _emit(self, batch: RecordBatch, late: list[Run]) -> None:
-        if not late:
-            self.context.emit(batch)
-            return
-        clock = self.context.output_clock
-        for first, end, clock.late_by in pieces(len(batch.values), late):
-            self.context.emit(batch.part(first, end))
-        clock.late_by = MIN_TIMESTAMP
-
-    def advance_watermark(self, watermark: int) -> None:
-        if watermark == MAX_TIMESTAMP:
-            self._emitted = watermark
-            self.context.forward_watermark(watermark)
-
-    def end_epoch(self) -> None:
-        if self._idle_timeout is not None:
-            assert self._last_record is not None
-            quiet = self.context.clock.processing_time - self._last_record
-            self._idle = quiet >= self._idle_timeout
-            self.context.forward_idle(self._idle)
-
-    def next_processing_time(self) -> int | None:
-        if self._idle_timeout is None or self._idle or self._last_record is None:
-            return None
-        return self._last_record + self._idle_timeout
-
-    def snapshot_generator(self) -> dict[str, Any]:
-        return {"max_timestamp": self._max_timestamp, "emitted": self._emitted}
-
-    def restore_generator(self, stored: dict[str, Any]) -> None:
-        self._max_timestamp = stored["max_timestamp"]
-        self._emitted = stored["emitted"]
-        self.context.resume_watermark(self._emitted)
-
-
 class _Sink(Operator):
     """Feeds a sink's writer."""
 
@@ -368,32 +291,6 @@ class IdentityOperator(OperatorFactory):
     def create(self) -> Operator:
         """Create the operator."""
         return _Identity()
-
-
-@dataclass(frozen=True)
-class TimestampsAndWatermarksOperator(OperatorFactory):
-    """Assigns timestamps and generates watermarks in the middle of a stream."""
-
-    makes_watermarks = True
-
-    strategy: Any
-
-    @property
-    def passes_timestamps(self) -> bool:  # type: ignore[override]
-        """Whether it keeps the timestamps, as it does without a timestamp assigner."""
-        return self.strategy.timestamp_assigner is None
-
-    def create(self) -> Operator:
-        """Create the operator."""
-        return _Timestamps(self.strategy)
-
-    def in_batch(self) -> OperatorFactory:
-        """Timestamps without watermarks."""
-        return TimestampsAndWatermarksOperator(timestamps_only(self.strategy))
-
-    def functions(self) -> Sequence[Any]:
-        """The timestamp assigner, if any."""
-        return () if self.strategy.timestamp_assigner is None else (self.strategy.timestamp_assigner,)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,181 @@
+"""Timestamps and watermarks in the middle of a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from operator import length_hint
+from typing import Any
+
+from holdfast.common.time import MAX_TIMESTAMP, MIN_TIMESTAMP
+from holdfast.common.watermark_strategy import timestamps_only
+from holdfast.runtime.event_time import GeneratorState, LateRecords, Run, pieces, watermark_behind
+from holdfast.runtime.generated_watermarks import GeneratedWatermarks
+from holdfast.runtime.operators.base import Operator, OperatorFactory
+from holdfast.runtime.records import RecordBatch, whole_timestamps
+from holdfast.runtime.user_code import OperatorName, user_error
+
+__all__ = ["TimestampsAndWatermarksOperator"]
+
+
+class _Timestamps(Operator):
+    """Assigns timestamps and generates watermarks. Watermarks from upstream are dropped, except for the last."""
+
+    def __init__(self, strategy: Any) -> None:
+        self._assign = strategy.timestamp_assigner
+        self._delay = strategy.max_out_of_orderness_ms
+        self._idle_timeout: int | None = strategy.idle_timeout_ms
+        self._supplier = strategy.generator_supplier
+        self._max_timestamp = MIN_TIMESTAMP
+        self._last_record: int | None = None
+        self._idle = False
+        self._emitted = MIN_TIMESTAMP
+
+    def open(self) -> None:
+        self._late = LateRecords(self._delay, self.context.deadlines)
+
+    def advance_processing_time(self, now: int) -> None:
+        if self._last_record is None:
+            self._last_record = now
+
+    def process(self, batch: RecordBatch) -> None:
+        values, timestamps = batch.values, batch.timestamps
+        if self._assign is not None:
+            assign = self._assign
+            rest = iter(values)
+            try:
+                timestamps = whole_timestamps([assign(value, stamp) for value, stamp in zip(rest, batch.stamps())])
+            except (Exception, SystemExit) as error:
+                position = max(len(values) - length_hint(rest) - 1, 0)
+                raise user_error(error, self.context.name, self.context.uid, values[position]) from error
+        self._last_record = self.context.clock.processing_time
+        timed = RecordBatch(values, timestamps)
+        self._emit(timed, self._find_late(timed))
+        if timestamps:
+            self._max_timestamp = max(self._max_timestamp, max(timestamps))
+        self._advance(self._watermark())
+
+    def _find_late(self, batch: RecordBatch) -> list[Run]:
+        """The late records of a batch, before it is emitted."""
+        return [] if batch.timestamps is None else self._late.find(batch.timestamps, self._max_timestamp)
+
+    def _watermark(self) -> int:
+        """The watermark of all records so far."""
+        if self._delay is None or self._max_timestamp == MIN_TIMESTAMP:
+            return MIN_TIMESTAMP
+        return watermark_behind(self._max_timestamp, self._delay)
+
+    def _advance(self, watermark: int) -> None:
+        if watermark > self._emitted:
+            self._emitted = watermark
+            self.context.forward_watermark(watermark)
+
+    def _emit(self, batch: RecordBatch, late: list[Run]) -> None:
+        if not late:
+            self.context.emit(batch)
+            return
+        clock = self.context.output_clock
+        for first, end, clock.late_by in pieces(len(batch.values), late):
+            self.context.emit(batch.part(first, end))
+        clock.late_by = MIN_TIMESTAMP
+
+    def advance_watermark(self, watermark: int) -> None:
+        if watermark == MAX_TIMESTAMP:
+            self._advance(watermark)
+
+    def end_epoch(self) -> None:
+        idle = self._is_idle()
+        if idle or self._idle:
+            self.context.forward_idle(idle)
+        self._idle = idle
+
+    def _is_idle(self) -> bool:
+        if self._idle_timeout is None:
+            return False
+        assert self._last_record is not None
+        return self.context.clock.processing_time - self._last_record >= self._idle_timeout
+
+    def next_processing_time(self) -> int | None:
+        if self._idle_timeout is None or self._idle or self._last_record is None:
+            return None
+        return self._last_record + self._idle_timeout
+
+    def snapshot_generator(self) -> dict[str, Any]:
+        return {"max_timestamp": self._max_timestamp, "emitted": self._emitted}
+
+    def restore_generator(self, stored: dict[str, Any]) -> None:
+        self._max_timestamp = stored["max_timestamp"]
+        self._emitted = stored["emitted"]
+        self.context.resume_watermark(self._emitted)
+
+
+class _OwnWatermarks(_Timestamps):
+    """Assigns timestamps, and generates watermarks by the user's generator."""
+
+    def open(self) -> None:
+        super().open()
+        self._stored: GeneratorState | None = None
+        self._generated = self._make()
+
+    def _make(self) -> GeneratedWatermarks:
+        owner = OperatorName(self.context.name, self.context.uid)
+        return GeneratedWatermarks(self._supplier, self._stored, owner, self.context.deadlines)
+
+    def _find_late(self, batch: RecordBatch) -> list[Run]:
+        return self._generated.observe(batch.values, batch.stamps())
+
+    def _watermark(self) -> int:
+        if self.context.watermark_interval:
+            self._generated.emit_periodically()
+        return self._generated.watermark
+
+    def end_epoch(self) -> None:
+        self._advance(self._watermark())
+        super().end_epoch()
+
+    def _is_idle(self) -> bool:
+        return self._generated.idle or super()._is_idle()
+
+    def next_processing_time(self) -> int | None:
+        now = self.context.clock.processing_time
+        call = self._generated.next_call(now, self.context.watermark_interval) if self._emitted < MAX_TIMESTAMP else None
+        times = (call, super().next_processing_time())
+        return min((time for time in times if time is not None), default=None)
+
+    def snapshot_generator(self) -> dict[str, Any]:
+        state = self._generated.state()
+        own = {} if state is None else {"generator": [state.attributes, state.watermark, state.idle]}
+        return {**super().snapshot_generator(), **own}
+
+    def restore_generator(self, stored: dict[str, Any]) -> None:
+        super().restore_generator(stored)
+        if "generator" in stored:
+            self._stored = GeneratorState(*stored["generator"])
+            self._generated = self._make()
+
+
+@dataclass(frozen=True)
+class TimestampsAndWatermarksOperator(OperatorFactory):
+    """Assigns timestamps and generates watermarks in the middle of a stream."""
+
+    makes_watermarks = True
+
+    strategy: Any
+
+    @property
+    def passes_timestamps(self) -> bool:  # type: ignore[override]
+        """Whether it keeps the timestamps, as it does without a timestamp assigner."""
+        return self.strategy.timestamp_assigner is None
+
+    def create(self) -> Operator:
+        """Create the operator."""
+        return _Timestamps(self.strategy) if self.strategy.generator_supplier is None else _OwnWatermarks(self.strategy)
+
+    def in_batch(self) -> OperatorFactory:
+        """Timestamps without watermarks."""
+        return TimestampsAndWatermarksOperator(timestamps_only(self.strategy))
+
+    def functions(self) -> Sequence[Any]:
+        """The timestamp assigner and the supplier of generators, if any."""
+        functions = (self.strategy.timestamp_assigner, self.strategy.generator_supplier)
+        return tuple(function for function in functions if function is not None)
