@@ -39,6 +39,7 @@ demo: $(VENV)/.ready ## run the fraud and payment totals demo live (KAFKA=1: fro
 
 .PHONY: test
 test: $(VENV)/.ready ## run all tests, including those on real Spark and real Kafka
+	@$(BIN)/python -m holdfast.testing.kafka_training
 	EFFORT=$(EFFORT) $(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0 $(ARGS)
 
 .PHONY: lint

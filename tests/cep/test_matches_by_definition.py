@@ -8,6 +8,7 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
+from effort import examples
 from holdfast.cep import AfterMatchSkipStrategy
 
 from .model import Event, Model
@@ -99,7 +100,7 @@ def check_gaps(pieces: tuple[Piece, ...], within: int | None) -> bool:
 
 LIMITS = settings(
     deadline=None,
-    max_examples=150,
+    max_examples=examples(100),
     phases=[Phase.explicit, Phase.generate],  # to shrink a failure takes longer than to look at it
     suppress_health_check=[HealthCheck.too_slow],
     print_blob=True,

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from effort import examples
 from engine.inprocess import LedgerSink
 from engine.programs import records, stream
 from engine.test_same_results import backends, budgets, config, crashes, few, frames, lab, parallelisms, seeds, visible
@@ -83,7 +84,7 @@ def told(pieces: Any, within: int, events: list[Any], skip: Any) -> tuple[list[A
     return matches, timed_out
 
 
-@settings(LIMITS, max_examples=80)
+@settings(LIMITS, max_examples=examples(40))
 @given(
     pieces=sequences(),
     within=st.sampled_from([3, 6, 50]),

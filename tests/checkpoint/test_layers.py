@@ -11,6 +11,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from effort import examples
 from holdfast.checkpoint.entries import decode_entry, encode_entry, encode_manifest
 from holdfast.checkpoint.handles import ContainedFile
 from holdfast.checkpoint.layers import Layer, added, difference, kept_manifests, merged
@@ -39,7 +40,7 @@ def content(checkpoint):
     return (checkpoint.operators, checkpoint.sources)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.lists(checkpoints, min_size=1, max_size=4))
 def test_a_checkpoint_is_the_sum_of_its_layers(history):
     layers = [difference(old, new) for old, new in zip([NOTHING, *history], history)]
@@ -102,7 +103,7 @@ def test_roll_ups_write_little_and_leave_few(changes):
     assert written <= sum(changes) * (1 + doublings)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(st.lists(checkpoints, min_size=1, max_size=5), st.integers(1, 3), st.data())
 def test_counted_references_are_those_of_the_checkpoints_that_are_known(history, retained, data):
     """Checkpoints come and go in any order; some share states as objects, as they do after a completion."""
@@ -122,7 +123,7 @@ def test_counted_references_are_those_of_the_checkpoints_that_are_known(history,
         assert len(references) == len({f.path for c in known for f in c.files()})
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.lists(checkpoints, min_size=1, max_size=5), st.data())
 def the_size_of_a_checkpoint_is_that_of_its_files_whatever_came_before(history, data):
     files = StateFiles()

@@ -12,6 +12,7 @@ from confluent_kafka.admin import AdminClient
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from effort import examples
 from holdfast.connectors.kafka import config
 from holdfast.connectors.kafka.committable import TransactionalId, is_rewriter_id, rewriter_id
 from holdfast.connectors.kafka.config import (
@@ -29,7 +30,7 @@ names = st.lists(
 sinks = st.tuples(names, names)
 
 
-@settings(deadline=None, max_examples=500)
+@settings(deadline=None, max_examples=examples(200))
 @given(sinks, sinks)
 def test_no_sink_takes_an_id_of_another_one_for_its_own(one: tuple[str, str], other: tuple[str, str]) -> None:
     for mine, its in ((one, other), (other, one)):
@@ -58,7 +59,7 @@ def test_the_warning_of_old_records_comes_when_it_is_due_and_only_then(kafka: An
     ages = st.integers(0, 60).map(lambda minutes: minutes * hour) | st.none()
     records = st.lists(st.tuples(st.sampled_from(sorted(limits)), ages), min_size=1, max_size=6)
 
-    @settings(deadline=None, max_examples=300)
+    @settings(deadline=None, max_examples=examples(150))
     @given(st.lists(records, min_size=1, max_size=4))
     def check(batches: list[list[tuple[str, int | None]]]) -> None:
         told: list[str] = []

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from effort import examples
 from holdfast.state import entries
 from holdfast.state.delta import Change
 from holdfast.state.entries import EntryFamily, LargeList, LargeMap
@@ -208,8 +209,8 @@ class RocksDBEntries(Entries):
             shutil.rmtree(self.path)
 
 
-Entries.TestCase.settings = settings(deadline=None, max_examples=200, stateful_step_count=30)
-RocksDBEntries.TestCase.settings = settings(deadline=None, max_examples=20, stateful_step_count=30)
+Entries.TestCase.settings = settings(deadline=None, max_examples=examples(80), stateful_step_count=30)
+RocksDBEntries.TestCase.settings = settings(deadline=None, max_examples=examples(8), stateful_step_count=30)
 
 
 class TestEntriesInMemory(Entries.TestCase):

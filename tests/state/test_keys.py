@@ -24,6 +24,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from effort import examples
 from holdfast.common.typeinfo import Types
 from holdfast.common.types import Row
 from holdfast.datastream.state import ValueStateDescriptor
@@ -37,7 +38,7 @@ from holdfast.state.schema import ROWS
 from holdfast.state.store import RocksDBStore, rocksdb_settings
 from holdfast.state.table import DIRTY, RowTable
 
-QUICK = settings(deadline=None, max_examples=50)
+QUICK = settings(deadline=None, max_examples=examples(30))
 
 
 class Place(NamedTuple):
@@ -255,7 +256,7 @@ def python_equal(one: Any, other: Any) -> bool:
     return hash(one) == hash(other) and bool(one == other)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(60))
 @given(some_families, st.randoms(use_true_random=False))
 def test_keys_that_python_calls_equal_are_one_key_and_others_are_not(some: list[list[Any]], draw: Any):
     several = [key for family in some for key in family]
@@ -271,7 +272,7 @@ def test_keys_that_python_calls_equal_are_one_key_and_others_are_not(some: list[
         assert encode_key(decode_key(data)) == data
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(30))
 @given(some_families, st.randoms(use_true_random=False), st.sampled_from([1, 3, 200_000]))
 def the_subtask_of_a_key_does_not_depend_on_the_keys_before_it(some: list[list[Any]], draw: Any, memo_size: int):
     several = [key for family in some for key in family] * 2
@@ -283,7 +284,7 @@ def the_subtask_of_a_key_does_not_depend_on_the_keys_before_it(some: list[list[A
     assert assign(several) == alone
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(20))
 @given(some_families, st.randoms(use_true_random=False), st.sampled_from([0, 1, 100]))
 def test_equal_keys_share_a_row_however_few_the_cache_keeps(some: list[list[Any]], draw: Any, evicted: int):
     several = [key for family in some for key in family] * 2

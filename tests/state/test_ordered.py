@@ -10,6 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
+from effort import examples
 from holdfast.state import ordered
 from holdfast.state.ordered import OrderedStore, SortedMemory
 from holdfast.state.store import RocksDBStore, rocksdb_settings
@@ -66,8 +67,8 @@ class RocksDBMachine(MemoryMachine):
             shutil.rmtree(self.path)
 
 
-MemoryMachine.TestCase.settings = settings(deadline=None, max_examples=60)
-RocksDBMachine.TestCase.settings = settings(deadline=None, max_examples=10)
+MemoryMachine.TestCase.settings = settings(deadline=None, max_examples=examples(30))
+RocksDBMachine.TestCase.settings = settings(deadline=None, max_examples=examples(5))
 
 
 @pytest.fixture(autouse=True)

@@ -16,6 +16,7 @@ import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from effort import examples
 from holdfast.common import Row, Time, Types
 from holdfast.datastream import (
     AggregateFunction,
@@ -133,7 +134,11 @@ writes = st.lists(st.tuples(keys, st.integers(0, 1000), st.integers(1, 9), st.sa
 epochs = st.lists(writes, min_size=1, max_size=5)
 
 
-@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@settings(
+    deadline=None,
+    max_examples=examples(20),
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
 @given(
     before=epochs,
     after=epochs,

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from effort import examples
 from holdfast.common.typeinfo import Types
 from holdfast.datastream.state import ListStateDescriptor, MapStateDescriptor, ReducingStateDescriptor
 from holdfast.datastream.state import ValueStateDescriptor as Value
@@ -224,7 +225,11 @@ class HeapMachine(StateMachine):
 
 
 LIMITS = settings(
-    deadline=None, max_examples=20, stateful_step_count=40, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+    deadline=None,
+    max_examples=examples(12),
+    stateful_step_count=40,
+    suppress_health_check=[HealthCheck.too_slow],
+    print_blob=True,
 )
 StateMachine.TestCase.settings = LIMITS
 RoomyMachine.TestCase.settings = LIMITS

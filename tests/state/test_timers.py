@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from effort import examples
 from holdfast.state import timer_chunks, timer_family
 from holdfast.state.delta import Change
 from holdfast.state.key_groups import KeyGroupRange, key_group
@@ -184,8 +185,8 @@ class RocksDBTimers(Timers):
             shutil.rmtree(self.path)
 
 
-Timers.TestCase.settings = settings(deadline=None, max_examples=200, stateful_step_count=30)
-RocksDBTimers.TestCase.settings = settings(deadline=None, max_examples=20, stateful_step_count=30)
+Timers.TestCase.settings = settings(deadline=None, max_examples=examples(80), stateful_step_count=30)
+RocksDBTimers.TestCase.settings = settings(deadline=None, max_examples=examples(8), stateful_step_count=30)
 test_timers_behave_like_a_set_of_pairs = Timers.TestCase
 test_timers_in_rocksdb_behave_like_a_set_of_pairs = RocksDBTimers.TestCase
 

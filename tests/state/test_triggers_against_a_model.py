@@ -12,6 +12,7 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
+from effort import examples
 from holdfast.common import Time
 from holdfast.common.time import MIN_TIMESTAMP
 from holdfast.datastream import (
@@ -394,13 +395,13 @@ class RocksDBMachine(TriggerMachine):
 
 LIMITS = settings(
     deadline=None,
-    max_examples=120,
+    max_examples=examples(60),
     stateful_step_count=25,
     phases=[Phase.explicit, Phase.generate],  # to shrink a failure takes longer than to look at it
     print_blob=True,
 )
 TriggerMachine.TestCase.settings = LIMITS
-RocksDBMachine.TestCase.settings = settings(LIMITS, max_examples=8)
+RocksDBMachine.TestCase.settings = settings(LIMITS, max_examples=examples(5))
 
 
 class TestHeap(TriggerMachine.TestCase):

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
+from effort import examples
 from holdfast.common import Types
 from holdfast.common.time import MIN_TIMESTAMP
 from holdfast.datastream import (
@@ -179,13 +180,13 @@ class HeapMachine(WindowMachine):
 
 LIMITS = settings(
     deadline=None,
-    max_examples=80,
+    max_examples=examples(40),
     stateful_step_count=40,
     phases=[Phase.explicit, Phase.generate],  # to shrink a failure takes longer than to look at it
     suppress_health_check=[HealthCheck.too_slow],
     print_blob=True,
 )
-WindowMachine.TestCase.settings = settings(LIMITS, max_examples=8)
+WindowMachine.TestCase.settings = settings(LIMITS, max_examples=examples(5))
 HeapMachine.TestCase.settings = LIMITS
 
 

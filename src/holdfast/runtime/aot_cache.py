@@ -1,8 +1,8 @@
-"""AotCache: Spark's classes as the JVM holds them after loading and linking, for a quicker start of the next JVM.
+"""AotCache: classes as the JVM holds them after loading and linking, for a quicker start of the next JVM.
 
-One file of about 100 MB per Java and Spark, in the user's cache directory. It holds code, so it is used only if its
-directory is closed to other users and its digest is the stored one. A program without a cache starts normally; after its
-end, or after a minute, a low-priority process creates one (`aot_training`).
+One file of about 100 MB per Java and Spark (or Kafka, in tests), in the user's cache directory. It holds code, so it is
+used only if its directory is closed to other users and its digest is the stored one. A program without a cache starts
+normally; after its end, or after a minute, a low-priority process creates one (`aot_training`).
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ _UNUSED_S = 30 * 86400.0
 
 @dataclass(frozen=True)
 class AotCache:
-    """The cache for one Java and one Spark.
+    """The cache for one Java and the jars of one program.
 
     Attributes:
         java: The runtime.
-        jars: Spark's jars, in the order of the class path.
+        jars: The jars, in the order of the class path.
         path: The cache's file; None if this user has no directory that is closed to others.
     """
 
@@ -55,13 +55,13 @@ class AotCache:
     path: Path | None
 
     @classmethod
-    def of(cls, java: Java, jars: Sequence[str]) -> AotCache:
-        """The cache for this Java and these jars; the file may not exist yet."""
+    def of(cls, java: Java, jars: Sequence[str], name: str = "spark") -> AotCache:
+        """The cache for this Java and these jars of the program ``name``; the file may not exist yet."""
         directory = _directory()
         files = [*filter(os.path.exists, [str(java.home / "lib" / "modules")]), *jars]
         known = [(file, status.st_size, status.st_mtime_ns) for file in files for status in [os.stat(file)]]
-        name = f"spark-java-{java.version}-{xxhash.xxh3_64_hexdigest(repr((_FORMAT, known)).encode())}.aot"
-        return cls(java, tuple(jars), None if directory is None else directory / name)
+        file_name = f"{name}-java-{java.version}-{xxhash.xxh3_64_hexdigest(repr((_FORMAT, known)).encode())}.aot"
+        return cls(java, tuple(jars), None if directory is None else directory / file_name)
 
     @property
     def _digest(self) -> Path:
@@ -113,7 +113,7 @@ class AotCache:
         self.delete()
         os.rename(digest, self._digest)
         os.rename(made, self.path)
-        for old in self.path.parent.glob("spark-java-*.aot"):
+        for old in self.path.parent.glob("*-java-*.aot"):
             with contextlib.suppress(OSError):
                 if time.time() - old.stat().st_mtime > _UNUSED_S:
                     old.unlink()

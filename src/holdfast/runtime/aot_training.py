@@ -11,6 +11,7 @@ import os
 import shutil
 import sys
 import tempfile
+from collections.abc import Callable
 from multiprocessing.connection import wait
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from holdfast.runtime.aot_cache import AotCache
 from holdfast.runtime.java import Java, find_java
 from holdfast.runtime.jvm import spark_jars, start_jvm
 
-__all__ = ["make"]
+__all__ = ["create", "make"]
 
 _PATIENCE_S = 60.0
 _EPOCHS = 30
@@ -35,17 +36,29 @@ def make(java: Java) -> str:
         OSError: the disk is full, or the directory is not writable.
         ConfigurationError: the JVM does not start.
     """
-    cache = AotCache.of(java, spark_jars())
+    return create(AotCache.of(java, spark_jars()), _train)
+
+
+def create(cache: AotCache, train: Callable[[Java, list[str]], None]) -> str:
+    """Create the cache if it is missing; returns a sentence about the outcome. The caller holds the lock.
+
+    Args:
+        cache: The cache.
+        train: Runs the program once with the JVM options that it is given, and ends it gracefully.
+
+    Raises:
+        OSError: the disk is full, or the directory is not writable.
+    """
     if cache.path is None:
         return "There is no cache directory that only you can write; programs start without an AOT cache"
     if cache.to_use():
         return f"{cache.path} is there"
     scratch = Path(tempfile.mkdtemp(prefix="making-", dir=cache.path.parent))
     try:
-        made = scratch / "spark.aot"
-        _train(java, cache.to_make(made))
+        made = scratch / "made.aot"
+        train(cache.java, cache.to_make(made))
         if not made.exists():
-            return f"Java {java.version} has written no AOT cache; programs start without"
+            return f"Java {cache.java.version} has written no AOT cache; programs start without"
         made.chmod(0o600)
         cache.store(made)
     finally:

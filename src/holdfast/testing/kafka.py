@@ -23,17 +23,19 @@ import tempfile
 import time
 import uuid
 from base64 import urlsafe_b64encode
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
+from typing import IO
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from holdfast.errors import ConfigurationError, HoldfastError
+from holdfast.runtime.aot_cache import AotCache
 from holdfast.runtime.java import find_java
-from holdfast.testing.kafka_distribution import KAFKA_VERSION, class_path
+from holdfast.testing.kafka_distribution import KAFKA_VERSION, kafka_jars
 
 __all__ = ["KafkaBroker", "KafkaCluster", "run_broker"]
 
@@ -65,8 +67,15 @@ _SMALL = {
 }
 """Settings for a broker that shares a developer's machine with the job under test."""
 
+_features: dict[str, bytes] = {}
+"""By version: the records of a new cluster (`bootstrap.checkpoint`), which are the same for all of them."""
 _launcher = ThreadPoolExecutor(max_workers=1, thread_name_prefix="kafka-launcher")
 """Starts all brokers. The kernel ends them with the *thread* that started them, so it must live as long as this process."""
+
+
+def new_id() -> str:
+    """An id as Kafka gives them to clusters and directories."""
+    return urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
 
 
 def free_ports(n: int) -> list[int]:
@@ -116,8 +125,10 @@ class KafkaBroker:
         self.version = version
         self.properties = dict(properties or {})
         self.voters = ""
-        self.cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        self.cluster_id = new_id()
         self.replication = 1
+        self.jvm_options: Sequence[str] | None = None
+        """Options of the JVM; None: those that use the AOT cache of Kafka's classes, if there is one."""
         self._listeners: dict[str, tuple[int, int]] = {}
         self._process: subprocess.Popen[bytes] | None = None
         self._paused = False
@@ -164,7 +175,7 @@ class KafkaBroker:
         if self.running:
             return self
         java = find_java()
-        classpath = class_path(java, self.version)
+        jars = kafka_jars(java, self.version)
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
@@ -177,19 +188,18 @@ class KafkaBroker:
         self.directory.mkdir(parents=True, exist_ok=True)
         config = self._write_config()
         jvm = [
-            str(java.executable), f"-Xmx{self.heap}", "-Xms128m", "-XX:TieredStopAtLevel=1",
-            "-XX:+ExitOnOutOfMemoryError", "-Djava.awt.headless=true",
-            f"-Dlog4j2.configurationFile={self.directory / 'log4j2.properties'}", "-cp", classpath,
+            f"-Xmx{self.heap}", "-Xms128m", "-XX:TieredStopAtLevel=1", "-XX:+ExitOnOutOfMemoryError",
+            "-Djava.awt.headless=true", f"-Dlog4j2.configurationFile={self.directory / 'log4j2.properties'}",
+            "-cp", os.pathsep.join(jars),
         ]  # fmt: skip
+        program = str(java.executable)
         with self.log_file.open("ab") as log:
             if not (self.directory / "data" / "meta.properties").exists():
-                subprocess.run(
-                    [*jvm, "kafka.tools.StorageTool", "format", f"--cluster-id={self.cluster_id}", "-c", str(config)],
-                    stdin=subprocess.DEVNULL, stdout=log, stderr=log, check=False, timeout=_START_TIMEOUT_S,
-                )  # fmt: skip
+                self._format([program, *jvm], config, log)
+            options = AotCache.of(java, jars, "kafka").to_use() if self.jvm_options is None else self.jvm_options
             setpriv = shutil.which("setpriv")
             die_with_us = [setpriv, "--pdeathsig", "KILL"] if setpriv else []
-            command = [*die_with_us, *jvm, "kafka.Kafka", str(config)]
+            command = [*die_with_us, program, *options, *jvm, "kafka.Kafka", str(config)]
             self._process = _launcher.submit(
                 subprocess.Popen, command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             ).result()
@@ -197,6 +207,22 @@ class KafkaBroker:
         if wait:
             self.wait_ready()
         return self
+
+    def _format(self, jvm: list[str], config: Path, log: IO[bytes]) -> None:
+        """Make the broker's data directory: by Kafka's tool, which takes seconds, or as the tool has made another one."""
+        data = self.directory / "data"
+        if self.version in _features:
+            data.mkdir(exist_ok=True)
+            (data / "bootstrap.checkpoint").write_bytes(_features[self.version])
+            known = {"version": 1, "cluster.id": self.cluster_id, "node.id": self.node_id, "directory.id": new_id()}
+            (data / "meta.properties").write_text("".join(f"{key}={value}\n" for key, value in known.items()))
+            return
+        done = subprocess.run(
+            [*jvm, "kafka.tools.StorageTool", "format", f"--cluster-id={self.cluster_id}", "-c", str(config)],
+            stdin=subprocess.DEVNULL, stdout=log, stderr=log, check=False, timeout=_START_TIMEOUT_S,
+        )  # fmt: skip
+        if done.returncode == 0:
+            _features[self.version] = (data / "bootstrap.checkpoint").read_bytes()
 
     def wait_ready(self) -> None:
         """Wait until the broker answers clients.
@@ -216,9 +242,9 @@ class KafkaBroker:
                 time.sleep(0.05)
         raise HoldfastError(f"no answer from the Kafka broker; the tail of {self.log_file}:\n{self._log_tail()}")
 
-    def stop(self) -> None:
-        """Shut the broker down gracefully (SIGTERM), as an operator would."""
-        self._end(signal.SIGTERM)
+    def stop(self, timeout: float = _STOP_TIMEOUT_S) -> None:
+        """Shut the broker down gracefully (SIGTERM), as an operator would; kill it after ``timeout`` seconds."""
+        self._end(signal.SIGTERM, timeout)
 
     def kill(self) -> None:
         """``kill -9``."""
@@ -282,7 +308,7 @@ class KafkaBroker:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.close()
 
-    def _end(self, how: signal.Signals) -> None:
+    def _end(self, how: signal.Signals, timeout: float = _STOP_TIMEOUT_S) -> None:
         process = self._process
         if process is None:
             return
@@ -290,7 +316,7 @@ class KafkaBroker:
             self.resume()
         process.send_signal(how)
         try:
-            process.wait(_STOP_TIMEOUT_S)
+            process.wait(timeout)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

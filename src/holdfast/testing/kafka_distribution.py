@@ -12,7 +12,7 @@ from pathlib import Path
 from holdfast.errors import ConfigurationError
 from holdfast.runtime.java import Java
 
-__all__ = ["KAFKA_VERSION", "class_path", "fetch_kafka"]
+__all__ = ["KAFKA_VERSION", "fetch_kafka", "kafka_jars"]
 
 KAFKA_VERSION = "4.1.0"
 _FETCH_TIMEOUT_S = 600.0
@@ -33,13 +33,13 @@ def spark_jars() -> Path:
     return Path(pyspark.origin).parent / "jars"
 
 
-def class_path(java: Java, version: str = KAFKA_VERSION) -> str:
+def kafka_jars(java: Java, version: str = KAFKA_VERSION) -> list[str]:
     """The class path for this Kafka version.
 
     Kafka's own dependencies contain the logging API without a backend; PySpark provides the backend.
     """
     logging = sorted(p for pattern in ("slf4j-api-*.jar", "log4j-*.jar") for p in spark_jars().glob(pattern))
-    return os.pathsep.join([*map(str, logging), f"{fetch_kafka(java, version)}/*"])
+    return [*map(str, logging), *sorted(map(str, fetch_kafka(java, version).glob("*.jar")))]
 
 
 def fetch_kafka(java: Java, version: str = KAFKA_VERSION) -> Path:
