@@ -322,6 +322,48 @@ def a_program_whose_driver_is_killed_is_started_again(shell: Shell) -> None:
     until(lambda: not Path(f"/proc/{first['supervisor_pid']}").exists(), 30)
 
 
+def test_standby_drivers_take_over_from_a_dead_and_from_a_leaving_one_and_end_with_the_job(tmp_path: Path) -> None:
+    one, other = (Shell(tmp_path / name) for name in ("one", "other"))
+    text = PAYMENTS.replace('env.execute("payments")', 'env.execute("kept")')
+    checkpoints = f"execution.checkpointing.dir={(tmp_path / 'checkpoints').as_uri()}"
+
+    def start(machine: Shell) -> dict[str, Any]:
+        machine.directory.mkdir(exist_ok=True)
+        started = machine.run(
+            *("standby", "-d", "-p", "1", "-D", "rest.port=0", "-D", checkpoints, "--json"), machine.program("kept.py", text)
+        )
+        assert started.returncode == 0, started.stderr
+        driver: dict[str, Any] = json.loads(started.stdout)
+        return driver
+
+    def state(machine: Shell) -> str:
+        return "".join(job["state"] for job in machine.json("list"))
+
+    def ended(driver: dict[str, Any]) -> bool:
+        return not Path(f"/proc/{driver['supervisor_pid']}").exists()
+
+    owner = start(one)
+    until(lambda: one.json("status", "kept")["counts"]["completed"])
+    second = start(other)
+    assert (owner["state"], second["state"], state(other)) == ("RUNNING", "STANDBY", "STANDBY")
+    elsewhere = other.run("cancel", "kept")
+    assert elsewhere.returncode == 3
+    assert "this machine stands by: one on" in elsewhere.stderr
+    os.killpg(owner["supervisor_pid"], signal.SIGKILL)
+    until(lambda: state(other) == "RUNNING")
+    assert until(lambda: other.json("status", "kept")["restored"])
+    third = start(one)
+    assert third["state"] == "STANDBY"
+    os.kill(second["supervisor_pid"], signal.SIGTERM)
+    until(lambda: state(one) == "RUNNING")
+    until(lambda: ended(second), 60)
+    assert [job["state"] for job in other.json("list", "--all")] == ["SUSPENDED"]
+    fourth = start(other)
+    assert one.json("cancel", "kept")["state"] == "CANCELED"
+    until(lambda: ended(third) and ended(fourth), 60)
+    assert "CANCELED" in [job["state"] for job in other.json("list", "--all")]
+
+
 def the_error_of_a_program_is_shown_without_the_frames_of_holdfast(shell: Shell) -> None:
     program = """
     env.set_restart_strategy(RestartStrategies.no_restart())

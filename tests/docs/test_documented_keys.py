@@ -12,8 +12,8 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "holdfast"
 _AREAS = "|".join(
     (
-        r"execution|job\.autoscaler|holdfast\.(?:batch|epoch|frame|log)|io|parallelism|pipeline|python|rest|restart-strategy",
-        "s3|spark|state|traces",
+        r"execution|heartbeat|high-availability|job\.autoscaler|holdfast\.(?:batch|epoch|frame|log)|io|parallelism|pipeline|python",
+        "rest|restart-strategy|s3|security|spark|state|traces",
     )
 )
 _KEY = re.compile(rf"[\"']((?:{_AREAS})\.[a-z0-9.-]+[a-z0-9])[\"']")

@@ -31,17 +31,17 @@ from holdfast.checkpoint.entries import (
     Completed,
     LogEntry,
     Takeover,
-    decode_entry,
     encode_entry,
 )
-from holdfast.checkpoint.ids import NO_CHECKPOINT, CheckpointId, LogPosition, checkpoint_at, position_of
+from holdfast.checkpoint.ids import CheckpointId, LogPosition, checkpoint_at, position_of
+from holdfast.checkpoint.log_reader import LogEnd, LogReader
 from holdfast.checkpoint.manifests import StoredCheckpoint, load, rolled_up, successor
 from holdfast.checkpoint.metadata import CheckpointMetadata
-from holdfast.checkpoint.milestones import find_tail, has_successor
+from holdfast.checkpoint.milestones import has_successor
 from holdfast.checkpoint.paths import JobPaths, new_attempt
-from holdfast.checkpoint.storage import AlreadyExists, NotFound, Storage
+from holdfast.checkpoint.storage import AlreadyExists, Storage
 from holdfast.checkpoint.takeover import LogFacts, after_takeover, newest_intact, next_takeover
-from holdfast.errors import CheckpointError, ConfigurationError, CorruptFile, Fenced, StorageError
+from holdfast.errors import CheckpointError, CorruptFile, Fenced
 
 __all__ = ["CheckpointLog", "Ownership", "TakenOver"]
 
@@ -81,7 +81,7 @@ class TakenOver:
     """Whether the requested savepoint comes next: its copy is the first checkpoint to complete."""
 
 
-class CheckpointLog:
+class CheckpointLog(LogReader):
     """The log of one job, as seen by one driver. Thread-safe.
 
     Args:
@@ -98,13 +98,7 @@ class CheckpointLog:
         num_retained: int = 3,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
-        if num_retained < 1:
-            raise ConfigurationError(
-                f"execution.checkpointing.num-retained is {num_retained}; at least one checkpoint must be retained"
-            )
-        self._storage = storage
-        self._paths = paths
-        self._num_retained = num_retained
+        super().__init__(storage, paths, num_retained)
         self._now_ms = now_ms
         self._driver = new_attempt()
         self._lock = threading.RLock()
@@ -114,6 +108,11 @@ class CheckpointLog:
         """The newest retained checkpoint, with its layers."""
         self._settled = False
         """False while the outcome of a put is unknown, and after this driver was fenced."""
+
+    @property
+    def driver(self) -> str:
+        """The name of this driver in its take-overs."""
+        return self._driver
 
     @property
     def owned(self) -> Ownership:
@@ -130,24 +129,6 @@ class CheckpointLog:
         """The checkpoints that are no longer retained, each yielded once (for the retention's clean-up)."""
         while self._displaced:
             yield self._displaced.popleft()
-
-    def started_from(self) -> str:
-        """The savepoint from which the job last started; empty: none. For a driver before its take-over.
-
-        Raises:
-            CorruptFile: the log cannot be read.
-            StorageError: the storage does not answer.
-        """
-        return self._at_the_end(self._listed_tail(), lambda tail: self._get(tail).savepoint if tail else "")
-
-    def read_retained(self) -> list[CheckpointRecord]:
-        """The retained checkpoints, newest first. For a reader that does not own the job.
-
-        Raises:
-            CorruptFile: the log cannot be read.
-            StorageError: the storage does not answer.
-        """
-        return self._at_the_end(self._listed_tail(), lambda tail: self._walk(self._get(tail), tail) if tail else [])
 
     def take_over(
         self,
@@ -200,6 +181,38 @@ class CheckpointLog:
             restored = owned.retained[0] if owned.retained else None
             return TakenOver(owned.generation, restored, owned.next_id, begins)
 
+    def claim(self, seen: LogEnd) -> bool:
+        """Take over from an owner that seems to be dead, unless the log has grown since its end was read.
+
+        Of several drivers that have seen the same end, one succeeds; its `take_over` must follow. The owner is fenced, dead
+        or not.
+
+        Args:
+            seen: The log's end as this driver has read it.
+
+        Raises:
+            CorruptFile: the log cannot be read.
+            StorageError: the storage does not answer. Whether this driver owns the job is *unknown*: read the end again.
+        """
+        with self._lock:
+            facts = self._at_the_end(seen.tail, lambda tail: self._read(tail, None))
+            if facts.owner == self._driver:  # an earlier claim, whose answer was lost
+                self._settle(replace(facts, completed=()), {})
+                return True
+            if facts.tail != seen.tail:
+                return False
+            record = next_takeover(facts, self._driver, self._now_ms())
+            position = LogPosition(facts.tail + 1)
+            try:
+                self._storage.put_new(self._paths.log_entry(position), encode_entry(record))
+                if has_successor(self._exists, position):
+                    self._give_way(position, record)
+                    return False
+            except (AlreadyExists, Fenced):
+                return False
+            self._settle(replace(after_takeover(facts, record), completed=()), {})
+            return True
+
     def complete(self, checkpoint: CheckpointMetadata, savepoint: str = "") -> None:
         """Complete a checkpoint: the commit point. The id and generation must be this driver's next.
 
@@ -249,6 +262,14 @@ class CheckpointLog:
         """
         with self._lock:
             return self._settled and not self._exists(position_of(self.owned.next_id))
+
+    def seems_lost(self) -> bool:
+        """Whether another driver seems to have taken over. `check_ownership` tells for sure, but waits for a running put.
+
+        Raises:
+            StorageError: the storage does not answer.
+        """
+        return self._settled and self._exists(position_of(self.owned.next_id))
 
     def check_ownership(self) -> None:
         """Check, after a failure, whether another driver owns the job: it would delete the files that this driver needs.
@@ -361,103 +382,8 @@ class CheckpointLog:
             raise self._fenced("another driver took over at the same time")
         self._storage.delete([self._paths.log_entry(position)])
 
-    def _at_the_end(self, hint: LogPosition, read: Callable[[LogPosition], T]) -> T:
-        """Read the log's last position, searching from ``hint`` on, and return the result of ``read``."""
-        while True:
-            tail = find_tail(self._exists, hint)
-            try:
-                return read(tail)
-            except CorruptFile:
-                if not has_successor(self._exists, tail):
-                    raise
-                hint = tail  # not damaged: the log grew meanwhile, and old entries were deleted
-
-    def _read(self, tail: LogPosition, restore_from: CheckpointId | None) -> LogFacts:
-        """Read the log's end: from ``tail`` back to the oldest retained checkpoint."""
-        if tail == 0:
-            if restore_from:
-                raise ConfigurationError(
-                    f"there is no checkpoint {restore_from}: {self._where(LogPosition(1))} does not exist"
-                )
-            return LogFacts(tail, 0, "", (), (), NO_CHECKPOINT)
-        last = self._get(tail)
-        since = tail if isinstance(last, Takeover) else last.takeover
-        takeover = last if since == tail else self._get(since)
-        if not isinstance(takeover, Takeover):
-            raise CorruptFile(self._where(tail), f"it refers to {self._where(since)} as a take-over, which it is not")
-        requested = takeover.requested
-        if restore_from and restore_from != requested:
-            requested = restore_from
-            completed = [self._requested(restore_from)]
-        else:
-            completed = self._walk(last, tail)
-        takeovers = (*takeover.takeovers, since)
-        return LogFacts(tail, last.generation, takeover.driver, tuple(completed), takeovers, requested, last.savepoint)
-
-    def _walk(self, entry: LogEntry, position: LogPosition) -> list[CheckpointRecord]:
-        """The retained checkpoints before and at an entry, newest first."""
-        oldest = max(1, entry.oldest)
-        completed: list[CheckpointRecord] = []
-        while True:
-            if isinstance(entry, Takeover):
-                position = position_of(entry.restored)
-            else:
-                completed.append(entry.checkpoint)
-                position = LogPosition(position - 1)
-            if position < oldest or len(completed) == self._num_retained:
-                return completed
-            entry = self._get(position)
-
-    def _requested(self, checkpoint_id: CheckpointId) -> CheckpointRecord:
-        """The checkpoint of the user's request."""
-        path = self._paths.log_entry(position_of(checkpoint_id))
-        try:
-            entry = decode_entry(self._storage.get(path), self.locate(checkpoint_id))
-        except NotFound:
-            entry = None
-        if not isinstance(entry, Completed):
-            raise ConfigurationError(
-                f"execution.state-recovery.path: {self.locate(checkpoint_id)} is not a completed checkpoint"
-            )
-        return entry.checkpoint
-
-    def _get(self, position: LogPosition) -> LogEntry:
-        where = self._where(position)
-        try:
-            return decode_entry(self._storage.get(self._paths.log_entry(position)), where)
-        except NotFound as error:
-            raise CorruptFile(where, f"missing. {_MENDING}") from error
-        except CorruptFile as error:
-            raise CorruptFile(where, f"{error.reason}. {_MENDING}") from error
-
-    def _exists(self, position: LogPosition) -> bool:
-        return self._storage.exists(self._paths.log_entry(position))
-
-    def locate(self, checkpoint_id: CheckpointId) -> str:
-        """The full name of a checkpoint's entry, in the form for `execution.state-recovery.path`."""
-        return self._where(position_of(checkpoint_id))
-
-    def _where(self, position: LogPosition) -> str:
-        return self._storage.locate(self._paths.log_entry(position))
-
     def _fenced(self, what: str) -> Fenced:
         return Fenced(
             f"{what}: this driver of the job {self._paths.directory} stops. Is the job running twice? Jobs that share "
             "a storage need different names"
         )
-
-    def _listed_tail(self) -> LogPosition:
-        """The highest listed position; it may be too low, never too high."""
-        try:
-            listing = self._storage.list(self._paths.log_prefix)
-        except StorageError:
-            return LogPosition(0)  # the search from 0 is only slower
-        found = (self._paths.parse_log_entry(path) for path in listing if not self._paths.is_part(path))
-        return max((position for position in found if position is not None), default=LogPosition(0))
-
-
-_MENDING = (
-    "It is an entry of the job's checkpoint log: what was complete, and which output may be visible, is not known "
-    "without it. Put the object back from a backup (or an older version of it) and start the job again; or start the "
-    "job under another name to begin afresh"
-)

@@ -4,6 +4,7 @@
         log/00000000000000000017                       one position of the checkpoint log
         state/0000000003-00000000000000000018-<operator>-<subtask>-<attempt>.<kind>
         check/<time>-<attempt>                         a probe object that tests the storage; deleted at once
+        leader/<driver>                                the heartbeat of the driver that owns the job
 
 A state file's name contains the generation of the driver and the epoch in which the write began, so the leftovers of dead
 drivers and attempts are recognisable by name. Names are never reused: the attempt is unique.
@@ -135,6 +136,15 @@ class JobPaths:
     def probe_prefix(self) -> str:
         """Prefix of probe objects, written to test the storage."""
         return f"{self.directory}/check/"
+
+    @property
+    def leader_prefix(self) -> str:
+        """Prefix of heartbeats."""
+        return f"{self.directory}/leader/"
+
+    def heartbeat(self, driver: str) -> str:
+        """The path of the heartbeat of a driver that owns, or has owned, the job."""
+        return f"{self.leader_prefix}{driver}"
 
     def probe(self, now_ms: int) -> str:
         """The path of a new probe object."""

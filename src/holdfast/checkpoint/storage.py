@@ -20,9 +20,20 @@ from holdfast.checkpoint.local_store import LocalStore
 from holdfast.checkpoint.object_store import AlreadyExists, Data, NotFound, ObjectStore, Unavailable
 from holdfast.checkpoint.paths import JobPaths
 from holdfast.checkpoint.s3_store import S3Store
+from holdfast.checkpoint.signed_store import KEY_FILE, SignedStore, read_keys
 from holdfast.errors import ConfigurationError, StorageError
 
-__all__ = ["AlreadyExists", "Data", "NotFound", "ObjectStore", "RetryPolicy", "Storage", "Unavailable", "storage_options"]
+__all__ = [
+    "AlreadyExists",
+    "Data",
+    "NotFound",
+    "ObjectStore",
+    "RetryPolicy",
+    "Storage",
+    "Unavailable",
+    "open_store",
+    "storage_options",
+]
 
 T = TypeVar("T")
 
@@ -43,8 +54,32 @@ class RetryPolicy:
 
 
 def storage_options(config: Mapping[str, str]) -> dict[str, str]:
-    """The settings of `Storage.open` in a configuration: the ``s3.*`` keys."""
-    return {key: value for key, value in config.items() if key.startswith("s3.")}
+    """The settings of `Storage.open` in a configuration: the ``s3.*`` keys, and where the keys that sign are."""
+    return {key: value for key, value in config.items() if key.startswith("s3.") or key == KEY_FILE}
+
+
+def open_store(uri: str, config: Mapping[str, str]) -> ObjectStore:
+    """Open the plain store at a URI; see `Storage.open`.
+
+    Raises:
+        ConfigurationError: the URI or a setting is invalid.
+    """
+    parts = urlsplit(uri)
+    if not uri:
+        raise ConfigurationError("the checkpoint storage's URI is empty; give file:///a/directory or s3://bucket/prefix")
+    if "://" not in uri and not uri.startswith("file:"):
+        return LocalStore(uri)
+    if parts.scheme == "file":
+        if parts.netloc not in ("", "localhost"):
+            raise ConfigurationError(
+                f"{uri}: a file URI has three slashes; did you mean file:///{parts.netloc}{parts.path}?"
+            )
+        return LocalStore(unquote(parts.path))
+    if parts.scheme in ("s3", "s3a"):
+        return S3Store(parts.netloc, parts.path.strip("/"), dict(config))
+    raise ConfigurationError(
+        f"{uri}: checkpoints cannot be stored under {parts.scheme}://; use file:///a/directory or s3://bucket/prefix"
+    )
 
 
 class Storage:
@@ -70,27 +105,19 @@ class Storage:
 
         Args:
             uri: The storage's URI.
-            config: The job's configuration; the keys ``s3.*`` (see `holdfast.checkpoint.s3_store`) are used.
+            config: The job's configuration; the keys ``s3.*`` (see `holdfast.checkpoint.s3_store`) are used, and
+                ``security.checkpoints.key-file``: the storage then signs what it writes, and reads only what is signed.
 
         Raises:
             ConfigurationError: the URI or a setting is invalid.
         """
-        parts = urlsplit(uri)
-        if not uri:
-            raise ConfigurationError("the checkpoint storage's URI is empty; give file:///a/directory or s3://bucket/prefix")
-        if "://" not in uri and not uri.startswith("file:"):
-            return cls(LocalStore(uri))
-        if parts.scheme == "file":
-            if parts.netloc not in ("", "localhost"):
-                raise ConfigurationError(
-                    f"{uri}: a file URI has three slashes; did you mean file:///{parts.netloc}{parts.path}?"
-                )
-            return cls(LocalStore(unquote(parts.path)))
-        if parts.scheme in ("s3", "s3a"):
-            return cls(S3Store(parts.netloc, parts.path.strip("/"), dict(config or {})))
-        raise ConfigurationError(
-            f"{uri}: checkpoints cannot be stored under {parts.scheme}://; use file:///a/directory or s3://bucket/prefix"
-        )
+        key_file = (config or {}).get(KEY_FILE)
+        store = open_store(uri, config or {})
+        return cls(SignedStore(store, read_keys(key_file)) if key_file else store)
+
+    def with_retries(self, retry: RetryPolicy) -> Storage:
+        """The same objects, with other limits of retries."""
+        return Storage(self._store, retry, self._sleep, self._clock)
 
     @property
     def uri(self) -> str:

@@ -1,4 +1,4 @@
-"""The commands checkpoints list, show, verify, diff and prune: stored state, with or without a running job."""
+"""The commands checkpoints list, show, verify, diff, prune and sign: stored state, with or without a running job."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from holdfast.cli.drivers import known_jobs
 from holdfast.cli.options import Settings, parse_settings
 from holdfast.cli.output import console, count, duration, moment, note, print_json, reading, size, table, working
 from holdfast.runtime.job_registry import JobRecord, records
-from holdfast.state_api import Snapshot, describe, diff, list_snapshots, open_snapshot, prune, verify
+from holdfast.state_api import Snapshot, describe, diff, list_snapshots, open_snapshot, prune, sign, verify
 
 __all__: list[str] = []
 
@@ -141,18 +141,43 @@ def prune_checkpoints(
 ) -> None:
     """Delete all but the newest checkpoints of a stopped job, and files that no checkpoint needs."""
     place = _place(directory)
-    for record in records():
-        if not record.state and record.checkpoints and _directory(record).rstrip("/") == place.rstrip("/"):
-            raise CommandFailed(
-                f"Job {record.name} ({record.job_id}) is running and deletes old checkpoints itself. To prune, first stop "
-                "it with `holdfast stop` or `holdfast cancel`.",
-            )
+    _refuse_running(place, "deletes old checkpoints itself. To prune,")
     with working("verifying the checkpoints to keep, and deleting the others", json):
         done = prune(place, keep, _options(settings))
     if json:
         print_json(asdict(done))
     else:
         console.print(f"Kept {done.kept} checkpoints, deleted {done.deleted} objects.")
+
+
+@command(checkpoints, name="sign", interrupted="Interrupted: run it again to sign the other files.")
+def sign_checkpoints(
+    directory: Annotated[str, typer.Argument(metavar="DIR|JOB", help="A savepoint, or the directory of a stopped job.")],
+    settings: Settings = None,
+    json: AsJson = False,
+) -> None:
+    """Sign the files of a stopped job or a savepoint with the first key of security.checkpoints.key-file.
+
+    Unsigned files are trusted as they are: sign only what nobody else could write. Files signed with another key of the
+    file are verified first.
+    """
+    place = _place(directory)
+    _refuse_running(place, "signs its files itself. To sign those it has,")
+    with working("verifying and signing", json):
+        count = sign(place, _options(settings))
+    if json:
+        print_json({"signed": count})
+    else:
+        console.print(f"Signed {count} files.")
+
+
+def _refuse_running(place: str, why: str) -> None:
+    for record in records():
+        if not record.state and record.checkpoints and _directory(record).rstrip("/") == place.rstrip("/"):
+            raise CommandFailed(
+                f"Job {record.name} ({record.job_id}) is running and {why} first stop it with `holdfast stop` or "
+                "`holdfast cancel`.",
+            )
 
 
 def _options(settings: list[str] | None) -> dict[str, str]:

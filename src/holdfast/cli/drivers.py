@@ -14,9 +14,21 @@ from typing import Annotated, Any
 import typer
 
 from holdfast.cli.app import FAILED, NOT_FOUND, USAGE, CommandFailed
+from holdfast.rest.tls import client_context
 from holdfast.runtime.job_registry import JobRecord, records
 
-__all__ = ["Address", "Driver", "DriverGone", "JobName", "RunningJob", "find_job", "known_jobs", "running_jobs"]
+__all__ = [
+    "STANDBY",
+    "Address",
+    "Driver",
+    "DriverGone",
+    "JobName",
+    "RunningJob",
+    "find_job",
+    "known_jobs",
+    "running_jobs",
+    "standbys",
+]
 
 JobName = Annotated[
     str | None, typer.Argument(metavar="[JOB]", help="Id (or its beginning) or name; may be left out if one job runs.")
@@ -32,6 +44,10 @@ Address = Annotated[
 ]
 
 
+STANDBY = "STANDBY"
+"""The state of a job in a driver that waits for another one to end."""
+
+
 class DriverGone(CommandFailed):
     """No driver answers at the address."""
 
@@ -42,14 +58,19 @@ class Driver:
     Args:
         url: Its address.
         token: What its requests for changes show.
+        record: The record of a job of it, if it is on this machine; tells which certificate it has.
         timeout: Seconds to wait for an answer.
     """
 
-    def __init__(self, url: str, token: str, timeout: float = 60.0) -> None:
+    def __init__(self, url: str, token: str, record: JobRecord | None = None, timeout: float = 60.0) -> None:
         self.url = url
         self.token = token
         self._timeout = timeout
-        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({})]
+        if url.startswith("https:"):
+            trusted = client_context(record.certificate, record.keystore) if record else client_context("")
+            handlers.append(urllib.request.HTTPSHandler(context=trusted))
+        self._opener = urllib.request.build_opener(*handlers)
 
     def get(self, path: str) -> Any:
         """The answer to a request.
@@ -119,15 +140,20 @@ class RunningJob:
 
 def running_jobs(address: str | None = None) -> list[RunningJob]:
     """The running jobs: of this user on this machine, or of the driver at an address."""
-    known = [record for record in records() if not record.state]
+    known = [record for record in records() if not record.state and not record.stands_by_for]
     if address is None:
-        return [RunningJob(each.job_id, each.name, Driver(each.url, each.token), each) for each in known]
-    url = _url(address)
+        return [RunningJob(each.job_id, each.name, Driver(each.url, each.token, each), each) for each in known]
+    url = next((each.url for each in known if _url(each.url.partition("://")[2]) == _url(address)), _url(address))
     by_id = {record.job_id: record for record in known}
     token = os.environ.get("HOLDFAST_TOKEN") or next((each.token for each in known if each.url == url), "")
-    driver = Driver(url, token)
+    driver = Driver(url, token, next((each for each in known if each.url == url), None))
     jobs = driver.get("/jobs/overview")["jobs"]
     return [RunningJob(job["jid"], job["name"], driver, by_id.get(job["jid"])) for job in jobs]
+
+
+def standbys() -> list[JobRecord]:
+    """The jobs of this user for which drivers on this machine stand by."""
+    return [record for record in records() if not record.state and record.stands_by_for]
 
 
 def known_jobs(wanted: str | None) -> list[JobRecord]:
@@ -159,6 +185,12 @@ def find_job(wanted: str | None, address: str | None = None) -> RunningJob:
 def _none_runs(wanted: str | None, address: str | None) -> str:
     if address is not None:
         return f"The driver at {address} runs no job."
+    for record in standbys():
+        if wanted is None or wanted == record.name or record.job_id.startswith(wanted):
+            return (
+                f"The driver of job {record.name} on this machine stands by: one on {record.stands_by_for} owns the job. "
+                "Ask there, or name its address with -m HOST:PORT."
+            )
     for record in known_jobs(wanted) if wanted else ():
         return f"Job {record.name} ({record.job_id}) no longer runs: {record.state}. `holdfast status {wanted}` tells more."
     return "No job of this user is running on this machine. Start one with `holdfast run PROGRAM`."

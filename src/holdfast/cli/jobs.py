@@ -10,7 +10,17 @@ import msgspec
 import typer
 
 from holdfast.cli.app import FAILED, NOT_FOUND, AsJson, CommandFailed, command
-from holdfast.cli.drivers import Address, DriverGone, JobName, RunningJob, find_job, known_jobs, running_jobs
+from holdfast.cli.drivers import (
+    STANDBY,
+    Address,
+    DriverGone,
+    JobName,
+    RunningJob,
+    find_job,
+    known_jobs,
+    running_jobs,
+    standbys,
+)
 from holdfast.cli.output import (
     console,
     count,
@@ -40,6 +50,8 @@ def list_jobs(
 ) -> None:
     """List the running jobs."""
     jobs = [_listed(job) for job in running_jobs(address)]
+    if address is None:
+        jobs += [_standing_by(record) for record in standbys()]
     if all_jobs and address is None:
         jobs += [_ended(record) for record in records() if record.state]
     if json:
@@ -74,6 +86,11 @@ def _listed(job: RunningJob) -> dict[str, Any]:
         "records-per-second": view["rates"]["in"],
         "backlog": view["backlog"],
     }
+
+
+def _standing_by(record: JobRecord) -> dict[str, Any]:
+    lasted = time.time_ns() // 1_000_000 - record.started_ms
+    return _shown(record.job_id, record.name, STANDBY, record.started_ms, lasted, "")
 
 
 def _ended(record: JobRecord) -> dict[str, Any]:

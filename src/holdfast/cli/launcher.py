@@ -10,14 +10,15 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Sequence
+from enum import Enum
 from pathlib import Path
 from types import FrameType
 
 from holdfast.cli.output import note
-from holdfast.runtime.job_registry import JobRecord, records, user_directory
+from holdfast.runtime.job_registry import DIED, JobRecord, records, user_directory
 from holdfast.runtime.launch import Launch
 
-__all__ = ["Launcher", "begin_daemon", "exit_code"]
+__all__ = ["Launcher", "Restart", "begin_daemon", "exit_code"]
 
 _POLL_S = 0.2
 _FIRST_PAUSE_S = 1.0
@@ -25,6 +26,16 @@ _LONGEST_PAUSE_S = 60.0
 _PAUSE_GROWTH = 1.5
 _STEADY_S = 600.0
 """A program that has run for so long is started again without a pause."""
+
+
+class Restart(str, Enum):
+    """When a program is started again."""
+
+    NEVER = "never"
+    ALWAYS = "always"
+    """When its driver has died or its job has failed."""
+    STANDBY = "standby"
+    """When its driver has died or has lost the job; a failed job has failed for all standby drivers."""
 
 
 class Launcher:
@@ -35,18 +46,24 @@ class Launcher:
         arguments: Its arguments.
         settings: The settings from the command line.
         detached: Whether it runs in the background.
+        restart: When it is started again.
     """
 
-    def __init__(self, program: Path, arguments: Sequence[str], settings: dict[str, str], detached: bool) -> None:
+    def __init__(
+        self, program: Path, arguments: Sequence[str], settings: dict[str, str], detached: bool, restart: Restart
+    ) -> None:
         self._command = [sys.executable, str(program), *arguments]
         directory = Path(user_directory().make())
         for name in ("logs", "launches"):
             (directory / name).mkdir(mode=0o700, exist_ok=True)
         number = f"{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:6]}"
         self.log = directory / "logs" / f"{program.stem}-{number}.log"
-        self._launch = Launch(number, settings, str(self.log), detached)
+        self._restart = restart
+        self._launch = Launch(number, settings, str(self.log), detached, restarted=restart is not Restart.NEVER)
         self._stored = self._launch.store(directory / "launches")
         self._process: subprocess.Popen[bytes] | None = None
+        self._standing_by: set[str] = set()
+        """Jobs of the program whose drivers stand by, as far as it is known."""
         self.interrupted = 0
         """The number of the signal that asked for the end; 0 for none."""
 
@@ -54,15 +71,15 @@ class Launcher:
         """The jobs that the program has run so far, the latest first."""
         return [record for record in records() if record.launch == self._launch.id]
 
-    def run(self, restart: bool, started: Callable[[JobRecord], None]) -> int:
-        """Run the program until its end, or with ``restart`` until its jobs have ended well; returns its exit status.
+    def run(self, started: Callable[[JobRecord], None]) -> int:
+        """Run the program until it ends and is not started again; returns its exit status.
 
         Ctrl-C and SIGTERM are left to the program, which completes the epoch of its job.
         """
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._interrupt)
         try:
-            return self._run(restart, started)
+            return self._run(started)
         finally:
             self._stored.unlink(missing_ok=True)
 
@@ -71,14 +88,13 @@ class Launcher:
         if number == signal.SIGTERM and self._process is not None and self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
 
-    def _run(self, restart: bool, started: Callable[[JobRecord], None]) -> int:
+    def _run(self, started: Callable[[JobRecord], None]) -> int:
         pause = _FIRST_PAUSE_S
         known: set[str] = set()
         while True:
             began = time.monotonic()
             status = self._run_once(known, started)
-            hopeless = not known  # it fails before it runs a job: another start would change nothing
-            if status == 0 or self.interrupted or not restart or hopeless:
+            if self.interrupted or not self._begins_again(status):
                 return status
             if time.monotonic() - began > _STEADY_S:
                 pause = _FIRST_PAUSE_S
@@ -86,6 +102,13 @@ class Launcher:
             if not self._slept(pause):
                 return status
             pause = min(pause * _PAUSE_GROWTH, _LONGEST_PAUSE_S)
+
+    def _begins_again(self, status: int) -> bool:
+        latest = next(iter(self.jobs()), None)
+        if status == 0 or latest is None:  # it fails before it runs a job: another start would change nothing
+            return False
+        lost = latest.state in (DIED, "SUSPENDED")
+        return self._restart is Restart.ALWAYS or (self._restart is Restart.STANDBY and lost)
 
     def _slept(self, seconds: float) -> bool:
         """Pause; False if that was interrupted."""
@@ -97,14 +120,20 @@ class Launcher:
     def _run_once(self, known: set[str], started: Callable[[JobRecord], None]) -> int:
         self._process = process = subprocess.Popen(self._command, env=dict(Launch.environment(self._stored)))
         status = None
-        fresh: list[JobRecord] = []
-        while status is None and not fresh:
+        owned = False
+        while status is None and not owned:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 status = process.wait(_POLL_S)
-            fresh = [record for record in self.jobs() if record.job_id not in known]
-        for record in fresh:
-            known.add(record.job_id)
-            started(record)
+            for record in self.jobs():
+                fresh = record.job_id not in known
+                if fresh or (record.job_id in self._standing_by and not record.stands_by_for and not record.state):
+                    known.add(record.job_id)
+                    started(record)
+                    self._standing_by.discard(record.job_id)
+                    if record.stands_by_for:
+                        self._standing_by.add(record.job_id)
+                    else:
+                        owned = True
         return process.wait()
 
 

@@ -45,6 +45,8 @@ STATE_STYLES = {
     "RESTARTING": "dark_orange",
     "FAILED": "red",
     "DIED": "red",
+    "STANDBY": "cyan",
+    "SUSPENDED": "yellow",
 }
 
 

@@ -11,57 +11,101 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from holdfast.cli.app import FAILED, INTERRUPTED, USAGE, AsJson, CommandFailed, command
-from holdfast.cli.drivers import Driver
-from holdfast.cli.launcher import Launcher, begin_daemon, exit_code
+from holdfast.cli.drivers import STANDBY, Driver
+from holdfast.cli.launcher import Launcher, Restart, begin_daemon, exit_code
 from holdfast.cli.options import Settings, parse_settings
 from holdfast.cli.output import duration, note, print_json, working
+from holdfast.common.config_options import HighAvailabilityOptions
+from holdfast.common.modes import HighAvailabilityMode
 from holdfast.runtime.job_registry import JobRecord
 
 __all__: list[str] = []
 
 
-class Restart(str, Enum):
-    """When a program is started again."""
+Program = Annotated[Path, typer.Argument(help="The Python program, which calls env.execute().")]
+Arguments = Annotated[list[str] | None, typer.Argument(metavar="[ARGS]...", help="Arguments of the program.")]
+Parallelism = Annotated[int | None, typer.Option("--parallelism", "-p", min=1, help="Default parallelism.")]
+FromSavepoint = Annotated[
+    str | None, typer.Option("--from-savepoint", "--fromSavepoint", "-s", metavar="PATH", help="Savepoint to start from.")
+]
+AllowNonRestored = Annotated[
+    bool,
+    typer.Option(
+        "--allow-non-restored-state", "--allowNonRestoredState", "-n", help="Drop state that the program no longer has."
+    ),
+]
+SparkMaster = Annotated[
+    str | None, typer.Option("--spark-master", metavar="URL", help="Spark's master; default: this machine.")
+]
+Detached = Annotated[bool, typer.Option("--detached", "-d", help="Return when the job runs, and leave it running.")]
+_OWN_OPTIONS = {"ignore_unknown_options": True, "allow_interspersed_args": False}
+"""Options behind the program are the program's."""
 
-    NEVER = "never"
-    ALWAYS = "always"
+
+class WhenRun(str, Enum):
+    """The values of ``--restart``."""
+
+    NEVER = Restart.NEVER.value
+    ALWAYS = Restart.ALWAYS.value
 
 
-@command(
-    interrupted="Interrupted before the program began.",
-    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
-)
+@command(interrupted="Interrupted before the program began.", context_settings=_OWN_OPTIONS)
 def run(
-    program: Annotated[Path, typer.Argument(help="The Python program, which calls env.execute().")],
-    arguments: Annotated[list[str] | None, typer.Argument(metavar="[ARGS]...", help="Arguments of the program.")] = None,
-    parallelism: Annotated[int | None, typer.Option("--parallelism", "-p", min=1, help="Default parallelism.")] = None,
+    program: Program,
+    arguments: Arguments = None,
+    parallelism: Parallelism = None,
     settings: Settings = None,
-    from_savepoint: Annotated[
-        str | None,
-        typer.Option("--from-savepoint", "--fromSavepoint", "-s", metavar="PATH", help="Savepoint to start from."),
-    ] = None,
-    allow_non_restored: Annotated[
-        bool,
-        typer.Option(
-            "--allow-non-restored-state", "--allowNonRestoredState", "-n", help="Drop state that the program no longer has."
-        ),
-    ] = False,
-    spark_master: Annotated[
-        str | None, typer.Option("--spark-master", metavar="URL", help="Spark's master; default: this machine.")
-    ] = None,
-    detached: Annotated[
-        bool, typer.Option("--detached", "-d", help="Return when the job runs, and leave it running.")
-    ] = False,
+    from_savepoint: FromSavepoint = None,
+    allow_non_restored: AllowNonRestored = False,
+    spark_master: SparkMaster = None,
+    detached: Detached = False,
     restart: Annotated[
-        Restart, typer.Option(help="always: start the program again when its driver has died or its job has failed.")
-    ] = Restart.NEVER,
+        WhenRun,
+        typer.Option(
+            help="always: start the program again when its driver has died or its job has failed; on several machines, "
+            "one driver owns the job and the others stand by."
+        ),
+    ] = WhenRun.NEVER,
     json: AsJson = False,
 ) -> None:
     """Run a program: this process, or with -d one in the background, is the driver of its jobs.
 
     Options stand before PROGRAM, its own arguments after it. Settings in the program override options.
     """
-    _check_program(program)
+    given = _settings(settings, parallelism, from_savepoint, allow_non_restored, spark_master)
+    _run(program, arguments, given, detached, Restart(restart.value), json)
+
+
+@command(interrupted="Interrupted before the program began.", context_settings=_OWN_OPTIONS)
+def standby(
+    program: Program,
+    arguments: Arguments = None,
+    parallelism: Parallelism = None,
+    settings: Settings = None,
+    from_savepoint: FromSavepoint = None,
+    allow_non_restored: AllowNonRestored = False,
+    spark_master: SparkMaster = None,
+    detached: Detached = False,
+    json: AsJson = False,
+) -> None:
+    """Run a program on several machines, of which one owns the job: when it dies, another one takes the job over.
+
+    Start it on each machine with the same checkpoint directory (execution.checkpointing.dir). Ctrl-C and SIGTERM leave the
+    job to another driver; when the job ends, or `holdfast cancel` or `stop` ends it, all its drivers end.
+    """
+    given = _settings(settings, parallelism, from_savepoint, allow_non_restored, spark_master)
+    given[HighAvailabilityOptions.TYPE.key] = HighAvailabilityMode.STORAGE.name
+    _run(program, arguments, given, detached, Restart.STANDBY, json)
+
+
+def _settings(
+    settings: list[str] | None,
+    parallelism: int | None,
+    from_savepoint: str | None,
+    allow_non_restored: bool,
+    spark_master: str | None,
+) -> dict[str, str]:
+    """The settings that the options stand for."""
     given = parse_settings(settings)
     if parallelism is not None:
         given["parallelism.default"] = str(parallelism)
@@ -71,11 +115,18 @@ def run(
         given["execution.state-recovery.ignore-unclaimed-state"] = "true"
     if spark_master is not None:
         given["spark.master"] = spark_master
-    launcher = Launcher(program, arguments or [], given, detached)
+    return given
+
+
+def _run(
+    program: Path, arguments: list[str] | None, given: dict[str, str], detached: bool, restart: Restart, json: bool
+) -> None:
+    _check_program(program)
+    launcher = Launcher(program, arguments or [], given, detached, restart)
     if detached:
-        _run_detached(launcher, restart is Restart.ALWAYS, json)
+        _run_detached(launcher, json)
     else:
-        _run_here(program, launcher, restart is Restart.ALWAYS, json)
+        _run_here(program, launcher, json)
 
 
 def _check_program(program: Path) -> None:
@@ -92,8 +143,8 @@ def _check_program(program: Path) -> None:
         raise CommandFailed(f"{program} is not a Python program: {error}", FAILED) from None
 
 
-def _run_here(program: Path, launcher: Launcher, restart: bool, json: bool) -> NoReturn:
-    status = launcher.run(restart, _tell_start)
+def _run_here(program: Path, launcher: Launcher, json: bool) -> NoReturn:
+    status = launcher.run(_tell_start)
     jobs = launcher.jobs()
     code = exit_code(status)
     if launcher.interrupted:
@@ -108,13 +159,18 @@ def _run_here(program: Path, launcher: Launcher, restart: bool, json: bool) -> N
 
 
 def _tell_start(job: JobRecord) -> None:
+    if job.stands_by_for:
+        note(f"This driver stands by for job {job.name}, which a driver on {job.stands_by_for} owns.")
+        return
     note(f"Job {job.name} ({job.job_id}) runs. Dashboard: {job.url}/#/jobs/{job.job_id}")
 
 
 def _tell_end(jobs: list[JobRecord], status: int, launcher: Launcher) -> None:
     for job in jobs[:1]:
         note(f"Job {job.name}: {job.state or 'RUNNING'} after {duration(job.ended_ms - job.started_ms)}.")
-        if job.state != "FINISHED":
+        if job.state == "SUSPENDED":
+            note("A standby driver takes the job over; if there is none, run the program again.")
+        elif job.state != "FINISHED":
             note(
                 "Run the program again to resume from its last checkpoint." if job.checkpoints else "It kept no checkpoints."
             )
@@ -124,10 +180,10 @@ def _tell_end(jobs: list[JobRecord], status: int, launcher: Launcher) -> None:
         note(f"The driver was killed by signal {-status}.")
 
 
-def _run_detached(launcher: Launcher, restart: bool, json: bool) -> None:
+def _run_detached(launcher: Launcher, json: bool) -> None:
     child = os.fork()
     if child == 0:
-        _supervise(launcher, restart)
+        _supervise(launcher)
     try:
         job = _wait_for_job(launcher, child, json)
     except KeyboardInterrupt:
@@ -141,12 +197,12 @@ def _run_detached(launcher: Launcher, restart: bool, json: bool) -> None:
     note(f"Log: {launcher.log} (`holdfast logs {job.job_id[:8]}`)")
 
 
-def _supervise(launcher: Launcher, restart: bool) -> NoReturn:
+def _supervise(launcher: Launcher) -> NoReturn:
     """Run the program in this process, which is in the background, and never return."""
     code = FAILED
     try:
         begin_daemon(launcher.log)
-        code = exit_code(launcher.run(restart, lambda job: None))
+        code = exit_code(launcher.run(lambda job: None))
         note(f"The program ended with exit code {code}.")
     finally:
         os._exit(code)
@@ -166,7 +222,7 @@ def _wait_for_job(launcher: Launcher, child: int, quiet: bool) -> JobRecord:
             step = "starting Python and Spark"
             if job is not None:
                 state = job.state or _state(job)
-                if state in ("RUNNING", "FINISHED"):
+                if state in ("RUNNING", "FINISHED", STANDBY):
                     return job
                 step = "restoring the state" if state == "CREATED" else state.lower()
             if ended:
@@ -176,8 +232,10 @@ def _wait_for_job(launcher: Launcher, child: int, quiet: bool) -> JobRecord:
 
 
 def _state(job: JobRecord) -> str:
+    if job.stands_by_for:
+        return STANDBY
     try:
-        state: str = Driver(job.url, "", timeout=5).get(f"/jobs/{job.job_id}")["state"]
+        state: str = Driver(job.url, "", job, timeout=5).get(f"/jobs/{job.job_id}")["state"]
     except CommandFailed:
         return ""  # it begins or ends at this moment
     return state
@@ -194,4 +252,9 @@ def _failed_start(launcher: Launcher, code: int) -> str:
 
 
 def _shown(job: JobRecord) -> dict[str, Any]:
-    return {"id": job.job_id, "name": job.name, "state": job.state or "RUNNING", "url": job.url}
+    return {
+        "id": job.job_id,
+        "name": job.name,
+        "state": job.state or (STANDBY if job.stands_by_for else "RUNNING"),
+        "url": job.url,
+    }

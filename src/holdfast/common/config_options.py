@@ -15,7 +15,13 @@ from holdfast.common.config_values import (
     parse_map,
     parse_memory_size,
 )
-from holdfast.common.modes import CheckpointingMode, ExternalizedCheckpointRetention, LogFormat, RuntimeExecutionMode
+from holdfast.common.modes import (
+    CheckpointingMode,
+    ExternalizedCheckpointRetention,
+    HighAvailabilityMode,
+    LogFormat,
+    RuntimeExecutionMode,
+)
 
 __all__ = [
     "CheckpointingOptions",
@@ -23,6 +29,7 @@ __all__ = [
     "ConfigOptions",
     "AutoscalerOptions",
     "EpochOptions",
+    "HighAvailabilityOptions",
     "LogOptions",
     "PipelineOptions",
     "RestartOptions",
@@ -158,6 +165,14 @@ class StateRecoveryOptions:
     PATH = _key("execution.state-recovery.path").string_type().no_default_value()
     CLAIM_MODE = _key("execution.state-recovery.claim-mode").string_type().default_value("NO_CLAIM")
     IGNORE_UNCLAIMED_STATE = _key("execution.state-recovery.ignore-unclaimed-state").boolean_type().default_value(False)
+
+
+class HighAvailabilityOptions:
+    """Options of standby drivers; durations in ms."""
+
+    TYPE = _key("high-availability.type").enum_type(HighAvailabilityMode).no_default_value()
+    HEARTBEAT_INTERVAL = _key("heartbeat.interval").duration_type().default_value(1_000)
+    HEARTBEAT_TIMEOUT = _key("heartbeat.timeout").duration_type().default_value(5_000)
 
 
 class EpochOptions:

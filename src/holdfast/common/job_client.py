@@ -28,6 +28,10 @@ class JobClient(ABC):
     def cancel(self) -> CompletableFuture[None]:
         """Stop the job after its current epoch; the future completes when the job has stopped."""
 
+    def _interrupt(self) -> CompletableFuture[None]:
+        """End this driver's part of the job, at Ctrl-C or SIGTERM; the future completes when it has ended."""
+        return self.cancel()
+
     @abstractmethod
     def stop_with_savepoint(
         self, advance_to_end_of_event_time: bool, savepoint_directory: str | None = None

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from enum import Enum
 
-__all__ = ["CheckpointingMode", "ExternalizedCheckpointRetention", "LogFormat", "RuntimeExecutionMode"]
+__all__ = [
+    "CheckpointingMode",
+    "ExternalizedCheckpointRetention",
+    "HighAvailabilityMode",
+    "LogFormat",
+    "RuntimeExecutionMode",
+]
 
 
 class CheckpointingMode(Enum):
@@ -20,6 +26,15 @@ class ExternalizedCheckpointRetention(Enum):
     DELETE_ON_CANCELLATION = 0
     RETAIN_ON_CANCELLATION = 1
     NO_EXTERNALIZED_CHECKPOINTS = 2
+
+
+class HighAvailabilityMode(Enum):
+    """Whether drivers of one job stand by for each other."""
+
+    NONE = 0
+    """A driver takes the job over at once."""
+    STORAGE = 1
+    """A driver waits while another one owns the job, which it sees in the checkpoint storage."""
 
 
 class RuntimeExecutionMode(Enum):

@@ -14,6 +14,7 @@ from holdfast.common.config_options import (
     CheckpointingOptions,
     ConfigOption,
     EpochOptions,
+    HighAvailabilityOptions,
     LogOptions,
     PipelineOptions,
     RestartOptions,
@@ -67,6 +68,7 @@ _OPTIONS = [
         StateRecoveryOptions,
         RestartOptions,
         EpochOptions,
+        HighAvailabilityOptions,
     )
     for option in vars(group).values()
     if isinstance(option, ConfigOption)
@@ -369,7 +371,8 @@ class StreamExecutionEnvironment(EnvironmentSettings):
     def execute(self, job_name: str | None = None) -> JobExecutionResult:
         """Run the program and wait for its end. The next program starts empty.
 
-        Ctrl-C cancels the job and waits for its end. The next start resumes from the last checkpoint.
+        Ctrl-C cancels the job and waits for its end; a driver with standby drivers leaves the job to one of them. The next
+        start resumes from the last checkpoint.
 
         Args:
             job_name: The job's name; also ``pipeline.name``.
@@ -383,7 +386,7 @@ class StreamExecutionEnvironment(EnvironmentSettings):
         try:
             return client.get_job_execution_result().result()
         except KeyboardInterrupt:
-            client.cancel().result()
+            client._interrupt().result()
             raise
 
     def execute_async(self, job_name: str | None = None) -> JobClient:

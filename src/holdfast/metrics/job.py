@@ -25,8 +25,8 @@ from holdfast.metrics.user import Sample, merge
 
 __all__ = ["TERMINAL", "CheckpointCounts", "JobMetrics", "JobSnapshot", "VertexSnapshot"]
 
-TERMINAL = frozenset({"FINISHED", "CANCELED", "FAILED"})
-"""The terminal states of a job."""
+TERMINAL = frozenset({"FINISHED", "CANCELED", "FAILED", "SUSPENDED"})
+"""The states in which a job has ended in its driver; a suspended one goes on in another driver."""
 
 _CHECKPOINTS_KEPT = 100
 _FAILURES_KEPT = 16

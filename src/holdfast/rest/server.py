@@ -21,6 +21,7 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from holdfast.errors import ConfigurationError
 from holdfast.rest.app import JobView, Shown, create_app
+from holdfast.rest.tls import Tls
 
 __all__ = ["JobView", "RestServer"]
 
@@ -45,7 +46,7 @@ class RestServer:
 
     Configuration keys: ``rest.port`` (8081; the next free port is taken if it is busy; 0 takes any) and
     ``rest.bind-address`` (127.0.0.1: this machine only. Reading needs no login: bind it to another address only where
-    everyone who can reach that address may see the jobs and their settings).
+    everyone who can reach that address may see the jobs and their settings); ``security.ssl.rest.*`` for TLS.
 
     A request that changes a job must show the server's token, which is made at its start.
 
@@ -62,6 +63,7 @@ class RestServer:
     def __init__(self, config: Mapping[str, str]) -> None:
         self._address = config.get("rest.bind-address", _DEFAULT_ADDRESS).strip()
         self._wanted_port = _port(config.get("rest.port", str(_DEFAULT_PORT)))
+        self._tls = Tls.of(config)
         self._token = secrets.token_urlsafe(32)
         self._lock = threading.Lock()
         self._jobs: dict[str, Shown] = {}
@@ -96,7 +98,12 @@ class RestServer:
         host = f"[{self._address}]" if ":" in self._address else self._address
         if _is_loopback(self._address) or self._address in ("0.0.0.0", "::"):
             host = "localhost" if self._address != "::1" else "[::1]"
-        return f"http://{host}:{self._port}"
+        return f"{'https' if self._tls else 'http'}://{host}:{self._port}"
+
+    @property
+    def tls(self) -> Tls | None:
+        """Its certificates; None: it serves HTTP."""
+        return self._tls
 
     @property
     def token(self) -> str:
@@ -142,6 +149,7 @@ class RestServer:
             timeout_keep_alive=5,
             timeout_graceful_shutdown=1,
             server_header=False,
+            **(self._tls.for_uvicorn() if self._tls else {}),
         )
         server = uvicorn.Server(config)
         thread = threading.Thread(target=_serve, args=(server, bound), name="holdfast-rest", daemon=True)

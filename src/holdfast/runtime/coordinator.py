@@ -129,6 +129,10 @@ class Coordinator:
         if self._plan.settings.batch and self._executor is not None:
             self._executor.abort()
 
+    def fail(self, error: Exception) -> None:
+        """End the job's part in this driver with an error, after the running epoch. Thread-safe."""
+        self._inbox.put(error)
+
     def request_savepoint(self, uri: str, *, stop: bool = False, drain: bool = False) -> Future[str]:
         """Write a savepoint of the input read so far. Thread-safe.
 

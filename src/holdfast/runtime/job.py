@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import shutil
-import socket
-import sys
 import tempfile
 import threading
 import time
@@ -32,22 +29,23 @@ from holdfast.common.job_status import JobStatus
 from holdfast.common.json_log import add_log_fields, log_as_json
 from holdfast.common.pickling import use_class_aliases
 from holdfast.connectors.base import ExclusiveSink, JobInfo, Sink
-from holdfast.errors import ConfigurationError, HoldfastError, JobFailed, StorageError
+from holdfast.errors import ConfigurationError, Fenced, HoldfastError, JobFailed, SparkGone, StorageError
 from holdfast.metrics.job import JobMetrics
 from holdfast.metrics.stats import EpochStats
 from holdfast.metrics.traces import TraceReporter
 from holdfast.runtime.autoscaling import Autoscaler
 from holdfast.runtime.coordinator import Coordinator, EpochExecutor
-from holdfast.runtime.job_registry import JobRecord, Registration, register
+from holdfast.runtime.job_registry import died
 from holdfast.runtime.launch import launched
-from holdfast.runtime.local_directory import slot_directory
+from holdfast.runtime.leadership import Leadership
 from holdfast.runtime.pacing import Pace
 from holdfast.runtime.plan import JobPlan
+from holdfast.runtime.presence import Presence
 from holdfast.runtime.queries import Answer, StateQueries
 from holdfast.runtime.restart import restart_strategy
 from holdfast.runtime.savepoints import SavepointWriter, StartFromSavepoint, new_savepoint
 from holdfast.runtime.shipping import SparkJobFailed
-from holdfast.runtime.spark import SparkExecutor, begin_slots
+from holdfast.runtime.spark import SparkExecutor, begin_slots, restore_early
 from holdfast.runtime.spark_context import spark_context
 from holdfast.runtime.statistics import plan_shape
 from holdfast.runtime.task_messages import JobSetup
@@ -123,6 +121,8 @@ class Job(JobClient):
         self._metrics.plan(plan_shape(plan))
         self._result: Future[JobExecutionResult] = Future()
         self._status = JobStatus.CREATED
+        self._wanted_end: JobStatus | None = None
+        """The state in which the job ends because it was asked to."""
         self._temporary: weakref.finalize[..., Job] | None = None
         """Removes the temporary checkpoints of a job without checkpoint storage, at the latest when the process ends."""
         settings = plan.settings
@@ -145,7 +145,11 @@ class Job(JobClient):
         storage.check(paths)
         self._storage, self._paths = storage, paths
         self._log = checkpoint_log = CheckpointLog(storage, paths, settings.retained_checkpoints)
+        self._presence = self._new_presence()
+        self._leadership = self._stands_by()
         restore_from = self._restore_from(settings.restore_path)
+        self._warm = False
+        """Whether the slots wait for the take-over, to restore state early."""
         sinks = [
             (chained.uid, chained.factory.written_sink)
             for vertex in plan.vertices
@@ -180,6 +184,19 @@ class Job(JobClient):
         )
         self._thread = threading.Thread(target=self._run, name=f"holdfast-{plan.name}", daemon=True)
 
+    def _stands_by(self) -> Leadership | None:
+        """This driver's part among those of the job; None: it takes the job over at once."""
+        settings, launch = self._plan.settings, launched()
+        wanted = settings.standby
+        if wanted and self._temporary is not None:
+            raise ConfigurationError(
+                "standby drivers (high-availability.type) see in the checkpoint storage who owns the job: set "
+                "execution.checkpointing.dir to a directory that all of them reach"
+            )
+        if not (launch is not None and launch.restarted and self._temporary is None if wanted is None else wanted):
+            return None
+        return Leadership(self._storage, self._paths, self._log, str(self._id), settings.heartbeat, died)
+
     def _restore_from(self, path: str) -> CheckpointId | StartFromSavepoint | None:
         """What `execution.state-recovery.path` names; None if that is done already, or nothing is named."""
         if not path:
@@ -207,15 +224,17 @@ class Job(JobClient):
             uri: The checkpoint storage.
             continues: Whether the job probably continues its newest checkpoint.
         """
-
-        def newest() -> CheckpointId | None:
-            retained = self._log.read_retained() if continues else []
-            return retained[0].checkpoint_id if retained else None
-
-        begin_slots(self._plan, str(self._id), uri, newest)
+        begin_slots(self._plan, str(self._id))
+        self._warm = continues and self._leadership is not None and not self._leadership.look()
+        if continues and not self._warm:
+            restore_early(self._plan, str(self._id), uri, self._newest_in_log)
         import holdfast.rest.server  # noqa: F401, which `_run` needs
 
         return spark_context(self._plan.name, self._plan.config)
+
+    def _newest_in_log(self) -> CheckpointId | None:
+        retained = self._log.read_retained()
+        return retained[0].checkpoint_id if retained else None
 
     def _executor(self, job: JobInfo, plan: JobPlan) -> ClosableExecutor:
         """The executor for a generation; closes that of an earlier one."""
@@ -231,21 +250,8 @@ class Job(JobClient):
         """The time in ms since 1970."""
         return time.time_ns() // 1_000_000
 
-    def _show(self) -> Callable[[str, str], None]:
-        """Show the job at the REST server and to the command line; returns the call that ends this: status and error."""
-        from holdfast.rest.server import RestServer
-
-        server = RestServer.shared(self._plan.config)
-        server.add(self, self._plan.config)
-        registration = self._register(server.url, server.token)
-        log.info("job %r (%s) is shown at %s/jobs/%s", self._plan.name, self._id, server.url, self._id)
-
-        def hide(status: str, error: str) -> None:
-            if registration is not None:
-                registration.end(status, error)
-            server.remove(str(self._id))
-
-        return hide
+    def _new_presence(self) -> Presence | None:
+        return Presence(self._plan, str(self._id), "" if self._temporary else self._storage.uri)
 
     def _after_epoch(self, stats: EpochStats, plan: JobPlan) -> None:
         if self._autoscaler is not None:
@@ -270,51 +276,73 @@ class Job(JobClient):
         add_log_fields(job=self._plan.name, job_id=str(self._id))
         began = time.monotonic()
         outcome: JobExecutionResult | BaseException
-        hide: Callable[[str, str], None] | None = None
+        owned = False
         try:
-            hide = self._show()
-            self._coordinator.run()
-            status = JobStatus.CANCELED if self._status is JobStatus.CANCELLING else JobStatus.FINISHED
+            status = self._await_leadership()
+            if status is None:
+                if self._presence is not None:
+                    self._presence.show(self)
+                owned = True
+                self._coordinator.run()
+                status = self._wanted_end or JobStatus.FINISHED
             outcome = JobExecutionResult(self._id, round((time.monotonic() - began) * 1000))
         except BaseException as error:
             log.debug("job %r failed", self._plan.name, exc_info=True)
-            status, outcome = JobStatus.FAILED, in_short(error)
+            status, outcome = self._status_after(error, owned), in_short(error)
+        failure = str(outcome) if isinstance(outcome, BaseException) else ""
+        deletes = status is JobStatus.CANCELED and self._plan.settings.delete_on_cancellation
+        if not deletes:
+            self._tell_standbys(status, failure)
         with contextlib.suppress(Exception):
             self._close_executors()
-        if status is JobStatus.CANCELED and self._plan.settings.delete_on_cancellation:
+        if deletes:
             self._delete_checkpoints()
+            self._tell_standbys(status, failure)
         if self._temporary is not None:
             self._temporary()
         self._status = status
         self._metrics.status(status.name)
         if self._traces is not None:
             self._traces.close()
-        if hide is not None:
-            hide(status.name, str(outcome) if isinstance(outcome, BaseException) else "")
+        if self._presence is not None:
+            self._presence.end(status.name, failure)
         if isinstance(outcome, BaseException):
             self._result.set_exception(outcome)
         else:
             self._result.set_result(outcome)
 
-    def _register(self, url: str, token: str) -> Registration | None:
-        """Make the job known to the command line."""
-        launch = launched()
-        return register(
-            JobRecord(
-                job_id=str(self._id),
-                name=self._plan.name,
-                pid=os.getpid(),
-                host=socket.gethostname(),
-                url=url,
-                token=token,
-                started_ms=time.time_ns() // 1_000_000,
-                program=os.path.abspath(sys.argv[0]) if sys.argv[0] else "",
-                checkpoints="" if self._temporary else self._storage.uri,
-                slots=slot_directory(self._plan.settings.temporary_directory, str(self._id)).path,
-                log=launch.log if launch else "",
-                launch=launch.id if launch else "",
-            )
-        )
+    def _status_after(self, error: BaseException, owned: bool) -> JobStatus:
+        """How an error ends the job. With standby drivers, an error of this driver alone leaves the job to them."""
+        of_the_job = isinstance(error, JobFailed) or (owned and not isinstance(error, (Fenced, SparkGone)))
+        return JobStatus.FAILED if of_the_job or self._leadership is None else JobStatus.SUSPENDED
+
+    def _await_leadership(self) -> JobStatus | None:
+        """Stand by until this driver owns the job, and return None; else how the job has ended without it.
+
+        Raises:
+            JobFailed: the job has failed in another driver.
+        """
+        if self._leadership is None:
+            return None
+        if self._presence is not None and not self._leadership.look():
+            self._presence.stand_by(self._leadership.owner)
+            log.info("job %r: this driver stands by; the job is owned by one on %s", self._plan.name, self._leadership.owner)
+        ended = self._leadership.stand_by(self._coordinator.fail)
+        if self._leadership.leads:
+            log.info("job %r: this driver takes the job over", self._plan.name)
+            if self._warm:
+                restore_early(self._plan, str(self._id), self._storage.uri, self._newest_in_log)
+            return None
+        if ended is None:
+            return JobStatus.SUSPENDED
+        if ended.state == JobStatus.FAILED.name:
+            raise JobFailed(f"the job has failed in its driver on {ended.host}:\n{ended.failure}")
+        return JobStatus[ended.state]
+
+    def _tell_standbys(self, status: JobStatus, failure: str) -> None:
+        """Tell the standby drivers how the job has ended, or that one of them can have it."""
+        if self._leadership is not None:
+            self._leadership.end(status.name, failure)
 
     def _delete_checkpoints(self) -> None:
         """Delete the checkpoints of a cancelled job, as configured, unless they are still needed."""
@@ -342,16 +370,26 @@ class Job(JobClient):
 
     def get_job_status(self) -> CompletableFuture[JobStatus]:
         """The job's status."""
-        if self._status is JobStatus.CREATED or not self._status.is_globally_terminal_state():
+        if not self._status.is_terminal_state():
             return CompletableFuture.completed(JobStatus[self._metrics.snapshot().status])
         return CompletableFuture.completed(self._status)
 
     def cancel(self) -> CompletableFuture[None]:
         """Stop after the current epoch; the future completes when the job has stopped."""
+        return self._end_as(JobStatus.CANCELED)
+
+    def _interrupt(self) -> CompletableFuture[None]:
+        """End at Ctrl-C or SIGTERM: with standby drivers, one of them takes the job over; otherwise it is cancelled."""
+        return self._end_as(JobStatus.CANCELED if self._leadership is None else JobStatus.SUSPENDED)
+
+    def _end_as(self, status: JobStatus) -> CompletableFuture[None]:
         stopped: Future[None] = Future()
-        if not self._status.is_globally_terminal_state():
+        if not self._status.is_terminal_state():
+            self._wanted_end = self._wanted_end or status if status is JobStatus.SUSPENDED else status
             self._status = JobStatus.CANCELLING
             self._metrics.status("CANCELLING")
+        if self._leadership is not None:
+            self._leadership.stop()
         self._coordinator.cancel()
 
         def done(result: Future[JobExecutionResult]) -> None:

@@ -21,7 +21,7 @@ import msgspec
 from holdfast.errors import ConfigurationError
 from holdfast.runtime.local_directory import LocalDirectory, temporary_directory
 
-__all__ = ["DIED", "JobRecord", "Registration", "records", "register", "user_directory"]
+__all__ = ["DIED", "JobRecord", "Registration", "died", "records", "register", "user_directory"]
 
 _log = logging.getLogger("holdfast")
 
@@ -45,6 +45,10 @@ class JobRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     token: str
     """What a request must show to change the job."""
     started_ms: int
+    certificate: str = ""
+    """The certificate of the REST API, as PEM; empty without TLS."""
+    keystore: str = ""
+    """The file with the certificate that requests must show, too; empty if they need none."""
     program: str = ""
     """The program's path."""
     checkpoints: str = ""
@@ -55,6 +59,8 @@ class JobRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """The file that `holdfast run` logs to; empty if another command started the program."""
     launch: str = ""
     """The id of the `holdfast run` that started the program."""
+    stands_by_for: str = ""
+    """The host of the driver that owns the job, while this one stands by; empty if this driver owns the job."""
     state: str = ""
     """The final state; empty while the job lives."""
     ended_ms: int = 0
@@ -77,12 +83,29 @@ class Registration:
         self._path, self._record = path, record
         self._file: IO[Any] | None = _written(path, record, lock=True)
 
+    def change(self, record: JobRecord) -> None:
+        """Replace the record of the running job. Never raises."""
+        if self._file is None:
+            return
+        try:
+            file = _written(self._path, record, lock=True)
+        except OSError as error:
+            _log.warning("the record of job %r in %s was not changed: %s", record.name, self._path, error)
+            return
+        self._file.close()
+        self._file, self._record = file, record
+
     def end(self, state: str, failure: str = "") -> None:
         """Write the job's final state and release the record. Never raises: the job is over."""
         if self._file is None:
             return
         final = msgspec.structs.replace(
-            self._record, state=state, ended_ms=time.time_ns() // 1_000_000, failure=failure, token=""
+            self._record,
+            state=state,
+            ended_ms=time.time_ns() // 1_000_000,
+            failure=failure,
+            token="",
+            stands_by_for="",
         )
         try:
             _written(self._path, final)
@@ -127,6 +150,15 @@ def records() -> list[JobRecord]:
     found = [record for path in _directory().glob("*.json") if (record := _read(path)) is not None]
     here = socket.gethostname()
     return sorted((record for record in found if record.host == here), key=lambda record: -record.started_ms)
+
+
+def died(job_id: str) -> bool:
+    """Whether the driver of a job is known to have died on this machine: it kept a record, and no longer holds it."""
+    try:
+        record = _read(_directory() / f"{job_id}.json")
+    except (OSError, ConfigurationError):
+        return False
+    return record is not None and record.state == DIED
 
 
 def _directory() -> Path:

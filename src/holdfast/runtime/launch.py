@@ -36,6 +36,8 @@ class Launch(msgspec.Struct, frozen=True):
     """The file of the program's log."""
     detached: bool
     """Whether the program's output goes to that file, too."""
+    restarted: bool = False
+    """Whether the program is started again when it dies: its jobs stand by while another driver owns them."""
 
     def store(self, directory: Path) -> Path:
         """Write the launch for its owner's eyes only: settings may be secrets."""

@@ -11,18 +11,35 @@ from holdfast.common.config_options import (
     CheckpointingOptions,
     ConfigOption,
     EpochOptions,
+    HighAvailabilityOptions,
     LogOptions,
     PipelineOptions,
     StateRecoveryOptions,
     TraceOptions,
 )
 from holdfast.common.configuration import Configuration
-from holdfast.common.modes import ExternalizedCheckpointRetention, LogFormat, RuntimeExecutionMode
+from holdfast.common.modes import ExternalizedCheckpointRetention, HighAvailabilityMode, LogFormat, RuntimeExecutionMode
 from holdfast.errors import ConfigurationError
 from holdfast.runtime.autoscaling import AutoscalerSettings
 from holdfast.state.backend import StateBackendSettings
 
-__all__ = ["JobSettings"]
+__all__ = ["HeartbeatSettings", "JobSettings"]
+
+_POLLS_PER_BEAT = 2
+_LONGEST_POLL_S = 0.5
+
+
+@dataclass(frozen=True)
+class HeartbeatSettings:
+    """When the driver that owns a job is dead, in seconds."""
+
+    interval: float
+    timeout: float
+
+    @property
+    def poll(self) -> float:
+        """The time between two looks of a standby driver."""
+        return min(self.interval / _POLLS_PER_BEAT, _LONGEST_POLL_S)
 
 
 @dataclass(frozen=True)
@@ -56,6 +73,9 @@ class JobSettings:
     """None: the job keeps its parallelism."""
     watermark_interval_ms: int
     """The least time between periodic calls of users' watermark generators without input; 0: they are not called."""
+    standby: bool | None
+    """Whether the driver stands by while another one owns the job; None: only if it is started again when it dies."""
+    heartbeat: HeartbeatSettings
     temporary_directory: str
     """Parent of local stores and spilled frames; empty for the default."""
     log_as_json: bool = False
@@ -76,6 +96,7 @@ class JobSettings:
         settings = Configuration.from_dict(config)
         target = _positive(settings, EpochOptions.TARGET_DURATION)
         interval = settings.get(CheckpointingOptions.INTERVAL)
+        availability = settings.get(HighAvailabilityOptions.TYPE)
         try:
             state_backend = StateBackendSettings.of(config)
         except ValueError as error:
@@ -99,6 +120,8 @@ class JobSettings:
             batch=settings.get(PipelineOptions.RUNTIME_MODE) is RuntimeExecutionMode.BATCH,
             autoscaler=_autoscaler(settings),
             watermark_interval_ms=settings.get(PipelineOptions.AUTO_WATERMARK_INTERVAL),
+            standby=None if availability is None else availability is HighAvailabilityMode.STORAGE,
+            heartbeat=_heartbeat(settings),
             temporary_directory=config.get("io.tmp.dirs", ""),
             log_as_json=settings.get(LogOptions.FORMAT) is LogFormat.JSON,
             trace_endpoint=_trace_endpoint(settings),
@@ -113,6 +136,17 @@ def _positive(settings: Configuration, option: ConfigOption[int]) -> int:
     if value < 1:
         raise ConfigurationError(f"{option.key} must be at least 1, got {value}")
     return value
+
+
+def _heartbeat(settings: Configuration) -> HeartbeatSettings:
+    interval = _positive(settings, HighAvailabilityOptions.HEARTBEAT_INTERVAL)
+    timeout = settings.get(HighAvailabilityOptions.HEARTBEAT_TIMEOUT)
+    if timeout < 2 * interval:
+        raise ConfigurationError(
+            f"{HighAvailabilityOptions.HEARTBEAT_TIMEOUT.key} is {timeout} ms: give at least twice "
+            f"{HighAvailabilityOptions.HEARTBEAT_INTERVAL.key}, {interval} ms: one late heartbeat must not end a driver"
+        )
+    return HeartbeatSettings(interval / 1000, timeout / 1000)
 
 
 def _autoscaler(settings: Configuration) -> AutoscalerSettings | None:

@@ -37,7 +37,7 @@ from holdfast.runtime.stages import Stages
 from holdfast.runtime.task_messages import EpochAssignment, JobSetup, TaskReport
 from holdfast.state.backend import ROCKSDB
 
-__all__ = ["SparkExecutor", "begin_slots"]
+__all__ = ["SparkExecutor", "begin_slots", "restore_early"]
 
 log = logging.getLogger(__name__)
 
@@ -45,40 +45,46 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 _VARIABLE = "spark.executorEnv."
+_OF_THE_DRIVER = "security.ssl."
+"""Settings that tasks do not need, and should not know."""
 
 
-def begin_slots(plan: JobPlan, job_id: str, uri: str, newest: Callable[[], CheckpointId | None]) -> None:
-    """Start the job's slots while a local Spark starts; its workers would start them one after the other.
-
-    Args:
-        plan: The job.
-        job_id: Its id.
-        uri: The checkpoint storage.
-        newest: Looks up the checkpoint that the slots should restore meanwhile; None: no checkpoint.
-    """
+def begin_slots(plan: JobPlan, job_id: str) -> None:
+    """Start the job's slots while a local Spark starts; its workers would start them one after the other."""
     executor = jvm_process()
     if executor is None or os.environ.get("PYSPARK_PYTHON") != sys.executable:
         return
     own = {key.removeprefix(_VARIABLE): value for key, value in plan.config.items() if key.startswith(_VARIABLE)}
     environment = {**os.environ, "PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0"), **own}
-    directory = slot_directory(plan.settings.temporary_directory, job_id)
     try:
-        start_slots(directory, max(_widths(plan)), executor, environment)
+        start_slots(slot_directory(plan.settings.temporary_directory, job_id), max(_widths(plan)), executor, environment)
     except OSError as error:
         log.debug("the task slots will be started by their first tasks: %s", error)
-        return
+
+
+def restore_early(plan: JobPlan, job_id: str, uri: str, newest: Callable[[], CheckpointId | None]) -> None:
+    """Let slots that `begin_slots` has started restore state before the driver asks for it.
+
+    Args:
+        plan: The job.
+        job_id: Its id.
+        uri: The checkpoint storage.
+        newest: Looks up the checkpoint to restore; None: no checkpoint.
+    """
+    directory = slot_directory(plan.settings.temporary_directory, job_id)
     subtasks = _keyed_subtasks(plan)
-    if subtasks and plan.settings.state_backend.kind == ROCKSDB:
+    if not subtasks or plan.settings.state_backend.kind != ROCKSDB or not os.path.isdir(directory.path):
+        return
 
-        def restore() -> None:
-            try:
-                checkpoint = newest()
-                if checkpoint is not None:
-                    _restore_early(plan, directory, uri, checkpoint, subtasks)
-            except Exception:  # the take-over meets it again, and reports it
-                log.debug("no state was restored early", exc_info=True)
+    def restore() -> None:
+        try:
+            checkpoint = newest()
+            if checkpoint is not None:
+                _restore_early(plan, directory, uri, checkpoint, subtasks)
+        except Exception:  # the take-over meets it again, and reports it
+            log.debug("no state was restored early", exc_info=True)
 
-        threading.Thread(target=restore, name="early-restore", daemon=True).start()
+    threading.Thread(target=restore, name="early-restore", daemon=True).start()
 
 
 def _keyed_subtasks(plan: JobPlan) -> dict[int, list[KeyedSubtask]]:
@@ -124,6 +130,8 @@ class SparkExecutor:
 
     def __init__(self, context: SparkContext, setup: JobSetup) -> None:
         self._context = context
+        config = {key: value for key, value in setup.plan.config.items() if not key.startswith(_OF_THE_DRIVER)}
+        setup = replace(setup, plan=replace(setup.plan, config=config))
         self._plan: JobPlan = setup.plan
         self.root = setup.plan.settings.temporary_directory
         self.job_id = setup.job.job_id

@@ -10,7 +10,7 @@ from __future__ import annotations
 from holdfast.state_api.catalog import Listed, Snapshot, list_snapshots, open_snapshot
 from holdfast.state_api.contents import OperatorContent, StateContent, describe
 from holdfast.state_api.difference import Difference, diff
-from holdfast.state_api.upkeep import Orphan, Pruned, delete_savepoint, find_orphans, prune, verify
+from holdfast.state_api.upkeep import Orphan, Pruned, delete_savepoint, find_orphans, prune, sign, verify
 
 __all__ = [
     "Difference",
@@ -27,5 +27,6 @@ __all__ = [
     "list_snapshots",
     "open_snapshot",
     "prune",
+    "sign",
     "verify",
 ]

@@ -6,14 +6,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from holdfast.checkpoint.manifests import load
+from holdfast.checkpoint.paths import JobPaths
 from holdfast.checkpoint.retention import Retention, referenced
 from holdfast.checkpoint.savepoint import BEGUN, METADATA, read_savepoint
-from holdfast.checkpoint.storage import Storage
+from holdfast.checkpoint.signed_store import KEY_FILE, read_keys, sign_again
+from holdfast.checkpoint.storage import Storage, open_store
 from holdfast.errors import ConfigurationError, CorruptFile
 from holdfast.state.delta_files import damaged_files, verify_contents
-from holdfast.state_api.catalog import Snapshot, job_log
+from holdfast.state_api.catalog import Snapshot, job_log, split_job
 
-__all__ = ["Orphan", "Pruned", "delete_savepoint", "find_orphans", "prune", "verify"]
+__all__ = ["Orphan", "Pruned", "delete_savepoint", "find_orphans", "prune", "sign", "verify"]
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,37 @@ def verify(snapshot: Snapshot, verified: Callable[[int], None] = lambda size: No
         StorageError: the storage does not answer.
     """
     return list(damaged_files(snapshot.storage, snapshot.checkpoint, lambda handle: verified(handle.size)))
+
+
+def sign(directory: str, options: Mapping[str, str]) -> int:
+    """Sign the files of a stopped job or a savepoint with the first key.
+
+    The content of unsigned files is trusted as it is. Files that are signed with another one of the keys are verified.
+
+    Args:
+        directory: The job's directory in its checkpoint directory, or the savepoint's.
+        options: The ``s3.*`` settings, and ``security.checkpoints.key-file``.
+
+    Returns:
+        The number of files that were signed.
+
+    Raises:
+        ConfigurationError: there are no keys.
+        CorruptFile: a file is signed with none of the keys, or was altered since.
+        StorageError: the storage does not answer.
+    """
+    key_file = options.get(KEY_FILE)
+    if not key_file:
+        raise ConfigurationError(f"name the file with the keys: -D {KEY_FILE}=PATH")
+    own = {key: value for key, value in options.items() if key != KEY_FILE}
+    directory = directory.rstrip("/").removesuffix(f"/{METADATA}")
+    if Storage.open(directory, own).exists(METADATA):
+        uri, prefix = directory, ""
+    else:
+        uri, paths = split_job(directory)
+        prefix = f"{paths.directory}/"
+    store = open_store(uri, own)
+    return sign_again(store, read_keys(key_file), [path for path in store.list(prefix) if not JobPaths.is_part(path)])
 
 
 def find_orphans(directory: str, options: Mapping[str, str] | None = None) -> list[Orphan]:

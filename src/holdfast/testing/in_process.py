@@ -97,8 +97,7 @@ def _job(plan: JobPlan, replan: Callable[[int], JobPlan], clock: VirtualClock | 
         def _wall_clock(self) -> int:
             return clock.now() if clock is not None else super()._wall_clock()
 
-        def _show(self) -> Callable[[str, str], None]:
+        def _new_presence(self) -> None:
             """Show nothing: there is no REST server."""
-            return lambda status, error: None
 
     return InProcessJob(plan, None, replan)

@@ -1,4 +1,6 @@
-"""A driver of a job under test: ``python -m holdfast.testing.chaos.driver SETTINGS.json``; SIGTERM stops it gracefully.
+"""A driver of a job under test: ``python -m holdfast.testing.chaos.driver SETTINGS.json``.
+
+SIGTERM ends it in order; SIGINT cancels the job, for its standby drivers, too.
 
 The settings:
     program: The module whose ``build(environment, settings)`` builds the job.
@@ -7,6 +9,7 @@ The settings:
     without_spark: Whether tasks run sequentially in this process, without Spark.
     step: The arguments of `act_at`: the storage or broker call at which the driver kills or stops itself.
     listing_lag_s: Seconds that the storage's listings lag.
+    state_home: The directory of its records, if it is to know nothing of the other drivers of this machine.
     clock_shift_ms: Milliseconds by which this driver's clock is ahead of the machine's.
 
 Exit codes: 0: stopped, or the input has ended; 3: another driver took over (`Fenced`); 1: any other failure.
@@ -52,6 +55,8 @@ def main(arguments: list[str]) -> int:
         _run_without_spark(settings["configuration"])
     if lag := settings.get("listing_lag_s"):
         lag_listings(lag)
+    if home := settings.get("state_home"):
+        os.environ["XDG_STATE_HOME"] = home
     if shift := settings.get("clock_shift_ms"):
         _shift_clock(shift)
     env = StreamExecutionEnvironment.get_execution_environment(Configuration.from_dict(settings["configuration"]))
@@ -62,7 +67,8 @@ def main(arguments: list[str]) -> int:
     try:
         _log.info(BEGUN)
         client: Any = env.execute_async(settings["job"])
-        signal.signal(signal.SIGTERM, lambda signum, frame: client.cancel())
+        signal.signal(signal.SIGTERM, lambda signum, frame: client._interrupt())
+        signal.signal(signal.SIGINT, lambda signum, frame: client.cancel())
         threading.Thread(target=_tell_restarts, args=(client.metrics,), name="restarts", daemon=True).start()
         client.get_job_execution_result().result()
     except Fenced as error:

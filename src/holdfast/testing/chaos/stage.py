@@ -169,6 +169,11 @@ class Stage:
         self._drivers.append(driver)
         return driver
 
+    @property
+    def live_drivers(self) -> list[DriverProcess]:
+        """The drivers that run, the oldest first."""
+        return [driver for driver in self._drivers if driver.exit_code is None]
+
     def kill_driver(self) -> None:
         """``kill -9`` for the driver unless it is dead; its leftover processes may end by themselves, or not."""
         if self.driver.exit_code is None:

@@ -8,11 +8,12 @@ from holdfast.testing.chaos.scenarios.input import InputScenario
 from holdfast.testing.chaos.scenarios.network import Network
 from holdfast.testing.chaos.scenarios.outbox import Outbox
 from holdfast.testing.chaos.scenarios.processes import Processes
+from holdfast.testing.chaos.scenarios.standby import Standby
 from holdfast.testing.chaos.scenarios.tail import Tail
 from holdfast.testing.chaos.scenarios.time import TimeScenario
 
 __all__ = ["SCENARIOS"]
 
 SCENARIOS: dict[str, type[Scenario]] = {
-    scenario.name: scenario for scenario in (Processes, Network, Outbox, Tail, TimeScenario, InputScenario, Hosts)
+    scenario.name: scenario for scenario in (Processes, Network, Outbox, Tail, TimeScenario, InputScenario, Hosts, Standby)
 }

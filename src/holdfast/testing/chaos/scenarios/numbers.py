@@ -75,8 +75,12 @@ class NumberedScenario(Scenario):
         expected = self.expected()
         if self.drain(expected):
             self.stage.pause(2.0, 2.0)  # give surplus output time to appear
-        self.stage.stop_driver()
+        self.end_job()
         self.compare(expected)
+
+    def end_job(self) -> None:
+        """End the job in order."""
+        self.stage.stop_driver()
 
     def expected(self) -> Expected:
         """The expected output by now, if the input has ended."""

@@ -1,0 +1,89 @@
+"""Presence: where people find a job: in the records of this machine, and at the REST server of the driver that owns it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from holdfast.runtime.job_registry import JobRecord, Registration, register
+from holdfast.runtime.launch import launched
+from holdfast.runtime.local_directory import slot_directory
+from holdfast.runtime.plan import JobPlan
+
+if TYPE_CHECKING:
+    from holdfast.rest.server import JobView, RestServer
+
+__all__ = ["Presence"]
+
+log = logging.getLogger("holdfast")
+
+
+class Presence:
+    """A job of this driver, as the command line and the REST API know it.
+
+    Args:
+        plan: The job.
+        job_id: Its id.
+        checkpoints: The URI of its checkpoint storage; empty if it keeps none.
+    """
+
+    def __init__(self, plan: JobPlan, job_id: str, checkpoints: str) -> None:
+        launch = launched()
+        self._config = plan.config
+        self._record = JobRecord(
+            job_id=job_id,
+            name=plan.name,
+            pid=os.getpid(),
+            host=socket.gethostname(),
+            url="",
+            token="",
+            started_ms=time.time_ns() // 1_000_000,
+            program=os.path.abspath(sys.argv[0]) if sys.argv[0] else "",
+            checkpoints=checkpoints,
+            slots=slot_directory(plan.settings.temporary_directory, job_id).path,
+            log=launch.log if launch else "",
+            launch=launch.id if launch else "",
+        )
+        self._registration: Registration | None = None
+        self._server: RestServer | None = None
+
+    def stand_by(self, owner: str) -> None:
+        """Make the driver known while another one, on the host ``owner``, owns the job."""
+        self._registration = register(msgspec.structs.replace(self._record, stands_by_for=owner))
+
+    def show(self, job: JobView) -> None:
+        """Show the job of this driver.
+
+        Raises:
+            ConfigurationError: the REST server cannot be started.
+        """
+        from holdfast.rest.server import RestServer
+
+        self._server = server = RestServer.shared(self._config)
+        server.add(job, self._config)
+        tls = server.tls
+        shown = msgspec.structs.replace(
+            self._record,
+            url=server.url,
+            token=server.token,
+            certificate=tls.certificate if tls else "",
+            keystore=tls.keystore if tls and tls.truststore else "",
+        )
+        if self._registration is None:
+            self._registration = register(shown)
+        else:
+            self._registration.change(shown)
+        log.info("job %r (%s) is shown at %s/jobs/%s", shown.name, shown.job_id, server.url, shown.job_id)
+
+    def end(self, state: str, failure: str) -> None:
+        """Record the job's final state, and stop showing it."""
+        if self._registration is not None:
+            self._registration.end(state, failure)
+        if self._server is not None:
+            self._server.remove(self._record.job_id)
