@@ -73,6 +73,14 @@ docs: $(VENV)/.ready ## build the documentation as a site in build/site (ARGS=se
 dist: $(VENV)/.ready ## build the sdist, and from it the wheel, in dist/
 	$(BIN)/python -m build
 
+.PHONY: audit
+audit: $(VENV)/.ready ## look up known vulnerabilities of all dependencies, and write an SBOM to dist/sbom.json (needs the network)
+	$(BIN)/python -m venv build/audit
+	build/audit/bin/pip install --quiet pip-audit cyclonedx-bom
+	mkdir -p dist
+	build/audit/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible --of JSON -o dist/sbom.json $(BIN)/python
+	build/audit/bin/pip-audit --skip-editable --path "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])')" $(ARGS)
+
 .PHONY: kafka
 kafka: $(VENV)/.ready ## start a real Kafka broker for development (KRaft, no ZooKeeper, no Docker)
 	$(BIN)/holdfast kafka $(ARGS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -9,12 +10,16 @@ import subprocess
 import sys
 import textwrap
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from holdfast.checkpoint.files import unpack
+from holdfast.errors import HoldfastError
 
 SOURCES = Path(__file__).resolve().parents[2] / "src"
 START = """
@@ -76,6 +81,7 @@ class Total(KeyedProcessFunction):
         if self.total.value() > 100_000:
             yield f"{ctx.get_current_key()} {self.total.value()}"
 
+env.configure(Configuration.from_dict({"s3.secret-key": "hush-hush", "security.ssl.rest.key-password": "hush-hush"}))
 payments = env.from_source(PaymentsSource(rate_per_second=200), WatermarkStrategy.no_watermarks(), "payments")
 totals = payments.uid("payments").key_by(lambda payment: payment["merchant_id"]).process(Total()).uid("totals")
 totals.filter(lambda line: False).print()
@@ -182,6 +188,31 @@ def the_checkpoints_are_listed_shown_verified_and_compared(shell: Shell, job: di
     found = shell.run("checkpoints", "verify", savepoint)
     assert found.returncode == 1
     assert dump.name in found.stderr
+
+
+def test_secrets_are_in_no_answer_log_checkpoint_or_process_list(shell: Shell, job: dict[str, Any]) -> None:
+    token = shell.run("token").stdout.strip()
+    pages = ["", "/view", "/metrics", "/checkpoints", "/exceptions", "/plan", "/config"]
+    urls = [f"{job['url']}/jobs/{job['id']}{page}" for page in pages] + [
+        f"{job['url']}/{p}" for p in ("metrics", "overview")
+    ]
+    seen = {url: urllib.request.urlopen(url).read() for url in urls}
+    assert b'"s3.secret-key":"******"' in seen[urls[6]]
+    for process in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            seen[str(process)] = process.read_bytes()
+    files = [path for path in shell.directory.rglob("*") if path.is_file() and path.name != "payments.py"]
+    assert any("/history/" in str(path) for path in files)
+    for path in files:
+        with contextlib.suppress(OSError):
+            seen[str(path)] = data = path.read_bytes()
+            with contextlib.suppress(HoldfastError):
+                seen[f"{path}, unpacked"] = unpack(data, str(path))
+    assert len(seen) > 30
+    for where, content in seen.items():
+        assert b"hush-hush" not in content, where
+        own = Path(where).parent.name == "jobs" and Path(where).suffix == ".json"  # the record, with mode 0600
+        assert own or where.endswith("dashboard.html") or token.encode() not in content, where
 
 
 def a_running_job_is_not_pruned(shell: Shell, job: dict[str, Any]) -> None:
@@ -362,6 +393,17 @@ def test_standby_drivers_take_over_from_a_dead_and_from_a_leaving_one_and_end_wi
     assert one.json("cancel", "kept")["state"] == "CANCELED"
     until(lambda: ended(third) and ended(fourth), 60)
     assert "CANCELED" in [job["state"] for job in other.json("list", "--all")]
+    history = other.start("dashboard", str(tmp_path / "checkpoints"), "--no-open", "--json", "--port", "0")
+    assert history.stdout is not None
+    shown = ""
+    while not shown.endswith("\n}\n"):
+        shown += history.stdout.readline()
+    runs = json.loads(shown)
+    assert [job["name"] for job in runs["jobs"]] == 3 * ["kept"]
+    page = urllib.request.urlopen(f"{runs['url'].partition('/#')[0]}/jobs/{runs['jobs'][0]['jid']}/view").read()
+    assert json.loads(page)["epochs"]
+    history.send_signal(signal.SIGINT)
+    history.communicate(timeout=60)
 
 
 def the_error_of_a_program_is_shown_without_the_frames_of_holdfast(shell: Shell) -> None:

@@ -13,12 +13,12 @@ SOURCE = ROOT / "src" / "holdfast"
 _AREAS = "|".join(
     (
         r"execution|heartbeat|high-availability|job\.autoscaler|holdfast\.(?:batch|epoch|frame|log)|io|parallelism|pipeline|python",
-        "rest|restart-strategy|s3|security|spark|state|traces",
+        r"rest|restart-strategy|s3|security\.(?:checkpoints|ssl)|spark|state|traces",
     )
 )
 _KEY = re.compile(rf"[\"']((?:{_AREAS})\.[a-z0-9.-]+[a-z0-9])[\"']")
-_OF_SPARK = re.compile(r"spark\.(?!master$)")
-"""What is handed on to Spark as it is; which defaults it gets is no setting of ours."""
+_OF_OTHERS = re.compile(r"spark\.(?!master$)|heartbeat\.interval\.ms$")
+"""What is handed on to Spark or Kafka as it is; which defaults it gets is no setting of ours."""
 
 
 def documented() -> list[str]:
@@ -36,7 +36,7 @@ def read_by_the_code() -> set[str]:
         keys |= {f"state.backend.rocksdb.{name}" for name in re.findall(r"\{_PREFIX\}([a-z.-]+)", text)}
         if path.name == "rocksdb_options.py":
             keys |= {f"state.backend.rocksdb.{name}" for name in re.findall(r"_key\(\"([a-z.-]+)\"\)", text)}
-    return {key for key in keys if not _OF_SPARK.match(key)} - set(DEPRECATED_KEYS)
+    return {key for key in keys if not _OF_OTHERS.match(key)} - set(DEPRECATED_KEYS)
 
 
 def test_every_setting_that_the_code_reads_is_documented() -> None:

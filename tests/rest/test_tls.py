@@ -46,7 +46,7 @@ def pem(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return certificate(tmp_path_factory.mktemp("tls"), "driver")
 
 
-def settings(keystore: Path, **more: str) -> dict[str, str]:
+def settings(keystore: Path, /, **more: str) -> dict[str, str]:
     own = {"rest.port": "0", "security.ssl.rest.enabled": "true", "security.ssl.rest.keystore": str(keystore)}
     return own | {f"security.ssl.rest.{key.replace('_', '-')}": value for key, value in more.items()}
 

@@ -5,6 +5,7 @@
         state/0000000003-00000000000000000018-<operator>-<subtask>-<attempt>.<kind>
         check/<time>-<attempt>                         a probe object that tests the storage; deleted at once
         leader/<driver>                                the heartbeat of the driver that owns the job
+        history/<start>-<job id>                       the pages of one run of the job, for the dashboard
 
 A state file's name contains the generation of the driver and the epoch in which the write began, so the leftovers of dead
 drivers and attempts are recognisable by name. Names are never reused: the attempt is unique.
@@ -145,6 +146,15 @@ class JobPaths:
     def heartbeat(self, driver: str) -> str:
         """The path of the heartbeat of a driver that owns, or has owned, the job."""
         return f"{self.leader_prefix}{driver}"
+
+    @property
+    def history_prefix(self) -> str:
+        """Prefix of archives."""
+        return f"{self.directory}/history/"
+
+    def archive(self, started_ms: int, job_id: str) -> str:
+        """The path of the archive of one run of the job."""
+        return f"{self.history_prefix}{started_ms:015d}-{job_id}"
 
     def probe(self, now_ms: int) -> str:
         """The path of a new probe object."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import webbrowser
 from html import escape
 from importlib.util import find_spec
@@ -12,10 +13,13 @@ from urllib.parse import quote
 
 import typer
 
-from holdfast.cli.app import FAILED, AsJson, CommandFailed, command
-from holdfast.cli.drivers import Address, JobName, RunningJob, find_job, running_jobs
-from holdfast.cli.output import console, note, print_json
-from holdfast.runtime.job_registry import user_directory
+from holdfast.checkpoint.paths import JobPaths
+from holdfast.checkpoint.storage import storage_options
+from holdfast.cli.app import FAILED, NOT_FOUND, AsJson, CommandFailed, command
+from holdfast.cli.drivers import Address, RunningJob, find_job, known_jobs, running_jobs
+from holdfast.cli.options import Settings, parse_settings
+from holdfast.cli.output import console, note, print_json, working
+from holdfast.runtime.job_registry import DIED, records, user_directory
 
 __all__: list[str] = []
 
@@ -48,16 +52,31 @@ def kafka(
     run_broker(directory, host, port, topic or [], ready)
 
 
-@command()
+@command(interrupted="The history is no longer shown.")
 def dashboard(
-    job: JobName = None,
+    job: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[JOB|DIR]",
+            help="Id or name of a job, also of one that has ended; or a checkpoint directory, for jobs that ended there.",
+        ),
+    ] = None,
     address: Address = None,
+    settings: Settings = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the page of ended jobs; 0: any free one.")] = 8082,
     open_browser: Annotated[
         bool, typer.Option("--open/--no-open", help="Open it in the browser, or print its address.")
     ] = True,
     json: AsJson = False,
 ) -> None:
-    """Open the dashboard of a job in the browser, with the right to change the job."""
+    """Open the dashboard of a job in the browser, with the right to change the job.
+
+    Of jobs that have ended or crashed, their checkpoint directory keeps the last runs; they are shown until Ctrl-C.
+    """
+    kept = None if address else _kept(job)
+    if kept is not None:
+        _show_history(*kept, settings, port, open_browser, json)
+        return
     found = _shown_job(job, address)
     page = f"{found.driver.url}/#/jobs/{found.id}"
     with_token = f"{page}?token={quote(found.driver.token)}" if found.driver.token else page
@@ -78,6 +97,40 @@ def _redirection(address: str) -> str:
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
         file.write(f'<!doctype html><meta http-equiv="refresh" content="0; url={escape(address)}"><title>Holdfast</title>')
     return path.as_uri()
+
+
+def _kept(wanted: str | None) -> tuple[str, str] | None:
+    """The checkpoint directory of ended jobs, and the id of the job to show, if one is named; None for a running job."""
+    if wanted is None:
+        return None
+    if "/" in wanted or Path(wanted).is_dir():
+        return wanted, ""
+    known = known_jobs(wanted)
+    if not known or any(not record.state for record in known) or not known[0].checkpoints:
+        return None
+    return f"{known[0].checkpoints.rstrip('/')}/{JobPaths.of(known[0].name).directory}", known[0].job_id
+
+
+def _show_history(directory: str, job_id: str, settings: list[str] | None, port: int, browser: bool, json: bool) -> None:
+    from holdfast.rest.history import read_history, serve
+    from holdfast.rest.server import bind
+
+    with working("reading what is kept of ended jobs", json):
+        archives = read_history(directory, storage_options(parse_settings(settings)))
+    died = {record.job_id for record in records() if record.state == DIED}
+    archives = {key: each.lost() if key in died and not each.ended else each for key, each in archives.items()}
+    if not archives:
+        raise CommandFailed(f"{directory} keeps nothing of jobs that have run. It is a checkpoint directory?", NOT_FOUND)
+    with bind("127.0.0.1", port) as bound:
+        page = f"http://localhost:{bound.getsockname()[1]}/#/" + (f"jobs/{job_id}" if job_id in archives else "")
+        if json:
+            print_json({"url": page, "jobs": [archive.overview for archive in archives.values()]})
+            sys.stdout.flush()
+        else:
+            note(f"{len(archives)} runs of jobs are shown at {page}, until Ctrl-C.")
+        if browser and not json:
+            webbrowser.open(page)
+        serve(archives, bound)
 
 
 def _shown_job(wanted: str | None, address: str | None) -> RunningJob:

@@ -32,7 +32,7 @@ from holdfast.rest.savepoints import TakesSavepoints, begin_savepoint
 from holdfast.rest.triggers import Triggers
 from holdfast.rest.view import job_view
 
-__all__ = ["JobView", "RateLimit", "Shown", "create_app"]
+__all__ = ["JobView", "Json", "RateLimit", "Shown", "create_app", "guarded", "http_error"]
 
 _log = logging.getLogger(__name__)
 
@@ -120,22 +120,22 @@ def create_app(jobs: Callable[[], Mapping[str, Shown]], token: str, middleware: 
         "/jobs/{job_id}/vertices/{vertex_id}/metrics": pages.vertex_metrics,
         "/metrics": pages.prometheus,
     }
-    routes = [Route(path, _guarded(page), methods=["GET"]) for path, page in readings.items()]
+    routes = [Route(path, guarded(page), methods=["GET"]) for path, page in readings.items()]
     changes = [
         ("PATCH", "/jobs/{job_id}", pages.cancel),
         ("POST", "/jobs/{job_id}/savepoints", pages.trigger_savepoint),
         ("POST", "/jobs/{job_id}/stop", pages.stop),
         ("PATCH", "/jobs/{job_id}/rescaling", pages.rescale),
     ]
-    routes += [Route(path, _guarded(_with_token(token, page)), methods=[method]) for method, path, page in changes]
+    routes += [Route(path, guarded(_with_token(token, page)), methods=[method]) for method, path, page in changes]
     return Starlette(
         routes=[*routes, *page_routes()],
         middleware=[Middleware(RateLimit), *middleware],
-        exception_handlers={HTTPException: _http_error},
+        exception_handlers={HTTPException: http_error},
     )
 
 
-def _guarded(page: Page) -> Page:
+def guarded(page: Page) -> Page:
     """A page that answers its own failures, so that they do not break the connection or the server."""
 
     async def answer(request: Request) -> Response:
@@ -301,7 +301,8 @@ def _errors(status: int, *messages: str) -> Response:
     return Json({"errors": list(messages)}, status_code=status)
 
 
-def _http_error(request: Request, error: Exception) -> Response:
+def http_error(request: Request, error: Exception) -> Response:
+    """The answer to a request that cannot be served."""
     assert isinstance(error, HTTPException)
     detail = error.detail
     if error.status_code == 404 and detail == "Not Found":

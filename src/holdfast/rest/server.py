@@ -23,7 +23,7 @@ from holdfast.errors import ConfigurationError
 from holdfast.rest.app import JobView, Shown, create_app
 from holdfast.rest.tls import Tls
 
-__all__ = ["JobView", "RestServer"]
+__all__ = ["JobView", "RestServer", "bind"]
 
 _log = logging.getLogger(__name__)
 
@@ -129,7 +129,7 @@ class RestServer:
     def _ensure_started(self) -> None:
         if self.alive:
             return
-        bound = _bind(self._address, self._wanted_port)
+        bound = bind(self._address, self._wanted_port)
         self._port = bound.getsockname()[1]
         if self._wanted_port not in (0, self._port):
             _log.warning("port %d of %s is busy; the REST API is on %s", self._wanted_port, self._address, self.url)
@@ -189,7 +189,7 @@ def _is_loopback(address: str) -> bool:
         return address == "localhost"
 
 
-def _bind(address: str, port: int) -> socket.socket:
+def bind(address: str, port: int) -> socket.socket:
     """Open a listening socket on the port, or on the next free one."""
     try:
         family, kind, protocol, _, where = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import shutil
+import sys
 import tempfile
 import threading
 import time
@@ -251,7 +252,7 @@ class Job(JobClient):
         return time.time_ns() // 1_000_000
 
     def _new_presence(self) -> Presence | None:
-        return Presence(self._plan, str(self._id), "" if self._temporary else self._storage.uri)
+        return Presence(self._plan, str(self._id), None if self._temporary else self._storage, self._paths)
 
     def _after_epoch(self, stats: EpochStats, plan: JobPlan) -> None:
         if self._autoscaler is not None:
@@ -296,6 +297,8 @@ class Job(JobClient):
         with contextlib.suppress(Exception):
             self._close_executors()
         if deletes:
+            if self._presence is not None:
+                self._presence.forget()
             self._delete_checkpoints()
             self._tell_standbys(status, failure)
         if self._temporary is not None:

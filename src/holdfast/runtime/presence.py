@@ -1,4 +1,4 @@
-"""Presence: where people find a job: in the records of this machine, and at the REST server of the driver that owns it."""
+"""Presence: where people find a job: the records of this machine, the REST server of its owner, and its history."""
 
 from __future__ import annotations
 
@@ -17,6 +17,9 @@ from holdfast.runtime.local_directory import slot_directory
 from holdfast.runtime.plan import JobPlan
 
 if TYPE_CHECKING:
+    from holdfast.checkpoint.paths import JobPaths
+    from holdfast.checkpoint.storage import Storage
+    from holdfast.rest.history import HistoryWriter
     from holdfast.rest.server import JobView, RestServer
 
 __all__ = ["Presence"]
@@ -30,10 +33,11 @@ class Presence:
     Args:
         plan: The job.
         job_id: Its id.
-        checkpoints: The URI of its checkpoint storage; empty if it keeps none.
+        storage: Its checkpoint storage; None: it keeps none beyond its end.
+        paths: Its paths there.
     """
 
-    def __init__(self, plan: JobPlan, job_id: str, checkpoints: str) -> None:
+    def __init__(self, plan: JobPlan, job_id: str, storage: Storage | None, paths: JobPaths) -> None:
         launch = launched()
         self._config = plan.config
         self._record = JobRecord(
@@ -45,11 +49,13 @@ class Presence:
             token="",
             started_ms=time.time_ns() // 1_000_000,
             program=os.path.abspath(sys.argv[0]) if sys.argv[0] else "",
-            checkpoints=checkpoints,
+            checkpoints="" if storage is None else storage.uri,
             slots=slot_directory(plan.settings.temporary_directory, job_id).path,
             log=launch.log if launch else "",
             launch=launch.id if launch else "",
         )
+        self._storage, self._paths = storage, paths
+        self._history: HistoryWriter | None = None
         self._registration: Registration | None = None
         self._server: RestServer | None = None
 
@@ -79,10 +85,22 @@ class Presence:
             self._registration = register(shown)
         else:
             self._registration.change(shown)
+        if self._storage is not None:
+            from holdfast.rest.history import HistoryWriter
+
+            self._history = HistoryWriter(self._storage, self._paths, job.metrics, self._config)
         log.info("job %r (%s) is shown at %s/jobs/%s", shown.name, shown.job_id, server.url, shown.job_id)
+
+    def forget(self) -> None:
+        """Store no more history: the job's checkpoint directory is about to be deleted."""
+        if self._history is not None:
+            self._history.stop()
+            self._history = None
 
     def end(self, state: str, failure: str) -> None:
         """Record the job's final state, and stop showing it."""
+        if self._history is not None:
+            self._history.end()
         if self._registration is not None:
             self._registration.end(state, failure)
         if self._server is not None:

@@ -7,7 +7,7 @@ import { graph, heat } from "./graph.js";
 
 export const TABS = [["overview", "Overview"], ["epochs", "Epochs and checkpoints"], ["failures", "Failures"], ["state", "State"], ["metrics", "Metrics"], ["settings", "Settings"]];
 
-const ENDED = ["FINISHED", "CANCELED", "FAILED"];
+const ENDED = ["FINISHED", "CANCELED", "FAILED", "SUSPENDED", "DIED"];
 const PHASES = { plan: "planning the input", job: "running the tasks", commit: "waiting for the last commit", metadata: "storing the checkpoint" };
 const TASKS = { prepare: "restoring or continuing", read: "reading the source", process: "processing", output: "preparing output", state: "writing state" };
 
