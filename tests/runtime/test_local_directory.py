@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from holdfast.checkpoint.paths import JobPaths
+from holdfast.checkpoint.storage import Storage
 from holdfast.errors import ConfigurationError
 from holdfast.runtime import local_directory
 from holdfast.runtime.local_directory import slot_directory, state_directory
@@ -100,3 +103,28 @@ def a_task_does_not_talk_to_a_slot_in_a_directory_that_others_can_reach(shared: 
     of_this_user(shared).chmod(0o777)
     with pytest.raises(ConfigurationError, match="has mode 0777"):
         next(SlotClient(directory, 0).run("s", None, b"", iter(())))
+
+
+@pytest.mark.parametrize(("fault", "said"), [("mode", "has mode 0777"), ("owner", "belongs to user"), ("link", "is a link")])
+def a_planted_directory_of_checkpoints_is_refused_unless_they_are_signed(
+    shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str, said: str
+) -> None:
+    storage, paths = Storage.open(str(shared)), JobPaths.of("job")
+    storage.check(paths)  # none is there yet
+    storage.check(paths)
+    if fault == "link":
+        shutil.rmtree(shared / "job")
+        (tmp_path / "elsewhere").mkdir()
+        (shared / "job").symlink_to(tmp_path / "elsewhere")
+    elif fault == "mode":
+        (shared / "job").chmod(0o777)
+    else:
+        os.chown(shared / "job", 12345, -1) if os.geteuid() == 0 else monkeypatch.setattr(os, "geteuid", lambda: 12345)
+    with pytest.raises(ConfigurationError, match=said):
+        storage.check(paths)
+    keys = tmp_path / "keys"
+    keys.touch(mode=0o600)
+    keys.write_text("ab" * 32)
+    Storage.open(str(shared), {"security.checkpoints.key-file": str(keys)}).check(paths)
+    shared.chmod(0o755)
+    storage.check(paths)

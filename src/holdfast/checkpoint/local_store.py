@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +12,7 @@ from pathlib import Path
 from holdfast.checkpoint.object_store import AlreadyExists, Data, NotFound, Unavailable
 from holdfast.checkpoint.paths import JobPaths
 from holdfast.common.os_errors import REMEDIES, reason
-from holdfast.errors import StorageError
+from holdfast.errors import ConfigurationError, StorageError
 
 __all__ = ["LocalStore"]
 
@@ -35,6 +36,32 @@ class LocalStore:
 
     def _at(self, path: str) -> str:
         return os.path.join(self._root, path)
+
+    def refuse_planted(self, path: str) -> None:
+        """Check a directory that another user may have made first, because all users can write to the one above it.
+
+        Raises:
+            ConfigurationError: it is a link, belongs to another user, or can be written by all.
+        """
+        try:
+            if not os.stat(self._root).st_mode & stat.S_IWOTH:
+                return
+            found = os.lstat(self._at(path))
+        except OSError:
+            return  # it will be made, or cannot be used
+        fault = ""
+        if not stat.S_ISDIR(found.st_mode):
+            fault = "is a link or a file"
+        elif found.st_uid not in (os.geteuid(), 0):
+            fault = f"belongs to user {found.st_uid}, and the job runs as user {os.geteuid()}"
+        elif found.st_mode & stat.S_IWOTH:
+            fault = f"has mode {stat.S_IMODE(found.st_mode):04o}"
+        if fault:
+            raise ConfigurationError(
+                f"{self._at(path)} {fault}, in a directory that all users can write to: others could plant checkpoints, "
+                "which contain pickles. Choose a directory that only you can write to, or sign checkpoints "
+                "(security.checkpoints.key-file)"
+            )
 
     def put(self, path: str, data: Data) -> None:
         """Put an object; an existing one is replaced."""

@@ -219,8 +219,10 @@ class Storage:
         """Check, before a job starts, that the storage supports every needed operation.
 
         Raises:
-            ConfigurationError: not writable, bucket missing, no conditional put, ...; the message names the remedy.
+            ConfigurationError: not writable, planted, bucket missing, no conditional put, ...; the message names the remedy.
         """
+        if isinstance(self._store, LocalStore):
+            self._store.refuse_planted(paths.directory)
         probe = paths.probe(time.time_ns() // 1_000_000)
         try:
             self.put_new(probe, b"first")
