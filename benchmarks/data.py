@@ -20,8 +20,7 @@ from typing import Any
 
 import numpy as np
 
-BENCH = Path(__file__).resolve().parent.parent / ".bench"
-"""The directory of all files made by benchmarks."""
+from benchmarks.measure import BENCH
 
 START_MS = 1_700_000_040_000
 """A full minute, so that windows begin with the data."""

@@ -17,9 +17,9 @@ from typing import Any
 
 import psutil
 
-from benchmarks.data import BENCH
-
 ROOT = Path(__file__).resolve().parent.parent
+BENCH = ROOT / ".bench"
+"""The directory of all files made by benchmarks."""
 RESULTS = BENCH / "results.jsonl"
 _SAMPLE_S = 0.2
 

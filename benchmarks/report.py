@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 import statistics
 from collections.abc import Callable, Iterable
+from itertools import product
 from typing import Any
 
 from benchmarks import measure, svg
+from benchmarks.clipped import SLICES
 
 PAGE = measure.ROOT / "docs" / "benchmarks.md"
 GRAPHS = measure.ROOT / "docs" / "benchmarks"
@@ -151,8 +153,8 @@ TEXTS = {
     "metadata": "Metadata written per epoch, with ten keyed operators of a hundred subtasks each, which hold 64 deltas "
     "each: 64,000 files. The mean includes roll-ups. CPU is that of completing the checkpoint and of "
     "retention.",
-    "clipped": "A subtask restores one eighth of the key groups of a state with a base and deltas; the maximum of eight "
-    "such subtasks. Bytes and requests are those read from the storage.",
+    "clipped": "A subtask restores one eighth of the key groups of a state with a base and deltas, of keys (one slice) or "
+    "of windows (a slice each); the maximum of eight such subtasks. Bytes and requests are those read from the storage.",
     "large": "One key has a map of a million entries and a list of a hundred thousand elements. An epoch changes a hundred "
     "entries, in turn with a map of only a hundred; another epoch adds one element. Bytes written: those of the epoch's "
     "delta, counted at the storage, in comparison with the changed entries themselves (most of all epochs). Time: CPU of "
@@ -188,13 +190,12 @@ def _metadata(results: list[Result]) -> list[str]:
 
 def _clipped(results: list[Result]) -> list[str]:
     rows = []
-    for kind in ("rocksdb", "hashmap"):
-        for by in ("rocksdb", "hashmap"):
-            at = f"{kind}_by_{by}"
-            share, requests = _median(results, f"{at}_share"), _median(results, f"{at}_requests")
-            size, taken = _median(results, f"{kind}_mb"), _median(results, f"{at}_cpu_s")
-            rows.append([kind, by, f"{size:,.0f}", f"{share:.1%}", f"{requests:,.0f}", f"{taken:,.2f}"])
-    return table(["written by", "restored by", "MB", "read", "requests", "CPU s"], rows)
+    for slices, kind, by in product(SLICES, ("rocksdb", "hashmap"), ("rocksdb", "hashmap")):
+        at = f"{slices}_{kind}_by_{by}"
+        share, requests = _median(results, f"{at}_share"), _median(results, f"{at}_requests")
+        size, taken = _median(results, f"{slices}_{kind}_mb"), _median(results, f"{at}_cpu_s")
+        rows.append([str(slices), kind, by, f"{size:,.0f}", f"{share:.1%}", f"{requests:,.0f}", f"{taken:,.2f}"])
+    return table(["slices", "written by", "restored by", "MB", "read", "requests", "CPU s"], rows)
 
 
 def _large(results: list[Result]) -> list[str]:

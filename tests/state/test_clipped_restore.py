@@ -5,27 +5,24 @@ from __future__ import annotations
 import random
 import struct
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from holdfast.checkpoint.handles import RawFile
 from holdfast.errors import CorruptFile
 from holdfast.state import backend as backends
-from holdfast.state import rocksdb
+from holdfast.state import rocksdb, sst
 from holdfast.state.key_groups import KeyGroupRange, key_group, key_group_range
-from holdfast.state.layout import META, group_prefix, section
 from holdfast.state.manifest import _BLOCK, _records, without_files
-from holdfast.state.sst import needed
 from holdfast.state.store import RocksDBStore, rocksdb_settings
 
 from .filled import STATES, WINDOWS, Filled
 
 KINDS = ["rocksdb", "hashmap"]
+LEAST_FILE = rocksdb._LEAST_FILE
 
 
 def mine(content: dict[Any, Any], groups: KeyGroupRange) -> dict[Any, Any]:
@@ -137,30 +134,37 @@ def a_subtask_merges_the_states_of_several_predecessors(made, kind, by):
         assert new.content(KEYS) == changed
 
 
-def a_clipped_restore_leaves_files_of_rocksdb_in_the_storage(made, monkeypatch):
-    old = made("rocksdb")
-    for key in range(20_000):
-        old.put(key, key)
-    old.checkpoint()
-    for _ in range(5):
-        old.put(1, 1)
-        old.checkpoint()
-    (handle,) = old.checkpoints[-1][0]
-    assert handle.kind == "rocksdb"
-    files = [each for each in handle.base if isinstance(each, RawFile) and each.name.endswith(".sst")]
-    assert len(files) > 24, "too few files to leave some out"
-    assert all(file.level and file.first_key and file.last_key for file in files)
-    groups = key_group_range(128, 8, 2)
-    wanted = [file for file in files if needed(file, groups, lambda state: False)]
-    assert sum(file.size for file in wanted) < sum(file.size for file in files) / 6
-    for file in files:
-        if file not in wanted:
-            del old.objects.objects[file.path]
-    new = restored(made, "rocksdb", groups, old)
-    owned = [key for key in range(20_000) if key_group(key, 128) in groups]
-    new.spaces[False].table().load(owned)
-    assert all(new.spaces[False].table().rows[key][1] == key for key in owned)
-    assert len(list(new.state.store.scan(section(1).prefix, section(2).prefix))) == len(owned)
+def big(made: Any, slices: int, rows: int) -> Filled:
+    """A state of rows of 1 KB in a base of RocksDB, of keys or of windows."""
+    one = made("rocksdb", **{"state.backend.rocksdb.writebuffer.size": "4mb"})
+    pick = random.Random(slices)
+    for epoch in range(4):
+        for number in range(slices):
+            for key in range(epoch, rows, 4):
+                one.use(key, None if slices == 1 else number * 1_000)
+                one.handles["text"].update(pick.randbytes(500).hex())
+        one.checkpoint()
+    one.put(-1, 1)
+    one.checkpoint()
+    assert [each.kind for each in one.checkpoints[-1][0]] == ["rocksdb"]
+    return one
+
+
+@pytest.mark.parametrize(("slices", "rows"), [(1, 2_000), (1, 20_000), (200, 250)])
+def test_one_eighth_of_the_key_groups_costs_at_most_a_sixth_of_a_base(made, monkeypatch, slices, rows):
+    """Counted at the storage. Beyond an eighth, a restore reads up to two blocks per slice, and the ends of the files."""
+    monkeypatch.setattr(rocksdb, "_LEAST_FILE", LEAST_FILE)
+    old = big(made, slices, rows)
+    total = sum(each.size for handle in old.checkpoints[-1][0] for each in handle.handles())
+    for part in (0, 3, 7):
+        groups = key_group_range(128, 8, part)
+        reads = Reads(old, monkeypatch)
+        new = restored(made, "rocksdb", groups, old)
+        assert reads.bytes <= total / 6
+        owned = [key for key in range(rows) if key_group(key, 128) in groups]
+        for number in {0, slices // 2, slices - 1}:
+            table = new.go_to(None if slices == 1 else number * 1_000).table(None if slices == 1 else number * 1_000)
+            assert sorted(key for key, _ in table.stored_rows() if key >= 0) == owned
 
 
 @pytest.mark.parametrize("by", KINDS)
@@ -176,21 +180,66 @@ def a_damaged_file_of_a_base_is_named_by_a_clipped_restore(made, by):
         restored(made, by, KeyGroupRange(0, 126), old)
 
 
-first_last = st.tuples(st.integers(0, 127), st.integers(0, 127)).map(sorted)
+@pytest.mark.parametrize("seed", range(6))
+def the_rows_of_windows_that_are_dropped_and_come_back_survive_rescalings_and_bases(made, monkeypatch, seed):
+    """Windows are dropped and come back, in subtasks of ever fewer key groups, whose bases refer to files of others."""
+    monkeypatch.setattr(rocksdb, "_LEAST_FILE", 40_000)
+    pick = random.Random(seed)
+    parts = []
+    original = sst.fetch_parts
+    monkeypatch.setattr(sst, "fetch_parts", lambda *args: parts.append(original(*args)) or parts[-1])
+    one, content = made("rocksdb"), {}
+    windows = [None, *range(0, 6_000, 1_000)]
+    for first, last in [(0, 127), (0, 63), (20, 63), (20, 31)]:
+        groups = KeyGroupRange(first, last)
+        if one.groups != groups:
+            one = restored(made, "rocksdb", groups, one)
+        owned = [key for key in range(600) if key_group(key, 128) in groups]
+        content = {at: value for at, value in content.items() if key_group(at[1], 128) in groups}
+        for turn in range(3):
+            for _ in range(pick.randrange(3, 8)):
+                for window in pick.sample(windows, 3):
+                    for key in pick.sample(owned, len(owned) // 3):
+                        one.use(key, window)
+                        content[window, key] = pick.randbytes(150).hex()
+                        one.handles["text"].update(content[window, key])
+                for window in pick.sample(windows[1:], 2):
+                    one.go_to(window).table(window)
+                    one.spaces[True].drop(window)
+                    content = {at: value for at, value in content.items() if at[0] != window}
+                one.checkpoint()
+            assert rows_in(one, windows) == content, (seed, groups, turn)
+            one.restart(elsewhere=pick.random() < 0.7)
+            assert rows_in(one, windows) == content, (seed, groups, turn, "restarted")
+    assert any(parts), "no file was read in part"
 
 
-@given(st.booleans(), first_last, first_last, st.binary(max_size=3), st.binary(max_size=3))
-def a_file_is_needed_if_it_may_hold_rows_of_the_key_groups(sliced, within, wanted, low, high):
-    prefix = section(2, 60_000 if sliced else None).prefix
-    first, last = sorted([group_prefix(prefix, within[0]) + low, group_prefix(prefix, within[1]) + high])
-    file = RawFile("p", 1, b"", "000001.sst", first, last)
-    overlap = within[0] <= wanted[1] and within[1] >= wanted[0]
-    assert needed(file, KeyGroupRange(*wanted), lambda state: sliced) == overlap
-    noted = RawFile("p", 1, b"", "000001.sst", META, group_prefix(section(1).prefix, within[1]))
-    assert needed(noted, KeyGroupRange(*wanted), lambda state: False) == (wanted[0] <= within[1])
-    assert needed(noted, KeyGroupRange(*wanted), lambda state: True)
-    across = RawFile("p", 1, b"", "000001.sst", group_prefix(section(1).prefix, 127), last)
-    assert needed(across, KeyGroupRange(*wanted), lambda state: sliced and state == 2)
+def rows_in(one: Filled, windows: list[int | None]) -> dict[Any, str]:
+    found = {}
+    for window in windows:
+        table = one.go_to(window).table(window)
+        rows = {**(dict(table.stored_rows()) if table.in_store else {}), **table.rows}
+        for key in set(rows):
+            one.use(key, window)
+            if one.handles["text"].value() is not None:
+                found[window, key] = one.handles["text"].value()
+    return found
+
+
+class Reads:
+    """Counts the bytes read from a subtask's storage."""
+
+    def __init__(self, source: Filled, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.bytes = 0
+        store = source.objects
+
+        def counted(data: bytes) -> bytes:
+            self.bytes += len(data)
+            return data
+
+        objects = store.objects
+        monkeypatch.setattr(store, "get", lambda path: counted(objects[path]))
+        monkeypatch.setattr(store, "get_range", lambda path, at, length: counted(objects[path][at : at + length]))
 
 
 @pytest.mark.parametrize("room", [0, 1, 6, 7, 8, 20, 20_000])
@@ -205,7 +254,8 @@ def a_manifest_loses_files_wherever_its_last_block_ends(tmp_path, room):
         store.write([(key, value) for key, value in content.items() if key[3] % 3 == batch])
         store.flush()
     store.close()
-    files = RocksDBStore.files_in(str(path), settings)
+    with closing(RocksDBStore(str(path), settings, read_only=True)) as store:
+        files = store.files()
     gone = {name: each for name, each in files.items() if each[1] >= struct.pack(">HH", 1, 1)}
     assert gone
     assert len(gone) < len(files)

@@ -39,6 +39,8 @@ class RawFile(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, 
     """The smallest and the largest key in a file sorted by keys; otherwise empty."""
     level: int = 0
     """The LSM level of an SST file."""
+    foreign: bool = False
+    """Whether most rows of an SST file belong to other subtasks, so that it is read in part."""
 
 
 class IndexedFile(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, tag=2):

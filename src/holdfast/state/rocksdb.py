@@ -13,6 +13,7 @@ import shutil
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError
+from contextlib import closing
 
 import msgspec
 import xxhash
@@ -26,7 +27,7 @@ from holdfast.state.backend import ROCKSDB, Place, StateBackendSettings, base_du
 from holdfast.state.host_lock import HostLock, abandoned
 from holdfast.state.keyed_state import KeyedState
 from holdfast.state.schema import OperatorSchema
-from holdfast.state.sst import BASE_PREFIX, Sliced, clip_store, copy_base, fetch, slicing
+from holdfast.state.sst import BASE_PREFIX, Sliced, clip_store, copy_base, fetch, sections_in, slicing, write_contents
 from holdfast.state.store import RocksDBStore
 from holdfast.state.timers import TIMER_BYTES
 
@@ -40,8 +41,8 @@ _UNSORTED_SHARE = 1 / 24
 _SMALL = 4 << 20
 """Bytes; smaller stores are not compacted before a materialisation."""
 _FILES = 96
-"""Target number of files per materialisation: enough that a reader of some key groups reads little else."""
-_LEAST_FILE = 128 << 10
+"""Target number of files per materialisation: enough that a later one uploads little that is unchanged."""
+_LEAST_FILE = 1 << 20
 _MOST_RESTORED = 2
 """Limit of memory after a restore, in budgets: what a restore leaves in memory goes to the store by and by."""
 _PORTION = 4 << 20
@@ -149,15 +150,17 @@ class RocksDBLocalStore:
         place = self._place
         bases = _bases(handles)
         if bases:
-            self.files = fetch(place.storage, bases[0], path, clip(bases[0], place.groups), sliced)
+            groups = clip(bases[0], place.groups)
+            base = fetch(place.storage, bases[0], path, groups)
+            self.files = base.files
         store = RocksDBStore(path, self._settings.rocksdb)
         self.migrated = _Meta.of(store).migrated if len(bases) == 1 else ""
         try:
             if bases:
-                clip_store(store, clip(bases[0], place.groups), sliced)
-            for base in bases[1:]:
-                groups = clip(base, place.groups)
-                copy_base(place.storage, base, place.directory, groups, sliced, self._settings.rocksdb, store)
+                clip_store(store, base, groups, sliced)
+            for other in bases[1:]:
+                groups = clip(other, place.groups)
+                copy_base(place.storage, other, place.directory, groups, sliced, self._settings.rocksdb, store)
         except BaseException:
             store.close()
             raise
@@ -243,13 +246,14 @@ class RocksDBFiles:
         A later copy may hold newer rows. They are committed by then, and their deltas are applied to this base again.
         """
         state.flush()
+        sliced = slicing(state.schema)
         store = self._local.store
         store.flush()
         copy = os.path.join(self._place.directory, f"{_COPY}{new_attempt()}")
         total, unsorted = store.file_bytes()
         if total < _SMALL or unsorted <= total * _UNSORTED_SHARE:
             store.checkpoint(copy)
-            return lambda: self._upload(copy, new_path, ended)
+            return lambda: self._upload(copy, sliced, new_path, ended)
         store.sort_by_itself(max(total // _FILES, _LEAST_FILE))
 
         def sort_and_upload() -> list[Handle]:
@@ -259,16 +263,17 @@ class RocksDBFiles:
             _refuse_if(ended)
             store.sort_when_needed()
             store.checkpoint(copy)
-            return self._upload(copy, new_path, ended)
+            return self._upload(copy, sliced, new_path, ended)
 
         return sort_and_upload
 
-    def _upload(self, copy: str, new_path: Callable[[str], str], ended: Callable[[], bool]) -> list[Handle]:
+    def _upload(self, copy: str, sliced: Sliced, new_path: Callable[[str], str], ended: Callable[[], bool]) -> list[Handle]:
         known = {file.name: file for file in self._local.files} if self._known is None else self._known
         files: list[RawFile] = []
         try:
             names = sorted(os.listdir(copy))
-            ranges = RocksDBStore.files_in(copy, self._settings.rocksdb)
+            with closing(RocksDBStore(copy, self._settings.rocksdb, read_only=True)) as store:
+                ranges, sections = store.files(), sections_in(store, sliced)
             for name in names:
                 _refuse_if(ended)
                 at = os.path.join(copy, name)
@@ -278,6 +283,7 @@ class RocksDBFiles:
                         stored = write_raw(self._storage, new_path("sst" if name.endswith(".sst") else "db"), source.read())
                 level, first, last = ranges.get(name, (0, b"", b""))
                 files.append(msgspec.structs.replace(stored, name=name, level=level, first_key=first, last_key=last))
+            files.append(write_contents(self._storage, new_path("db"), self._place.groups, sections))
         finally:  # the links would keep files that the store has replaced on disk
             shutil.rmtree(copy, ignore_errors=True)
         self._known = {file.name: file for file in files if file.name.endswith(".sst")}

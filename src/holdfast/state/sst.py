@@ -1,7 +1,9 @@
-"""Bases of RocksDB files: selects the files with certain key groups, opens a store from them, and clips it.
+"""Bases of RocksDB files: fetches the parts with certain key groups, opens a store from them, and clips it.
 
-A file is fetched if its key range may contain the wanted key groups. The store opens without the other files, and range
-deletes remove the other key groups' content of the fetched files.
+A base's contents file lists the sections with content. A reader thus knows the ranges of keys that it needs: it leaves out
+files without such keys, and reads of the others only the blocks that may hold some. One edit of the manifest lets the
+store open without the files left out. Range deletes then remove all keys between the ranges. They cover more than the
+other key groups: without some of its files, a store may show rows again that those files deleted.
 """
 
 from __future__ import annotations
@@ -9,29 +11,56 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from itertools import islice
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain, islice
+from typing import NamedTuple
 
-from holdfast.checkpoint.files import fetch_raw
+import msgspec
+
+from holdfast.checkpoint.files import fetch_raw, read_raw, write_raw
 from holdfast.checkpoint.handles import RawFile
 from holdfast.checkpoint.in_parallel import in_parallel
 from holdfast.checkpoint.metadata import KeyedHandle
 from holdfast.checkpoint.storage import Storage
+from holdfast.errors import CorruptFile
 from holdfast.state.key_groups import KeyGroupRange
-from holdfast.state.layout import END, FIRST, Section, after, group_range, section_of
+from holdfast.state.layout import END, FIRST, META, after, group_range, section_of
 from holdfast.state.manifest import without_files
 from holdfast.state.ordered import OrderedStore
 from holdfast.state.schema import OperatorSchema
+from holdfast.state.sst_parts import KeyRange, fetch_parts
 from holdfast.state.store import RocksDBStore
 
-__all__ = ["BASE_PREFIX", "clip_store", "copy_base", "fetch", "needed", "rows_of", "slicing"]
+__all__ = ["BASE_PREFIX", "Sliced", "clip_store", "copy_base", "fetch", "sections_in", "slicing", "write_contents"]
 
 BASE_PREFIX = "base-"
 """Prefix of the directories of temporary stores."""
 _BATCH = 10_000
+_CONTENTS = "CONTENTS"
 
 Sliced = Callable[[int], bool]
 """Whether the state of this id has slices."""
+
+
+class _Contents(msgspec.Struct, frozen=True, array_like=True):
+    """The contents of a base."""
+
+    first: int
+    last: int
+    """The key groups of the subtask that wrote it."""
+    sections: list[bytes]
+    """The prefixes of the sections with content, in order."""
+
+
+class Fetched(NamedTuple):
+    """A base, or parts of one, in a local directory."""
+
+    files: list[RawFile]
+    """The SST files, including those fetched in part."""
+    ranges: list[KeyRange] | None
+    """The wanted keys; None: the base has no contents file, and was fetched whole."""
+    whole: bool
+    """Whether nothing was left out."""
 
 
 def slicing(schema: OperatorSchema | None) -> Sliced:
@@ -40,42 +69,78 @@ def slicing(schema: OperatorSchema | None) -> Sliced:
     return ids.__contains__
 
 
-def needed(file: RawFile, groups: KeyGroupRange, sliced: Sliced) -> bool:
-    """Whether a file may hold rows of these key groups. A file that spans several sections may."""
-    first, last = file.first_key, file.last_key
-    if first < FIRST and last >= FIRST and not sliced(1):
-        first = FIRST  # only the store's metadata precedes FIRST
-    if first < FIRST:
-        return True
-    at = section_of(first, sliced)
-    if not last.startswith(at.prefix):
-        return True
-    start, end = group_range(at.prefix, groups)
-    return last >= start and first < end
+def sections_in(store: OrderedStore, sliced: Sliced) -> list[bytes]:
+    """The prefixes of the sections with content in a store, found with one seek each."""
+    found, at = [], FIRST
+    while (row := next(store.scan(at, END), None)) is not None:
+        found.append(section_of(row[0], sliced).prefix)
+        at = after(found[-1])
+    return found
 
 
-def fetch(storage: Storage, handle: KeyedHandle, path: str, groups: KeyGroupRange, sliced: Sliced) -> list[RawFile]:
-    """Fetch a base's files with these key groups into a directory, in which a store can then be opened; returns the files.
+def write_contents(storage: Storage, path: str, groups: KeyGroupRange, sections: list[bytes]) -> RawFile:
+    """Store a base's contents file.
+
+    Raises:
+        StorageError: the storage refused the write, or the retry budget ran out.
+    """
+    data = msgspec.msgpack.encode(_Contents(groups.first, groups.last, sections))
+    return msgspec.structs.replace(write_raw(storage, path, data), name=_CONTENTS)
+
+
+def fetch(storage: Storage, handle: KeyedHandle, path: str, groups: KeyGroupRange) -> Fetched:
+    """Fetch a base's rows of these key groups into a directory, in which a store can then be opened.
 
     Raises:
         CorruptFile: a file is missing or altered.
     """
-    files = [each for each in handle.base if isinstance(each, RawFile)]
-    wanted = [file for file in files if not file.name.endswith(".sst") or needed(file, groups, sliced)]
-    left_out = [(file.level, int(file.name.removesuffix(".sst"))) for file in files if file not in wanted]
+    every = [each for each in handle.base if isinstance(each, RawFile)]
+    files = [file for file in every if file.name != _CONTENTS]
+    contents = next((_read_contents(storage, file) for file in every if file.name == _CONTENTS), None)
+    ranges = None if contents is None else [group_range(prefix, groups) for prefix in contents.sections]
+    others = contents is not None and (contents.first, contents.last) != (groups.first, groups.last)
+    read = [(META, FIRST), *ranges] if ranges is not None else []
 
-    def fetch_one(file: RawFile) -> None:
+    def fetch_one(file: RawFile) -> RawFile:
         target = os.path.join(path, file.name)
+        partly = file.name.endswith(".sst") and (file.foreign or others) and not _within(file, read)
+        if partly and fetch_parts(storage, file, target, read):
+            return msgspec.structs.replace(file, foreign=True)
         fetch_raw(storage, file, target)
-        if left_out and file.name.startswith("MANIFEST-"):
-            with open(target, "r+b") as manifest:
-                edited = without_files(manifest.read(), left_out)
-                manifest.seek(0)
-                manifest.write(edited)
+        return file
 
-    for _ in in_parallel(fetch_one, wanted):
-        pass
-    return wanted
+    needed = [file for file in files if not file.name.endswith(".sst") or not read or _overlaps(file, read)]
+    fetched = list(in_parallel(fetch_one, needed))
+    left_out = [file for file in files if file not in needed]
+    if left_out:
+        manifest = next(file.name for file in files if file.name.startswith("MANIFEST-"))
+        _leave_out(os.path.join(path, manifest), left_out)
+    parts = [file for file in fetched if file.foreign]
+    if parts:
+        RocksDBStore.expect_parts(path)
+    return Fetched(fetched, ranges, not left_out and not parts)
+
+
+def _read_contents(storage: Storage, file: RawFile) -> _Contents:
+    try:
+        return msgspec.msgpack.decode(read_raw(storage, file), type=_Contents)
+    except msgspec.MsgspecError as error:
+        raise CorruptFile(storage.locate(file.path), f"its contents cannot be read: {error}") from error
+
+
+def _overlaps(file: RawFile, ranges: Sequence[KeyRange]) -> bool:
+    return any(start <= file.last_key and end > file.first_key for start, end in ranges)
+
+
+def _within(file: RawFile, ranges: Sequence[KeyRange]) -> bool:
+    return any(start <= file.first_key and end > file.last_key for start, end in ranges)
+
+
+def _leave_out(manifest: str, files: Sequence[RawFile]) -> None:
+    with open(manifest, "r+b") as file:
+        edited = without_files(file.read(), [(each.level, int(each.name.removesuffix(".sst"))) for each in files])
+        file.seek(0)
+        file.write(edited)
 
 
 def copy_base(
@@ -94,10 +159,10 @@ def copy_base(
     """
     path = tempfile.mkdtemp(prefix=BASE_PREFIX, dir=directory)
     try:
-        fetch(storage, handle, path, groups, sliced)
+        base = fetch(storage, handle, path, groups)
         store = RocksDBStore(path, settings)
         try:
-            rows = rows_of(store, groups, sliced)
+            rows = chain.from_iterable(store.scan(*each) for each in _ranges(store, base, groups, sliced))
             while batch := list(islice(rows, _BATCH)):
                 into.write(batch)
         finally:
@@ -106,25 +171,20 @@ def copy_base(
         shutil.rmtree(path, ignore_errors=True)
 
 
-def clip_store(store: OrderedStore, groups: KeyGroupRange, sliced: Sliced) -> None:
-    """Delete all rows and entries of other key groups."""
-    for at in _sections(store, sliced):
-        start, end = group_range(at.prefix, groups)
-        for low, high in ((at.prefix, start), (end, after(at.prefix))):
-            if next(store.scan(low, high), None) is not None:
-                store.delete_range(low, high)
+def clip_store(store: OrderedStore, base: Fetched, groups: KeyGroupRange, sliced: Sliced) -> None:
+    """Delete everything but the rows and entries of these key groups.
+
+    If something was left out, the deletes also cover keys without visible rows: a later base of this store refers to whole
+    files, from which other rows would come back.
+    """
+    low = FIRST
+    for start, end in [*_ranges(store, base, groups, sliced), (END, END)]:
+        if low < start and (not base.whole or next(store.scan(low, start), None) is not None):
+            store.delete_range(low, start)
+        low = end
 
 
-def rows_of(store: OrderedStore, groups: KeyGroupRange, sliced: Sliced) -> Iterator[tuple[bytes, bytes]]:
-    """All rows and entries of these key groups."""
-    for at in _sections(store, sliced):
-        yield from store.scan(*group_range(at.prefix, groups))
-
-
-def _sections(store: OrderedStore, sliced: Sliced) -> Iterator[Section]:
-    """The sections with content in a store, found with one seek each."""
-    at = FIRST
-    while (found := next(store.scan(at, END), None)) is not None:
-        here = section_of(found[0], sliced)
-        yield here
-        at = after(here.prefix)
+def _ranges(store: OrderedStore, base: Fetched, groups: KeyGroupRange, sliced: Sliced) -> list[KeyRange]:
+    if base.ranges is not None:
+        return base.ranges
+    return [group_range(prefix, groups) for prefix in sections_in(store, sliced)]

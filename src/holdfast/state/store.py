@@ -55,6 +55,17 @@ _DEFAULTS: dict[ConfigOption[Any], str] = {
 }
 """Flink's defaults, except the bloom filter, which speeds up the first lookup of new keys."""
 
+_UNCOUNTED = "uncounted"
+"""Subdirectory of a store that holds parts of files (see `RocksDBStore.expect_parts`)."""
+_UNCOUNTED_OPTIONS = """[Version]
+  rocksdb_version=10.4.2
+  options_file_version=1.1
+[DBOptions]
+  compaction_verify_record_count=false
+[CFOptions "default"]
+[TableOptions/BlockBasedTable "default"]
+"""
+_RAW = '{"raw_mode":true,"prefix_extractors":{}}'
 _LEVEL_0_FILES = 4
 """Level-0 files that start a compaction (RocksDB's default)."""
 _COMPRESSIONS = {"NO": "none", "SNAPPY": "snappy", "ZLIB": "zlib", "LZ4": "lz4", "LZ4HC": "lz4hc", "ZSTD": "zstd"}
@@ -84,7 +95,7 @@ def rocksdb_settings(config: Mapping[str, str]) -> dict[str, str]:
     return settings
 
 
-def _options(settings: Mapping[str, str]) -> Options:
+def _options(settings: Mapping[str, str], path: str = "") -> Options:
     def value(option: ConfigOption[Any], least: float | None = None) -> Any:
         text = settings[option.key]
         try:
@@ -102,7 +113,8 @@ def _options(settings: Mapping[str, str]) -> Options:
             raise ValueError(f"{option.key}: {text!r} is not one of " + ", ".join(each + suffix for each in choices))
         return name
 
-    options = Options(raw_mode=True)
+    uncounted = os.path.join(path, _UNCOUNTED)
+    options = Options.load_latest(uncounted)[0] if path and os.path.isdir(uncounted) else Options(raw_mode=True)
     options.create_if_missing(True)
     table = BlockBasedOptions()
     table.set_block_cache(Cache(value(_O.BLOCK_CACHE_SIZE, 0)))
@@ -130,13 +142,13 @@ class RocksDBStore:
 
     on_disk = True
 
-    def __init__(self, path: str, settings: Mapping[str, str], *, compacts: bool = True) -> None:
+    def __init__(self, path: str, settings: Mapping[str, str], *, compacts: bool = True, read_only: bool = False) -> None:
         """Open the store; ``compacts``: whether RocksDB compacts it in the background, as after `compact_from_now_on`."""
         self.path = path
         os.makedirs(path, exist_ok=True)
-        options = _options(settings)
+        options = _options(settings, path)
         options.set_disable_auto_compactions(not compacts)
-        self._db = Rdict(path, options)
+        self._db = Rdict(path, options, access_type=AccessType.read_only() if read_only else AccessType.read_write())
         # Rows lost in a crash are replayed from the checkpoint's deltas, so a write-ahead log has no use.
         without_log = WriteOptions()
         without_log.disable_wal = True
@@ -238,17 +250,26 @@ class RocksDBStore:
         with self._watched():
             self._db.set_options({"level0_file_num_compaction_trigger": str(_LEVEL_0_FILES)})
 
-    @staticmethod
-    def files_in(path: str, settings: Mapping[str, str]) -> dict[str, tuple[int, bytes, bytes]]:
-        """Level, first key and last key of each SST file of a closed store, by file name."""
-        db = Rdict(path, _options(settings), access_type=AccessType.read_only())
-        try:
+    def files(self) -> dict[str, tuple[int, bytes, bytes]]:
+        """Level, first key and last key of each SST file, by file name."""
+        with self._watched():
             return {
                 file["name"].lstrip("/"): (file["level"], bytes(file["start_key"]), bytes(file["end_key"]))
-                for file in db.live_files()
+                for file in self._db.live_files()
             }
-        finally:
-            db.close()
+
+    @staticmethod
+    def expect_parts(path: str) -> None:
+        """Prepare a closed store for files of which parts are missing (`holdfast.state.sst_parts`).
+
+        Their properties count entries that they lack, so RocksDB must not compare the numbers when it compacts them. Only a
+        file of options can tell it.
+        """
+        directory = os.path.join(path, _UNCOUNTED)
+        os.makedirs(directory, exist_ok=True)
+        for name, content in (("OPTIONS-000001", _UNCOUNTED_OPTIONS), ("rocksdict-config.json", _RAW)):
+            with open(os.path.join(directory, name), "w") as file:
+                file.write(content)
 
     def close(self) -> None:
         """Close the store; its files stay."""

@@ -1,0 +1,164 @@
+"""Copies the data blocks of an SST file that hold certain keys, read by ranges.
+
+The copy has the size of the whole file, with holes: every copied block keeps its place, and a new index leaves out the
+other blocks. RocksDB reads it like the whole file, but for the lost keys. Its properties still count the entries of
+the whole file, so that a store with such a file must not compare numbers of entries (`holdfast.state.store`).
+
+The checksum of the whole file cannot be verified; that of each block is.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+
+from holdfast.checkpoint.handles import RawFile
+from holdfast.checkpoint.storage import NotFound, Storage
+from holdfast.errors import CorruptFile
+from holdfast.state.sst_format import (
+    FOOTER_SIZE,
+    TRAILER_SIZE,
+    Block,
+    DamagedBlock,
+    Footer,
+    IndexEntry,
+    IndexForm,
+    Metaindex,
+    UnknownFormat,
+)
+
+__all__ = ["KeyRange", "fetch_parts"]
+
+KeyRange = tuple[bytes, bytes]
+"""The keys in ``[start, end)``."""
+
+_TAIL = 2 << 10
+"""Bytes of the first read: properties, metaindex and footer."""
+_LEAST = 8 * _TAIL
+"""Size of the smallest file that is read in parts."""
+_MOST_SHARE = 0.75
+"""The largest share of a file's data that is read in parts."""
+_FILTER_SHARE = 1 / 64
+"""The largest share of a file that a filter may have to be read. Without a filter, absent keys are found more slowly."""
+_AT_ONCE = 8 << 20
+"""Bytes read at a time."""
+
+
+def fetch_parts(storage: Storage, file: RawFile, target: str, ranges: Sequence[KeyRange]) -> bool:
+    """Copy the blocks that may hold keys in these ranges; returns False, without a copy, if the file is to be read whole.
+
+    Args:
+        storage: The storage with the file.
+        file: The file.
+        target: The path of the copy.
+        ranges: Sorted, without overlaps.
+
+    Raises:
+        CorruptFile: a block is missing or altered.
+        StorageError: the storage refused the read, or the retry budget ran out.
+    """
+    if file.size < _LEAST:
+        return False
+    try:
+        return _Parts(storage, file).copy(target, ranges)
+    except UnknownFormat:
+        return False
+    except DamagedBlock as damage:
+        raise CorruptFile(storage.locate(file.path), f"altered: {damage}") from damage
+
+
+class _Parts:
+    """One file, read by ranges."""
+
+    def __init__(self, storage: Storage, file: RawFile) -> None:
+        self._storage = storage
+        self._file = file
+        self._tail = b""
+        self._read_from(file.size - _TAIL)
+        self._footer = Footer.read(self._tail[-FOOTER_SIZE:], file.size)
+
+    def copy(self, target: str, ranges: Sequence[KeyRange]) -> bool:
+        """Copy the blocks of these keys; returns False if they are most of the file."""
+        meta = Metaindex.read(self._block(self._footer.metaindex))
+        kept = {name: each for name, each in meta.filters.items() if each.size <= _FILTER_SHARE * self._file.size}
+        kept.update(meta.others)
+        self._read_from(min(block.offset for block in [meta.index, *kept.values()]))
+        form = IndexForm.read(self._block(meta.properties))
+        wanted = list(_wanted(form, form.entries(self._block(meta.index)), self._file.first_key, ranges))
+        index = form.packed(wanted)
+        if sum(block.size for _, block in wanted) > _MOST_SHARE * self._file.size or len(index) > meta.index.size:
+            return False
+        with open(target, "wb") as copy:
+            for block in kept.values():
+                copy.seek(block.offset)
+                copy.write(self._block(block))
+            for run in _runs(block for _, block in wanted):
+                copy.seek(run[0].offset)
+                copy.write(self._data(run))
+            copy.seek(meta.index.offset)
+            copy.write(self._footer.sealed(index, meta.index.offset))
+            packed = meta.with_index(Block(meta.index.offset, len(index)), kept).packed()
+            place = Block(self._footer.metaindex.end - TRAILER_SIZE - len(packed), len(packed))
+            copy.seek(place.offset)
+            copy.write(self._footer.sealed(packed, place.offset) + self._footer._replace(metaindex=place).packed())
+        return True
+
+    def _data(self, run: Sequence[Block]) -> bytes:
+        """Adjacent data blocks, verified."""
+        start = run[0].offset
+        data = self._get(start, run[-1].end - start)
+        view = memoryview(data)
+        for block in run:
+            self._footer.verify(block, view[block.offset - start : block.end - start])
+        return data
+
+    def _block(self, block: Block) -> memoryview:
+        """A block of the tail, verified, with its trailer."""
+        self._read_from(block.offset)
+        start = self._file.size - len(self._tail)
+        stored = memoryview(self._tail)[block.offset - start : block.end - start]
+        self._footer.verify(block, stored)
+        return stored
+
+    def _read_from(self, start: int) -> None:
+        """Have the file from ``start`` on in memory."""
+        have = self._file.size - len(self._tail)
+        if start < have:
+            self._tail = self._get(start, have - start) + self._tail
+
+    def _get(self, start: int, length: int) -> bytes:
+        file = self._file
+        last = start + length == file.size
+        try:  # one byte more at the end: a longer file is not the one
+            data = self._storage.get_range(file.path, start, length + last)
+        except NotFound as error:
+            raise CorruptFile(self._storage.locate(file.path), "missing") from error
+        if len(data) != length:
+            raise CorruptFile(self._storage.locate(file.path), f"truncated or altered: its size is not {file.size}")
+        return data
+
+
+def _wanted(
+    form: IndexForm, entries: Iterable[IndexEntry], first: bytes, ranges: Sequence[KeyRange]
+) -> Iterator[IndexEntry]:
+    """The entries of the blocks that may hold keys in the ranges; ``first``: the file's first key."""
+    starts, ends = [start for start, _ in ranges], [end for _, end in ranges]
+    low = first
+    for entry in entries:
+        high = form.user_key(entry.separator)
+        at = bisect_right(ends, low)
+        if at < len(starts) and starts[at] <= high:
+            yield entry
+        low = high
+
+
+def _runs(blocks: Iterable[Block]) -> Iterator[list[Block]]:
+    """Adjacent blocks, read at once."""
+    run: list[Block] = []
+    for block in blocks:
+        if run and (block.offset != run[-1].end or block.end - run[0].offset > _AT_ONCE):
+            yield run
+            run = []
+        run.append(block)
+    if run:
+        yield run

@@ -1,0 +1,119 @@
+"""Parts of SST files: RocksDB reads them like whole files, also when it compacts them; damage is named."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import struct
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from holdfast.checkpoint.files import write_raw
+from holdfast.checkpoint.handles import RawFile
+from holdfast.checkpoint.storage import RetryPolicy, Storage
+from holdfast.errors import CorruptFile
+from holdfast.state.sst_parts import KeyRange, fetch_parts
+from holdfast.state.store import RocksDBStore, rocksdb_settings
+from holdfast.testing.memory_store import MemoryStore
+
+KEYS = 3_000
+
+
+def key(number: int) -> bytes:
+    """A key of a common prefix, so that RocksDB compresses the index."""
+    return b"\0\1" + b"a long prefix that all keys share " * 2 + struct.pack(">I", number)
+
+
+class Origin:
+    """A RocksDB with deletions in files of its first level, stored as a base is."""
+
+    def __init__(self, path: Path, pick: random.Random, compression: str, filtered: bool = True) -> None:
+        self.settings = rocksdb_settings(
+            {
+                "state.backend.rocksdb.compression": f"{compression}_COMPRESSION",
+                "state.backend.rocksdb.use-bloom-filter": str(filtered),
+                "state.backend.rocksdb.block.blocksize": "1kb",
+            }
+        )
+        self.path = path
+        self.storage = Storage(MemoryStore(), RetryPolicy(budget=1))
+        with closing(RocksDBStore(str(path), self.settings, compacts=False)) as store:
+            for _ in range(2):
+                store.write([(key(n), pick.randbytes(60).hex().encode()) for n in pick.sample(range(KEYS), KEYS * 2 // 3)])
+                store.write([], [key(n) for n in pick.sample(range(KEYS), 50)])
+                at = pick.randrange(KEYS)
+                store.delete_range(key(at), key(at + 100))
+                store.flush()
+            self.content = dict(store.scan(b"\0\1", b"\1"))
+            ranges = store.files()
+        self.files = []
+        for name, (_, first, last) in ranges.items():
+            stored = write_raw(self.storage, name, (path / name).read_bytes())
+            self.files.append(RawFile(name, stored.size, stored.checksum, name, first, last))
+
+    def fetch(self, path: Path, ranges: list[KeyRange]) -> list[bool]:
+        """Copy the store, its files in part; returns which of them were."""
+        shutil.copytree(self.path, path)
+        RocksDBStore.expect_parts(str(path))
+        return [fetch_parts(self.storage, file, str(path / file.name), ranges) for file in self.files]
+
+
+@pytest.mark.parametrize("compression", ["LZ4", "NO", "ZSTD"])
+@pytest.mark.parametrize("filtered", [True, False])
+@pytest.mark.parametrize("seed", range(3))
+def the_parts_of_a_store_hold_all_rows_of_the_wanted_ranges(tmp_path, compression, filtered, seed):
+    pick = random.Random(seed)
+    origin = Origin(tmp_path / "origin", pick, compression, filtered)
+    bounds = sorted(pick.sample(range(KEYS), 2 * pick.randrange(1, 5)))[: KEYS // 3]
+    ranges = [(key(low), key(min(high, low + KEYS // 8))) for low, high in zip(bounds[::2], bounds[1::2])]
+    parts = origin.fetch(tmp_path / "part", ranges)
+    assert any(parts) or compression == "ZSTD"  # an index in zstd is not read
+    expected = [(at, row) for at, row in sorted(origin.content.items()) if any(low <= at < high for low, high in ranges)]
+    for compacted in (False, True):
+        with closing(RocksDBStore(str(tmp_path / "part"), origin.settings)) as store:
+            if compacted:
+                store._db.compact_range(None, None)
+            assert [row for each in ranges for row in store.scan(*each)] == expected
+            wanted = [key(n) for n in range(KEYS) if any(low <= key(n) < high for low, high in ranges)]
+            assert store.get_many(wanted) == [origin.content.get(at) for at in wanted]
+
+
+def test_most_of_a_file_is_not_read_in_parts(tmp_path):
+    origin = Origin(tmp_path / "origin", random.Random(1), "LZ4")
+    assert not any(origin.fetch(tmp_path / "whole", [(key(0), key(KEYS * 9 // 10))]))
+
+
+def attempt(storage, file, target, ranges):
+    try:
+        return None, fetch_parts(storage, file, str(target), ranges)
+    except CorruptFile as error:
+        return error, False
+
+
+def test_every_altered_byte_that_is_read_is_detected(tmp_path):
+    origin = Origin(tmp_path / "origin", random.Random(1), "LZ4")
+    file, target = origin.files[0], tmp_path / "target"
+    ranges = [(key(100), key(300)), (key(2_000), key(2_100))]
+    good = origin.storage.get(file.path)
+    assert fetch_parts(origin.storage, file, str(target), ranges)
+    expected = target.read_bytes()
+    noticed = 0
+    for at in {*range(0, len(good), 97), *range(len(good) - 1_500, len(good))}:
+        target.write_bytes(b"")
+        origin.storage.put(file.path, good[:at] + bytes([good[at] ^ 1 << at % 8]) + good[at + 1 :])
+        damage, copied = attempt(origin.storage, file, target, ranges)
+        if damage:
+            assert damage.path == f"memory:/{file.path}"
+        if copied:
+            assert target.read_bytes() == expected, at
+        noticed += not copied  # a file of another format is read whole, against the checksum of its handle
+    assert noticed > 1_400
+    for altered in (good[:-1], good + b"!", good[: len(good) // 2]):
+        origin.storage.put(file.path, altered)
+        with pytest.raises(CorruptFile, match=file.name):
+            fetch_parts(origin.storage, file, str(target), ranges)
+    origin.storage.delete([file.path])
+    with pytest.raises(CorruptFile, match="missing"):
+        fetch_parts(origin.storage, file, str(target), ranges)
