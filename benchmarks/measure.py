@@ -100,7 +100,7 @@ def _role(name: str, command: Sequence[str]) -> str:
         return "broker"
     if "holdfast.runtime.slot_main" in line:
         return "slots"
-    if "pyspark.daemon" in line:
+    if "pyspark.daemon" in line or "pyspark_daemon" in line:
         return "Spark's Python workers"
     if "java" in name:
         return "JVM"

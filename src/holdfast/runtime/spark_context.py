@@ -13,12 +13,13 @@ import threading
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import ConfigurationError
 from holdfast.runtime.aot_cache import AotCache
 from holdfast.runtime.java import find_java
-from holdfast.runtime.jvm import Jvm, must_use_scripts, pass_on, scripts_environment, spark_jars, start_jvm
+from holdfast.runtime.jvm import Jvm, must_use_scripts, pass_on, scripts_environment, spark_jars, start_jvm, workers_find
 from holdfast.runtime.shipping import is_local, portable
 
 if TYPE_CHECKING:  # Java starts while Python imports PySpark
@@ -33,6 +34,7 @@ _OWN_ARCHIVE = ("-XX:SharedArchiveFile", "-XX:AOT", "-Xshare", "-XX:ArchiveClass
 """Options of users with their own class archive."""
 
 
+_DAEMON = "holdfast.runtime.pyspark_daemon"
 _QUICK: dict[str, tuple[str, tuple[int, int]]] = {
     "spark.ui.enabled": ("false", (4, 0)),
     "spark.broadcast.compress": ("false", (4, 0)),
@@ -129,6 +131,8 @@ def _settings(name: str, config: Mapping[str, str]) -> dict[str, str]:
     os.environ.setdefault("PYSPARK_PYTHON", config.get("python.executable", sys.executable))
     if is_local(master):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        if workers_find(str(Path(__file__).parents[2])):
+            given = {"spark.python.daemon.module": _DAEMON, **given}
     settings = {**(local_settings() if is_local(master) else _common_settings()), **given}
     return settings | {"spark.app.name": name, "spark.master": master}
 

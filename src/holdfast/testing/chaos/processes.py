@@ -29,6 +29,7 @@ RESTARTS = "restarts so far: "
 """The driver's log message after a restart in place."""
 STEP = "reached step "
 """The driver's log message before it kills or stops itself."""
+_DAEMONS = (b"pyspark.daemon", b"holdfast.runtime.pyspark_daemon")
 _MARK = "HOLDFAST_CHAOS"
 _PATIENCE_S = 20.0
 
@@ -108,7 +109,9 @@ class DriverProcess:
                     yield int(entry), "slot"
                 elif _is_jvm(command):
                     yield int(entry), "jvm"
-                elif b"pyspark.daemon" in command:  # workers are forks of the daemon, and may outlive it
+                elif (
+                    b"pyspark.daemon" in command or b"pyspark_daemon" in command
+                ):  # workers are forks of the daemon, and may outlive it
                     yield int(entry), "daemon" if _is_jvm(_command(_parent(int(entry)))) else "worker"
 
     def kill(self, *pids: int) -> None:
