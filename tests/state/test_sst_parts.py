@@ -14,7 +14,7 @@ from holdfast.checkpoint.files import write_raw
 from holdfast.checkpoint.handles import RawFile
 from holdfast.checkpoint.storage import RetryPolicy, Storage
 from holdfast.errors import CorruptFile
-from holdfast.state.sst_parts import KeyRange, fetch_parts
+from holdfast.state.sst_parts import KeyRange, KeyRanges, fetch_parts
 from holdfast.state.store import RocksDBStore, rocksdb_settings
 from holdfast.testing.memory_store import MemoryStore
 
@@ -57,7 +57,7 @@ class Origin:
         """Copy the store, its files in part; returns which of them were."""
         shutil.copytree(self.path, path)
         RocksDBStore.expect_parts(str(path))
-        return [fetch_parts(self.storage, file, str(path / file.name), ranges) for file in self.files]
+        return [fetch_parts(self.storage, file, str(path / file.name), KeyRanges(ranges)) for file in self.files]
 
 
 @pytest.mark.parametrize("compression", ["LZ4", "NO", "ZSTD"])
@@ -95,7 +95,7 @@ def attempt(storage, file, target, ranges):
 def test_every_altered_byte_that_is_read_is_detected(tmp_path):
     origin = Origin(tmp_path / "origin", random.Random(1), "LZ4")
     file, target = origin.files[0], tmp_path / "target"
-    ranges = [(key(100), key(300)), (key(2_000), key(2_100))]
+    ranges = KeyRanges([(key(100), key(300)), (key(2_000), key(2_100))])
     good = origin.storage.get(file.path)
     assert fetch_parts(origin.storage, file, str(target), ranges)
     expected = target.read_bytes()

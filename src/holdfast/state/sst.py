@@ -28,7 +28,7 @@ from holdfast.state.layout import END, FIRST, META, after, group_range, section_
 from holdfast.state.manifest import without_files
 from holdfast.state.ordered import OrderedStore
 from holdfast.state.schema import OperatorSchema
-from holdfast.state.sst_parts import KeyRange, fetch_parts
+from holdfast.state.sst_parts import KeyRange, KeyRanges, fetch_parts
 from holdfast.state.store import RocksDBStore
 
 __all__ = ["BASE_PREFIX", "Sliced", "clip_store", "copy_base", "fetch", "sections_in", "slicing", "write_contents"]
@@ -59,8 +59,8 @@ class Fetched(NamedTuple):
     """The SST files, including those fetched in part."""
     ranges: list[KeyRange] | None
     """The wanted keys; None: the base has no contents file, and was fetched whole."""
-    whole: bool
-    """Whether nothing was left out."""
+    lacking: list[RawFile]
+    """The SST files that were left out or fetched in part."""
 
 
 def slicing(schema: OperatorSchema | None) -> Sliced:
@@ -99,26 +99,31 @@ def fetch(storage: Storage, handle: KeyedHandle, path: str, groups: KeyGroupRang
     contents = next((_read_contents(storage, file) for file in every if file.name == _CONTENTS), None)
     ranges = None if contents is None else [group_range(prefix, groups) for prefix in contents.sections]
     others = contents is not None and (contents.first, contents.last) != (groups.first, groups.last)
-    read = [(META, FIRST), *ranges] if ranges is not None else []
+    read = KeyRanges([(META, FIRST), *ranges] if ranges is not None else [(b"", END + b"\0")])
+    partial: set[str] = set()
 
     def fetch_one(file: RawFile) -> RawFile:
         target = os.path.join(path, file.name)
-        partly = file.name.endswith(".sst") and (file.foreign or others) and not _within(file, read)
+        partly = file.name.endswith(".sst") and (file.foreign or others) and not read.contain(file.first_key, file.last_key)
         if partly and fetch_parts(storage, file, target, read):
+            partial.add(file.name)
             return msgspec.structs.replace(file, foreign=True)
         fetch_raw(storage, file, target)
         return file
 
-    needed = [file for file in files if not file.name.endswith(".sst") or not read or _overlaps(file, read)]
+    needed: list[RawFile] = []
+    left_out: list[RawFile] = []
+    for file in files:
+        wanted = not file.name.endswith(".sst") or read.overlap(file.first_key, file.last_key)
+        (needed if wanted else left_out).append(file)
     fetched = list(in_parallel(fetch_one, needed))
-    left_out = [file for file in files if file not in needed]
     if left_out:
         manifest = next(file.name for file in files if file.name.startswith("MANIFEST-"))
         _leave_out(os.path.join(path, manifest), left_out)
-    parts = [file for file in fetched if file.foreign]
+    parts = [file for file in fetched if file.name in partial]
     if parts:
         RocksDBStore.expect_parts(path)
-    return Fetched(fetched, ranges, not left_out and not parts)
+    return Fetched(fetched, ranges, left_out + parts)
 
 
 def _read_contents(storage: Storage, file: RawFile) -> _Contents:
@@ -128,12 +133,8 @@ def _read_contents(storage: Storage, file: RawFile) -> _Contents:
         raise CorruptFile(storage.locate(file.path), f"its contents cannot be read: {error}") from error
 
 
-def _overlaps(file: RawFile, ranges: Sequence[KeyRange]) -> bool:
-    return any(start <= file.last_key and end > file.first_key for start, end in ranges)
-
-
-def _within(file: RawFile, ranges: Sequence[KeyRange]) -> bool:
-    return any(start <= file.first_key and end > file.last_key for start, end in ranges)
+def _overlap(files: Sequence[RawFile], start: bytes, end: bytes) -> bool:
+    return any(start <= file.last_key and end > file.first_key for file in files)
 
 
 def _leave_out(manifest: str, files: Sequence[RawFile]) -> None:
@@ -174,12 +175,12 @@ def copy_base(
 def clip_store(store: OrderedStore, base: Fetched, groups: KeyGroupRange, sliced: Sliced) -> None:
     """Delete everything but the rows and entries of these key groups.
 
-    If something was left out, the deletes also cover keys without visible rows: a later base of this store refers to whole
-    files, from which other rows would come back.
+    Where parts of files are lacking, the deletes also cover keys without visible rows: a later base of this store refers
+    to whole files, from which other rows would come back.
     """
     low = FIRST
     for start, end in [*_ranges(store, base, groups, sliced), (END, END)]:
-        if low < start and (not base.whole or next(store.scan(low, start), None) is not None):
+        if low < start and (_overlap(base.lacking, low, start) or next(store.scan(low, start), None) is not None):
             store.delete_range(low, start)
         low = end
 

@@ -27,10 +27,37 @@ from holdfast.state.sst_format import (
     UnknownFormat,
 )
 
-__all__ = ["KeyRange", "fetch_parts"]
+__all__ = ["KeyRange", "KeyRanges", "fetch_parts"]
 
 KeyRange = tuple[bytes, bytes]
 """The keys in ``[start, end)``."""
+
+
+class KeyRanges:
+    """Ranges of keys, sorted and without overlaps.
+
+    >>> ranges = KeyRanges([(b"b", b"d"), (b"f", b"h")])
+    >>> ranges.overlap(b"d", b"e"), ranges.overlap(b"d", b"f"), ranges.contain(b"f", b"g"), ranges.contain(b"c", b"f")
+    (False, True, True, False)
+    """
+
+    def __init__(self, ranges: Iterable[KeyRange]) -> None:
+        self._starts: list[bytes] = []
+        self._ends: list[bytes] = []
+        for start, end in ranges:
+            self._starts.append(start)
+            self._ends.append(end)
+
+    def overlap(self, first: bytes, last: bytes) -> bool:
+        """Whether some keys from ``first`` to ``last``, inclusive, may be in the ranges."""
+        at = bisect_right(self._ends, first)
+        return at < len(self._starts) and self._starts[at] <= last
+
+    def contain(self, first: bytes, last: bytes) -> bool:
+        """Whether one range contains all keys from ``first`` to ``last``, inclusive."""
+        at = bisect_right(self._ends, first)
+        return at < len(self._starts) and self._starts[at] <= first and last < self._ends[at]
+
 
 _TAIL = 2 << 10
 """Bytes of the first read: properties, metaindex and footer."""
@@ -44,14 +71,14 @@ _AT_ONCE = 8 << 20
 """Bytes read at a time."""
 
 
-def fetch_parts(storage: Storage, file: RawFile, target: str, ranges: Sequence[KeyRange]) -> bool:
+def fetch_parts(storage: Storage, file: RawFile, target: str, ranges: KeyRanges) -> bool:
     """Copy the blocks that may hold keys in these ranges; returns False, without a copy, if the file is to be read whole.
 
     Args:
         storage: The storage with the file.
         file: The file.
         target: The path of the copy.
-        ranges: Sorted, without overlaps.
+        ranges: The wanted keys.
 
     Raises:
         CorruptFile: a block is missing or altered.
@@ -77,7 +104,7 @@ class _Parts:
         self._read_from(file.size - _TAIL)
         self._footer = Footer.read(self._tail[-FOOTER_SIZE:], file.size)
 
-    def copy(self, target: str, ranges: Sequence[KeyRange]) -> bool:
+    def copy(self, target: str, ranges: KeyRanges) -> bool:
         """Copy the blocks of these keys; returns False if they are most of the file."""
         meta = Metaindex.read(self._block(self._footer.metaindex))
         kept = {name: each for name, each in meta.filters.items() if each.size <= _FILTER_SHARE * self._file.size}
@@ -138,16 +165,12 @@ class _Parts:
         return data
 
 
-def _wanted(
-    form: IndexForm, entries: Iterable[IndexEntry], first: bytes, ranges: Sequence[KeyRange]
-) -> Iterator[IndexEntry]:
+def _wanted(form: IndexForm, entries: Iterable[IndexEntry], first: bytes, ranges: KeyRanges) -> Iterator[IndexEntry]:
     """The entries of the blocks that may hold keys in the ranges; ``first``: the file's first key."""
-    starts, ends = [start for start, _ in ranges], [end for _, end in ranges]
     low = first
     for entry in entries:
         high = form.user_key(entry.separator)
-        at = bisect_right(ends, low)
-        if at < len(starts) and starts[at] <= high:
+        if ranges.overlap(low, high):
             yield entry
         low = high
 
