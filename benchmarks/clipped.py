@@ -1,8 +1,8 @@
 """Measures the bytes that a subtask reads to restore one eighth of another's key groups after a change of parallelism.
 
 Runs the real state backend on a directory. Many rows are written over a hundred epochs, some of them changed in each, so
-that a base and several deltas hold the state. The rows are those of keys (one slice), or of windows (many slices). The reads
-are counted at the storage.
+that a base and several deltas hold the state. The rows are those of keys (one slice), or of windows (many slices), which
+are filled one after the other. The reads are counted at the storage.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Subtask:
 
     def write(self, keys: list[int], pick: random.Random) -> None:
         """Change these keys."""
-        for slice in range(self.slices):
+        for slice in sorted({key % self.slices for key in keys}):
             mine = [key for key in keys if key % self.slices == slice]
             for key, row in zip(mine, self.table(slice).load(mine)):
                 self.space.row = row
@@ -81,13 +81,14 @@ class Subtask:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the sub-command's arguments."""
     parser.add_argument("--keys", type=int, default=400_000)
+    parser.add_argument("--slices", type=int, nargs="+", default=SLICES)
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
     """Write the states with each backend, and restore one eighth of each with each."""
     figures: dict[str, Any] = {"label": "holdfast", "workload": "clipped"}
     shares = []
-    for slices in SLICES:
+    for slices in options.slices:
         for kind in ("rocksdb", "hashmap"):
             name = f"{slices}_{kind}"
             with tempfile.TemporaryDirectory() as directory, ThreadPoolExecutor(1) as uploads:
@@ -123,9 +124,10 @@ def _written(storage: Storage, directory: Path, kind: str, keys: int, slices: in
     pick = random.Random(1)
     shuffled = list(range(keys))
     pick.shuffle(shuffled)
+    shuffled.sort(key=lambda key: key % slices)  # event time proceeds: one window after the other
     for epoch in range(1, EPOCHS + 1):
         filled = shuffled[(epoch - 1) * keys // 20 : epoch * keys // 20]
-        subtask.write(filled or pick.sample(shuffled, keys // 400), pick)
+        subtask.write(filled or pick.sample(shuffled[-(keys // slices) :], keys // 400), pick)
 
         def new_path(kind: str, epoch: int = epoch) -> str:
             return JobPaths.of("clipped").state_file(1, epoch, "op", 0, new_attempt(), kind)
