@@ -78,7 +78,7 @@ audit: $(VENV)/.ready ## look up known vulnerabilities of all dependencies, and 
 	$(BIN)/python -m venv build/audit
 	build/audit/bin/pip install --quiet pip-audit cyclonedx-bom
 	mkdir -p dist
-	build/audit/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible --of JSON -o dist/sbom.json $(BIN)/python
+	build/audit/bin/cyclonedx-py environment --mc-type library --pyproject pyproject.toml --output-reproducible --of JSON -o dist/sbom.json $(BIN)/python
 	build/audit/bin/pip-audit --skip-editable --path "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])')" $(ARGS)
 
 .PHONY: kafka

@@ -103,7 +103,7 @@ def _kept(wanted: str | None) -> tuple[str, str] | None:
     """The checkpoint directory of ended jobs, and the id of the job to show, if one is named; None for a running job."""
     if wanted is None:
         return None
-    if "/" in wanted or Path(wanted).is_dir():
+    if "/" in wanted or wanted in (".", ".."):
         return wanted, ""
     known = known_jobs(wanted)
     if not known or any(not record.state for record in known) or not known[0].checkpoints:
