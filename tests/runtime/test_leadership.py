@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.checkpoint.ids import LogPosition, position_of
 from holdfast.checkpoint.log import CheckpointLog
 from holdfast.checkpoint.paths import JobPaths
 from holdfast.checkpoint.storage import RetryPolicy, Storage, Unavailable
@@ -143,6 +144,17 @@ def a_driver_that_was_paused_stops_by_itself_when_another_one_has_taken_over(sto
     rival.take_over()
     until(lambda: first.lost)
     assert isinstance(first.lost[0], Fenced)
+
+
+def a_driver_that_verifies_a_large_checkpoint_has_a_heartbeat_meanwhile(store: MemoryStore) -> None:
+    first = Driver(store, "first").start().join()
+    with first.log._lock:  # as during its take-over, which has put its record and now looks at every file
+        next_entry = PATHS.log_entry(position_of(first.log.owned.next_id))
+        store.objects[next_entry] = store.objects[PATHS.log_entry(LogPosition(1))]
+        number = first.leadership._beat.number
+        until(lambda: first.leadership._beat.number > number + 3)
+        assert not first.lost
+    until(lambda: first.lost)
 
 
 def a_driver_without_heartbeat_that_completes_checkpoints_is_alive(store: MemoryStore) -> None:

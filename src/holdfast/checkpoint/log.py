@@ -263,13 +263,18 @@ class CheckpointLog(LogReader):
         with self._lock:
             return self._settled and not self._exists(position_of(self.owned.next_id))
 
-    def seems_lost(self) -> bool:
-        """Whether another driver seems to have taken over. `check_ownership` tells for sure, but waits for a running put.
+    def check_ownership_at_once(self) -> None:
+        """Like `check_ownership`, but never wait for a thread that takes over or completes: it finds out by itself.
 
         Raises:
+            Fenced: another driver has taken over.
             StorageError: the storage does not answer.
         """
-        return self._settled and self._exists(position_of(self.owned.next_id))
+        if self._settled and self._exists(position_of(self.owned.next_id)) and self._lock.acquire(blocking=False):
+            try:
+                self.check_ownership()
+            finally:
+                self._lock.release()
 
     def check_ownership(self) -> None:
         """Check, after a failure, whether another driver owns the job: it would delete the files that this driver needs.

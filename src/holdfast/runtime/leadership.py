@@ -262,8 +262,7 @@ class Leadership:
         self._beat = msgspec.structs.replace(self._beat, number=self._beat.number + 1)
         try:
             self._put(self._storage, self._beat)
-            if self._log.seems_lost():
-                self._log.check_ownership()
+            self._log.check_ownership_at_once()
         except Fenced:
             raise
         except StorageError as error:
