@@ -28,7 +28,7 @@ from holdfast.state.column import Column
 from holdfast.state.key_groups import group_assigner, key_grouper
 from holdfast.state.keyed_state import KeyedState
 from holdfast.state.layout import section
-from holdfast.state.ordered import SortedMemory
+from holdfast.state.ordered import OrderedStore, SortedMemory
 from holdfast.state.registry import SchemaRegistry
 from holdfast.state.row import DIRTY
 from holdfast.state.schema import ROWS
@@ -67,8 +67,12 @@ def _codec(columns: list[Column]) -> RowCodec:
     return codec
 
 
-def _no_large_values(key: Any, row: list[Any]) -> None:
-    """Do nothing: no map or list of the rows is large."""
+def _table(store: OrderedStore) -> RowTable:
+    """A table of rows without large maps and lists."""
+    codec = _codec(_columns())
+    codec.grow(1)
+    groups_of = key_grouper(128)
+    return RowTable(codec, store, section(1).prefix, groups_of, False, lambda key, row: None, lambda key, row, group: None)
 
 
 def _rows() -> list[list[Any]]:
@@ -126,7 +130,7 @@ def decode_pickled() -> Body:
 
 def barrier() -> Body:
     """Change every row and collect the changes as the pieces of a delta, ordered by key group, per row."""
-    table = RowTable(_codec(_columns()), SortedMemory(), section(1).prefix, key_grouper(128), False, _no_large_values)
+    table = _table(SortedMemory())
     keys = list(range(N))
 
     def body() -> None:
@@ -144,7 +148,7 @@ def store_read() -> Body:
     directory = Path(tempfile.mkdtemp(prefix="holdfast-micro-"))
     _TIDY.append(directory)
     store = RocksDBStore(str(directory / "db"), rocksdb_settings({}))
-    table = RowTable(_codec(_columns()), store, section(1).prefix, key_grouper(128), False, _no_large_values)
+    table = _table(store)
     keys = list(range(N))
     table.load(keys)
     for key, row in zip(keys, _ROWS):

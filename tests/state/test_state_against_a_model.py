@@ -15,7 +15,7 @@ from effort import examples
 from holdfast.common.typeinfo import Types
 from holdfast.datastream.state import ListStateDescriptor, MapStateDescriptor, ReducingStateDescriptor
 from holdfast.datastream.state import ValueStateDescriptor as Value
-from holdfast.state import backend, entries, handles, row_pieces, table
+from holdfast.state import backend, entries, row_pieces, table
 
 from .backend import Backend
 
@@ -239,9 +239,10 @@ HeapMachine.TestCase.settings = LIMITS
 @pytest.fixture(autouse=True)
 def a_base_every_few_deltas_and_a_piece_every_few_rows(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(backend, "MOST_DELTAS", 4)
-    monkeypatch.setattr(table, "_BLOCK", 5)
+    monkeypatch.setattr(table, "_PART", 3)
+    monkeypatch.setattr(row_pieces, "_BLOCK", 5)
     monkeypatch.setattr(row_pieces, "_LEAST", 1)
-    monkeypatch.setattr(handles, "MOST_IN_ROW", 2)  # maps and lists of three leave their rows
+    monkeypatch.setattr(entries, "MOST_IN_ROW", 2)  # maps and lists of three leave their rows
     monkeypatch.setattr(entries, "_CHUNK", 2)
 
 

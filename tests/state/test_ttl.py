@@ -19,7 +19,7 @@ from holdfast.datastream.state import (
     ValueStateDescriptor,
 )
 from holdfast.errors import IncompatibleState
-from holdfast.state import entries, handles
+from holdfast.state import entries
 
 from .backend import Backend
 
@@ -31,7 +31,7 @@ Visibility = StateTtlConfig.StateVisibility
 @pytest.fixture(autouse=True, params=["in rows", "outside of rows"])
 def where_maps_and_lists_lie(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch):
     if request.param == "outside of rows":
-        monkeypatch.setattr(handles, "MOST_IN_ROW", 0)
+        monkeypatch.setattr(entries, "MOST_IN_ROW", 0)
         monkeypatch.setattr(entries, "_CHUNK", 2)
 
 

@@ -193,7 +193,8 @@ HeapMachine.TestCase.settings = LIMITS
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(backend, "MOST_DELTAS", 4)
-    monkeypatch.setattr(table, "_BLOCK", 5)
+    monkeypatch.setattr(table, "_PART", 3)
+    monkeypatch.setattr(row_pieces, "_BLOCK", 5)
     monkeypatch.setattr(row_pieces, "_LEAST", 1)
     monkeypatch.setattr(window, "CHUNK", 3)
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any, Protocol
 
-from holdfast.state.entries import LARGE, MOST_IN_ROW, LargeList, LargeMap
-from holdfast.state.row import DIRTY, Row
+from holdfast.state.entries import LARGE, LargeList, LargeMap
+from holdfast.state.row import CHANGED, Row
 
 __all__ = [
     "HANDLES",
@@ -31,12 +31,9 @@ NO_REDUCED = "the reduce function returned None; it must return the reduced valu
 
 
 class CurrentRow(Protocol):
-    """The row of the current key, with storage for its large maps and lists."""
+    """The row of the current key."""
 
     row: Row
-
-    def enlarged(self, position: int, content: dict[Any, Any] | list[Any]) -> LargeMap | LargeList | None:
-        """Return the large map or list to replace a slot's content in the current row; None: the content stays there."""
 
 
 class Handle:
@@ -56,7 +53,7 @@ class Handle:
             if type(before) in LARGE:
                 before.drop()
             row[self._i] = None
-            row[0] |= DIRTY
+            row[0] = CHANGED[row[0]]
 
     def _set(self, row: Row, slot: Any) -> None:
         """Replace the content of the slot."""
@@ -64,7 +61,7 @@ class Handle:
         if type(before) in LARGE:
             before.drop()
         row[self._i] = slot
-        row[0] |= DIRTY
+        row[0] = CHANGED[row[0]]
 
     def _remove(self, row: Row, entries: dict[Any, Any] | LargeMap, key: Any) -> None:
         """Remove an existing entry from the map in the slot."""
@@ -74,21 +71,9 @@ class Handle:
             del entries[key]
             left = bool(entries)
         if left:
-            row[0] |= DIRTY
+            row[0] = CHANGED[row[0]]
         else:
             self._set(row, None)
-
-    def _replace(self, row: Row, content: dict[Any, Any] | list[Any]) -> None:
-        """Replace the map or list in the slot; large content is stored outside the row."""
-        self._set(row, content or None)
-        if len(content) > MOST_IN_ROW:
-            self._enlarge(row)
-
-    def _enlarge(self, row: Row) -> None:
-        """Move the slot's content out of the row, if possible."""
-        large = self._space.enlarged(self._i, row[self._i])
-        if large is not None:
-            row[self._i] = large
 
 
 class ValueHandle(Handle):
@@ -104,7 +89,7 @@ class ValueHandle(Handle):
         """Replace the value; None clears the state."""
         row = self._space.row
         row[self._i] = value
-        row[0] |= DIRTY
+        row[0] = CHANGED[row[0]]
 
 
 class ListHandle(Handle):
@@ -129,29 +114,29 @@ class ListHandle(Handle):
             row[self._i] = [value]
         else:
             elements.append(value)
-            if type(elements) is list and len(elements) > MOST_IN_ROW:
-                self._enlarge(row)
-        row[0] |= DIRTY
+        row[0] = CHANGED[row[0]]
 
     def add_all(self, values: Iterable[Any]) -> None:
         """Append several elements."""
         row = self._space.row
         elements = row[self._i]
         if type(elements) is LargeList:
-            elements.extend(list(values))
-            row[0] |= DIRTY
+            elements.extend([*values])
         else:
-            self._replace(row, [*(elements or ()), *values])
+            row[self._i] = [*(elements or ()), *values] or None
+        row[0] = CHANGED[row[0]]
 
     def update(self, values: Iterable[Any]) -> None:
         """Replace the list; an empty list clears the state."""
+        self.hold([*values])
+
+    def hold(self, elements: list[Any]) -> None:
+        """Replace the list by this one, which becomes the state's own."""
         row = self._space.row
-        elements = list(values)
-        if len(elements) > MOST_IN_ROW or type(row[self._i]) is LargeList:
-            self._replace(row, elements)
-        else:
-            row[self._i] = elements or None
-            row[0] |= DIRTY
+        if type(row[self._i]) is LargeList:
+            row[self._i].drop()
+        row[self._i] = elements or None
+        row[0] = CHANGED[row[0]]
 
 
 class MapHandle(Handle):
@@ -174,9 +159,7 @@ class MapHandle(Handle):
             row[self._i] = {key: value}
         else:
             entries[key] = value
-            if type(entries) is dict and len(entries) > MOST_IN_ROW:
-                self._enlarge(row)
-        row[0] |= DIRTY
+        row[0] = CHANGED[row[0]]
 
     __setitem__ = put
 
@@ -186,9 +169,9 @@ class MapHandle(Handle):
         held = row[self._i]
         if type(held) is LargeMap:
             held.update(dict(entries))
-            row[0] |= DIRTY
-            return
-        self._replace(row, {**(held or {}), **dict(entries)})
+        else:
+            row[self._i] = {**(held or {}), **dict(entries)} or None
+        row[0] = CHANGED[row[0]]
 
     def remove(self, key: Any) -> None:
         """Remove an entry; no error when it is missing."""
@@ -253,7 +236,7 @@ class ReducingHandle(Handle):
             if value is None:
                 raise TypeError(NO_REDUCED)
         row[self._i] = value
-        row[0] |= DIRTY
+        row[0] = CHANGED[row[0]]
 
 
 class AggregatingHandle(Handle):
@@ -280,7 +263,7 @@ class AggregatingHandle(Handle):
         if accumulator is None:
             raise TypeError(NO_ACCUMULATOR)
         row[self._i] = accumulator
-        row[0] |= DIRTY
+        row[0] = CHANGED[row[0]]
 
 
 HANDLES: dict[str, type[Handle]] = {

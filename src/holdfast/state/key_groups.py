@@ -20,6 +20,8 @@ __all__ = ["KeyGroupRange", "group_assigner", "key_group", "key_group_range", "k
 
 _MASK = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15
+_MOST_INTEGERS = 16_384
+"""Integers cached. Beyond the processor's cache, a look-up takes as long as computing the group."""
 _digest = xxhash.xxh3_64_intdigest
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -89,17 +91,21 @@ def group_assigner(max_parallelism: int, parallelism: int, memo_size: int = 200_
     )
 
     def assign(keys: list[Any]) -> list[int]:
+        try:
+            return list(map(memo.__getitem__, keys))
+        except (KeyError, TypeError):
+            pass  # some keys are not in the cache, or not hashable: `key_group` raises the error
         kinds = set(map(type, keys))
         if kinds == {int}:
             if by_bits:
-                return [key * factor >> shift & mask for key in keys]
-            return [owners[(((key * _GOLDEN) & _MASK) >> 32) % max_parallelism] for key in keys]
+                result = [key * factor >> shift & mask for key in keys]
+            else:
+                result = [owners[(((key * _GOLDEN) & _MASK) >> 32) % max_parallelism] for key in keys]
+            if len(memo) < _MOST_INTEGERS:
+                memo.update(zip(keys, result))
+            return result
         if len(memo) > memo_size:
             memo.clear()
-        try:
-            return [memo[key] for key in keys]
-        except (KeyError, TypeError):
-            pass  # some keys are not in the cache, or not hashable: `key_group` raises the error
         result = [owners[group] for group in _groups(kinds, keys, max_parallelism)]
         memo.update(zip(keys, result))
         return result

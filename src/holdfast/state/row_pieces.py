@@ -10,6 +10,7 @@ A piece of rows is a msgpack array:
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, compress
 from typing import Any, NamedTuple, TypeVar
@@ -23,15 +24,17 @@ from holdfast.state.key_codec import decode_keys, encode_keys
 from holdfast.state.key_groups import KeyGroupRange
 from holdfast.state.row import PERSISTED, UNFLUSHED, Row
 
-__all__ = ["EncodedRows", "deleted_pieces", "encoded_rows", "read_piece", "row_pieces"]
+__all__ = ["EncodedRows", "RowPieces", "deleted_pieces", "encoded_rows", "read_piece"]
 
 _PARTS = 48
 """Rows collected together become this many pieces, within the size limits below. A reader of one eighth of the key groups
 then reads little more than one eighth of the bytes."""
 _LEAST = 32
 _ENOUGH = 256
-"""Approximate rows in a piece of several key groups: few enough to stay in the processor's cache between the steps."""
+"""Approximate rows in a piece of several key groups, at most."""
 _MOST = 4096
+_BLOCK = 8192
+"""Rows collected together."""
 
 _pack = msgspec.msgpack.Encoder().encode
 _unpack = msgspec.msgpack.Decoder(tuple[int, list[int], memoryview, memoryview, list[int], memoryview]).decode
@@ -54,20 +57,75 @@ class EncodedRows(NamedTuple):
     """Bytes of the piece."""
 
 
-def row_pieces(keys: list[Any], rows: list[Row], groups: list[int], codec: RowCodec, where: str) -> Iterator[Piece]:
-    """Encode rows as pieces, given with their keys and key groups.
+class RowPieces:
+    """Encodes rows, and joins them to pieces by key group.
 
-    Raises:
-        UserCodeError: a value does not fit its declared type; names the state and the key.
+    Rows are encoded in the order in which they come, a few hundred at a time, and appended to their key groups while the
+    processor's cache holds them: rows sorted before or after that would be fetched from memory once more.
     """
-    if not keys:
-        return
-    # Encode rows in memory order, then group the encoded rows: the processor's cache likes it better than the reverse.
-    encoded = codec.encode_each(keys, rows, where)
-    for runs, positions in _cut(groups):
-        pick = picker(positions)
-        data = packed_array(pick(encoded))
-        yield Piece(runs[0], runs[-2], _pack((codec.schema_id, runs, encode_keys(pick(keys)), data, (), _NO_KEYS)))
+
+    def __init__(self, codec: RowCodec, where: str, enlarge: Callable[[Any, Row, int], None]) -> None:
+        """``enlarge``: moves large maps and lists out of a row, given with its key and key group."""
+        self._codec = codec
+        self._where = where
+        self._enlarge = enlarge
+        self._keys: defaultdict[int, list[Any]] = defaultdict(list)
+        self._rows: defaultdict[int, list[bytes]] = defaultdict(list)
+        self._count = 0
+        self._latest: list[Row] = []
+        self._pieces: list[Piece] = []
+
+    def add(self, keys: list[Any], rows: list[Row], groups: list[int]) -> None:
+        """Encode rows, given with their keys and key groups.
+
+        Raises:
+            UserCodeError: a value does not fit its declared type; names the state and the key.
+        """
+        codec = self._codec
+        try:
+            encoded = codec.encode_small(rows)
+        except Exception:  # pickle and users' classes may raise anything
+            if codec.growing:
+                for key, row, group in zip(keys, rows, groups):
+                    self._enlarge(key, row, group)
+            encoded = codec.encode_each(keys, rows, self._where)
+        keys_of, rows_of = self._keys, self._rows
+        for group, key, data in zip(groups, keys, encoded):
+            keys_of[group].append(key)
+            rows_of[group].append(data)
+        self._count += len(rows)
+        self._latest = rows
+        if self._count >= _BLOCK:
+            self._join()
+
+    def drain(self) -> list[Piece]:
+        """The pieces of all rows."""
+        if self._count:
+            self._join()
+        pieces, self._pieces = self._pieces, []
+        return pieces
+
+    def _join(self) -> None:
+        """Join the encoded rows to pieces of adjacent key groups."""
+        self._codec.footprint.sample(self._latest, self._codec.encode)
+        enough = _enough(self._count)
+        last = max(self._rows, default=0)
+        runs: list[int] = []
+        keys: list[Any] = []
+        rows: list[bytes] = []
+        for group in sorted(self._rows):
+            runs += (group, len(self._keys[group]))
+            keys += self._keys[group]
+            rows += self._rows[group]
+            if len(keys) >= enough or group == last:
+                data = packed_array(rows)
+                content = _pack((self._codec.schema_id, runs, encode_keys(keys), data, (), _NO_KEYS))
+                self._pieces.append(Piece(runs[0], runs[-2], content))
+                self._codec.footprint.count(len(keys), len(data))
+                runs, keys, rows = [], [], []
+        self._keys.clear()
+        self._rows.clear()
+        self._count, self._latest = 0, []
 
 
 def deleted_pieces(keys: list[Any], groups: list[int], codec: RowCodec) -> Iterator[Piece]:
@@ -78,7 +136,12 @@ def deleted_pieces(keys: list[Any], groups: list[int], codec: RowCodec) -> Itera
 
 
 def _cut(groups: list[int]) -> Iterator[tuple[list[int], list[int]]]:
-    return cut(groups, min(max(len(groups) // _PARTS, _LEAST), _ENOUGH), _MOST)
+    return cut(groups, _enough(len(groups)), _MOST)
+
+
+def _enough(rows: int) -> int:
+    """The rows of a piece of several key groups, if this many are collected together."""
+    return min(max(rows // _PARTS, _LEAST), _ENOUGH)
 
 
 def read_piece(

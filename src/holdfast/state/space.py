@@ -83,10 +83,6 @@ class StateSpace(KeyedStateStore):
         self._add_family = add_family
         self._entries: dict[int, EntryFamily] = {}
         """The entries of large maps and lists, by column position."""
-        self._growing: set[int] = set()
-        """Columns of lists that operators append to."""
-        self._never_large: set[int] = set()
-        """Map columns with keys that have no canonical form."""
         self.row: Row = NO_KEY
         self.key: Any = None
         """The current key; operators set it together with the namespace and `row`."""
@@ -121,7 +117,7 @@ class StateSpace(KeyedStateStore):
                 f"state {getattr(descriptor, 'name', descriptor)!r} of {self.where}: a {kind} state needs a "
                 f"{kind.capitalize()}StateDescriptor, not {type(descriptor).__name__}"
             )
-        position = self.register(Column.of(descriptor))
+        position = self.register(Column.of(descriptor), grows=kind in ("list", "map"))
         known = self._handles.get(descriptor.name)
         if known is None:
             kinds = TTL_HANDLES if expires(descriptor) else HANDLES
@@ -131,7 +127,7 @@ class StateSpace(KeyedStateStore):
     def register(self, column: Column, *, grows: bool = False) -> int:
         """Return the position of a column, added if new.
 
-        ``grows``: an operator appends to the lists in its slots; at the barrier, large ones leave their rows.
+        ``grows``: its slots hold maps or lists; at the barrier, those that have become large leave their rows.
         """
         known = {i for i, declared in enumerate(self.codec.columns) if declared is not None}
         width = self.codec.width
@@ -152,35 +148,24 @@ class StateSpace(KeyedStateStore):
                     elif stored is not None:
                         row[position + 1] = reading.restored(stored)
         if grows:
-            self._growing.add(position)
+            self.codec.grow(position)
         return position
 
     # large maps and lists
 
-    def enlarged(self, position: int, content: dict[Any, Any] | list[Any]) -> LargeMap | LargeList | None:
-        """Return the large map or list to replace a slot's content in the current row; None: the content stays there."""
-        column = position - 1
-        table = self.tables.get(self.namespace)
-        if column in self._never_large or table is None or table.rows.get(self.key) is not self.row:
-            return None
-        (group,) = self._groups_of([self.key])
-        try:
-            if isinstance(content, dict):
-                return LargeMap(self.entry_family(column), self.namespace, group, self.key, content)
-            return LargeList(self.entry_family(column), self.namespace, group, self.key, elements=content)
-        except TypeError:
-            self._never_large.add(column)
-            return None
-
-    def _enlarge_grown(self) -> None:
-        """Move lists that operators have appended to out of their rows, where they have become large."""
-        for column in self._growing:
-            for namespace, table in self.tables.items():
-                for key, row in table.touched.items():
-                    elements = row[column + 1]
-                    if row[0] & DIRTY and type(elements) is list and len(elements) > entries.MOST_IN_ROW:
-                        (group,) = self._groups_of([key])
-                        row[column + 1] = LargeList(self.entry_family(column), namespace, group, key, elements=elements)
+    def _enlarge(self, namespace: int | None, key: Any, row: Row, group: int) -> None:
+        """Move large maps and lists out of a row."""
+        for column in tuple(self.codec.growing):
+            content = row[column + 1]
+            if type(content) not in (dict, list) or len(content) <= entries.MOST_IN_ROW:
+                continue
+            try:
+                if type(content) is dict:
+                    row[column + 1] = LargeMap(self.entry_family(column), namespace, group, key, content)
+                else:
+                    row[column + 1] = LargeList(self.entry_family(column), namespace, group, key, elements=content)
+            except TypeError:  # a map key has no canonical form
+                self.codec.grow(column, False)
 
     def entry_family(self, column: int) -> EntryFamily:
         """The entries of a column's large maps or lists; created on first use."""
@@ -243,7 +228,13 @@ class StateSpace(KeyedStateStore):
     def _new_table(self, namespace: int | None, in_store: bool) -> RowTable:
         at = section(self.state_id, namespace)
         table = self.tables[namespace] = RowTable(
-            self.codec, self.store, at.prefix, self._groups_of, in_store, partial(self._bind, namespace)
+            self.codec,
+            self.store,
+            at.prefix,
+            self._groups_of,
+            in_store,
+            partial(self._bind, namespace),
+            partial(self._enlarge, namespace),
         )
         return table
 
@@ -257,7 +248,6 @@ class StateSpace(KeyedStateStore):
     def collect(self) -> Sequence[Change]:
         """At the barrier: drain the changes, in stored form."""
         self.row = NO_KEY
-        self._enlarge_grown()
         if self.expiry is not None and None in self.tables:
             self.expiry.note(self.tables[None])
         changes = []

@@ -22,15 +22,18 @@ from holdfast.state.layout import after, group_prefix, group_range, split_key
 from holdfast.state.ordered import OrderedStore, migrate
 from holdfast.state.restored_rows import RestoredRows
 from holdfast.state.row import DIRTY, PERSISTED, UNFLUSHED, Row, filled
-from holdfast.state.row_pieces import deleted_pieces, encoded_rows, read_piece, row_pieces
+from holdfast.state.row_pieces import RowPieces, deleted_pieces, encoded_rows, read_piece
 
 __all__ = ["RowTable", "store_key"]
 
 _BATCH = 8 << 20
 """Bytes of rows per write to the store."""
 _MOST_DELETES = 100_000
-_BLOCK = 8192
-"""Rows sorted into key groups at a time: few enough to stay in the processor's cache until they are encoded."""
+_PART = 512
+"""Rows handled at a time: few enough to stay in the processor's cache from one step to the next."""
+
+_MOST_PENDING = 1 << 17
+"""Loaded rows noted before repeated ones are removed, unless more rows are in memory."""
 
 _PLAIN = {int, str}
 _plain_key = msgspec.msgpack.Encoder().encode
@@ -75,9 +78,11 @@ class RowTable:
     __slots__ = (
         "_batches",
         "_bind",
+        "_enlarge",
         "_fresh_row",
         "_groups_of",
         "_prefixes",
+        "_pending",
         "_touched",
         "codec",
         "in_store",
@@ -95,6 +100,7 @@ class RowTable:
         groups_of: Callable[[list[Any]], list[int]],
         in_store: bool,
         bind: Callable[[Any, Row], None],
+        enlarge: Callable[[Any, Row, int], None],
     ) -> None:
         """Start without rows in memory.
 
@@ -105,6 +111,7 @@ class RowTable:
             groups_of: Returns the key groups of keys.
             in_store: Whether the store may already hold rows of this table (False saves reads).
             bind: Replaces the markers in a key's row with its large maps and lists.
+            enlarge: Moves large maps and lists out of a row, given with its key and key group.
         """
         self.codec = codec
         self.store = store
@@ -115,10 +122,13 @@ class RowTable:
         """Rows that belong into the store and are not there yet."""
         self._groups_of = groups_of
         self._bind = bind
+        self._enlarge = enlarge
         self._prefixes = _Prefixes(prefix)
         self._touched: dict[Any, Row] = {}
         self._batches: list[tuple[Sequence[Any], list[Row]]] = []
         """Batches of rows loaded in this epoch in addition to `_touched`; a row may be in several."""
+        self._pending = 0
+        """The number of rows in the batches."""
         self.resize()
 
     @property
@@ -127,6 +137,7 @@ class RowTable:
         for keys, rows in self._batches:
             self._touched.update(zip(keys, rows))
         self._batches.clear()
+        self._pending = 0
         return self._touched
 
     def resize(self) -> None:
@@ -142,10 +153,11 @@ class RowTable:
             loaded = list(map(self.rows.__getitem__, keys))
         except KeyError:
             loaded = self._load_fresh(keys)
-            # New keys may be many, and one more dictionary update per key would cost as much as loading its row.
-            self._batches.append((keys, loaded))
-        else:
-            self._touched.update(zip(keys, loaded))
+        # A dictionary update per key would cost as much as loading its row; `collect` skips repeated rows as fast.
+        self._batches.append((keys, loaded))
+        self._pending += len(loaded)
+        if self._pending > _MOST_PENDING and self._pending > 2 * len(self.rows):
+            self.touched  # noqa: B018
         return loaded
 
     def _load_fresh(self, keys: Sequence[Any]) -> list[Row]:
@@ -183,17 +195,17 @@ class RowTable:
     def collect(self, where: str) -> list[Piece]:
         """At the barrier: drain this epoch's changes as pieces, in stored form; empty if nothing changed."""
         rows = self.rows
-        pieces: list[Piece] = []
+        encoder = RowPieces(self.codec, where, self._enlarge)
         deleted: list[Any] = []
         idle: list[Any] = []
         more, dirty, clean = self.codec.width > 2, DIRTY, PERSISTED | UNFLUSHED
         # A row's second occurrence is already clean, or noted as idle.
         asked = chain(self._touched.items(), *(zip(*batch) for batch in self._batches))
-        total = len(self._touched) + sum(len(keys) for keys, _ in self._batches)
-        for _ in range(0, total, _BLOCK):
+        total = len(self._touched) + self._pending
+        for _ in range(0, total, _PART):
             changed: list[Any] = []
             kept: list[Row] = []
-            for key, row in islice(asked, _BLOCK):
+            for key, row in islice(asked, _PART):
                 flags = row[0]
                 if flags & dirty:
                     # The first and last slot usually suffice.
@@ -210,13 +222,15 @@ class RowTable:
                         idle.append(key)
                 elif not flags:
                     idle.append(key)
-            pieces += row_pieces(changed, kept, self._groups_of(changed), self.codec, where)
-        self._touched, self._batches = {}, []
+            if changed:
+                encoder.add(changed, kept, self._groups_of(changed))
+        self._touched, self._batches, self._pending = {}, [], 0
         for key in idle:
             rows.pop(key, None)
         if not self.in_store:  # no store rows to delete
             for key in deleted:
                 del rows[key]
+        pieces = encoder.drain()
         pieces += deleted_pieces(deleted, self._groups_of(deleted), self.codec)
         pieces.sort(key=_first_group)
         return pieces
@@ -314,8 +328,8 @@ class RowTable:
 
     def _placed(self, keys: list[Any]) -> Iterator[tuple[Any, bytes]]:
         """Each key with its stored key."""
-        for start in range(0, len(keys), _BLOCK):
-            part = keys[start : start + _BLOCK]
+        for start in range(0, len(keys), _PART):
+            part = keys[start : start + _PART]
             yield from zip(part, self._store_keys(part))
 
     def stored_rows(self, groups: KeyGroupRange | None = None) -> Iterator[tuple[Any, Row]]:
@@ -357,11 +371,12 @@ class RowTable:
 
     def dump(self, where: str) -> list[Piece]:
         """All rows in memory, in pieces: the materialisation of a table without a store."""
-        pieces: list[Piece] = []
+        encoder = RowPieces(self.codec, where, self._enlarge)
         keys = list(self.rows)
-        for start in range(0, len(keys), _BLOCK):
-            part = keys[start : start + _BLOCK]
-            pieces += row_pieces(part, [self.rows[key] for key in part], self._groups_of(part), self.codec, where)
+        for start in range(0, len(keys), _PART):
+            part = keys[start : start + _PART]
+            encoder.add(part, [self.rows[key] for key in part], self._groups_of(part))
+        pieces = encoder.drain()
         pieces.sort(key=_first_group)
         return pieces
 

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any, Protocol
 
-from holdfast.state.entries import LargeList, LargeMap
+from holdfast.state.entries import LargeList
 from holdfast.state.handles import NO_ACCUMULATOR, NO_REDUCED, CurrentRow, Handle
-from holdfast.state.row import DIRTY, filled
+from holdfast.state.row import CHANGED, DIRTY, filled
 from holdfast.state.table import RowTable
 from holdfast.state.timers import TimerQueue
 
@@ -104,7 +104,7 @@ class _ExpiringOne(_Expiring):
         slot = row[self._i]
         if slot is not None and self._expired(slot[0]):
             row[self._i] = None
-            row[0] |= DIRTY
+            row[0] = CHANGED[row[0]]
 
     def _read(self) -> Any:
         row = self._space.row
@@ -125,7 +125,7 @@ class _ExpiringOne(_Expiring):
     def _write(self, value: Any) -> None:
         row = self._space.row
         row[self._i] = None if value is None else (self._clock.processing_time, value)
-        row[0] |= DIRTY
+        row[0] = CHANGED[row[0]]
 
 
 class ExpiringValue(_ExpiringOne):
@@ -202,7 +202,7 @@ class ExpiringList(_Expiring):
             if not elements.keep(lambda each: not self._expired(each[0])):
                 self._set(row, None)
             elif elements.marker != before:
-                row[0] |= DIRTY
+                row[0] = CHANGED[row[0]]
             return
         live = [each for each in elements if not self._expired(each[0])]
         if len(live) < len(elements):
@@ -221,7 +221,7 @@ class ExpiringList(_Expiring):
             shown = [] if live is None else list(live)
         if self._on_read and live is not None:
             now = self._clock.processing_time
-            self._replace(row, [(now, value) for _, value in live])
+            self._set(row, [(now, value) for _, value in live] or None)
         return iter([value for _, value in shown])
 
     __iter__ = get
@@ -236,13 +236,17 @@ class ExpiringList(_Expiring):
         elements, stamped = row[self._i], self._stamped(values)
         if type(elements) is LargeList:
             elements.extend(stamped)
-            row[0] |= DIRTY
+            row[0] = CHANGED[row[0]]
         else:
-            self._replace(row, [*(elements or ()), *stamped])
+            self._set(row, [*(elements or ()), *stamped] or None)
 
     def update(self, values: Iterable[Any]) -> None:
         """Replace the list; an empty list clears the state."""
-        self._replace(self._space.row, self._stamped(values))
+        self.hold([*values])
+
+    def hold(self, elements: list[Any]) -> None:
+        """Replace the list by these elements."""
+        self._set(self._space.row, self._stamped(elements) or None)
 
     def _stamped(self, values: Iterable[Any]) -> list[Any]:
         now = self._clock.processing_time
@@ -293,13 +297,11 @@ class ExpiringMap(_Expiring):
         row = self._space.row
         held = row[self._i]
         stamped = {key: (now, value) for key, value in dict(entries).items()}
-        if type(held) is LargeMap:
+        if held is None:
+            row[self._i] = stamped or None
+        else:
             held.update(stamped)
-            row[0] |= DIRTY
-            return
-        held = held or {}
-        held.update(stamped)
-        self._replace(row, held)
+        row[0] = CHANGED[row[0]]
 
     def remove(self, key: Any) -> None:
         """Remove an entry; no error when it is missing."""

@@ -76,7 +76,7 @@ def _value(base: type[Any], fit: _Fit) -> type[Any]:
 
 def _list(base: type[Any], fit: _Fit, container: type | None) -> type[Any]:
     def fit_all(values: Iterable[Any]) -> list[Any]:
-        elements = list(values)
+        elements = [*values]
         if countOf(map(type, elements), container) == len(elements):  # the usual case, without a call for each
             return elements
         return list(map(fit, elements))
@@ -89,7 +89,7 @@ def _list(base: type[Any], fit: _Fit, container: type | None) -> type[Any]:
             base.add_all(self, fit_all(values))
 
         def update(self, values: Iterable[Any]) -> None:
-            base.update(self, fit_all(values))
+            base.hold(self, fit_all(values))
 
     return TypedList
 
