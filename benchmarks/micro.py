@@ -167,9 +167,10 @@ def store_read() -> Body:
 def timers() -> Body:
     """Register, collect (ordered by key group) and fire timers, per timer."""
     events = _events()
+    groups_of = key_grouper(128)
 
     def body() -> None:
-        queue = TimerFamily(1, SortedMemory(), key_grouper(128))
+        queue = TimerFamily(1, SortedMemory(), groups_of)
         for user, _, timestamp in events:
             queue.register(timestamp + user, user)
         queue.collect()

@@ -16,6 +16,7 @@ from holdfast.common.class_aliases import aliased_loads
 
 __all__ = ["dumps", "loader", "loads", "use_class_aliases"]
 
+_dumps = pickle.dumps
 _MAIN = b"__main__"
 _PROTOCOL = 5
 """Fixed, so that every supported Python version can read stored pickles."""
@@ -28,7 +29,7 @@ def dumps(value: Any) -> bytes:
         TypeError: the value cannot be pickled; the message names its type.
     """
     try:
-        data = pickle.dumps(value, _PROTOCOL)
+        data = _dumps(value, _PROTOCOL)
         if _MAIN not in data:
             return data
     except (pickle.PicklingError, AttributeError, TypeError):

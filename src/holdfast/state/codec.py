@@ -20,6 +20,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Optional
 import msgspec
 
 from holdfast.checkpoint.storage import Data
+from holdfast.common.pickling import dumps
 from holdfast.common.typeinfo.base import shown
 from holdfast.errors import IncompatibleState, UserCodeError
 from holdfast.state import entries
@@ -131,8 +132,9 @@ class RowCodec:
         self._converted = [(i, c.conform) for i, c in declared if c.conform and c.encode and c.encode is not items_of]
 
     def _annotation(self, position: int) -> Any:
+        """The type of a column's slots in stored form, for the check at the barrier. Pickles need none."""
         column = self.columns[position]
-        return Any if column is None else column.annotation
+        return Any if column is None or column.encode is dumps else column.annotation
 
     def _reader(self, schema_id: int) -> _Reader:
         known = self._readers.get(schema_id)

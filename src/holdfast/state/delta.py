@@ -19,9 +19,10 @@ and the pieces that overlap these groups.
 from __future__ import annotations
 
 import struct
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
 import xxhash
@@ -29,7 +30,6 @@ import xxhash
 from holdfast.checkpoint.files import compress, decompress, unpack
 from holdfast.checkpoint.handles import IndexedFile
 from holdfast.checkpoint.storage import Data, NotFound, Storage
-from holdfast.common.positions import positions_by
 from holdfast.errors import CorruptFile, IncompatibleState
 from holdfast.state.key_groups import KeyGroupRange
 from holdfast.state.layout import Section, section
@@ -45,6 +45,8 @@ _MOST_TAIL = 1 << 16
 _READ_AT_ONCE = 8 << 20
 
 _pack = msgspec.msgpack.Encoder().encode
+
+T = TypeVar("T")
 
 
 class Piece(NamedTuple):
@@ -64,29 +66,33 @@ class Change(NamedTuple):
     pieces: Sequence[Piece]
 
 
-def cut(groups: Sequence[int], enough: int, most: int) -> Iterator[tuple[list[int], list[int]]]:
+def cut(groups: Iterable[int], items: Iterable[T], enough: int, most: int) -> Iterator[tuple[list[int], list[T]]]:
     """Cut items into pieces of adjacent key groups.
 
     Args:
         groups: The key group of each item.
+        items: The items.
         enough: Items that make a piece of several key groups.
         most: The most items of one key group per piece.
 
     Yields:
-        Per piece, its runs ``[key group, number of items, next key group, ...]``, and the items' positions in their order.
+        Per piece, its runs ``[key group, number of items, next key group, ...]``, and its items in their order.
     """
+    by_group: defaultdict[int, list[T]] = defaultdict(list)
+    for group, item in zip(groups, items):
+        by_group[group].append(item)
     runs: list[int] = []
-    positions: list[int] = []
-    for group, members in sorted(positions_by(groups).items()):
+    piece: list[T] = []
+    for group, members in sorted(by_group.items()):
         for start in range(0, len(members), most):
             part = members[start : start + most]
             runs += (group, len(part))
-            positions += part
-            if len(positions) >= enough:
-                yield runs, positions
-                runs, positions = [], []
-    if positions:
-        yield runs, positions
+            piece += part
+            if len(piece) >= enough:
+                yield runs, piece
+                runs, piece = [], []
+    if piece:
+        yield runs, piece
 
 
 class _Entry(msgspec.Struct, frozen=True, array_like=True):

@@ -17,7 +17,6 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from holdfast.common.positions import picker
 from holdfast.state.codec import RowCodec, packed_array
 from holdfast.state.delta import Piece, cut
 from holdfast.state.key_codec import decode_keys, encode_keys
@@ -130,13 +129,8 @@ class RowPieces:
 
 def deleted_pieces(keys: list[Any], groups: list[int], codec: RowCodec) -> Iterator[Piece]:
     """Encode the deletion of keys, given with their key groups, as pieces."""
-    for runs, positions in _cut(groups):
-        gone = encode_keys(picker(positions)(keys))
-        yield Piece(runs[0], runs[-2], _pack((codec.schema_id, (), _NO_KEYS, _NO_ROWS, runs, gone)))
-
-
-def _cut(groups: list[int]) -> Iterator[tuple[list[int], list[int]]]:
-    return cut(groups, _enough(len(groups)), _MOST)
+    for runs, part in cut(groups, keys, _enough(len(keys)), _MOST):
+        yield Piece(runs[0], runs[-2], _pack((codec.schema_id, (), _NO_KEYS, _NO_ROWS, runs, encode_keys(part))))
 
 
 def _enough(rows: int) -> int:

@@ -20,6 +20,7 @@ import struct
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import msgspec
@@ -35,6 +36,8 @@ __all__ = ["GroupsOf", "TimerChunks", "TimerList", "owners_of", "pack_change", "
 GroupsOf = Callable[[list[Any]], list[int]]
 """Returns the key groups of keys."""
 
+_time_of = _key_of = itemgetter(0)
+_owner_of = _namespace_of = itemgetter(1)
 _IN_BUCKET = (1 << BUCKET_BITS) - 1
 _CHUNK = b"\xc1"
 _NUMBER = struct.Struct(">Q")
@@ -57,11 +60,8 @@ class TimerList(NamedTuple):
     @staticmethod
     def of(timers: Collection[Timer], namespaced: bool) -> TimerList:
         """Encode these timers."""
-        return TimerList.encoded([time for time, _ in timers], *owners_of(timers, namespaced))
-
-    @staticmethod
-    def encoded(times: Sequence[int], keys: Sequence[Any], namespaces: Sequence[Any] | None) -> TimerList:
-        """Encode timers given as parallel lists."""
+        keys, namespaces = owners_of(timers, namespaced)
+        times = list(map(_time_of, timers))
         return TimerList(times, encode_keys(keys), None if namespaces is None else encode_keys(namespaces))
 
     def timers(self) -> list[Timer]:
@@ -234,10 +234,10 @@ class TimerChunks:
 
 def owners_of(timers: Collection[Timer], namespaced: bool) -> tuple[list[Any], list[Any] | None]:
     """The keys of these timers, and their namespaces, if any."""
-    owners = [owner for _, owner in timers]
+    owners = list(map(_owner_of, timers))
     if not namespaced:
         return owners, None
-    return [key for key, _ in owners], [namespace for _, namespace in owners]
+    return list(map(_key_of, owners)), list(map(_namespace_of, owners))
 
 
 def timers_by_group(timers: Collection[Timer], groups_of: GroupsOf, namespaced: bool) -> dict[int, list[Timer]]:

@@ -9,7 +9,6 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from itertools import islice
 
-from holdfast.common.positions import picker
 from holdfast.state.delta import Change, Piece, cut
 from holdfast.state.key_groups import KeyGroupRange
 from holdfast.state.layout import section
@@ -104,11 +103,9 @@ class TimerFamily(TimerQueue):
             yield Change(self._section, False, list(self._pieces(part, True)))
 
     def _pieces(self, timers: Collection[Timer], added: bool) -> Iterator[Piece]:
-        times = [time for time, _ in timers]
-        keys, namespaces = owners_of(timers, self._namespaced)
-        for runs, positions in cut(self._groups_of(keys), _ENOUGH, _PIECE):
-            pick = picker(positions)
-            stored = TimerList.encoded(pick(times), pick(keys), None if namespaces is None else pick(namespaces))
+        keys, _ = owners_of(timers, self._namespaced)
+        for runs, part in cut(self._groups_of(keys), timers, _ENOUGH, _PIECE):
+            stored = TimerList.of(part, self._namespaced)
             data = pack_change(stored, self._none) if added else pack_change(self._none, stored)
             yield Piece(runs[0], runs[-2], data)
 
