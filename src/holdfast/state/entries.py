@@ -1,7 +1,7 @@
 """Large maps and lists, stored outside their key's row as entries that are read and written one by one.
 
-A small map or list is stored in its slot of the row. Above `MOST_IN_ROW` elements, the slot holds a `LargeMap` or
-`LargeList` instead, and each map entry and each list chunk gets a stored key of its own:
+A small map or list is stored in its slot of the row. At the barrier, one with more than `MOST_IN_ROW` elements is replaced
+by a `LargeMap` or `LargeList`, and each map entry and each list chunk gets a stored key of its own:
 
     state id | slice | key group | key | entry
 
@@ -30,7 +30,7 @@ from holdfast.state.ordered import OrderedStore, migrate
 __all__ = ["LARGE", "MOST_IN_ROW", "EntryFamily", "LargeList", "LargeMap", "SlotCodec"]
 
 MOST_IN_ROW = 256
-"""The most entries or elements stored in the row itself."""
+"""The most entries or elements stored in the row itself from one epoch to the next."""
 _CHUNK = 128
 """Elements per chunk of a list."""
 _MOST_CACHED = 4096
