@@ -22,7 +22,8 @@ from holdfast.runtime.early_restore import EarlyRestore, RestoreRequest
 from holdfast.runtime.keyed_states import KeyedSubtask
 from holdfast.runtime.local_directory import LocalDirectory
 from holdfast.runtime.plan import JobPlan
-from holdfast.runtime.slot import SlotClient, start_slots
+from holdfast.runtime.slot import SlotClient
+from holdfast.runtime.slot_starter import start_slots
 from holdfast.runtime.task_messages import JobSetup
 from holdfast.state.host_lock import HostLock
 from holdfast.testing.executor import InProcessExecutor

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import pickle
+import re
 import signal
 import threading
 import time
@@ -21,7 +22,8 @@ from holdfast.connectors.base import JobInfo
 from holdfast.runtime import slot
 from holdfast.runtime.dependencies import Dependencies
 from holdfast.runtime.local_directory import LocalDirectory
-from holdfast.runtime.slot import SlotClient, SlotServer, TaskHost, start_slots
+from holdfast.runtime.slot import SlotClient, SlotServer, TaskHost
+from holdfast.runtime.slot_starter import start_slots
 from holdfast.runtime.task_messages import EpochAssignment, JobSetup
 
 from .inprocess import Lab
@@ -122,12 +124,17 @@ def the_end_of_a_job_does_not_wait_for_a_slot_that_hangs(tmp_path: Path, monkeyp
 def a_slot_that_was_started_early_is_waited_for_and_not_started_twice(tmp_path: Path):
     start_slots(LocalDirectory(str(tmp_path), str(tmp_path)), 2, os.getpid(), os.environ)
     processes = []
+    starters = set()
     for number in range(2):
         client = SlotClient(LocalDirectory(str(tmp_path), str(tmp_path)), number)
         wire = client._connect()  # what a task does that comes before the slot listens
         processes.append(wire.peer())
         wire.close()
-        command = Path(f"/proc/{processes[-1]}/cmdline").read_bytes().split(b"\0")
-        assert len(command) > 6, "started by start_slots, with a lock"
+        command = Path(f"/proc/{processes[-1]}/cmdline").read_bytes()
+        shown = f"holdfast.runtime.slot_main\0{tmp_path}/slot-{number}.sock\0".encode()
+        assert shown in command, "ps tells the slots apart"
+        status = Path(f"/proc/{processes[-1]}/status").read_text()
+        starters.add(re.findall(r"^PPid:\s+(\d+)$", status, re.MULTILINE)[0])
         client.retire()
     assert len(set(processes)) == 2
+    assert len(starters) == 1, "both are forks of one process"

@@ -20,7 +20,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import wait
 from typing import TYPE_CHECKING, Any
@@ -47,7 +47,7 @@ from holdfast.runtime.wire import (
 if TYPE_CHECKING:  # Spark's workers import this module
     from holdfast.runtime.early_restore import EarlyRestore
 
-__all__ = ["SlotClient", "SlotServer", "TaskHost", "start_slots"]
+__all__ = ["SlotClient", "SlotServer", "TaskHost"]
 
 log = logging.getLogger("holdfast.slot")
 
@@ -243,32 +243,6 @@ def _await_end(process: int) -> None:
     wait([watch])
 
 
-def start_slots(directory: LocalDirectory, slots: int, executor: int, environment: Mapping[str, str]) -> None:
-    """Start a job's slots on this host before its first tasks ask for them; returns at once.
-
-    Args:
-        directory: The directory of the job's slots.
-        slots: The number of slots.
-        executor: The id of the executor's process; the slots end with it.
-        environment: The environment variables of Spark's workers.
-    """
-    made = directory.make()
-    for number in range(slots):
-        path = os.path.join(made, f"slot-{number}.sock")
-        with open(f"{path}.lock", "w") as lock, open(f"{path}.log", "ab") as output:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # a task that looks for the slot waits until it listens
-            process = subprocess.Popen(
-                [*_command(path, executor), str(lock.fileno())],
-                stdin=subprocess.DEVNULL,
-                stdout=2,
-                stderr=output,
-                env={**environment, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
-                start_new_session=True,
-                pass_fds=[lock.fileno()],
-            )
-            leave_running(process)
-
-
 def _command(path: str, executor: int) -> list[str]:
     return [sys.executable, "-m", "holdfast.runtime.slot_main", path, str(executor)]
 
@@ -304,7 +278,6 @@ class SlotServer:
         os.rename(f"{self._path}.new", self._path)
         if self._lock is not None:
             os.close(self._lock)
-            import holdfast.runtime.task  # noqa: F401, while Spark starts
         listener.settimeout(1.0)
         inode = os.stat(self._path).st_ino
         threading.Thread(target=self._watch_executor, name="executor-watch", daemon=True).start()

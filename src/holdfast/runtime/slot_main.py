@@ -1,4 +1,4 @@
-"""The entry point of a task slot's process: ``python -m holdfast.runtime.slot_main SOCKET EXECUTOR_PID [LOCK]``."""
+"""The entry point of a task slot's process: ``python -m holdfast.runtime.slot_main SOCKET EXECUTOR_PID``."""
 
 from __future__ import annotations
 
@@ -6,13 +6,20 @@ import logging
 import os
 import signal
 import sys
+from typing import NoReturn
 
 from holdfast.runtime.slot import SlotServer
 
+__all__ = ["ignore_interrupts", "run_slot"]
 
-def main() -> None:
-    """Run the slot until it is no longer needed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's; the slot ends when the job does
+
+def ignore_interrupts() -> None:
+    """Leave Ctrl-C to the driver; a slot ends when the job does."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def run_slot(path: str, executor: int, lock: int | None = None) -> NoReturn:
+    """Be the slot until it is no longer needed, then end the process. For ``lock`` see `SlotServer`."""
     # The slot's own log is its standard error, a file; the program's output goes to Spark's.
     own = logging.StreamHandler(sys.stderr)
     own.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
@@ -22,9 +29,8 @@ def main() -> None:
     logger.propagate = False
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     sys.stderr = sys.stdout
-    path, executor, *lock = sys.argv[1], *map(int, sys.argv[2:])
     try:
-        SlotServer(path, executor, *lock).serve()
+        SlotServer(path, executor, lock).serve()
     except Exception:
         logging.getLogger("holdfast.slot").exception("the slot failed")
         os._exit(1)
@@ -32,4 +38,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    ignore_interrupts()
+    run_slot(sys.argv[1], int(sys.argv[2]))

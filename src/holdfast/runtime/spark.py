@@ -31,7 +31,8 @@ from holdfast.runtime.local_directory import LocalDirectory, slot_directory, sta
 from holdfast.runtime.placement import Placement
 from holdfast.runtime.plan import JobPlan
 from holdfast.runtime.shipping import is_local, pack_files, portable, ship_package, spark_failure
-from holdfast.runtime.slot import SlotClient, start_slots
+from holdfast.runtime.slot import SlotClient
+from holdfast.runtime.slot_starter import start_slots
 from holdfast.runtime.spark_context import advise, jvm_process
 from holdfast.runtime.stages import Stages
 from holdfast.runtime.task_messages import EpochAssignment, JobSetup, TaskReport
@@ -47,6 +48,8 @@ R = TypeVar("R")
 _VARIABLE = "spark.executorEnv."
 _OF_THE_DRIVER = "security.ssl."
 """Settings that tasks do not need, and should not know."""
+_API = ("holdfast.datastream", "holdfast.table", "holdfast.cep")
+"""Modules that a program's modules import, so that its slots do, too."""
 
 
 def begin_slots(plan: JobPlan, job_id: str) -> None:
@@ -57,7 +60,9 @@ def begin_slots(plan: JobPlan, job_id: str) -> None:
     own = {key.removeprefix(_VARIABLE): value for key, value in plan.config.items() if key.startswith(_VARIABLE)}
     environment = {**os.environ, "PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0"), **own}
     try:
-        start_slots(slot_directory(plan.settings.temporary_directory, job_id), max(_widths(plan)), executor, environment)
+        modules = [module for module in _API if module in sys.modules]
+        directory = slot_directory(plan.settings.temporary_directory, job_id)
+        start_slots(directory, max(_widths(plan)), executor, environment, modules)
     except OSError as error:
         log.debug("the task slots will be started by their first tasks: %s", error)
 
