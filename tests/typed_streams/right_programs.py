@@ -160,6 +160,9 @@ reveal_type(keyed.process(Total()))  # DataStream[tuple[str, float]]
 reveal_type(keyed.process(Untyped()))  # DataStream[Any]
 reveal_type(keyed.reduce(Larger()))  # DataStream[Payment]
 reveal_type(keyed.map(amount).name("amounts").uid("amounts"))  # DataStream[float]
+reveal_type(keyed.dedup(Time.hours(1)))  # DataStream[Payment]
+reveal_type(keyed.dedup(Time.hours(1), keep="last"))  # DataStream[Row]
+reveal_type(keyed.top_n(3, lambda payment: payment.amount))  # DataStream[Row]
 pairs = lines.map(lambda line: (line, 1)).key_by(lambda pair: pair[0]).reduce(lambda a, b: (a[0], a[1] + b[1]))
 pairs.print()
 

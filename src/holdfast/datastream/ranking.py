@@ -149,7 +149,7 @@ class TopN(KeyedProcessFunction[Any, Any, Row]):
         if kind is RowKind.DELETE or (kind is RowKind.UPDATE_BEFORE and self._unique_key is None):
             raise ValueError(
                 f"top_n() got a row of kind {kind.name}: it does not keep the elements that it leaves out. "
-                "Give updated rows a unique_key=; for rows that are deleted, group a KTable and aggregate it"
+                "Give updated rows a unique_key=; for rows that are deleted, use top_n() of a grouped KTable"
             )
         return kind is RowKind.UPDATE_BEFORE
 
@@ -209,5 +209,5 @@ class TopN(KeyedProcessFunction[Any, Any, Row]):
         raise ValueError(
             f"top_n() with unique_key: the element with the key {new[_ID]!r} got worse, from {old[_ORDER]!r} to "
             f"{new[_ORDER]!r}, and one that was left out, with {known[0]!r}, may be better now. What is left out is "
-            "not kept: order by something that only gets better, such as a count, or group a KTable and aggregate it"
+            "not kept: order by something that only gets better, such as a count, or use top_n() of a grouped KTable"
         )

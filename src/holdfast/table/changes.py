@@ -27,6 +27,7 @@ __all__ = [
     "Reduced",
     "Regroup",
     "Subscribe",
+    "changed",
     "changelog",
     "key_of",
     "nothing",
@@ -165,7 +166,7 @@ class JoinTable(KeyedCoProcessFunction[Any, Any, Change, Any]):
 
 
 class Aggregate(KeyedProcessFunction[Any, Any, Change]):
-    """Aggregates triples of group, value to add and value to take back; None: there is none."""
+    """Aggregates tuples of group, value to add, value to take back and more; None: there is no value."""
 
     def __init__(
         self,
@@ -185,7 +186,7 @@ class Aggregate(KeyedProcessFunction[Any, Any, Change]):
 
     def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterable[Change]:
         """Take one value back, and add another."""
-        _, added, subtracted = value
+        added, subtracted = value[1:3]
         group = ctx.get_current_key()
         old = self._aggregate.value()
         new = old
@@ -223,20 +224,20 @@ class Reduced:
 
 
 class Regroup:
-    """Finds the groups of a table's rows: triples of group, value to add and value to take back."""
+    """Finds the groups of a table's rows: group, value to add, value to take back, and the row's key."""
 
     def __init__(self, selector: Callable[[Any, Any], tuple[Any, Any]]) -> None:
         self._selector = selector
 
-    def __call__(self, change: Change) -> Iterable[tuple[Any, Any, Any]]:
-        """Return one triple, or two if the row changes its group."""
+    def __call__(self, change: Change) -> Iterable[tuple[Any, Any, Any, Any]]:
+        """Return one change, or two if the row changes its group."""
         key, new, old = change
         after = None if new is None else self._selector(key, new)
         before = None if old is None else self._selector(key, old)
         if after is not None and before is not None and after[0] == before[0]:
-            return ((after[0], after[1], before[1]),)
-        found = [] if before is None else [(before[0], None, before[1])]
-        return found if after is None else [*found, (after[0], after[1], None)]
+            return ((after[0], after[1], before[1], key),)
+        found = [] if before is None else [(before[0], None, before[1], key)]
+        return found if after is None else [*found, (after[0], after[1], None, key)]
 
 
 # ---- joins by foreign key ------------------------------------------------------------------------------------------------

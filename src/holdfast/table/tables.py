@@ -13,6 +13,7 @@ from holdfast.datastream.data_stream import DataStream
 from holdfast.datastream.data_stream_sink import DataStreamSink
 from holdfast.datastream.function_checks import check_function
 from holdfast.errors import ConfigurationError
+from holdfast.table.best import Best
 from holdfast.table.changes import (
     Aggregate,
     Change,
@@ -331,5 +332,20 @@ class KGroupedTable(Generic[K, V]):
         check_function(subtractor, "apply", ("aggregate", "value"), "reduce() of a KGroupedTable")
         return self._aggregated(Aggregate(nothing, Reduced(adder), Reduced(subtractor), value_type), "reduce")
 
-    def _aggregated(self, function: Aggregate, how: str) -> KTable[K, Any]:
+    def top_n(self, n: int, order_by: Callable[[V], Any], *, descending: bool = True) -> KTable[K, list[V]]:
+        """Keep the ``n`` best values of each group as a list, the best first; of equal ones, those that came first.
+
+        All rows are kept: when one of the best gets worse or is deleted, the next one takes its place.
+
+        Args:
+            n: The number of values.
+            order_by: A callable ``value -> value to order by``.
+            descending: Whether larger is better.
+        """
+        if isinstance(n, bool) or not isinstance(n, int) or n < 1:
+            raise ConfigurationError(f"top_n() keeps a positive number of values, not {n!r}.")
+        check_function(order_by, "apply", ("value",), "order_by of top_n()")
+        return self._aggregated(Best(n, order_by, descending), "top_n")
+
+    def _aggregated(self, function: Aggregate | Best, how: str) -> KTable[K, Any]:
         return KTable(self._groups.key_by(key_of).process(function).name(f"KGroupedTable.{how}"))

@@ -1,0 +1,84 @@
+"""Best, the best rows of each group of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from holdfast.common.typeinfo import Types
+from holdfast.datastream.functions import KeyedProcessFunction, RuntimeContext
+from holdfast.datastream.state import MapStateDescriptor, ValueStateDescriptor
+from holdfast.table.changes import Change, changed
+
+__all__ = ["Best"]
+
+Ranked = tuple[Any, int, Any, Any]
+"""What a row is ordered by, the number of the change that made it so, the row's key and its value."""
+
+_KEY = 2
+
+
+class Best(KeyedProcessFunction[Any, Any, Change]):
+    """Makes a table of the ``n`` best values of each group, as a list. Of equal ones, those that came first are better.
+
+    It keeps all rows of a group: when one of the best gets worse or goes, the next one is found among them.
+    """
+
+    def __init__(self, n: int, order: Callable[[Any], Any], descending: bool) -> None:
+        self._n = n
+        self._order = order
+        self._descending = descending
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        """Get the states of all rows, of the best ones, and of the number of changes."""
+        self._rows = runtime_context.get_map_state(MapStateDescriptor("rows"))
+        self._best = runtime_context.get_state(ValueStateDescriptor("best"))
+        self._changes = runtime_context.get_state(ValueStateDescriptor("changes", Types.LONG()))
+
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterable[Change]:
+        """Add, replace or remove a row."""
+        _, added, _, key = value
+        before: list[Ranked] = self._best.value() or []
+        after = self._without(key, before) if added is None else self._with(key, added, before)
+        if after == before:
+            return ()
+        self._best.update(after or None)
+        return changed(ctx.get_current_key(), _values(after), _values(before))
+
+    def _without(self, key: Any, before: list[Ranked]) -> list[Ranked]:
+        self._rows.remove(key)
+        after = [row for row in before if row[_KEY] != key]
+        return self._found() if len(after) < len(before) == self._n else after
+
+    def _with(self, key: Any, value: Any, before: list[Ranked]) -> list[Ranked]:
+        order, known = self._order(value), self._rows.get(key)
+        if known is not None and known[0] == order:
+            change = known[1]
+        else:
+            change = (self._changes.value() or 0) + 1
+            self._changes.update(change)
+        self._rows.put(key, (order, change, value))
+        after = [row for row in before if row[_KEY] != key]
+        at = len(after)
+        while at and self._better(order, change, after[at - 1]):
+            at -= 1
+        if at == len(after) < len(before) == self._n:  # the last one: any other row of the group may be better
+            return self._found()
+        after.insert(at, (order, change, key, value))
+        return after[: self._n]
+
+    def _better(self, order: Any, change: int, than: Ranked) -> bool:
+        if order == than[0]:
+            return change < than[1]
+        return bool(order > than[0] if self._descending else order < than[0])
+
+    def _found(self) -> list[Ranked]:
+        """The best of all rows."""
+        rows = [(order, change, key, value) for key, (order, change, value) in self._rows.items()]
+        rows.sort(key=lambda row: row[1])
+        rows.sort(key=lambda row: row[0], reverse=self._descending)
+        return rows[: self._n]
+
+
+def _values(rows: list[Ranked]) -> list[Any] | None:
+    return [value for *_, value in rows] or None
