@@ -115,7 +115,7 @@ def the_end_of_a_job_does_not_wait_for_a_slot_that_hangs(tmp_path: Path, monkeyp
     process = wire.peer()
     wire.close()
     os.kill(process, signal.SIGSTOP)
-    monkeypatch.setattr(slot, "_ANSWER_TIMEOUT", 0.2)
+    monkeypatch.setattr(slot, "_RETIRE_TIMEOUT", 0.2)
     client.retire()
     slot._await_end(process)
 

@@ -54,6 +54,8 @@ log = logging.getLogger("holdfast.slot")
 _START_TIMEOUT = 60.0
 _ANSWER_TIMEOUT = 20.0
 """A slot that accepts no call for this time (seconds) is stopped or hangs."""
+_RETIRE_TIMEOUT = 4.0
+"""The same at the end of the job, when nothing is lost with the slot: it may still work on what was cancelled."""
 _ORPHAN_PATIENCE = 10.0
 """Grace period for the end of a slot whose executor has ended, in seconds."""
 _COLLECT_EVERY = 32
@@ -127,7 +129,7 @@ class SlotClient:
         try:
             wire.send(RETIRE)
             wire.flush()
-            if not wire.answers(_ANSWER_TIMEOUT):
+            if not wire.answers(_RETIRE_TIMEOUT):
                 self._kill(wire.peer())
         except WireClosed:
             pass  # it has ended by itself
