@@ -22,6 +22,7 @@ from holdfast.connectors.kafka.committer import KafkaCommitter
 from holdfast.connectors.kafka.transactions import TransactionClient
 from holdfast.datastream import StreamExecutionEnvironment
 from holdfast.errors import Fenced
+from holdfast.testing.chaos.driver import run_without_spark
 
 FENCED = 3
 AT = "reached the point: "
@@ -103,6 +104,8 @@ def main(path: str) -> int:
         POINTS[name](Point(name, nth, sign))
     os.environ.update(settings["environment"])
     configuration = Configuration.from_dict(settings["configuration"])
+    if settings["without_spark"]:
+        run_without_spark(settings["configuration"])
     create = StreamExecutionEnvironment.get_execution_environment
     StreamExecutionEnvironment.get_execution_environment = staticmethod(lambda: create(configuration))  # type: ignore
     try:

@@ -129,6 +129,7 @@ class Program:
             "holdfast.frame.records": "32",
             "restart-strategy.exponential-delay.initial-backoff": "100 ms",
             "rest.port": "0",
+            "execution.checkpointing.dir": self._environment["CHECKPOINTS"],
             "io.tmp.dirs": str(self.directory / "local"),
             "spark.master": "local[2,4]",
             "spark.ui.enabled": "false",
@@ -148,13 +149,17 @@ class Program:
         """The drivers that are started from now on have another parallelism."""
         self._configuration = {**self._configuration, "parallelism.default": str(parallelism)}
 
-    def start(self, point: str = "", nth: int = 1, sign: str = "SIGKILL") -> DriverProcess:
-        """Start a driver, which sends itself a signal when it reaches a point for the n-th time."""
+    def start(self, point: str = "", nth: int = 1, sign: str = "SIGKILL", without_spark: bool = False) -> DriverProcess:
+        """Start a driver, which sends itself a signal when it reaches a point for the n-th time.
+
+        Without Spark its tasks run in its own process, and it starts in a second.
+        """
         settings = {
             "program": self._program,
             "environment": self._environment,
             "configuration": self._configuration,
             "fault": [point, nth, sign] if point else None,
+            "without_spark": without_spark,
         }
         script = str(Path(__file__).with_name("driver_with_faults.py"))
         self.drivers.append(DriverProcess(len(self.drivers) + 1, self.directory, settings, [script]))

@@ -39,7 +39,7 @@ from holdfast.testing.chaos.steps import act_at
 from holdfast.testing.executor import InProcessExecutor
 from holdfast.testing.faulty_storage import lag_listings
 
-__all__ = ["FENCED", "main"]
+__all__ = ["FENCED", "main", "run_without_spark"]
 
 FENCED = 3
 
@@ -52,7 +52,7 @@ def main(arguments: list[str]) -> int:
     logging.getLogger("kafka").setLevel(logging.WARNING)
     settings: dict[str, Any] = json.loads(Path(arguments[0]).read_text())
     if settings.get("without_spark"):
-        _run_without_spark(settings["configuration"])
+        run_without_spark(settings["configuration"])
     if lag := settings.get("listing_lag_s"):
         lag_listings(lag)
     if home := settings.get("state_home"):
@@ -91,12 +91,12 @@ def _tell_restarts(metrics: Any) -> None:
         time.sleep(0.05)
 
 
-def _run_without_spark(config: dict[str, str]) -> None:
+def run_without_spark(config: dict[str, str]) -> None:
     """Run the job's tasks in this process: drivers start within a second, so many can be killed per minute."""
 
     def executor(context: Any, setup: JobSetup) -> InProcessExecutor:
         storage = Storage.open(config["execution.checkpointing.dir"], config)
-        return InProcessExecutor(setup, storage, os.path.join(config["io.tmp.dirs"], "state"))
+        return InProcessExecutor(setup, storage, os.path.join(config["io.tmp.dirs"], "in-process"))
 
     setattr(job, "spark_context", lambda name, config: None)  # noqa: B010 -- this seam exists only for the campaign
     setattr(stream_execution_environment, "begin_spark", lambda name, config: None)  # noqa: B010
