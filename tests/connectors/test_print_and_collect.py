@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
@@ -167,8 +169,6 @@ def a_job_restarted_in_the_same_program_repeats_nothing(crash_at: str) -> None:
 
 
 def a_reader_that_has_closed_leaves_nothing_behind() -> None:
-    from holdfast.connectors import collect
-
     sink, client = CollectSink(), Client()
     run = SinkRun(sink, parallelism=1)
     results = sink.results(client)
@@ -176,5 +176,8 @@ def a_reader_that_has_closed_leaves_nothing_behind() -> None:
     assert next(results) == 1
     results.close()  # type: ignore[attr-defined]
     run.epoch([[3]])
-    assert sink._token not in collect._results
-    assert not run.committer._results.values  # type: ignore[attr-defined]
+    assert not sink.mailbox.values
+    mailbox = weakref.ref(sink.mailbox)
+    del sink, run, results
+    gc.collect()
+    assert mailbox() is None

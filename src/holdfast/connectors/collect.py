@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import uuid
+import weakref
 from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
@@ -14,10 +15,12 @@ from holdfast.checkpoint.ids import CheckpointId, Epoch
 from holdfast.common import pickling
 from holdfast.connectors.base import Committable, JobInfo, WriterContext
 
-__all__ = ["CollectSink"]
+__all__ = ["CollectSink", "Mailbox"]
 
 _POLL = 0.05
 """Seconds between checks for the end of the job."""
+_RECENT = 100
+"""Number of latest records that a mailbox keeps."""
 
 
 class _Future(Protocol):
@@ -30,25 +33,40 @@ class _Client(Protocol):
     def get_job_execution_result(self) -> Any: ...
 
 
-class _Results:
-    """Queue of records from the committer to the reader of the results, in one process."""
+class Mailbox:
+    """The way of records from the committer to the program, in one process."""
 
     def __init__(self) -> None:
         self.arrived = threading.Condition()
         self.values: deque[Any] = deque()
+        """The records that the program has not read."""
         self.epoch = 0
         """The last epoch whose records were passed on."""
         self.closed = False
+        self.recent: deque[Any] = deque(maxlen=_RECENT)
+        """The latest records, read or not."""
+        self.total = 0
+
+    def add(self, values: list[Any]) -> None:
+        """Take the records of an epoch."""
+        self.values.extend(values)
+        self.recent.extend(values[-_RECENT:])
+        self.total += len(values)
+
+    def latest(self) -> tuple[list[Any], int]:
+        """The latest records, and the number of all."""
+        with self.arrived:
+            return list(self.recent), self.total
 
 
-_results: dict[str, _Results] = {}
+_mailboxes: weakref.WeakValueDictionary[str, Mailbox] = weakref.WeakValueDictionary()
 """Mailboxes by sink token: the job uses another copy of the sink object than the program."""
 _lock = threading.Lock()
 
 
-def _results_of(token: str) -> _Results:
+def _mailbox_of(token: str) -> Mailbox:
     with _lock:
-        return _results.setdefault(token, _Results())
+        return _mailboxes.setdefault(token, Mailbox())
 
 
 class CollectSink:
@@ -59,8 +77,14 @@ class CollectSink:
     checkpoint again, because its predecessor may not have read them.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, mailbox: Mailbox | None = None) -> None:
         self._token = uuid.uuid4().hex
+        self.mailbox = mailbox or Mailbox()
+        with _lock:
+            _mailboxes[self._token] = self.mailbox
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_token": self._token}
 
     def validate(self) -> None:
         """Accept: this sink has nothing to check."""
@@ -82,7 +106,7 @@ class CollectSink:
         Raises:
             JobFailed: the job has failed (after all records of its completed checkpoints).
         """
-        results = _results_of(self._token)
+        results = self.mailbox
         future: _Future = client.get_job_execution_result()
         try:
             while True:
@@ -100,8 +124,6 @@ class CollectSink:
             with results.arrived:
                 results.closed = True
                 results.values.clear()
-            with _lock:
-                _results.pop(self._token, None)
 
 
 class CollectWriter:
@@ -143,7 +165,7 @@ class CollectCommitter:
     """Passes records on; skips epochs that it has already passed on."""
 
     def __init__(self, token: str) -> None:
-        self._results = _results_of(token)
+        self._mailbox = _mailbox_of(token)
 
     def recover(self, committables: Sequence[Committable]) -> None:
         """Pass on the restored checkpoint's records, unless this program already has them."""
@@ -151,16 +173,16 @@ class CollectCommitter:
 
     def commit(self, committables: Sequence[Committable]) -> None:
         """Pass on an epoch's records, subtask by subtask; repeated calls have no effect."""
-        results = self._results
-        with results.arrived:
-            new = [c for c in committables if c.data["epoch"] > results.epoch]
+        mailbox = self._mailbox
+        with mailbox.arrived:
+            new = [c for c in committables if c.data["epoch"] > mailbox.epoch]
             if not new:
                 return
             for committable in sorted(new, key=lambda c: (c.data["epoch"], c.subtask)):
-                if not results.closed:
-                    results.values.extend(pickling.loads(zstandard.decompress(committable.data["values"])))
-            results.epoch = max(c.data["epoch"] for c in new)
-            results.arrived.notify_all()
+                if not mailbox.closed:
+                    mailbox.add(pickling.loads(zstandard.decompress(committable.data["values"])))
+            mailbox.epoch = max(c.data["epoch"] for c in new)
+            mailbox.arrived.notify_all()
 
     def close(self) -> None:
         """Do nothing: no resources are open."""

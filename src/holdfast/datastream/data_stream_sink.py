@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from types import TracebackType
-from typing import TYPE_CHECKING, Generic
+from typing import TYPE_CHECKING, Any, Generic
 
 from holdfast.common.job_client import JobClient
+from holdfast.common.tabular import to_arrow, to_pandas, to_polars
 from holdfast.common.type_variables import T
+from holdfast.connectors.collect import Mailbox
 from holdfast.datastream.operator_settings import OperatorSettings
 from holdfast.graph.transformations import OperatorTransformation
 
@@ -36,9 +38,10 @@ class CloseableIterator(Generic[T]):
         ...         print(value)
     """
 
-    def __init__(self, values: Generator[T, None, None], client: JobClient) -> None:
+    def __init__(self, values: Generator[T, None, None], client: JobClient, mailbox: Mailbox) -> None:
         self._values = values
         self._client = client
+        self._mailbox = mailbox
 
     def __iter__(self) -> Self:
         return self
@@ -62,6 +65,40 @@ class CloseableIterator(Generic[T]):
         self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
     ) -> None:
         self.close()
+
+    def to_pandas(self) -> Any:
+        """Read the results to their end into a ``pandas.DataFrame``; its columns are those of `as_record`.
+
+        Raises:
+            ConfigurationError: pandas is not installed.
+            JobFailed: the job failed.
+        """
+        return to_pandas(self)
+
+    def to_polars(self) -> Any:
+        """Read the results to their end into a ``polars.DataFrame``.
+
+        Raises:
+            ConfigurationError: Polars is not installed.
+            JobFailed: the job failed.
+        """
+        return to_polars(self)
+
+    def to_arrow(self) -> Any:
+        """Read the results to their end into a ``pyarrow.Table``.
+
+        Raises:
+            ConfigurationError: pyarrow is not installed.
+            JobFailed: the job failed.
+        """
+        return to_arrow(self)
+
+    def _ipython_display_(self) -> None:
+        """Show the latest results as a table that updates until the job has ended. They are not read by this."""
+        from holdfast.notebook.widgets import show_table
+
+        result = self._client.get_job_execution_result()
+        show_table(self._mailbox, result.done)
 
     def close(self) -> None:
         """Cancel the job unless it has ended, and wait for its end. Unread results are dropped."""

@@ -84,7 +84,7 @@ class StreamOutput(Generic[T]):
         except BaseException:
             self._env._operators.remove(end._transformation)
             raise
-        results = CloseableIterator(cast("Generator[T, None, None]", sink.results(client)), client)
+        results = CloseableIterator(cast("Generator[T, None, None]", sink.results(client)), client, sink.mailbox)
         if limit is None:
             return results
         with results:

@@ -465,6 +465,12 @@ class Job(JobClient):
         use_class_aliases(self._plan.class_aliases)
         return self._queries.query(uid, name, key, window)
 
+    def _ipython_display_(self) -> None:
+        """Show the job in a notebook until it has ended."""
+        from holdfast.notebook.widgets import show_job
+
+        show_job(self, self._metrics)
+
     def _newest_checkpoint(self) -> CheckpointMetadata | None:
         retained = self._log.owned.retained
         return retained[0] if retained else None
