@@ -19,7 +19,7 @@ from holdfast.connectors.kafka.serializer import RecordSerializer
 from holdfast.connectors.kafka.sink import KafkaSink
 from holdfast.connectors.kafka.tokens import create_token_topic, token_topic
 from holdfast.errors import ConfigurationError
-from holdfast.runtime.job import check_exclusive
+from holdfast.runtime.exclusive_sinks import check_exclusive
 from holdfast.testing.kafka import KafkaCluster, create_topic
 from kafka_fixtures import committed_values
 from kafka_sink_helpers import Driver

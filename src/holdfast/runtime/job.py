@@ -11,7 +11,7 @@ import threading
 import time
 import uuid
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -29,13 +29,14 @@ from holdfast.common.job_id import JobID
 from holdfast.common.job_status import JobStatus
 from holdfast.common.json_log import add_log_fields, log_as_json
 from holdfast.common.pickling import use_class_aliases
-from holdfast.connectors.base import ExclusiveSink, JobInfo, Sink
+from holdfast.connectors.base import JobInfo
 from holdfast.errors import ConfigurationError, Fenced, HoldfastError, JobFailed, SparkGone, StorageError
 from holdfast.metrics.job import JobMetrics
 from holdfast.metrics.stats import EpochStats
 from holdfast.metrics.traces import TraceReporter
 from holdfast.runtime.autoscaling import Autoscaler
 from holdfast.runtime.coordinator import Coordinator, EpochExecutor
+from holdfast.runtime.exclusive_sinks import check_exclusive
 from holdfast.runtime.job_registry import died
 from holdfast.runtime.launch import launched
 from holdfast.runtime.leadership import Leadership
@@ -478,25 +479,3 @@ class Job(JobClient):
     def get_job_execution_result(self) -> CompletableFuture[JobExecutionResult]:
         """A future that completes with the result when the job ends, or with its error."""
         return CompletableFuture(self._result)
-
-
-def check_exclusive(sinks: Sequence[tuple[str, Sink]]) -> None:
-    """Refuse a job in which two sinks claim the same exclusive name.
-
-    Args:
-        sinks: The sinks with their uids.
-
-    Raises:
-        ConfigurationError: names both.
-    """
-    holders: dict[str, str] = {}
-    for uid, sink in sinks:
-        name = sink.exclusive_name if isinstance(sink, ExclusiveSink) else None
-        if name is None:
-            continue
-        if name in holders:
-            raise ConfigurationError(
-                f"two sinks of the job (uids {holders[name]} and {uid}) have {name}: each needs one of its own. Give them "
-                "different ones, or unite the streams and write them by one sink"
-            )
-        holders[name] = uid
