@@ -33,6 +33,10 @@ STEPPED_DOWN = "SUSPENDED"
 """The final state of a driver that leaves the job to another one."""
 
 
+_MOST_POLLS = 4
+"""The time between two looks counts up to so many times the usual one: a busy machine looks late."""
+
+
 class Heartbeat(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a driver that owns the job writes, again and again."""
 
@@ -126,7 +130,7 @@ class Leadership:
         """The latest one; None before the first look."""
         self._vacant: str | None = None
         """The owner with which the job had ended before this driver came; empty: it had none; None: it had a live one."""
-        self._watch = Watch(2 * settings.poll)
+        self._watch = Watch(_MOST_POLLS * settings.poll)
 
     @property
     def owner(self) -> str:
