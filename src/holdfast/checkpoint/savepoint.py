@@ -48,6 +48,7 @@ __all__ = [
     "open_savepoint",
     "put_metadata",
     "read_savepoint",
+    "renamed_operator",
     "renamed_lists",
     "savepoint_directory",
 ]
@@ -217,7 +218,7 @@ def import_savepoint(
                 if file.path not in names:
                     names[file.path] = paths.state_file(generation, epoch_of(checkpoint_id), uid, n, new_attempt(), kind)
     copy_files(source.storage, target, names)
-    operators = {uid: _renamed(operator, names) for uid, operator in checkpoint.operators.items()}
+    operators = {uid: renamed_operator(operator, names) for uid, operator in checkpoint.operators.items()}
     return msgspec.structs.replace(
         checkpoint, checkpoint_id=checkpoint_id, generation=generation, operators=operators, duration_ms=0
     )
@@ -265,7 +266,9 @@ def _renamed_file(handle: FileHandle, names: Mapping[str, str]) -> FileHandle:
     return msgspec.structs.replace(handle, path=names[handle.path])
 
 
-def _renamed(operator: OperatorCheckpoint, names: Mapping[str, str]) -> OperatorCheckpoint:
+def renamed_operator(operator: OperatorCheckpoint, names: Mapping[str, str]) -> OperatorCheckpoint:
+    """The state of an operator with the copies of its files."""
+
     def keyed(handle: KeyedHandle) -> KeyedHandle:
         base = [_renamed_file(each, names) for each in handle.base]  # type: ignore[arg-type]
         return msgspec.structs.replace(handle, base=base)

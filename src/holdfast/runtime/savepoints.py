@@ -7,7 +7,7 @@ import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -32,6 +32,8 @@ __all__ = ["SavepointWriter", "StartFromSavepoint", "new_savepoint"]
 
 T = TypeVar("T")
 R = TypeVar("R")
+Written = tuple[KeyedHandle, dict[str, Any]]
+"""A part of a savepoint, with its schema as plain data."""
 Each = Callable[[Callable[[T], R], Sequence[T]], list[R]]
 """Runs a function for each item on the executors."""
 
@@ -61,7 +63,7 @@ class _WritePart:
     backend: StateBackendSettings
     scratch: str
 
-    def __call__(self, part: Part) -> KeyedHandle:
+    def __call__(self, part: Part) -> Written:
         scratch = self.scratch or tempfile.gettempdir()
         os.makedirs(scratch, exist_ok=True)
         source, target = Storage.open(self.source, self.options), Storage.open(self.target, self.options)
@@ -80,7 +82,7 @@ class SavepointWriter:
         self._storage = storage
         self._settings = settings
 
-    def write(self, checkpoint: CheckpointMetadata, uri: str, drained: bool, each: Each[Part, KeyedHandle]) -> None:
+    def write(self, checkpoint: CheckpointMetadata, uri: str, drained: bool, each: Each[Part, Written]) -> None:
         """Write a savepoint; it exists once this returns, and not before.
 
         Args:
@@ -99,9 +101,9 @@ class SavepointWriter:
             task = _WritePart(
                 self._storage.uri, uri, options, self._settings.state_backend, self._settings.temporary_directory
             )
-            keyed: dict[str, list[KeyedHandle]] = {}
-            for part, handle in zip(parts, each(task, parts), strict=True):
-                keyed.setdefault(part.uid, []).append(handle)
+            keyed: dict[str, list[Written]] = {}
+            for part, written in zip(parts, each(task, parts), strict=True):
+                keyed.setdefault(part.uid, []).append(written)
             operators = {
                 uid: self._canonical(uid, operator, keyed.get(uid, []), target)
                 for uid, operator in checkpoint.operators.items()
@@ -116,7 +118,7 @@ class SavepointWriter:
         target.delete([BEGUN])
 
     def _canonical(
-        self, uid: str, operator: OperatorCheckpoint, keyed: list[KeyedHandle], target: Storage
+        self, uid: str, operator: OperatorCheckpoint, keyed: list[Written], target: Storage
     ) -> OperatorCheckpoint:
         names = {
             part.file.path: f"{safe_name(uid)}-{new_attempt()}.list"
@@ -127,14 +129,14 @@ class SavepointWriter:
         }
         copy_files(self._storage, target, names)
         subtasks = [
-            SubtaskState(keyed if n == 0 else [], renamed_lists(state, names)) for n, state in enumerate(operator.subtasks)
+            SubtaskState([handle for handle, _ in keyed] if n == 0 else [], renamed_lists(state, names))
+            for n, state in enumerate(operator.subtasks)
         ]
-        used = {handle.schema for handle in keyed}
         return msgspec.structs.replace(
             operator,
             subtasks=subtasks,
             attempts=[],
-            schemas={name: schema for name, schema in operator.schemas.items() if name in used},
+            schemas={handle.schema: schema for handle, schema in keyed},
         )
 
 

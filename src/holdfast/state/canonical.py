@@ -71,8 +71,12 @@ def parts_of(uid: str, operator: OperatorCheckpoint) -> Iterator[Part]:
             yield part
 
 
-def write_part(part: Part, source: Storage, target: Storage, settings: StateBackendSettings, scratch: str) -> KeyedHandle:
-    """Store a part in canonical form under a unique name; returns its new handle.
+def write_part(
+    part: Part, source: Storage, target: Storage, settings: StateBackendSettings, scratch: str
+) -> tuple[KeyedHandle, dict[str, Any]]:
+    """Store a part in canonical form under a unique name; returns its new handle, and its schema as plain data.
+
+    The schema reads the data of all subtasks whose state the part holds; no subtask may have had it.
 
     Args:
         part: The part to store.
@@ -89,7 +93,8 @@ def write_part(part: Part, source: Storage, target: Storage, settings: StateBack
     with opened_part(part, source, settings, scratch) as state:
         path = f"{safe_name(part.uid)}-{new_attempt()}.dump"
         dump = write_delta(target, path, state.dump())
-    return KeyedHandle(part.groups.first, part.groups.last, state.schema.fingerprint, HEAP, base=[dump])
+    schema = state.schema
+    return KeyedHandle(part.groups.first, part.groups.last, schema.fingerprint, HEAP, base=[dump]), schema.plain()
 
 
 @contextmanager

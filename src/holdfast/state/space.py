@@ -71,7 +71,8 @@ class StateSpace(KeyedStateStore):
         self.name = name
         self.where = registry.where
         self.store = store
-        self._groups_of = groups_of
+        self.groups_of = groups_of
+        """Returns the key groups of keys."""
         self.state_id = registry.state(name, ROWS, slices).id
         self._sliced = bool(slices)
         self.codec = RowCodec(registry, name)
@@ -167,6 +168,10 @@ class StateSpace(KeyedStateStore):
             except TypeError:  # a map key has no canonical form
                 self.codec.grow(column, False)
 
+    def large_columns(self) -> list[tuple[int, EntryFamily]]:
+        """The positions of columns with large maps or lists, with their entries."""
+        return list(self._entries.items())
+
     def entry_family(self, column: int) -> EntryFamily:
         """The entries of a column's large maps or lists; created on first use."""
         known = self._entries.get(column)
@@ -193,7 +198,7 @@ class StateSpace(KeyedStateStore):
             marker = row[column + 1]
             declared = self.codec.columns[column]
             if type(marker) is int and declared is not None:
-                family, (group,) = self._entries[column], self._groups_of([key])
+                family, (group,) = self._entries[column], self.groups_of([key])
                 if declared.schema.kind == "map":
                     row[column + 1] = LargeMap(family, namespace, group, key)
                 else:
@@ -231,7 +236,7 @@ class StateSpace(KeyedStateStore):
             self.codec,
             self.store,
             at.prefix,
-            self._groups_of,
+            self.groups_of,
             in_store,
             partial(self._bind, namespace),
             partial(self._enlarge, namespace),

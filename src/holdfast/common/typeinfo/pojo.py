@@ -117,6 +117,10 @@ class PojoTypeInfo(TypeInformation[V]):
         """
         return _pojo(self._class, dict(zip(self._names, self._types)), former_names(aliases, self._names))
 
+    def made_of(self, values: list[Any]) -> Any:
+        """An object with these values of its fields, made without a call of ``__init__``."""
+        return _maker(self._class, self._names)(values)
+
     @property
     def _class(self) -> Any:
         return self.__dict__["_class"]

@@ -20,6 +20,7 @@ from holdfast.common.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from holdfast.common.typeinfo.batches import Misfit
 from holdfast.common.windows import TimeWindow
 from holdfast.runtime.copies import FIXED, copied
+from holdfast.runtime.operators.pane_slices import PaneSlices
 from holdfast.runtime.operators.pane_sums import PaneSums
 from holdfast.runtime.operators.stateless import Collector
 from holdfast.runtime.operators.window_base import CHUNK, WindowsBase, WindowSpec
@@ -48,7 +49,8 @@ class PanedWindows(WindowsBase):
     def __init__(self, spec: WindowSpec, assigner: PeriodicWindows[Any]) -> None:
         super().__init__(spec)
         self._assigner = assigner
-        self._stride = max(assigner.pane, -(-assigner.size // assigner.pane))
+        slices = PaneSlices(assigner)
+        self._slice, self._pane, self._stride = slices.slice, slices.pane, slices.stride
         self._least = MIN_TIMESTAMP + 2 * assigner.size
         """The least timestamp whose windows begin within 64 bits."""
         self._time = MIN_TIMESTAMP
@@ -98,16 +100,6 @@ class PanedWindows(WindowsBase):
         return merge
 
     # slices
-
-    def _slice(self, pane: int, after: int) -> int:
-        offset = self._assigner.offset
-        return (pane - offset) // self._assigner.pane * self._stride + offset + after
-
-    def _pane(self, slice: int) -> tuple[int, int]:
-        """The pane of a slice, and how many of its windows do not read it."""
-        offset = self._assigner.offset
-        number, after = divmod(slice - offset, self._stride)
-        return number * self._assigner.pane + offset, after
 
     def _slices(self) -> set[int]:
         """The slices there are; when first asked, those of the checkpoint are noted."""

@@ -1,0 +1,282 @@
+"""OperatorTransformation: from the rows of a DataFrame to the state of an operator (Flink's bootstrap transformations)."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
+
+from holdfast.checkpoint.metadata import BROADCAST, SPLIT, UNION, OperatorCheckpoint, SubtaskState
+from holdfast.common.typeinfo import TypeInformation
+from holdfast.common.typeinfo.batches import fitted
+from holdfast.errors import ConfigurationError
+from holdfast.runtime.operators.base import Operator
+from holdfast.runtime.operators.keyed import KeyedProcess
+from holdfast.runtime.records import select_keys, whole_timestamps
+from holdfast.runtime.shipping import portable, ship_package
+from holdfast.runtime.user_code import OperatorName
+from holdfast.state.canonical import parts_of
+from holdfast.state.descriptors import ListStateDescriptor, MapStateDescriptor, StateDescriptor
+from holdfast.state.key_codec import encode_key
+from holdfast.state.key_groups import key_grouper
+from holdfast.state_api.bootstrap_functions import ColumnsToState, KeyedStateBootstrapFunction, content_type
+from holdfast.state_api.bootstrap_task import BootstrapTask, Record, Target, Written
+from holdfast.state_api.listed import ListedTransformation, check_column
+from holdfast.state_api.spark_jobs import on_spark
+from holdfast.state_api.spark_types import from_spark
+from holdfast.state_api.window_bootstrap import WindowedTransformation
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["OperatorTransformation", "StateTransformation"]
+
+_AT_ONCE = 1_000
+
+
+class StateTransformation(Protocol):
+    """State of an operator, to be written by `SavepointWriter.with_operator`."""
+
+    def check(self, uid: str, operator: OperatorCheckpoint, target: Target) -> None:
+        """Refuse what cannot be written, before anything is read."""
+
+    def write(self, uid: str, operator: OperatorCheckpoint, target: Target) -> OperatorCheckpoint:
+        """Write the state; returns the operator with it."""
+
+
+class OperatorTransformation:
+    """Begins a transformation of a DataFrame to the state of an operator.
+
+    Examples:
+        The state ``count`` of each key, from a DataFrame with the columns ``user`` and ``count``::
+
+            OperatorTransformation.bootstrap_with(df).key_by("user", Types.STRING()).transform(
+                ValueStateDescriptor("count", Types.LONG())
+            )
+    """
+
+    @staticmethod
+    def bootstrap_with(data: DataFrame) -> OneInputTransformation:
+        """Begin with the rows of a DataFrame."""
+        return OneInputTransformation(data)
+
+
+@dataclass(frozen=True)
+class OneInputTransformation:
+    """A DataFrame on its way to operator state, or to keyed state. Elements are its rows, unless `map` changes them."""
+
+    data: DataFrame
+    to_element: Callable[[Any], Any] | None = None
+    element_type: TypeInformation[Any] | None = None
+    stamp: str | Callable[[Any], int] | None = None
+
+    def map(self, function: Callable[[Any], Any], output_type: TypeInformation[Any] | None = None) -> OneInputTransformation:
+        """Turn rows into the elements of the job, which windows keep.
+
+        Args:
+            function: Row -> element.
+            output_type: The declared type of the elements, as in the job.
+        """
+        return replace(self, to_element=function, element_type=output_type)
+
+    def assign_timestamps(self, timestamps: str | Callable[[Any], int]) -> OneInputTransformation:
+        """Give the elements timestamps. The elements of a key are then processed in their order.
+
+        Args:
+            timestamps: A column of timestamps or of ms since 1970, or a function from an element to ms.
+        """
+        return replace(self, stamp=timestamps)
+
+    def key_by(self, key: str | Callable[[Any], Any], key_type: TypeInformation[Any]) -> KeyedTransformation:
+        """Make keyed state.
+
+        Args:
+            key: The column with the key, or a function from an element to its key.
+            key_type: The type of the keys.
+        """
+        return KeyedTransformation(self, key, key_type)
+
+    def list_state(self, descriptor: ListStateDescriptor[Any]) -> StateTransformation:
+        """The rows as elements of a list state: the column ``value``, or the only column."""
+        return ListedTransformation(self.data, descriptor, SPLIT)
+
+    def union_state(self, descriptor: ListStateDescriptor[Any]) -> StateTransformation:
+        """The rows as elements of a union list state: the column ``value``, or the only column."""
+        return ListedTransformation(self.data, descriptor, UNION)
+
+    def broadcast_state(self, descriptor: MapStateDescriptor[Any, Any]) -> StateTransformation:
+        """The rows as entries of a broadcast state: the columns ``key`` and ``value``."""
+        return ListedTransformation(self.data, descriptor, BROADCAST)
+
+
+@dataclass(frozen=True)
+class KeyedTransformation:
+    """Elements by key."""
+
+    elements: OneInputTransformation
+    key: str | Callable[[Any], Any]
+    key_type: TypeInformation[Any]
+
+    def transform(
+        self, first: KeyedStateBootstrapFunction[Any, Any] | StateDescriptor, *descriptors: StateDescriptor
+    ) -> StateTransformation:
+        """Make the state with a function; or write columns of a DataFrame with one row for each key, by the states' names.
+
+        The column of a list state is an array, that of a map state a map, that of a reducing state its value, and that of
+        an aggregating state its accumulator. None clears the state. Expiring content counts as written now.
+
+        Args:
+            first: The function, or the first state.
+            descriptors: Further states.
+
+        Raises:
+            ConfigurationError: a state has no declared type, or the elements are no rows.
+        """
+        if not isinstance(first, StateDescriptor):
+            if not callable(getattr(first, "process_element", None)):
+                raise TypeError(f"transform() takes a KeyedStateBootstrapFunction or state descriptors, not {first!r:.200}")
+            return _Keyed(self, partial(KeyedProcess, first))
+        states = (first, *descriptors)
+        for each in states:
+            if content_type(each) is None:
+                raise ConfigurationError(f"state {each.name!r} needs a declared type to be written from a column")
+        if self.elements.to_element is not None:
+            raise ConfigurationError("states are written from the columns of rows: leave out map(), or use a function")
+        return _Keyed(self, partial(KeyedProcess, ColumnsToState(states)), states)
+
+    def window(self, window_assigner: Any) -> WindowedTransformation:
+        """Put the elements into windows, as the job does; the next calls are those of the job's program, too."""
+        elements = self.elements
+        timed = elements.stamp is not None
+        return WindowedTransformation(
+            partial(_Keyed, self), window_assigner, _identity, self.key_type, elements.element_type, timed
+        )
+
+
+def _identity(value: Any) -> Any:
+    return value
+
+
+@dataclass(frozen=True)
+class _Keyed:
+    """Keyed state, made by an operator."""
+
+    keyed: KeyedTransformation
+    make_operator: Callable[[], Operator]
+    columns: tuple[StateDescriptor, ...] = ()
+    """The states that are written from columns."""
+
+    def check(self, uid: str, operator: OperatorCheckpoint, target: Target) -> None:
+        """Check columns and declared states, before anything is read.
+
+        Raises:
+            ConfigurationError: a column is missing or of another type.
+            IncompatibleState: the states do not fit those in the savepoint.
+        """
+        elements, where = self.keyed.elements, f"operator {operator.name!r} (uid {uid!r})"
+        if isinstance(self.keyed.key, str):
+            check_column(elements.data, self.keyed.key, self.keyed.key_type, f"the key of {where}")
+        if isinstance(elements.stamp, str):
+            _check_stamps(elements.data, elements.stamp, where)
+        for each in self.columns:
+            declared = content_type(each)
+            assert declared is not None
+            check_column(elements.data, each.name, declared, f"state {each.name!r} of {where}")
+        self._task(uid, operator, target, 1).check()
+
+    def _task(self, uid: str, operator: OperatorCheckpoint, target: Target, parallelism: int) -> BootstrapTask:
+        return BootstrapTask(uid, self.make_operator, self.keyed.key_type, operator, target, parallelism)
+
+    def write(self, uid: str, operator: OperatorCheckpoint, target: Target) -> OperatorCheckpoint:
+        """Run the operator over the elements, on Spark; returns the operator with its state."""
+        data, most = self._read(), operator.max_parallelism
+        context = data.sparkSession.sparkContext
+        ship_package(context)
+        rows = data.rdd
+        stored = sum(1 for _ in parts_of(uid, operator))
+        width = min(most, max(rows.getNumPartitions(), context.defaultParallelism, stored))
+        task = self._task(uid, operator, target, width)
+        # Only what the tasks need: a DataFrame cannot leave the driver.
+        elements = replace(self.keyed.elements, data=None)
+        spread = _Spread(replace(self.keyed, elements=elements), OperatorName(operator.name, uid), most, width)
+
+        def run(subtask: int, records: Iterable[Any]) -> Iterator[Written]:
+            return task.run(subtask, (record for _, record in records))
+
+        pairs = rows.mapPartitionsWithIndex(portable(spread.pairs))
+        ordered = pairs.repartitionAndSortWithinPartitions(width, _first)
+        written = on_spark(context, lambda: ordered.mapPartitionsWithIndex(portable(run)).collect())
+        subtasks = operator.subtasks or [SubtaskState()]
+        handles = [handle for handle, _ in written]
+        first = SubtaskState([*subtasks[0].keyed, *handles], subtasks[0].lists)
+        schemas = {**operator.schemas, **{handle.schema: schema for handle, schema in written}}
+        return msgspec.structs.replace(operator, subtasks=[first, *subtasks[1:]], schemas=schemas)
+
+    def _read(self) -> DataFrame:
+        """The DataFrame, without columns that are not written."""
+        elements, key = self.keyed.elements, self.keyed.key
+        if not self.columns or callable(key) or callable(elements.stamp):
+            return elements.data
+        used = dict.fromkeys([key, *(each.name for each in self.columns), *([elements.stamp] if elements.stamp else [])])
+        return elements.data.select(*[f"`{name}`" for name in used])
+
+
+def _first(key: tuple[int, bytes, int]) -> int:
+    return key[0]
+
+
+def _check_stamps(data: DataFrame, column: str, where: str) -> None:
+    from pyspark.sql import types as sql
+
+    if column not in data.columns:
+        raise ConfigurationError(f"{where}: the DataFrame has no column {column!r}; it has {', '.join(data.columns)}")
+    found = data.schema[column].dataType
+    if not isinstance(found, (sql.TimestampType, sql.LongType, sql.IntegerType)):
+        raise ConfigurationError(
+            f"{where}: the column {column!r} is {found.simpleString()}; timestamps are a timestamp or bigint column (in ms)"
+        )
+
+
+@dataclass(frozen=True)
+class _Spread:
+    """Brings the elements of a key group into one partition, sorted by key and timestamp."""
+
+    keyed: KeyedTransformation
+    where: OperatorName
+    max_parallelism: int
+    width: int
+
+    def pairs(self, _: int, rows: Iterable[Any]) -> Iterator[tuple[tuple[int, bytes, int], Record]]:
+        """The elements of some rows."""
+        elements, key, declared = self.keyed.elements, self.keyed.key, self.keyed.key_type
+        groups_of = key_grouper(self.max_parallelism)
+        if isinstance(key, str):
+            column, read = key, from_spark(declared)
+            select: Callable[[Any], Any] = lambda row: read(row[column])  # noqa: E731
+        else:
+            select = key
+        waiting = iter(rows)
+        while batch := list(islice(waiting, _AT_ONCE)):
+            values = batch if elements.to_element is None else list(map(elements.to_element, batch))
+            if elements.element_type is not None:
+                values = fitted(elements.element_type, values)
+            keyed_by = batch if isinstance(key, str) else values
+            keys = select_keys(select, declared, keyed_by, self.where)
+            stamps = self._stamps(batch, values)
+            for key_of, group, value, stamp in zip(keys, groups_of(keys), values, stamps, strict=True):
+                place = group * self.width // self.max_parallelism
+                yield (place, encode_key(key_of), stamp or 0), (key_of, value, stamp)
+
+    def _stamps(self, rows: list[Any], values: list[Any]) -> list[Any]:
+        stamp = self.keyed.elements.stamp
+        if stamp is None:
+            return [None] * len(rows)
+        given = [row[stamp] for row in rows] if isinstance(stamp, str) else list(map(stamp, values))
+        return whole_timestamps(
+            [round(each.timestamp() * 1000) if type(each) is datetime.datetime else each for each in given]
+        )

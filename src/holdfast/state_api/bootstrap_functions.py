@@ -1,0 +1,115 @@
+"""Functions that make keyed state from the rows of a DataFrame."""
+
+from __future__ import annotations
+
+import copy
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, Generic
+
+from holdfast.common.type_variables import IN, KEY
+from holdfast.common.typeinfo import ListTypeInfo, MapTypeInfo, TypeInformation
+from holdfast.functions.function import Function, RuntimeContext
+from holdfast.functions.process_functions import KeyedProcessFunction
+from holdfast.state.descriptors import AggregatingStateDescriptor, ReducingStateDescriptor, StateDescriptor
+from holdfast.state_api.spark_types import from_spark
+
+__all__ = ["ColumnsToState", "KeyedStateBootstrapFunction", "content_type"]
+
+
+class KeyedStateBootstrapFunction(Function, Generic[KEY, IN]):
+    """Makes keyed state and timers from elements, as a job's function would. Declare the job's states in ``open``.
+
+    Elements of a key come one after the other, in order of their timestamps if they have any. Timers are stored, and
+    fire when the job runs.
+    """
+
+    Context = KeyedProcessFunction.Context
+
+    @abstractmethod
+    def process_element(self, value: IN, ctx: KeyedProcessFunction.Context) -> None:
+        """Process an element: update states, register timers."""
+
+
+class ColumnsToState(KeyedProcessFunction[Any, Any, Any]):
+    """Writes the columns of a row to the states of these names. None clears a state.
+
+    Args:
+        descriptors: The states, all with declared types.
+    """
+
+    def __init__(self, descriptors: Sequence[StateDescriptor]) -> None:
+        self._descriptors = descriptors
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        """Declare the states."""
+        self._writers = [_writer(each, runtime_context) for each in self._descriptors]
+        self._last: Any = self
+
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> None:
+        """Write a row, the only one of its key."""
+        key = ctx.get_current_key()
+        if self._last is not self and key == self._last:  # the rows of a key come one after the other
+            raise ValueError("the key occurs twice in the DataFrame: group the rows by key first")
+        self._last = key
+        for name, write in self._writers:
+            write(value[name])
+
+
+def content_type(descriptor: Any) -> TypeInformation[Any] | None:
+    """The type of a state's content; None: not declared."""
+    if descriptor.kind == "map":
+        types = [descriptor.key_type_info, descriptor.value_type_info]
+    else:
+        types = [descriptor.element_type_info if descriptor.kind == "list" else descriptor.type_info]
+    if any(each is None or each.is_pickled for each in types):
+        return None
+    if descriptor.kind == "map":
+        return MapTypeInfo(*types)
+    return ListTypeInfo(types[0]) if descriptor.kind == "list" else types[0]
+
+
+class _Given:
+    """An aggregation that takes an accumulator as it is."""
+
+    def create_accumulator(self) -> Any:
+        return ()
+
+    def add(self, value: Any, accumulator: Any) -> Any:
+        return value
+
+    def get_result(self, accumulator: Any) -> Any:
+        return accumulator
+
+
+def _writer(descriptor: Any, context: RuntimeContext) -> tuple[str, Callable[[Any], None]]:
+    """The state's name, and a function that replaces its content by a value of Spark's."""
+    read = from_spark(content_type(descriptor))
+    if isinstance(descriptor, (ReducingStateDescriptor, AggregatingStateDescriptor)):
+        given: Any = copy.copy(descriptor)
+        if isinstance(descriptor, ReducingStateDescriptor):
+            given.reduce_function = lambda _, value: value
+            state: Any = context.get_reducing_state(given)
+        else:
+            given.agg_function = _Given()
+            state = context.get_aggregating_state(given)
+        update: Callable[[Any], None] = state.add
+    elif descriptor.kind == "map":
+        state = context.get_map_state(descriptor)
+
+        def update(entries: Any) -> None:
+            state.clear()
+            state.put_all(entries)
+
+    else:
+        state = context.get_list_state(descriptor) if descriptor.kind == "list" else context.get_state(descriptor)
+        update = state.update
+
+    def write(value: Any) -> None:
+        content = read(value)
+        if content is None:
+            state.clear()
+        else:
+            update(content)
+
+    return descriptor.name, write

@@ -1,0 +1,185 @@
+"""BootstrapTask: runs a keyed operator over rows and stores the state that it makes. One task for a range of key groups.
+
+It works like an epoch of a job: the operator opens on the state that there is, takes the rows, and its changes are stored
+as files of changed rows and timers. Memory does not grow with the state: changes are stored portion by portion, and rows
+that are stored leave memory for a RocksDB on the worker's disk.
+"""
+
+from __future__ import annotations
+
+import pickle
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any
+
+import cloudpickle
+
+from holdfast.checkpoint.metadata import KeyedHandle, OperatorCheckpoint
+from holdfast.checkpoint.paths import new_attempt, safe_name
+from holdfast.checkpoint.storage import Storage
+from holdfast.common.typeinfo import TypeInformation
+from holdfast.connectors.base import JobInfo
+from holdfast.errors import ConfigurationError
+from holdfast.metrics.user import MetricGroup
+from holdfast.runtime.context import Clock, OperatorContext
+from holdfast.runtime.operators.base import Operator
+from holdfast.runtime.records import RecordBatch
+from holdfast.state.backend import HEAP, Place, StateBackendSettings
+from holdfast.state.canonical import part_of
+from holdfast.state.delta import write_delta
+from holdfast.state.key_groups import KeyGroupRange, key_group_range
+from holdfast.state.keyed_backend import KeyedStateBackend
+from holdfast.state.keyed_state import KeyedState
+from holdfast.state.schema import OperatorSchema, restored_schema
+
+__all__ = ["BootstrapTask", "Target", "Written"]
+
+_BATCH = 500
+"""Rows per call of the operator."""
+_MEMORY = 64 << 20
+"""Estimated memory of changed rows, in bytes, from which they are stored."""
+_FIRST = 2_000
+"""Rows in the first file, from which the memory of rows is estimated."""
+_MOST = 500_000
+"""The most rows in a file."""
+
+Written = tuple[KeyedHandle, dict[str, Any]]
+"""The state of a range of key groups, with its schema as plain data."""
+Record = tuple[Any, Any, int | None]
+"""Key, element and timestamp in ms."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """The savepoint that is being written."""
+
+    uri: str
+    options: Mapping[str, str]
+    now_ms: int
+    """Processing time: the time of the last write of state that expires."""
+
+    def storage(self) -> Storage:
+        """The savepoint's directory."""
+        return Storage.open(self.uri, self.options)
+
+    @staticmethod
+    def path(uid: str, kind: str) -> str:
+        """A unique path for a file of an operator."""
+        return f"{safe_name(uid)}-{new_attempt()}.{kind}"
+
+
+@dataclass(frozen=True)
+class BootstrapTask:
+    """Makes the keyed state of one operator. Pickled: it runs in any process."""
+
+    uid: str
+    make_operator: Callable[[], Operator]
+    key_type: TypeInformation[Any]
+    stored: OperatorCheckpoint
+    """The operator as it is in the savepoint, with files there; without keyed state for a new one."""
+    target: Target
+    parallelism: int
+
+    @property
+    def where(self) -> str:
+        """The operator, for messages."""
+        return f"{self.stored.name!r} (uid {self.uid!r})"
+
+    def check(self) -> None:
+        """Open a copy of the operator without rows.
+
+        Raises:
+            ConfigurationError: the function cannot be pickled.
+            IncompatibleState: the declared states do not fit those in the savepoint; shows both.
+            UserCodeError: the function's ``open`` failed.
+        """
+        state = KeyedState(self.where, self._schema, max_parallelism=self.stored.max_parallelism)
+        try:
+            copy: BootstrapTask = pickle.loads(cloudpickle.dumps(self))
+        except (TypeError, pickle.PicklingError) as error:
+            raise ConfigurationError(
+                f"the function of {self.where} cannot be pickled for Spark's tasks: {error}. Create such objects in open()"
+            ) from error
+        copy._open(state, 0).close()
+
+    @property
+    def _schema(self) -> OperatorSchema | None:
+        schemas = list(self.stored.schemas.values())
+        return restored_schema(self.where, schemas) if schemas else None
+
+    def _open(self, state: KeyedState, subtask: int) -> Operator:
+        state.registry.key(self.key_type.to_dict())
+        operator = self.make_operator()
+        operator.context = OperatorContext(
+            job=JobInfo("state-processor", "state-processor", 0, None),
+            uid=self.uid,
+            name=self.stored.name,
+            subtask=subtask,
+            parallelism=self.parallelism,
+            max_parallelism=self.stored.max_parallelism,
+            clock=Clock(processing_time=self.target.now_ms),
+            state=state,
+            metrics=MetricGroup(),
+            key_type=self.key_type,
+        )
+        operator.open()
+        return operator
+
+    def run(self, subtask: int, records: Iterable[Record]) -> Iterator[Written]:
+        """Process the records of this subtask's key groups; yields the state if it has changed.
+
+        Raises:
+            CorruptFile: a file of the savepoint is missing or altered.
+            UserCodeError: the function failed, or a value does not fit its state.
+            StorageError: the storage refused a call, or the retry budget ran out.
+        """
+        groups = key_group_range(self.stored.max_parallelism, self.parallelism, subtask)
+        storage, files, waiting = self.target.storage(), [], iter(records)
+        taken, most = 0, _FIRST
+        with self._opened(groups, subtask, storage) as (state, operator, bound):
+            while True:
+                batch = list(islice(waiting, min(_BATCH, most)))
+                if batch:
+                    keys, values, stamps = map(list, zip(*batch, strict=True))
+                    operator.process(RecordBatch(values, None if stamps[0] is None else stamps, keys))
+                    taken += len(batch)
+                if taken >= most or state.memory() > _MEMORY or not batch:
+                    changes = state.collect()
+                    if changes:
+                        files.append(write_delta(storage, self.target.path(self.uid, "dump"), changes))
+                    state.committed()
+                    state.evict(state.rows())  # their keys do not come again
+                    bound()
+                    taken, most = 0, _MOST
+                if not batch:
+                    break
+            schema = state.schema
+        if files:
+            yield KeyedHandle(groups.first, groups.last, schema.fingerprint, HEAP, base=list(files)), schema.plain()
+
+    @contextmanager
+    def _opened(
+        self, groups: KeyGroupRange, subtask: int, storage: Storage
+    ) -> Iterator[tuple[KeyedState, Operator, Callable[[], None]]]:
+        """The operator, open on the stored state of these key groups, and what keeps memory within its bound."""
+        part = part_of(self.uid, self.stored, groups)
+        directory = tempfile.mkdtemp(prefix="bootstrap-")
+        place = Place(self.where, groups, self.stored.max_parallelism, storage, directory)
+        try:
+            with ThreadPoolExecutor(1) as unused:
+                backend = KeyedStateBackend(place, replace(StateBackendSettings.of({}), cache_bytes=_MEMORY), unused)
+                state = backend.open([] if part is None else part.handles, self._schema)
+                try:
+                    operator = self._open(state, subtask)
+                    backend.replay()
+                    yield state, operator, backend.bound
+                    operator.close()
+                finally:
+                    backend.close()
+        finally:
+            shutil.rmtree(directory, ignore_errors=True)

@@ -1,0 +1,100 @@
+"""StoredOperator: an operator in a savepoint or checkpoint, as readers see it."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from holdfast.checkpoint.files import read_file
+from holdfast.checkpoint.handles import ContainedFile
+from holdfast.checkpoint.metadata import ListPart, OperatorCheckpoint
+from holdfast.checkpoint.storage import Storage
+from holdfast.common.typeinfo import TypeInformation
+from holdfast.errors import ConfigurationError
+from holdfast.state.backend import StateBackendSettings
+from holdfast.state.canonical import Part, opened_part, parts_of
+from holdfast.state.keyed_state import KeyedState
+from holdfast.state.schema import OperatorSchema
+from holdfast.state_api.catalog import Snapshot
+from holdfast.state_api.contents import schema_of
+from holdfast.state_api.state_rows import Field, StateRows
+
+__all__ = ["StoredOperator", "elements_of"]
+
+Extract = Callable[[KeyedState], Iterator[Sequence[Any]]]
+Declare = Callable[[KeyedState], None]
+
+
+@dataclass(frozen=True)
+class StoredOperator:
+    """The keyed state of an operator."""
+
+    snapshot: Snapshot
+    options: Mapping[str, str]
+    uid: str
+    operator: OperatorCheckpoint
+    schema: OperatorSchema
+
+    @staticmethod
+    def of(snapshot: Snapshot, options: Mapping[str, str], uid: str) -> StoredOperator:
+        """The operator with this uid.
+
+        Raises:
+            ConfigurationError: there is none with keyed state; the message lists those that there are.
+        """
+        operators = snapshot.checkpoint.operators
+        schema = schema_of(uid, operators[uid]) if uid in operators else None
+        if schema is None:
+            keyed = sorted(each for each, stored in operators.items() if stored.schemas)
+            raise ConfigurationError(
+                f"{snapshot.path} has no keyed state of an operator with uid {uid!r}; it has state of "
+                f"{', '.join(keyed) or 'none'}"
+            )
+        return StoredOperator(snapshot, options, uid, operators[uid], schema)
+
+    @property
+    def where(self) -> str:
+        """The operator, for messages."""
+        return f"operator {self.operator.name!r} (uid {self.uid!r})"
+
+    def key_type(self, given: TypeInformation[Any] | None) -> TypeInformation[Any]:
+        """The type of the keys.
+
+        Raises:
+            ConfigurationError: it is neither given nor declared by the job.
+        """
+        if given is not None:
+            return given
+        if self.schema.key.type is None:
+            raise ConfigurationError(
+                f"the job has not declared the type of the keys of uid {self.uid!r}: pass it, as key_type=Types.STRING()"
+            )
+        return TypeInformation.from_dict(self.schema.key.type)
+
+    def rows(self, fields: Sequence[Field], extract: Extract, declare: Declare = lambda state: None) -> StateRows:
+        """The rows that ``extract`` finds in the opened state of each part, after ``declare``."""
+
+        def read(storage: Storage, part: Part) -> Iterator[Sequence[Any]]:
+            settings = StateBackendSettings.of({})
+            with opened_part(part, storage, settings, tempfile.gettempdir(), declare) as state:
+                yield from extract(state)
+
+        parts = list(parts_of(self.uid, self.operator))
+        return StateRows(self.snapshot.storage.uri, self.options, fields, parts, read)
+
+
+def elements_of(storage: Storage, part: ListPart) -> Sequence[bytes]:
+    """The stored elements of a part of operator state.
+
+    Raises:
+        CorruptFile: its file is missing or altered.
+    """
+    if part.file is None:
+        return part.elements
+    assert isinstance(part.file, ContainedFile)
+    every = msgspec.msgpack.decode(read_file(storage, part.file), type=list[bytes])
+    return every[part.first : part.first + part.count]

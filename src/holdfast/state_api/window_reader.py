@@ -1,0 +1,234 @@
+"""WindowReader: the contents of windows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeVar
+
+from holdfast.common.time import MIN_TIMESTAMP
+from holdfast.common.typeinfo import ListTypeInfo, TypeInformation, Types
+from holdfast.errors import ConfigurationError
+from holdfast.runtime.copies import copied
+from holdfast.runtime.operators.pane_slices import PaneSlices
+from holdfast.runtime.operators.window_content import CONTENTS, Accumulator, Elements, Reduced, WindowContent
+from holdfast.state.contents import declare_stored
+from holdfast.state.declared_keys import key_restorer
+from holdfast.state.keyed_state import KeyedState
+from holdfast.state_api.state_rows import Field, StateRows
+from holdfast.state_api.stored_operator import StoredOperator
+from holdfast.windowing.assigners import (
+    GlobalWindows,
+    MergingWindowAssigner,
+    PeriodicWindows,
+    TumblingWindows,
+)
+from holdfast.windowing.counts import CountSlidingWindowAssigner, CountTumblingWindowAssigner
+
+__all__ = ["WindowReader"]
+
+R = TypeVar("R")
+_ALIGNED, _EACH, _MERGING = "window", "windows", "merging"
+"""The families of windows that fire for all keys at once, of windows with a trigger for each key, and of sets of windows."""
+Found = tuple[Any, Any, Any]
+"""Key, stored form of the window, content."""
+
+
+@dataclass(frozen=True)
+class WindowReader(Generic[R]):
+    """Reads the windows of an operator: a row for each key and window.
+
+    Columns: ``key``; ``window_start`` and ``window_end`` in ms for windows of time, ``window`` for windows of a count, none
+    for the global window; then the content. Windows that overlap and have fired already are left out.
+    """
+
+    open: Callable[[str], StoredOperator]
+    made: Callable[[StateRows], R]
+    assigner: Any
+    evicts: bool = False
+
+    def evictor(self, evictor: Any = None) -> WindowReader[R]:
+        """The job's windows have an evictor: they keep all their elements."""
+        return replace(self, evicts=True)
+
+    def reduce(
+        self,
+        uid: str,
+        reduce_function: Any,
+        key_type: TypeInformation[Any] | None = None,
+        reduce_type: TypeInformation[Any] | None = None,
+    ) -> R:
+        """The reduced values, in a column ``value``.
+
+        Args:
+            uid: The operator's uid.
+            reduce_function: The job's function.
+            key_type: The type of the keys; None: as declared in the job.
+            reduce_type: The type of the values; None: pickles.
+
+        Raises:
+            ConfigurationError: the operator has no such windows.
+        """
+        return self._read(uid, Reduced(reduce_function, reduce_type), key_type, ("value", reduce_type))
+
+    def aggregate(
+        self,
+        uid: str,
+        aggregate_function: Any,
+        key_type: TypeInformation[Any] | None = None,
+        acc_type: TypeInformation[Any] | None = None,
+        output_type: TypeInformation[Any] | None = None,
+    ) -> R:
+        """The results of an AggregateFunction, in a column ``value``.
+
+        Args:
+            uid: The operator's uid.
+            aggregate_function: The job's function.
+            key_type: The type of the keys; None: as declared in the job.
+            acc_type: The declared type of the accumulators in the job, if any.
+            output_type: The type of the results; None: pickles.
+
+        Raises:
+            ConfigurationError: the operator has no such windows.
+        """
+        return self._read(uid, Accumulator(aggregate_function, acc_type), key_type, ("value", output_type))
+
+    def process(
+        self,
+        uid: str,
+        key_type: TypeInformation[Any] | None = None,
+        element_type: TypeInformation[Any] | None = None,
+    ) -> R:
+        """The elements of windows of ``process`` and ``apply``, in a column ``elements``; without a type, one pickle.
+
+        Args:
+            uid: The operator's uid.
+            key_type: The type of the keys; None: as declared in the job.
+            element_type: The type of the elements.
+
+        Raises:
+            ConfigurationError: the operator has no such windows.
+        """
+        kind = None if element_type is None else ListTypeInfo(element_type)
+        return self._read(uid, Elements(element_type), key_type, ("elements", kind))
+
+    def _read(self, uid: str, content: WindowContent, key_type: TypeInformation[Any] | None, field: Field) -> R:
+        operator = self.open(uid)
+        key, family = operator.key_type(key_type), self._family(operator)
+        held = self._held(content)
+        result = content.of if self.evicts else content.result() or _same
+        fired = min(operator.operator.watermarks, default=MIN_TIMESTAMP)
+        find = self._finder(family, content, fired)
+
+        def declare(state: KeyedState) -> None:
+            if family in state.schema.states:
+                state.space(family).register(held.column())
+            if family == _EACH and _MERGING in state.schema.states:
+                declare_stored(state, _MERGING, {})
+
+        def extract(state: KeyedState) -> Iterator[Sequence[Any]]:
+            if family not in state.schema.states:
+                return
+            restore = key_restorer(key) or _same
+            position = state.schema.column(family, CONTENTS)
+            assert position is not None
+            for owner, window, stored in find(state, position + 1):
+                value = list(stored) if held.keeps_elements else stored
+                shown = result([each for each, _ in value] if self.evicts else value)
+                yield restore(owner), *_columns(window), shown
+
+        return self.made(operator.rows([("key", key), *self._window_fields(), field], extract, declare))
+
+    def _family(self, operator: StoredOperator) -> str:
+        families = [name for name in (_ALIGNED, _EACH) if name in operator.schema.states]
+        if not families:
+            raise ConfigurationError(f"{operator.where} has no windows")
+        if families[0] == _ALIGNED and not isinstance(self.assigner, PeriodicWindows):
+            raise ConfigurationError(
+                f"{operator.where} has windows of fixed times; {type(self.assigner).__name__} is not its window assigner"
+            )
+        merges = _MERGING in operator.schema.states
+        if merges != isinstance(self.assigner, MergingWindowAssigner):
+            raise ConfigurationError(
+                f"{operator.where} has windows that {'merge' if merges else 'do not merge'}; "
+                f"{type(self.assigner).__name__} is not its window assigner"
+            )
+        return families[0]
+
+    def _held(self, content: WindowContent) -> WindowContent:
+        """The content as it is stored."""
+        if not self.evicts:
+            return content
+        declared = content.declared if content.keeps_elements else None
+        return Elements(None if declared is None else Types.TUPLE([declared, Types.LONG()]))
+
+    def _window_fields(self) -> list[Field]:
+        if isinstance(self.assigner, GlobalWindows):
+            return []
+        if isinstance(self.assigner, (CountTumblingWindowAssigner, CountSlidingWindowAssigner)):
+            return [("window", Types.LONG())]
+        return [("window_start", Types.LONG()), ("window_end", Types.LONG())]
+
+    def _finder(self, family: str, content: WindowContent, fired: int) -> Callable[[KeyedState, int], Iterable[Found]]:
+        assigner = self.assigner
+        if family == _EACH:
+            return _merging if isinstance(assigner, MergingWindowAssigner) else _each
+        if isinstance(assigner, TumblingWindows):
+            size = assigner.size
+            return lambda state, slot: _aligned(state, slot, size)
+        return lambda state, slot: _paned(state, slot, assigner, content, fired)
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _columns(window: Any) -> tuple[Any, ...]:
+    """The columns of a window's stored form."""
+    if window is None:
+        return ()
+    return window if type(window) is tuple else (window,)
+
+
+def _aligned(state: KeyedState, slot: int, size: int) -> Iterator[Found]:
+    for start, table in state.space(_ALIGNED).tables.items():
+        assert start is not None
+        for key, row in table.rows.items():
+            if row[slot] is not None:
+                yield key, (start, start + size), row[slot]
+
+
+def _paned(state: KeyedState, slot: int, assigner: Any, content: WindowContent, fired: int) -> Iterator[Found]:
+    """The windows that have not fired, each merged from its panes."""
+    tables, slices = state.space(_ALIGNED).tables, PaneSlices(assigner)
+    panes: dict[tuple[int, int], list[int]] = {}
+    for number in sorted(each for each in tables if each is not None):
+        pane, after = slices.pane(number)
+        for window in assigner.windows(pane)[after:]:
+            if window[1] - 1 > fired:
+                panes.setdefault(window, []).append(number)
+    for window, numbers in sorted(panes.items()):
+        merged: dict[Any, Any] = {}
+        for number in numbers:
+            for key, row in tables[number].rows.items():
+                if row[slot] is not None:
+                    stored = list(row[slot]) if content.keeps_elements else copied(row[slot])
+                    merged[key] = content.merged(merged[key], stored) if key in merged else stored
+        for key, value in merged.items():
+            yield key, window, value
+
+
+def _each(state: KeyedState, slot: int) -> Iterator[Found]:
+    for (key, window), row in state.space(_EACH).table().rows.items():
+        if row[slot] is not None:
+            yield key, window, row[slot]
+
+
+def _merging(state: KeyedState, slot: int) -> Iterator[Found]:
+    """The windows of each key's set, with the contents of their state windows."""
+    rows = state.space(_EACH).table().rows
+    for key, sets in state.space(_MERGING).table().rows.items():
+        for actual, stored in sets[1].items() if sets[1] is not None else ():
+            row = rows.get((key, stored))
+            if row is not None and row[slot] is not None:
+                yield key, actual, row[slot]

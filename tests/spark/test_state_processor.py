@@ -1,0 +1,347 @@
+"""State as DataFrames: read from savepoints of jobs, changed, and written to savepoints that jobs go on from."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from engine import test_savepoints
+from engine.inprocess import LEDGERS, Lab, LedgerSink
+from engine.small_programs import program, timed
+from engine.test_same_results import lab
+from engine.test_state_queries import VALUES, Everything
+from holdfast.checkpoint.storage import Storage
+from holdfast.common import Time, Types
+from holdfast.datastream import (
+    AggregateFunction,
+    AggregatingStateDescriptor,
+    CheckpointedFunction,
+    FlatMapFunction,
+    KeyedProcessFunction,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    StateTtlConfig,
+    ValueStateDescriptor,
+)
+from holdfast.datastream.window import SlidingEventTimeWindows
+from holdfast.errors import CheckpointError
+from holdfast.state_api import (
+    KeyedStateBootstrapFunction,
+    OperatorTransformation,
+    SavepointReader,
+    SavepointWriter,
+    describe,
+    list_snapshots,
+    open_snapshot,
+    verify,
+)
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module")
+def spark():
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYSPARK_PYTHON", sys.executable)
+        made = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+        yield made
+        made.stop()
+    cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
+
+
+def saved(build: Any, after: int, **options: Any) -> tuple[str, Any]:
+    """A savepoint of a job, in a directory that stays; and the positions of its source."""
+    with lab(build, **options) as job:
+        path = test_savepoints.run(job, after, directory=Path(tempfile.mkdtemp()))
+        return path, open_snapshot(path).checkpoint.sources["source"].enumerator
+
+
+def rows_of(path: str) -> dict[Any, dict[str, Any]]:
+    """The keyed state of the operator ``keyed`` by key, read as Arrow without Spark."""
+    batches = SavepointReader.read_arrow(path).read_keyed_state("keyed", Types.STRING())
+    return {row.pop("key"): row for batch in batches for row in batch.to_pylist()}
+
+
+def continued(build: Any, directory: Path, savepoint: str, parallelism: int = 3, **config: str) -> Lab:
+    """A job that has run from a savepoint to its end."""
+    LEDGERS["out"].committed.clear()
+    job = Lab(build, directory, parallelism, 90, config, savepoint=savepoint)
+    job.run()
+    return job
+
+
+def test_a_value_is_repaired_and_the_job_goes_on_with_everything_else_as_it_was(spark, tmp_path):
+    build = program(Everything(), VALUES, cut=90)
+    path, at = saved(build, 3, parallelism=2, budget=90)
+    read = VALUES[: at["only"]]
+    frame = SavepointReader.read(spark, path).read_keyed_state("keyed", Types.STRING())
+    assert frame.columns == ["key", "count", "seen", "by", "expiring", "pickled"]
+    assert frame.schema["count"].dataType.simpleString() == "struct<last:bigint,count:bigint>"
+    counts = Counter(key for key, _, _ in read)
+    found = {row.key: row for row in frame.collect()}
+    assert set(found) == set(counts)
+    for key, row in found.items():
+        numbers = [n for k, _, n in read if k == key]
+        assert row["count"] == (numbers[-1], counts[key])
+        assert row.seen == [4 * n + each for n in numbers for each in range(4)]  # more than a row holds
+        assert row.by == {n % 3: key for n in numbers}
+        assert row.expiring == numbers[-1]
+        assert cloudpickle.loads(row.pickled) == {"n": numbers[-1]}
+    timers = SavepointReader.read(spark, path).read_timers("keyed", Types.STRING())
+    assert timers.filter("service = 'ttl'").select("key").distinct().count() == len(counts)
+
+    fixed = frame.where("key = 'k1'").select("key", F.struct(F.col("count.last"), F.lit(1000).alias("count")).alias("count"))
+    descriptor = ValueStateDescriptor("count", Types.ROW_NAMED(["last", "count"], [Types.LONG(), Types.LONG()]))
+    repair = OperatorTransformation.bootstrap_with(fixed).key_by("key", Types.STRING()).transform(descriptor)
+    writer = SavepointWriter.from_existing_savepoint(spark, path).with_operator("keyed", repair)
+    repaired = writer.write(str(tmp_path / "repaired"))
+    assert not verify(open_snapshot(repaired))
+    before, after = rows_of(path), rows_of(repaired)
+    last = [n for key, _, n in read if key == "k1"][-1]
+    assert after.pop("k1") == {**before.pop("k1"), "count": {"last": last, "count": 1000}}
+    assert after == before
+
+    job = continued(build, tmp_path / "job", repaired)
+    again = rows_of(str(job.directory / "checkpoints" / "job"))
+    assert {key: row["count"]["count"] for key, row in again.items()} == {
+        key: total - counts[key] + 1000 if key == "k1" else total
+        for key, total in Counter(key for key, _, _ in VALUES).items()
+    }
+    assert all(row["seen"] == [4 * n + e for k, _, n in VALUES if k == key for e in range(4)] for key, row in again.items())
+
+
+@dataclass
+class Profile:
+    name: str
+    visits: int = 0
+    tags: list[str] = field(default_factory=list)
+
+
+class Mean(AggregateFunction):
+    def create_accumulator(self) -> Any:
+        return (0, 0)
+
+    def add(self, value: Any, accumulator: Any) -> Any:
+        return accumulator[0] + value, accumulator[1] + 1
+
+    def get_result(self, accumulator: Any) -> Any:
+        return accumulator[0] / accumulator[1]
+
+    def merge(self, acc_a: Any, acc_b: Any) -> Any:
+        return acc_a[0] + acc_b[0], acc_a[1] + acc_b[1]
+
+
+def profile_states() -> list[Any]:
+    expiring = ValueStateDescriptor("big", Types.BIG_INT())
+    expiring.enable_time_to_live(StateTtlConfig.new_builder(Time.hours(1)).build())
+    return [
+        ValueStateDescriptor("profile", Types.POJO(Profile)),
+        AggregatingStateDescriptor("mean", Mean(), Types.TUPLE([Types.LONG(), Types.LONG()])),
+        expiring,
+        MapStateDescriptor("many", Types.LONG(), Types.STRING()),
+    ]
+
+
+class Profiles(KeyedProcessFunction):
+    def open(self, runtime_context):
+        profile, mean, big, many = profile_states()
+        self.profile = runtime_context.get_state(profile)
+        self.mean = runtime_context.get_aggregating_state(mean)
+        self.big = runtime_context.get_state(big)
+        self.many = runtime_context.get_map_state(many)
+
+    def process_element(self, value, ctx):
+        profile = self.profile.value() or Profile("new")
+        self.mean.add(value[2])
+        yield value[0], profile.name, profile.visits, profile.tags, self.mean.get(), self.big.value(), len(list(self.many))
+
+
+def test_a_job_is_bootstrapped_from_one_row_for_each_key(spark, tmp_path):
+    history = spark.createDataFrame(
+        [(f"k{n}", (f"name {n}", n, ["old"]), (10 * n, 1), str(10**30 + n), {m: "m" for m in range(n)}) for n in range(300)],
+        "key string, profile struct<name:string,visits:long,tags:array<string>>, mean struct<_1:long,_2:long>, big string, "
+        "many map<long,string>",
+    )
+    begin = OperatorTransformation.bootstrap_with
+    keyed = begin(history).key_by("key", Types.STRING()).transform(*profile_states())
+    path = SavepointWriter.new_savepoint(spark).with_operator("keyed", keyed).write(str(tmp_path / "savepoint"))
+    values = [(f"k{n}", n, 20 * n) for n in (0, 7, 299, 500)]
+    for width in (1, 3):
+        continued(program(Profiles(), values), tmp_path / f"job-{width}", path, width)
+        assert sorted(LEDGERS["out"].values) == sorted(
+            [(f"k{n}", f"name {n}", n, ["old"], 15.0 * n, 10**30 + n, n) for n in (0, 7, 299)]
+            + [("k500", "new", 0, [], 10_000.0, None, 0)]
+        )
+    twice = begin(history.union(history)).key_by("key", Types.STRING()).transform(*profile_states())
+    with pytest.raises(CheckpointError, match=r"(?s)occurs twice.*uid 'keyed'.*key: 'k"):
+        SavepointWriter.new_savepoint(spark).with_operator("keyed", twice).write(str(tmp_path / "twice"))
+    assert not [each for each in list_snapshots(f"file://{tmp_path}") if "twice" in each.path]
+    assert Storage.open(str(tmp_path / "twice")).list("") == []
+
+
+class Visits(KeyedProcessFunction):
+    """Counts visits, and tells the count when a visitor has been away for 100 ms."""
+
+    def open(self, runtime_context):
+        self.visits = runtime_context.get_list_state(ListStateDescriptor("visits", Types.STRING()))
+
+    def process_element(self, value, ctx):
+        self.visits.add(value[2])
+        ctx.timer_service().register_event_time_timer(value[1] + 100)
+
+    def on_timer(self, timestamp, ctx):
+        yield ctx.get_current_key(), timestamp, list(self.visits.get())
+
+
+class VisitsOfHistory(KeyedStateBootstrapFunction):
+    def open(self, runtime_context):
+        self.visits = runtime_context.get_list_state(ListStateDescriptor("visits", Types.STRING()))
+
+    def process_element(self, value, ctx):
+        self.visits.add(value.what)
+        if value.last:
+            ctx.timer_service().register_event_time_timer(value.at + 100)
+
+
+class Sum(AggregateFunction):
+    def create_accumulator(self) -> Any:
+        return 0
+
+    def add(self, value: Any, accumulator: Any) -> Any:
+        return accumulator + int(value[2])
+
+    def get_result(self, accumulator: Any) -> Any:
+        return accumulator
+
+    def merge(self, acc_a: Any, acc_b: Any) -> Any:
+        return acc_a + acc_b
+
+
+def test_a_function_bootstraps_state_and_timers_and_windows_from_history(spark, tmp_path):
+    rows = [(f"k{n % 40}", n, str(n), n >= 360) for n in range(400)]
+    history = spark.createDataFrame(rows[::-1], "who string, at long, what string, last boolean").repartition(4)
+    elements = OperatorTransformation.bootstrap_with(history).assign_timestamps("at")
+    visits = elements.key_by("who", Types.STRING()).transform(VisitsOfHistory())
+    windows = (
+        elements.map(lambda row: (row.who, row.at, int(row.what)))
+        .key_by(lambda value: value[0], Types.STRING())
+        .window(SlidingEventTimeWindows.of(Time.milliseconds(200), Time.milliseconds(100)))
+        .aggregate(Sum(), accumulator_type=Types.LONG())
+    )
+    writer = SavepointWriter.new_savepoint(spark).with_operator("keyed", visits).with_operator("windows", windows)
+    path = writer.write(str(tmp_path / "savepoint"))
+    timers = SavepointReader.read(spark, path).read_timers("keyed", Types.STRING()).collect()
+    assert sorted((row.key, row.service, row.time) for row in timers) == sorted(
+        (who, "event", at + 100) for who, at, _, last in rows if last
+    )
+
+    def build(env: Any) -> None:
+        stream = timed(env, [("k99", 1_000, "5")])
+        stream.key_by(lambda r: r[0], Types.STRING()).process(Visits()).uid("keyed").sink_to(LedgerSink("out")).uid("out")
+        (
+            stream.key_by(lambda r: r[0], Types.STRING())
+            .window(SlidingEventTimeWindows.of(Time.milliseconds(200), Time.milliseconds(100)))
+            .aggregate(Sum(), accumulator_type=Types.LONG())
+            .uid("windows")
+            .map(lambda total: ("total", total))
+            .sink_to(LedgerSink("totals"))
+            .uid("totals")
+        )
+
+    LEDGERS["totals"].committed.clear()
+    continued(build, tmp_path / "job", path)
+    expected = [(f"k{n % 40}", n + 100, [str(each) for each in range(n % 40, 400, 40)]) for n in range(360, 400)]
+    others = [each for each in LEDGERS["out"].values if each[1] < 1_000]
+    assert sorted(others) == sorted(expected)  # in order of the timestamps, although the rows were not
+    totals = Counter()
+    for n in range(400):
+        for end in (n // 100 * 100 + 100, n // 100 * 100 + 200):
+            totals[(n % 40, end)] += n
+    totals.update({(99, 1_100): 5, (99, 1_200): 5})
+    assert Counter(LEDGERS["totals"].values) == Counter(("total", total) for total in totals.values())
+
+
+def test_two_jobs_are_merged_with_other_numbers_of_key_groups(spark, tmp_path):
+    build = program(Everything(), VALUES, cut=90)
+    first, _ = saved(build, 2, budget=90)
+    second, _ = saved(program(Everything(), VALUES[:300], cut=90), 2, budget=90)
+    writer = (
+        SavepointWriter.from_existing_savepoint(spark, first)
+        .with_operator_of(second, "keyed", "theirs")
+        .with_operator_of(second, "source", "their source")
+        .change_max_parallelism(37)
+    )
+    merged = writer.write(str(tmp_path / "merged"))
+    snapshot = open_snapshot(merged)
+    assert not verify(snapshot)
+    assert {each.uid: each.max_parallelism for each in describe(snapshot)} == {"keyed": 37, "theirs": 37}
+    assert set(snapshot.checkpoint.sources) == {"source", "their source"}
+    assert rows_of(merged) == rows_of(first)
+    theirs = SavepointReader.read(spark, merged).read_keyed_state("theirs", Types.STRING())
+    ours = SavepointReader.read(spark, second).read_keyed_state("keyed", Types.STRING())
+    assert sorted(map(repr, theirs.collect())) == sorted(map(repr, ours.collect()))
+    timers = [SavepointReader.read(spark, path).read_timers("keyed", Types.STRING()).collect() for path in (first, merged)]
+    assert sorted(timers[0]) == sorted(timers[1])
+
+    alone = writer.remove_operator("theirs").remove_operator("their source").write(str(tmp_path / "alone"))
+    config = {"pipeline.max-parallelism": "37"}
+    job = continued(build, tmp_path / "job", alone, 5, **config)
+    again = rows_of(str(job.directory / "checkpoints" / "job"))
+    assert all(row["seen"] == [4 * n + e for k, _, n in VALUES if k == key for e in range(4)] for key, row in again.items())
+    assert {key: row["count"]["count"] for key, row in again.items()} == Counter(key for key, _, _ in VALUES)
+
+
+class Waiting(FlatMapFunction, CheckpointedFunction):
+    def initialize_state(self, context):
+        store = context.get_operator_state_store()
+        self.waiting = list(store.get_list_state(ListStateDescriptor("waiting", Types.LONG())).get())
+        self.offsets = store.get_union_list_state(
+            ListStateDescriptor("offsets", Types.TUPLE([Types.STRING(), Types.LONG()]))
+        )
+        self.rules = store.get_broadcast_state(MapStateDescriptor("rules", Types.STRING(), Types.LONG()))
+
+    def snapshot_state(self, context):
+        pass
+
+    def flat_map(self, value):
+        yield sorted(self.waiting), sorted(self.offsets.get()), sorted(self.rules.items())
+
+
+def test_operator_state_is_written_and_read(spark, tmp_path):
+    numbers = spark.createDataFrame([(n,) for n in range(100)], "value long").repartition(3)
+    rules = spark.createDataFrame([("a", 1), ("b", 2)], "key string, value long")
+    offsets = spark.createDataFrame([(("p", 5),)], "value struct<_1:string,_2:long>")
+    begin = OperatorTransformation.bootstrap_with
+    path = (
+        SavepointWriter.new_savepoint(spark)
+        .with_operator("waiting", begin(numbers).list_state(ListStateDescriptor("waiting", Types.LONG())))
+        .with_operator("waiting", begin(rules).broadcast_state(MapStateDescriptor("rules", Types.STRING(), Types.LONG())))
+        .with_operator(
+            "waiting",
+            begin(offsets).union_state(ListStateDescriptor("offsets", Types.TUPLE([Types.STRING(), Types.LONG()]))),
+        )
+        .write(str(tmp_path / "savepoint"))
+    )
+    reader = SavepointReader.read(spark, path)
+    assert sorted(row.value for row in reader.read_list_state("waiting", "waiting").collect()) == list(range(100))
+    assert {row.key: row.value for row in reader.read_broadcast_state("waiting", "rules").collect()} == {"a": 1, "b": 2}
+    assert [tuple(row.value) for row in reader.read_union_state("waiting", "offsets").collect()] == [("p", 5)]
+    batches = SavepointReader.read_arrow(path).read_union_state("waiting", "offsets")
+    assert [row for batch in batches for row in batch.to_pylist()] == [{"value": {"_1": "p", "_2": 5}}]
+
+    def build(env: Any) -> None:
+        stream = timed(env, [("k", 1, 1)])
+        stream.flat_map(Waiting()).uid("waiting").sink_to(LedgerSink("out")).uid("out")
+
+    continued(build, tmp_path / "job", path, parallelism=1)
+    assert LEDGERS["out"].values == [(list(range(100)), [("p", 5)], [("a", 1), ("b", 2)])]

@@ -1,0 +1,202 @@
+"""The tasks of a bootstrap, in this process: what they store is the state that a job would have."""
+
+from __future__ import annotations
+
+import threading
+from functools import partial
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from holdfast.checkpoint.metadata import CheckpointMetadata, OperatorCheckpoint, SubtaskState
+from holdfast.checkpoint.storage import Storage
+from holdfast.common import Types
+from holdfast.datastream import (
+    KeyedProcessFunction,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    ValueStateDescriptor,
+)
+from holdfast.errors import ConfigurationError, IncompatibleState, UserCodeError
+from holdfast.runtime.operators.keyed import KeyedProcess
+from holdfast.state.backend import StateBackendSettings
+from holdfast.state.canonical import parts_of, write_part
+from holdfast.state.key_groups import key_group
+from holdfast.state_api import KeyedStateBootstrapFunction, bootstrap_task
+from holdfast.state_api.bootstrap_functions import ColumnsToState
+from holdfast.state_api.bootstrap_task import BootstrapTask, Target
+from holdfast.state_api.catalog import Snapshot
+from holdfast.state_api.reader import ArrowSavepointReader
+from holdfast.state_api.regrouping import RegroupTask
+
+MOST = 16
+STATES = [
+    ValueStateDescriptor("value", Types.LONG()),
+    ListStateDescriptor("list", Types.LONG()),
+    MapStateDescriptor("map", Types.LONG(), Types.STRING()),
+    ReducingStateDescriptor("sum", lambda a, b: a + b, Types.LONG()),
+]
+NAMES = [each.name for each in STATES]
+
+sizes = st.integers(0, 400)  # beyond 256, lists and maps leave their rows
+contents = st.one_of(
+    st.none(),
+    st.tuples(
+        st.none() | st.integers(-5, 5),
+        st.none() | sizes.map(lambda n: list(range(n))),
+        st.none() | sizes.map(lambda n: {m: str(m) for m in range(n)}),
+        st.none() | st.integers(-5, 5),
+    ),
+)
+tables = st.dictionaries(st.integers(0, 30).map(lambda n: f"k{n}"), contents, max_size=20)
+
+
+class Numbers(KeyedStateBootstrapFunction):
+    """Keeps all numbers, their sum, and a timer for each."""
+
+    def open(self, runtime_context):
+        self.list = runtime_context.get_list_state(STATES[1])
+        self.sum = runtime_context.get_reducing_state(STATES[3])
+
+    def process_element(self, value, ctx):
+        self.list.add(value)
+        self.sum.add(value)
+        ctx.timer_service().register_event_time_timer(value)
+
+
+def written(
+    directory: str, function: Any, records: list[Any], stored: OperatorCheckpoint, parallelism: int
+) -> OperatorCheckpoint:
+    """The operator after a bootstrap with these records: pairs of key and value."""
+    target = Target(f"file://{directory}", {}, 0)
+    task = BootstrapTask("keyed", partial(KeyedProcess, function), Types.STRING(), stored, target, parallelism)
+    handles, schemas = [], dict(stored.schemas)
+    for subtask in range(parallelism):
+        mine = [pair for pair in records if key_group(pair[0], stored.max_parallelism) * parallelism // MOST == subtask]
+        for handle, schema in task.run(subtask, [(key, value, None) for key, value in sorted(mine, key=lambda r: r[0])]):
+            handles.append(handle)
+            schemas[handle.schema] = schema
+    before = [handle for state in stored.subtasks for handle in state.keyed]
+    return msgspec.structs.replace(stored, subtasks=[SubtaskState([*before, *handles])], schemas=schemas)
+
+
+def reader(directory: str, operator: OperatorCheckpoint) -> ArrowSavepointReader:
+    storage = Storage.open(f"file://{directory}")
+    checkpoint = CheckpointMetadata(1, 1, "j", "j", 0, operators={"keyed": operator})  # type: ignore[arg-type]
+    return ArrowSavepointReader(Snapshot(directory, "savepoint", storage, checkpoint))
+
+
+def content(directory: str, operator: OperatorCheckpoint) -> dict[Any, Any]:
+    if not operator.schemas:
+        return {}
+    batches = reader(directory, operator).read_keyed_state("keyed")
+    rows = [row for batch in batches for row in batch.to_pylist()]
+    found = {row["key"]: tuple(row.get(name) for name in NAMES) for row in rows}
+    assert len(found) == len(rows)
+    return {key: (v, x, None if m is None else dict(m), s) for key, (v, x, m, s) in found.items()}
+
+
+def as_rows(table: dict[str, Any]) -> list[Any]:
+    return [(key, dict(zip(NAMES, row or (None,) * 4, strict=True))) for key, row in table.items()]
+
+
+def as_stored(row: Any) -> Any:
+    """What is read of a row that was written: empty lists and maps are no content."""
+    value, elements, entries, total = row
+    return value, elements or None, entries or None, total
+
+
+@settings(deadline=None, max_examples=15, suppress_health_check=list(HealthCheck))
+@given(first=tables, second=tables, parallelism=st.integers(1, 3), portion=st.sampled_from([1, 3, 1000]))
+def test_rows_replace_the_states_of_their_keys_and_leave_all_others(tmp_path_factory, first, second, parallelism, portion):
+    directory = str(tmp_path_factory.mktemp("savepoint"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bootstrap_task, "_FIRST", portion)
+        patch.setattr(bootstrap_task, "_MEMORY", 2_000)
+        empty = OperatorCheckpoint("keyed", True, MOST)
+        once = written(directory, ColumnsToState(STATES), as_rows(first), empty, parallelism)
+        model = {key: as_stored(row) for key, row in first.items() if row is not None}
+        model = {key: row for key, row in model.items() if row != (None,) * 4}
+        assert content(directory, once) == model
+        twice = written(directory, ColumnsToState(STATES[1:3]), as_rows(second), once, 4 - parallelism)
+        for key, row in second.items():
+            kept = model.get(key, (None,) * 4)
+            elements, entries = as_stored(row)[1:3] if row else (None, None)
+            model[key] = (kept[0], elements, entries, kept[3])
+        model = {key: row for key, row in model.items() if row != (None,) * 4}
+        assert content(directory, twice) == model
+
+        # ... and with another number of key groups, too
+        task = RegroupTask(f"file://{directory}", Target(f"file://{directory}", {}, 0), 5)
+        if twice.schemas:
+            files = list(task(0, list(parts_of("keyed", twice))))
+            one = twice.subtasks[0].keyed[0]
+            handles = [msgspec.structs.replace(one, first=0, last=4, schema=name, base=[file]) for name, _, file in files]
+            schemas = {name: schema for name, schema, _ in files}
+            other = msgspec.structs.replace(twice, subtasks=[SubtaskState(handles)], max_parallelism=5, schemas=schemas)
+            assert content(directory, other) == model
+
+
+def a_function_makes_states_and_timers(tmp_path):
+    records = [(f"k{n % 7}", n) for n in range(2_100)]
+    operator = written(str(tmp_path), Numbers(), records, OperatorCheckpoint("keyed", True, MOST), 3)
+    rows = [row for batch in reader(str(tmp_path), operator).read_keyed_state("keyed") for row in batch.to_pylist()]
+    assert {row["key"]: (row["list"], row["sum"]) for row in rows} == {
+        f"k{key}": (list(range(key, 2_100, 7)), sum(range(key, 2_100, 7))) for key in range(7)
+    }
+    timers = [row for batch in reader(str(tmp_path), operator).read_timers("keyed") for row in batch.to_pylist()]
+    assert sorted((row["time"], row["key"]) for row in timers) == sorted((n, key) for key, n in records)
+
+
+class Unpicklable(KeyedProcessFunction):
+    def __init__(self):
+        self.lock = threading.Lock()
+
+    def process_element(self, value, ctx):
+        pass
+
+
+def test_what_a_function_declares_is_checked_before_any_row(tmp_path):
+    stored = written(str(tmp_path), Numbers(), [("a", 1)], OperatorCheckpoint("keyed", True, MOST), 1)
+    target = Target(f"file://{tmp_path}", {}, 0)
+
+    def task(function: Any, key_type: Any = None) -> BootstrapTask:
+        return BootstrapTask("keyed", partial(KeyedProcess, function), key_type or Types.STRING(), stored, target, 1)
+
+    task(Numbers()).check()
+    changed = ColumnsToState([ListStateDescriptor("list", Types.STRING())])
+    with pytest.raises(IncompatibleState, match=r"(?s)state 'list' of operator 'keyed' \(uid 'keyed'\).*stored:.*declared:"):
+        task(changed).check()
+    with pytest.raises(IncompatibleState, match="declared as STRING and are now declared as LONG"):
+        task(Numbers(), Types.LONG()).check()
+    with pytest.raises(ConfigurationError, match=r"'keyed' \(uid 'keyed'\) cannot be pickled"):
+        task(Unpicklable()).check()
+
+
+def a_row_that_does_not_fit_names_operator_and_key(tmp_path):
+    empty = OperatorCheckpoint("keyed", True, MOST)
+    rows = as_rows({"a": (1, None, None, None)})
+    with pytest.raises(UserCodeError, match=r"(?s)occurs twice.*operator 'keyed' \(uid 'keyed'\).*key: 'a'"):
+        written(str(tmp_path), ColumnsToState(STATES), rows + rows, empty, 1)
+    bad = [("a", {**rows[0][1], "value": "text"})]
+    with pytest.raises(UserCodeError, match=r"state 'value'.*key 'a'"):
+        written(str(tmp_path), ColumnsToState(STATES), bad, empty, 1)
+
+
+def a_part_of_a_savepoint_has_a_schema_for_all_subtasks_that_it_comes_from(tmp_path):
+    """Different maps and lists have left their rows in the subtasks, so none had this schema."""
+    first = next(f"k{n}" for n in range(100) if key_group(f"k{n}", MOST) < MOST // 2)
+    second = next(f"k{n}" for n in range(100) if key_group(f"k{n}", MOST) >= MOST // 2)
+    table = {first: (None, list(range(300)), None, None), second: (None, None, {n: str(n) for n in range(300)}, None)}
+    empty = OperatorCheckpoint("keyed", True, MOST)
+    operator = written(str(tmp_path), ColumnsToState(STATES), as_rows(table), empty, 2)
+    storage = Storage.open(str(tmp_path))
+    (part,) = parts_of("keyed", operator)
+    handle, schema = write_part(part, storage, storage, StateBackendSettings.of({}), str(tmp_path))
+    assert handle.schema not in operator.schemas
+    saved = msgspec.structs.replace(operator, subtasks=[SubtaskState([handle])], schemas={handle.schema: schema})
+    assert content(str(tmp_path), saved) == table
