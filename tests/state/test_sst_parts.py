@@ -8,12 +8,17 @@ import struct
 from contextlib import closing
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from holdfast.checkpoint.files import write_raw
 from holdfast.checkpoint.handles import RawFile
+from holdfast.checkpoint.metadata import KeyedHandle
 from holdfast.checkpoint.storage import RetryPolicy, Storage
 from holdfast.errors import CorruptFile
+from holdfast.state.key_groups import KeyGroupRange
+from holdfast.state.layout import END, FIRST, after, group_prefix, group_range, section
+from holdfast.state.sst import clip_store, fetch, sections_in, write_contents
 from holdfast.state.sst_parts import KeyRange, KeyRanges, fetch_parts
 from holdfast.state.store import RocksDBStore, rocksdb_settings
 from holdfast.testing.memory_store import MemoryStore
@@ -75,9 +80,66 @@ def the_parts_of_a_store_hold_all_rows_of_the_wanted_ranges(tmp_path, compressio
         with closing(RocksDBStore(str(tmp_path / "part"), origin.settings)) as store:
             if compacted:
                 store._db.compact_range(None, None)
+                assert not {file.name for file in origin.files} & store.files().keys()
             assert [row for each in ranges for row in store.scan(*each)] == expected
             wanted = [key(n) for n in range(KEYS) if any(low <= key(n) < high for low, high in ranges)]
             assert store.get_many(wanted) == [origin.content.get(at) for at in wanted]
+
+
+def at(window: int, group: int) -> bytes:
+    return group_prefix(section(2, window).prefix, group) + b"key"
+
+
+def test_rows_of_a_dropped_window_do_not_come_back_out_of_a_file_that_a_later_base_refers_to(tmp_path):
+    """The file with the range delete is left out, the file with the rows is not; each row has a block of its own."""
+    settings, groups = rocksdb_settings({}), KeyGroupRange(3, 6)
+    storage = Storage(MemoryStore(), RetryPolicy(budget=1))
+    pick = random.Random(1)
+    stored: dict[str, RawFile] = {}
+
+    def base(store: RocksDBStore, owned: KeyGroupRange) -> KeyedHandle:
+        """A base as `RocksDBFiles` makes it."""
+        store.flush()
+        copy = tmp_path / f"copy-{len(stored)}"
+        store.checkpoint(str(copy))
+        with closing(RocksDBStore(str(copy), settings, read_only=True)) as copied:
+            ranges, prefixes = copied.files(), sections_in(copied, lambda state: state == 2)
+        files = []
+        for name in {*ranges, *(path.name for path in copy.iterdir() if path.suffix != ".sst")}:
+            if name not in ranges:
+                files.append(
+                    msgspec.structs.replace(write_raw(storage, f"{copy.name}/{name}", (copy / name).read_bytes()), name=name)
+                )
+                continue
+            if name not in stored:
+                stored[name] = write_raw(storage, name, (copy / name).read_bytes())
+            level, first, last = ranges[name]
+            files.append(msgspec.structs.replace(stored[name], name=name, level=level, first_key=first, last_key=last))
+        files.append(write_contents(storage, f"{copy.name}/contents", owned, prefixes))
+        return KeyedHandle(owned.first, owned.last, base=files)
+
+    def restored(handle: KeyedHandle, name: str) -> RocksDBStore:
+        (tmp_path / name).mkdir()
+        fetched = fetch(storage, handle, str(tmp_path / name), groups)
+        stored.update({file.name: file for file in fetched.files if file.name.endswith(".sst")})
+        store = RocksDBStore(str(tmp_path / name), settings, compacts=False)
+        clip_store(store, fetched, groups, lambda state: state == 2)
+        return store
+
+    with closing(RocksDBStore(str(tmp_path / "first"), settings, compacts=False)) as store:
+        store.write([(at(window, group), pick.randbytes(5_000)) for window in range(3) for group in range(64)])
+        store.flush()
+        store.delete_range(section(2, 1).prefix, after(section(2, 1).prefix))
+        handle = base(store, KeyGroupRange(0, 127))
+    with closing(restored(handle, "second")) as store:
+        assert [key for key, _ in store.scan(FIRST, END)] == [
+            at(window, group) for window in (0, 2) for group in range(3, 7)
+        ]
+        store.write([(at(1, 4), b"the window is back")])
+        handle = base(store, groups)
+    assert any(file.foreign for file in handle.base)
+    with closing(restored(handle, "third")) as store:
+        assert [key for key, _ in store.scan(*group_range(section(2, 1).prefix, KeyGroupRange(0, 127)))] == [at(1, 4)]
 
 
 def test_most_of_a_file_is_not_read_in_parts(tmp_path):

@@ -20,6 +20,7 @@ from holdfast.errors import ConfigurationError
 from holdfast.runtime.aot_cache import AotCache
 from holdfast.runtime.java import find_java
 from holdfast.runtime.jvm import Jvm, must_use_scripts, pass_on, scripts_environment, spark_jars, start_jvm, workers_find
+from holdfast.runtime.numpy_arguments import convert_only_if_numpy_is_loaded
 from holdfast.runtime.shipping import is_local, portable
 
 if TYPE_CHECKING:  # Java starts while Python imports PySpark
@@ -88,6 +89,7 @@ def spark_context(name: str, config: Mapping[str, str]) -> SparkContext:
     if active is not None:
         return active
     settings = _settings(name, config)
+    convert_only_if_numpy_is_loaded()
     with _interrupts_later():
         if SparkContext._gateway is None:
             SparkContext._ensure_initialized(gateway=_gateway(settings))
