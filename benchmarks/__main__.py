@@ -9,6 +9,7 @@ import sys
 
 COMMANDS = {
     "stateful": "fraud, window or pass on CSV files",
+    "operators": "sessions, interval join, deduplication, enrichment, top-N, CEP or async I/O on CSV files",
     "kafka": "FraudCounter or upi_per_minute from Kafka to Kafka, exactly once",
     "latency": "latency from Kafka's input to a read_committed reader, at a constant rate",
     "start": "time from a program's start to its first result, cold and warm, compared with plain PySpark and Flink",

@@ -57,6 +57,12 @@ class Events:
         late = random.integers(0, DISORDER_MS + 1, self.n)
         self.timestamp = START_MS + DISORDER_MS + np.arange(self.n) * HOUR_MS // self.n - late
 
+    @staticmethod
+    def size(name: str) -> int:
+        """The number of events of a data set."""
+        digits, unit = re.fullmatch(r".*-(\d+)([km]?)", name).groups()  # type: ignore[union-attr]
+        return int(digits) * _UNITS[unit]
+
     def rows(self) -> zip[tuple[int, float, int]]:
         """The events as Python values."""
         return zip(self.user.tolist(), self.amount.tolist(), self.timestamp.tolist())

@@ -109,6 +109,11 @@ def _role(name: str, command: Sequence[str]) -> str:
     return "other"
 
 
+def this_process() -> psutil.Process:
+    """This process, as the root of a `Usage`."""
+    return psutil.Process()
+
+
 @dataclass
 class Run:
     """A finished run."""

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 
 from benchmarks import measure, report
+from benchmarks.operators import WORKLOADS as OPERATORS
 
 ROCKSDB, HASHMAP = "rocksdb", "hashmap"
 ONE_EPOCH = ["--set", "holdfast.epoch.target-duration=1 h", "--set", "holdfast.epoch.max-records=100000000",
@@ -35,6 +36,9 @@ STORE_KNOBS: dict[str, tuple[str, ...]] = {
 """Settings with an effect on state larger than memory, measured with a million keys and a small cache."""
 SCENARIOS = (
     "stateful",
+    "operators",
+    "sliding",
+    "async_io",
     "kafka",
     "latency",
     "start",
@@ -55,7 +59,7 @@ SCENARIOS = (
     "micro",
 )
 LONG_ONES = ("flat", "growth", "restart", "timers")
-REPEATED = ("stateful", "kafka", "checkpointing", "memory", "zipf", "tuning")
+REPEATED = ("stateful", "operators", "kafka", "checkpointing", "memory", "zipf", "tuning")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -102,6 +106,12 @@ def _runs(scenario: str, options: argparse.Namespace) -> Iterator[list[str]]:
                     # Bytewax with a million users, and PyFlink with 2,000,000 events, do not finish windows within minutes.
                     yield ["peer", "bytewax", workload, f"{users}-100k" if (workload, users) == ("window", "u1m") else data]
                     yield ["peer", "pyflink-thread-rocksdb", workload, f"{users}-50k"]
+    elif scenario == "operators":
+        for workload in OPERATORS:
+            data = f"u10k-{'200k' if workload == 'async' else n}"
+            yield ["operators", workload, data]
+            if options.peers:
+                yield ["peer", "flink-java-rocksdb", workload, data]
     elif scenario == "kafka":
         yield ["kafka", "fraud"]
         yield ["kafka", "upi"]

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import measure
-from benchmarks.data import BENCH, data_set, expected
+from benchmarks.data import BENCH, Events, data_set, expected
+from benchmarks.operators import WORKLOADS as OPERATORS
 
 HERE = Path(__file__).resolve().parent
 PACKAGES = {"flink": "apache-flink==2.3.0", "bytewax": "bytewax==0.21.1"}
@@ -116,13 +117,15 @@ PEERS: dict[str, tuple[Callable[..., Command], str]] = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the sub-command's arguments."""
     parser.add_argument("engine", choices=sorted(PEERS))
-    parser.add_argument("workload", choices=("fraud", "window", "pass"))
+    parser.add_argument("workload", choices=("fraud", "window", "pass", *OPERATORS))
     parser.add_argument("data")
     parser.add_argument("--cap", type=float, default=300, help="seconds after which the run is stopped")
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
     """Run one workload on one engine; returns its figures."""
+    if options.workload in OPERATORS:
+        return _run_operator(options)
     command, backend = PEERS[options.engine]
     data = data_set(options.data)
     work = Path(tempfile.mkdtemp(prefix="holdfast-peer-"))
@@ -156,4 +159,31 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         "tail_s": round(done.began + done.wall_s - last, 2),
         "ok": ok,
         **({} if ok else {"got": got, "want": want[options.workload]}),
+    }
+
+
+def _run_operator(options: argparse.Namespace) -> dict[str, Any]:
+    """Run a job around one operator on Flink; it prints its figures."""
+    backend = {"flink-java-rocksdb": "rocksdb", "flink-java-hashmap": "hashmap"}[options.engine]
+    data = data_set(options.data)
+    checkpoints = Path(tempfile.mkdtemp(prefix="holdfast-peer-"))
+    where = [options.workload, backend, str(data), str(Events.size(options.data)), str(checkpoints)]
+    try:
+        done = measure.run(["java", *_JVM, "-cp", _classes("FlinkOperators"), "FlinkOperators", *where], options.cap)
+    finally:
+        shutil.rmtree(checkpoints, ignore_errors=True)
+    figures: dict[str, Any] = {"label": options.engine, "workload": options.workload, "data": options.data}
+    figures |= measure.usage_of(done)
+    told = [line for line in done.output.splitlines() if line.startswith("{")]
+    if not told:
+        return {**figures, "ok": False, "error": done.output[-2000:]}
+    got = json.loads(told[-1])
+    return {
+        **figures,
+        "events": got["events"],
+        "events_per_s": round(got["events"] / got["busy_s"]),
+        "busy_s": got["busy_s"],
+        "events_per_cpu_s": round(got["cpu_events"] / got["cpu_s"]),
+        "results": got["results"],
+        "sum": got["sum"],
     }

@@ -160,6 +160,21 @@ class RowTable:
             self.touched  # noqa: B018
         return loaded
 
+    def load_one(self, key: Any) -> Row:
+        """Load the row of one key into memory; usually it is there."""
+        row = self.rows.get(key)
+        if row is None:
+            return self.load((key,))[0]
+        self._touched[key] = row
+        return row
+
+    def load_new(self, key: Any) -> Row:
+        """The row of a key that has no state: it is not looked for in the store."""
+        if self.restored or key in self.rows:
+            return self.load_one(key)
+        row = self.rows[key] = self._touched[key] = self._fresh_row.copy()
+        return row
+
     def _load_fresh(self, keys: Sequence[Any]) -> list[Row]:
         rows = self.rows
         if self.in_store:

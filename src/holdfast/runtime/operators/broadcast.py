@@ -42,7 +42,10 @@ class BroadcastStates:
 
     def read_only(self, descriptor: MapStateDescriptor) -> ReadOnlyBroadcastMap:
         """The state for the other side."""
-        return self._read_only[self._known(descriptor)]
+        try:  # for each element
+            return self._read_only[descriptor.name]
+        except (AttributeError, KeyError, TypeError):
+            return self._read_only[self._known(descriptor)]
 
     def _known(self, descriptor: MapStateDescriptor) -> str:
         name = getattr(descriptor, "name", None)

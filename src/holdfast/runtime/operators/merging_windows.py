@@ -76,6 +76,7 @@ class MergingWindows(TriggeredWindows):
         self._late_by = max(self.context.clock.watermark, self.context.clock.late_by)
         out = Collector(self.context.copied)
         late: tuple[list[Any], list[int]] = ([], [])
+        load, load_new = self._table.load_one, self._table.load_new
         key = value = None
         try:
             sets = self._load_sets(keys)
@@ -83,11 +84,14 @@ class MergingWindows(TriggeredWindows):
             for key, value, stamp, set_row, windows in zip(keys, values, stamps, sets, assigned):
                 taken = False
                 for window in windows:
+                    before = set_row[self._set_slot]
+                    new = not before or not (window in before or window in before.values())
                     actual = self._join_set(key, set_row, window)
                     if actual is not None:
                         taken = True
                         state = (key, set_row[self._set_slot][actual])
-                        self._add_element(out, value, stamp, (key, actual), state, self._state_row(state))
+                        row = load_new(state) if new and actual is window else load(state)
+                        self._add_element(out, value, stamp, (key, actual), state, row)
                 if not taken and self._event_time and stamp + self._lateness <= self._late_by:
                     late[0].append(value)
                     late[1].append(stamp)
@@ -108,10 +112,6 @@ class MergingWindows(TriggeredWindows):
         if any(state not in rows for state in states):
             self._table.load(states)
         return sets
-
-    def _state_row(self, state: Owner) -> Row:
-        (row,) = self._table.load((state,))
-        return row
 
     def _join_set(self, key: Any, set_row: Row, window: Span) -> Span | None:
         """Add a new window to the key's set and merge it with others; returns the merged window, None if it is late.
@@ -192,16 +192,15 @@ class MergingWindows(TriggeredWindows):
 
     def _row_of(self, owner: Owner) -> tuple[Any, Row] | None:
         key, namespace = owner
-        (set_row,) = self._set_table.load((key,))
-        windows = set_row[self._set_slot]
+        windows = self._set_table.load_one(key)[self._set_slot]
         if windows is None or namespace not in windows:
             return None
         state = key, windows[namespace]
-        return state, self._state_row(state)
+        return state, self._table.load_one(state)
 
     def _remove(self, owner: Owner, key: Any, window: Any, row: Row) -> None:
         super()._remove(owner, key, window, row)
-        (set_row,) = self._set_table.load((owner[0],))
+        set_row = self._set_table.load_one(owner[0])
         windows = set_row[self._set_slot]
         del windows[owner[1]]
         set_row[self._set_slot] = windows or None

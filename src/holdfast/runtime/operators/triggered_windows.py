@@ -336,7 +336,7 @@ class TriggeredWindows(WindowsBase):
     def _row_of(self, owner: Owner) -> tuple[Any, Row] | None:
         """The row of a window with its key; None if the window does not exist."""
         row = self._table.rows.get(owner)
-        return owner, self._table.load([owner])[0] if row is None else row
+        return owner, self._table.load_one(owner) if row is None else row
 
     def _remove(self, owner: Owner, key: Any, window: Window, row: Row) -> None:
         """Remove an expired window."""
