@@ -238,7 +238,7 @@ def test_a_missing_endpoint_is_named(s3_config):
     ("uri", "config", "message"),
     [
         ("", {}, "empty"),
-        ("hdfs://name/x", {}, "cannot be stored under hdfs://"),
+        ("ftp://name/x", {}, "cannot be stored under ftp://"),
         ("file://tmp/x", {}, "did you mean file:///tmp/x"),
         ("s3:///x", {}, "names no bucket"),
         ("s3://b/x", {"s3.access-key": "a"}, "belong together"),

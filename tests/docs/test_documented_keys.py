@@ -13,7 +13,7 @@ SOURCE = ROOT / "src" / "holdfast"
 _AREAS = "|".join(
     (
         r"execution|heartbeat|high-availability|job\.autoscaler|holdfast\.(?:batch|epoch|frame|log)|io|parallelism|pipeline|python",
-        r"rest|restart-strategy|s3|security\.(?:checkpoints|ssl)|spark|state|traces",
+        r"rest|restart-strategy|s3|gs|fs\.azure|security\.(?:checkpoints|ssl)|spark|state|traces",
     )
 )
 _KEY = re.compile(rf"[\"']((?:{_AREAS})\.[a-z0-9.-]+[a-z0-9])[\"']")

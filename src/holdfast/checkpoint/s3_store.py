@@ -13,19 +13,17 @@ from __future__ import annotations
 
 import configparser
 import os
-import re
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from holdfast.checkpoint.object_store import AlreadyExists, Data, NotFound, Unavailable
-from holdfast.errors import ConfigurationError, StorageError
+from holdfast.checkpoint.bucket import Bucket
+from holdfast.errors import ConfigurationError
 
 __all__ = ["S3Store"]
 
-_STATUS = re.compile(r"status code: (\d{3})")
 _ROLE_VARIABLES = (
     "AWS_ACCESS_KEY_ID",
     "AWS_WEB_IDENTITY_TOKEN_FILE",
@@ -34,112 +32,25 @@ _ROLE_VARIABLES = (
 )
 
 
-class S3Store:
+class S3Store(Bucket):
     """A bucket, or a prefix in it."""
 
     def __init__(self, bucket: str, prefix: str, config: Mapping[str, str], timeout_s: float = 60.0) -> None:
-        import obstore
-        from obstore.store import S3Store as Bucket
+        from obstore.store import S3Store as Store
 
         if not bucket:
             raise ConfigurationError("the checkpoint storage's URI names no bucket; give s3://bucket/prefix")
-        self._obstore = obstore
-        self._bucket_name = bucket
-        self._prefix = prefix
         settings, allow_http = _settings(bucket, config)
-        try:
-            self._bucket = Bucket(
-                bucket,
-                prefix=prefix or None,
-                client_options={
-                    "timeout": f"{int(timeout_s * 1000)}ms",
-                    "connect_timeout": "5s",
-                    "allow_http": allow_http,
-                },
-                # No retries here: only Storage knows the remaining budget and the meaning of a lost answer.
-                retry_config={"max_retries": 0},
-                **settings,
-            )
-        except (obstore.exceptions.BaseError, ValueError) as error:
-            raise ConfigurationError(f"{self.uri}: {_first_line(error)}") from error
-
-    @property
-    def uri(self) -> str:
-        """The bucket and prefix as an S3 URI."""
-        return f"s3://{self._bucket_name}/{self._prefix}".rstrip("/")
-
-    def put(self, path: str, data: Data) -> None:
-        """Put an object; an existing one is replaced."""
-        with self._errors("put", path):
-            # A single request even for large objects: an interrupted multipart upload would stay in the bucket, unlisted.
-            self._obstore.put(self._bucket, path, data, use_multipart=False)
-
-    def put_new(self, path: str, data: Data) -> None:
-        """Put an object if the path is free (``If-None-Match: *``)."""
-        with self._errors("put", path):
-            self._obstore.put(self._bucket, path, data, mode="create", use_multipart=False)
-
-    def get(self, path: str) -> bytes:
-        """Read an object."""
-        with self._errors("get", path):
-            return bytes(self._obstore.get(self._bucket, path).bytes())
-
-    def get_range(self, path: str, start: int, length: int) -> bytes:
-        """Read a part of an object."""
-        with self._errors("get", path):
-            try:
-                return bytes(self._obstore.get_range(self._bucket, path, start=start, length=length))
-            except self._obstore.exceptions.BaseError as error:
-                if _status(error) == 416:  # the object ends before the range
-                    return b""
-                raise
-
-    def size(self, path: str) -> int:
-        """The size of an object in bytes."""
-        with self._errors("look up", path):
-            return int(self._obstore.head(self._bucket, path)["size"])
-
-    def list(self, prefix: str) -> list[str]:
-        """The paths under ``prefix``."""
-        with self._errors("list", prefix):
-            return [entry["path"] for chunk in self._obstore.list(self._bucket, prefix) for entry in chunk]
-
-    def delete(self, paths: Iterable[str]) -> None:
-        """Delete objects; missing ones are no error."""
-        every = list(paths)
-        with self._errors("delete", every[0] if every else ""):
-            self._obstore.delete(self._bucket, every)
-
-    @contextmanager
-    def _errors(self, what: str, path: str) -> Iterator[None]:
-        errors = self._obstore.exceptions
-        where = f"{self.uri}/{path}"
-        try:
-            yield
-        except FileNotFoundError as error:
-            if "NoSuchBucket" in str(error):
-                # Must not count as a missing object: the job would take its storage for empty and start with empty state.
-                raise StorageError(f"{self.uri}: the bucket {self._bucket_name} does not exist; create it") from error
-            raise NotFound(f"{where}: no such object") from error
-        except (errors.AlreadyExistsError, errors.PreconditionError) as error:
-            raise AlreadyExists(f"{where}: exists already") from error
-        except (errors.PermissionDeniedError, errors.UnauthenticatedError) as error:
-            raise StorageError(
-                f"cannot {what} {where}: {_first_line(error)}; the credentials must allow s3:GetObject, s3:PutObject, "
-                "s3:DeleteObject and s3:ListBucket (set s3.access-key and s3.secret-key, or AWS_ACCESS_KEY_ID and "
-                "AWS_SECRET_ACCESS_KEY)"
-            ) from error
-        except errors.NotSupportedError as error:
-            raise StorageError(f"cannot {what} {where}: {_first_line(error)}") from error
-        except (errors.BaseError, OSError) as error:
-            text = str(error)
-            if "NoSuchBucket" in text:
-                raise StorageError(f"{self.uri}: the bucket {self._bucket_name} does not exist; create it") from error
-            code = _status(error)
-            reason = f"cannot {what} {where}: {_first_line(error)}"
-            if 300 <= code < 500 and code not in (408, 429):
-                raise StorageError(reason) from error
-            raise Unavailable(reason) from error
+        super().__init__(
+            partial(Store, bucket, prefix=prefix or None),
+            f"s3://{bucket}/{prefix}",
+            settings,
+            ("NoSuchBucket",),
+            "s3:GetObject, s3:PutObject, s3:DeleteObject and s3:ListBucket (set s3.access-key and s3.secret-key, or "
+            "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY)",
+            timeout_s,
+            allow_http,
+        )
 
 
 def _settings(bucket: str, config: Mapping[str, str]) -> tuple[dict[str, Any], bool]:
@@ -197,14 +108,3 @@ def _profile() -> dict[str, str]:
         "region": "region",
     }
     return {name: found[key] for key, name in names.items() if found.get(key)}
-
-
-def _status(error: BaseException) -> int:
-    """The HTTP status in an error; 0: none."""
-    found = _STATUS.search(str(error))
-    return int(found.group(1)) if found else 0
-
-
-def _first_line(error: BaseException) -> str:
-    """The error's message without obstore's debug dump."""
-    return " ".join(str(error).split("Debug source")[0].split())

@@ -16,6 +16,9 @@ from dataclasses import dataclass
 from typing import TypeVar
 from urllib.parse import unquote, urlsplit
 
+from holdfast.checkpoint.azure_store import AzureStore
+from holdfast.checkpoint.gs_store import GSStore
+from holdfast.checkpoint.hdfs_store import HDFSStore
 from holdfast.checkpoint.local_store import LocalStore
 from holdfast.checkpoint.object_store import AlreadyExists, Data, NotFound, ObjectStore, Unavailable
 from holdfast.checkpoint.paths import JobPaths
@@ -37,6 +40,13 @@ __all__ = [
 
 T = TypeVar("T")
 
+_SETTINGS = ("s3.", "gs.", "fs.azure.", "hdfs.")
+_URIS = (
+    "file:///a/directory, s3://bucket/prefix, gs://bucket/prefix, abfss://container@account.dfs.core.windows.net/prefix or "
+    "hdfs://namenode/directory"
+)
+_AZURE = ("abfs", "abfss", "wasb", "wasbs")
+
 
 @dataclass(frozen=True)
 class RetryPolicy:
@@ -54,8 +64,8 @@ class RetryPolicy:
 
 
 def storage_options(config: Mapping[str, str]) -> dict[str, str]:
-    """The settings of `Storage.open` in a configuration: the ``s3.*`` keys, and where the keys that sign are."""
-    return {key: value for key, value in config.items() if key.startswith("s3.") or key == KEY_FILE}
+    """The settings of `Storage.open` in a configuration: those of the storages, and where the keys that sign are."""
+    return {key: value for key, value in config.items() if key.startswith(_SETTINGS) or key == KEY_FILE}
 
 
 def open_store(uri: str, config: Mapping[str, str]) -> ObjectStore:
@@ -66,7 +76,7 @@ def open_store(uri: str, config: Mapping[str, str]) -> ObjectStore:
     """
     parts = urlsplit(uri)
     if not uri:
-        raise ConfigurationError("the checkpoint storage's URI is empty; give file:///a/directory or s3://bucket/prefix")
+        raise ConfigurationError(f"the checkpoint storage's URI is empty; give {_URIS}")
     if "://" not in uri and not uri.startswith("file:"):
         return LocalStore(uri)
     if parts.scheme == "file":
@@ -77,9 +87,13 @@ def open_store(uri: str, config: Mapping[str, str]) -> ObjectStore:
         return LocalStore(unquote(parts.path))
     if parts.scheme in ("s3", "s3a"):
         return S3Store(parts.netloc, parts.path.strip("/"), dict(config))
-    raise ConfigurationError(
-        f"{uri}: checkpoints cannot be stored under {parts.scheme}://; use file:///a/directory or s3://bucket/prefix"
-    )
+    if parts.scheme == "gs":
+        return GSStore(parts.netloc, parts.path.strip("/"), dict(config))
+    if parts.scheme in _AZURE:
+        return AzureStore(parts.netloc, parts.path.strip("/"), dict(config))
+    if parts.scheme == "hdfs":
+        return HDFSStore(parts.netloc, unquote(parts.path), dict(config))
+    raise ConfigurationError(f"{uri}: checkpoints cannot be stored under {parts.scheme}://; use {_URIS}")
 
 
 class Storage:
@@ -99,13 +113,16 @@ class Storage:
 
     @classmethod
     def open(cls, uri: str, config: Mapping[str, str] | None = None) -> Storage:
-        """Open the storage at ``uri``: ``file:///dir``, a plain local path, or ``s3://bucket/prefix`` (also ``s3a``).
+        """Open the storage at ``uri``.
+
+        ``file:///dir`` or a plain local path, ``s3://bucket/prefix`` (also ``s3a``), ``gs://bucket/prefix``,
+        ``abfss://container@account.dfs.core.windows.net/prefix``, ``hdfs://namenode/dir``.
 
         Opening does no I/O; call `check` once, in the driver, before the job starts.
 
         Args:
             uri: The storage's URI.
-            config: The job's configuration; the keys ``s3.*`` (see `holdfast.checkpoint.s3_store`) are used, and
+            config: The job's configuration; the keys of the storage are used (see the modules of the stores), and
                 ``security.checkpoints.key-file``: the storage then signs what it writes, and reads only what is signed.
 
         Raises:

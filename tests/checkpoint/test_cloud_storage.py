@@ -1,0 +1,247 @@
+"""Storage on HDFS, Azure and Google Cloud Storage: the contract on real servers where one can be had, and the settings.
+
+- HDFS: a name node and a data node of Apache Hadoop, from its jars, which PySpark's Ivy fetches.
+- Azure: Azurite, Microsoft's emulator, if the machine has it (``AZURITE`` names its ``main.js``).
+- Google Cloud Storage: no emulator speaks the XML API that obstore uses, so that only the settings are tested.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.checkpoint import bucket
+from holdfast.checkpoint.azure_store import azure_settings
+from holdfast.checkpoint.gs_store import gs_settings
+from holdfast.checkpoint.storage import AlreadyExists, NotFound, RetryPolicy, Storage, storage_options
+from holdfast.errors import ConfigurationError, StorageError
+from holdfast.runtime.java import find_java
+from holdfast.testing.kafka_distribution import cache_directory, spark_jars
+
+QUICK = RetryPolicy(budget=2.0, first_delay=0.001, longest_delay=0.01)
+AZURITE_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+"""The key of Azurite's account, which its documentation publishes."""
+
+
+def free_port() -> int:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        port: int = listening.getsockname()[1]
+        return port
+
+
+def hadoop_jars() -> str:
+    """The class path of a small HDFS: its jar and JUnit's, fetched once with PySpark's Ivy, beside PySpark's of Hadoop's."""
+    (client,) = spark_jars().glob("hadoop-client-api-*.jar")
+    version = client.stem.rpartition("-")[2]
+    target = cache_directory() / f"hdfs-{version}"
+    if not target.exists():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
+            for parts in (
+                ["org.apache.hadoop", "hadoop-client-minicluster", version, "-notransitive"],
+                ["org.junit.jupiter", "junit-jupiter-api", "5.10.2"],
+            ):
+                ivy = [str(find_java().executable), "-cp", str(spark_jars() / "*"), "org.apache.ivy.Main"]
+                ivy += ["-cache", f"{scratch}/ivy", "-confs", "default", "-dependency", *parts]
+                ivy += ["-retrieve", f"{scratch}/jars/[artifact]-[revision].[ext]"]
+                done = subprocess.run(ivy, capture_output=True, text=True, timeout=300, check=False)
+                if done.returncode or "FAILED" in done.stdout or not list(Path(scratch, "jars").glob(f"{parts[1]}*")):
+                    pytest.skip(f"{parts[1]} cannot be fetched, and is not in {target}")
+            Path(scratch, "jars").rename(target)
+    return os.pathsep.join([f"{target}/*", f"{spark_jars()}/*"])
+
+
+@pytest.fixture(scope="module")
+def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    pytest.importorskip("hdfs_native", reason="needs pip install 'holdfast[hdfs]'")
+    directory, port = tmp_path_factory.mktemp("hdfs"), free_port()
+    details = directory / "details.json"
+    manager = ["org.apache.hadoop.test.MiniDFSClusterManager", "-format", "-datanodes", "1"]
+    manager += ["-nnport", str(port), "-httpport", str(free_port()), "-writeDetails", str(details)]
+    java = [str(find_java().executable), "-Xmx384m", f"-Dtest.build.data={directory}", "-cp", hadoop_jars()]
+    with open(directory / "log", "w") as log:
+        cluster = subprocess.Popen([*java, *manager], stdout=log, stderr=log, cwd=directory)
+    try:
+        deadline = time.monotonic() + 120
+        while not details.exists():
+            failed = cluster.poll() is not None or time.monotonic() > deadline
+            assert not failed, (directory / "log").read_text()[-2000:]
+            time.sleep(0.1)
+        yield f"hdfs://127.0.0.1:{port}"
+    finally:
+        cluster.kill()
+        cluster.wait()
+
+
+@pytest.fixture(scope="module")
+def azurite() -> Iterator[dict[str, str]]:
+    program = os.environ.get("AZURITE")
+    if not program:
+        pytest.skip("AZURITE does not name Azurite's dist/src/blob/main.js (npm install azurite)")
+    port = free_port()
+    command = ["node", program, "--inMemoryPersistence", "--blobHost", "127.0.0.1", "--blobPort", str(port)]
+    command += ["--skipApiVersionCheck", "--disableTelemetry", "--silent"]
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        endpoint = f"http://127.0.0.1:{port}/devstoreaccount1"
+        yield {"fs.azure.account.key.devstoreaccount1": AZURITE_KEY, "fs.azure.endpoint": endpoint}
+    finally:
+        server.kill()
+        server.wait()
+
+
+def create_container(config: dict[str, str], name: str) -> None:
+    """Create a container by a signed request; waits for the server."""
+    import base64
+    import datetime
+    import hashlib
+    import hmac
+    import urllib.request
+
+    date = datetime.datetime.now(datetime.timezone.utc).strftime("%a, %d %b %Y %H:%M:%S GMT")
+    text = "PUT" + "\n" * 12 + f"x-ms-date:{date}\nx-ms-version:2021-08-06\n/devstoreaccount1/devstoreaccount1/{name}"
+    digest = hmac.new(base64.b64decode(AZURITE_KEY), f"{text}\nrestype:container".encode(), hashlib.sha256).digest()
+    headers = {
+        "x-ms-date": date,
+        "x-ms-version": "2021-08-06",
+        "Authorization": f"SharedKey devstoreaccount1:{base64.b64encode(digest).decode()}",
+        "Content-Length": "0",
+    }
+    request = urllib.request.Request(
+        f"{config['fs.azure.endpoint']}/{name}?restype=container", headers=headers, method="PUT"
+    )
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            with urllib.request.urlopen(request, timeout=10) as answer:
+                assert answer.status == 201
+                return
+        except OSError:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+
+
+@pytest.fixture(params=["hdfs", "azure"])
+def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
+    if request.param == "hdfs":
+        uri, config = f"{request.getfixturevalue('hdfs')}/{tmp_path.name}", {}
+    else:
+        config = request.getfixturevalue("azurite")
+        container = tmp_path.name.replace("_", "-").lower()
+        create_container(config, container)
+        uri = f"abfss://{container}@devstoreaccount1.dfs.core.windows.net/some/prefix"
+    storage = Storage.open(uri, config)
+    assert storage.uri == uri
+    return Storage(storage._store, QUICK)
+
+
+def an_object_is_put_read_in_parts_listed_and_deleted(opened: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bucket, "_PART", 5 << 20)  # the least size of a part
+    storage = opened
+    assert storage.list("") == []
+    storage.put("dir/a", b"one")
+    storage.put("dir/a", bytearray(b"0123456789"))
+    assert storage.get("dir/a") == b"0123456789"
+    assert storage.size("dir/a") == 10
+    assert [storage.get_range("dir/a", *part) for part in ((0, 3), (7, 3), (7, 30), (10, 5), (40, 5))] == [
+        b"012",
+        b"789",
+        b"789",
+        b"",
+        b"",
+    ]
+    storage.put("dir/empty", b"")
+    assert storage.get("dir/empty") == b""
+    large = os.urandom(11 << 20)  # three parts
+    storage.put("dir/large", memoryview(large))
+    assert storage.get("dir/large") == large
+    assert storage.get_range("dir/large", 10 << 20, 5) == large[10 << 20 :][:5]
+    assert sorted(storage.list("dir/")) == ["dir/a", "dir/empty", "dir/large"]
+    assert sorted(storage.list("")) == ["dir/a", "dir/empty", "dir/large"]
+    assert storage.list("other/") == []
+    storage.delete(["dir/nothing", "dir/a", "dir/large"])
+    storage.delete([])
+    assert storage.list("dir/") == ["dir/empty"]
+    for call in (lambda: storage.get("dir/a"), lambda: storage.get_range("dir/a", 0, 1), lambda: storage.size("dir/a")):
+        with pytest.raises(NotFound, match="dir/a"):
+            call()
+
+
+def test_of_two_puts_to_a_free_path_one_succeeds(opened: Storage) -> None:
+    storage = opened
+    storage.put_new("log/1", b"mine")
+    storage.put_new("log/1", b"mine")  # a repeated call of the same writer, whose first answer was lost
+    with pytest.raises(AlreadyExists):
+        storage.put_new("log/1", b"yours")
+    assert storage.get("log/1") == b"mine"
+    assert storage.list("log/") == ["log/1"]
+
+
+def a_missing_container_is_not_taken_for_an_empty_storage(azurite: Any) -> None:
+    create_container(azurite, "there")
+    storage = Storage.open("abfss://nowhere@devstoreaccount1.dfs.core.windows.net/x", azurite)
+    for call in (lambda: storage.get("a"), lambda: storage.put("a", b""), lambda: storage.list("")):
+        with pytest.raises(StorageError, match=r"the bucket nowhere.* does not exist; create it"):
+            call()
+
+
+# ---- settings -----------------------------------------------------------------------------------------------------------
+
+
+def the_settings_of_azure_are_those_of_flink() -> None:
+    at = "data@account.dfs.core.windows.net"
+    by_host = {"fs.azure.account.key.account.dfs.core.windows.net": "a2V5"}
+    for config in (by_host, {"fs.azure.account.key.account": "a2V5"}):
+        assert azure_settings(at, config) == ("data", {"account_name": "account", "account_key": "a2V5"}, False)
+    principal = {
+        "fs.azure.account.oauth2.client.id": "id",
+        "fs.azure.account.oauth2.client.secret": "secret",
+        "fs.azure.account.oauth2.client.endpoint": "https://login.microsoftonline.com/tenant/oauth2/token",
+    }
+    expected = {"account_name": "account", "client_id": "id", "client_secret": "secret", "tenant_id": "tenant"}
+    assert azure_settings(at, principal) == ("data", expected, False)
+    assert azure_settings(at, {}) == ("data", {"account_name": "account"}, False)
+    local = azure_settings(at, {"fs.azure.endpoint": "http://localhost:1/account/"})
+    assert local == ("data", {"account_name": "account", "endpoint": "http://localhost:1/account"}, True)
+    del principal["fs.azure.account.oauth2.client.secret"]
+    with pytest.raises(ConfigurationError, match=r"client\.secret is missing"):
+        azure_settings(at, principal)
+    for scheme in ("abfs", "abfss", "wasb", "wasbs"):
+        assert Storage.open(f"{scheme}://{at}/x/", by_host).uri == f"abfss://{at}/x"
+
+
+def the_settings_of_google_are_those_of_flink() -> None:
+    assert gs_settings({}) == ({}, False)
+    assert gs_settings({"gs.auth.service.account.json.keyfile": "/k"}) == ({"service_account": "/k"}, False)
+    emulated, http = gs_settings({"gs.storage.root.url": "http://localhost:4443/"})
+    assert http
+    assert '"gcs_base_url": "http://localhost:4443", "disable_oauth": true' in emulated["service_account_key"]
+
+
+def test_only_the_settings_of_storages_are_passed_on() -> None:
+    own = {"s3.region": "r", "gs.storage.root.url": "u", "fs.azure.endpoint": "e", "hdfs.dfs.replication": "1"}
+    assert storage_options({**own, "parallelism.default": "2", "fs.default-scheme": "x"}) == own
+
+
+@pytest.mark.parametrize(
+    ("uri", "config", "said"),
+    [
+        ("gs:///x", {}, "names no bucket"),
+        ("gs://b", {"gs.storage.root.url": "localhost"}, "gs.storage.root.url is 'localhost'; give a URL"),
+        ("abfss://account.dfs.core.windows.net/x", {}, "names no container and account; give abfss://container@account"),
+        ("abfss://c@a.dfs.core.windows.net", {"fs.azure.endpoint": "local"}, "fs.azure.endpoint is 'local'; give a URL"),
+        ("ftp://host/x", {}, r"cannot be stored under ftp://; use file:///a/directory, s3://.* gs://.* abfss://.* hdfs://"),
+    ],
+)
+def test_what_cannot_be_opened_is_refused_with_the_way_out(uri: str, config: dict[str, str], said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        Storage.open(uri, config)
