@@ -17,7 +17,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -36,6 +36,7 @@ from holdfast.datastream import (
 )
 from holdfast.datastream.state import ValueStateDescriptor
 from holdfast.datastream.window import TumblingEventTimeWindows
+from holdfast.metrics.stats import EpochStats
 from holdfast.testing.kafka import KafkaBroker
 
 EMIT_EVERY = 50
@@ -215,7 +216,8 @@ def _figures(outcome: jobs.Outcome, latencies: list[float], warm: float, loaded:
         return round(latencies[min(int(len(latencies) * share), len(latencies) - 1)])
 
     under_load = [stats for when, stats in outcome.epochs if warm < when < loaded]
-    lone = [stats.duration_ms for when, stats in outcome.epochs if when > loaded + 1 and stats.records_in <= 1]
+    alone = [stats for when, stats in outcome.epochs if when > loaded + 1 and stats.records_in <= 1]
+    lone = [stats.duration_ms for stats in alone]
     return {
         "samples": len(latencies),
         "p50_ms": at(0.5),
@@ -230,7 +232,17 @@ def _figures(outcome: jobs.Outcome, latencies: list[float], warm: float, loaded:
         "lone_epochs": len(lone),
         "lone_epoch_ms": round(statistics.median(lone)) if lone else None,
         "lone_epoch_min_ms": round(min(lone)) if lone else None,
+        "phases_ms": _phases(under_load),
+        "lone_phases_ms": _phases(alone),
         "ok": bool(latencies),
+    }
+
+
+def _phases(epochs: Sequence[EpochStats]) -> dict[str, float]:
+    """The median duration of each phase, in ms."""
+    names = {name for stats in epochs for name in stats.phases}
+    return {
+        name: round(1000 * statistics.median(stats.phases.get(name, 0.0) for stats in epochs), 1) for name in sorted(names)
     }
 
 
