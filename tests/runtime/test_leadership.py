@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -155,6 +156,24 @@ def a_driver_that_verifies_a_large_checkpoint_has_a_heartbeat_meanwhile(store: M
         until(lambda: first.leadership._beat.number > number + 3)
         assert not first.lost
     until(lambda: first.lost)
+
+
+def test_what_a_dead_owner_completed_before_its_last_heartbeat_is_no_sign_of_life(store: MemoryStore) -> None:
+    first = Driver(store, "first").start().join()
+    second = Driver(store, "second").start()
+    until(lambda: second.leadership._owners is not None)
+    first.log.take_over()  # the log grows, and heartbeats go on
+    number = first.leadership._beat.number
+    until(lambda: first.leadership._beat.number > number + 2)
+    first.dies()
+    last = first.leadership._beat
+    watch: Any = second.leadership._watch
+    until(lambda: watch._last[1] == last)
+    silent = [0.0]
+    while second.waits:
+        silent.append(second.leadership._watch.silent)
+    assert second.leadership.leads
+    assert silent == sorted(silent)
 
 
 def a_driver_without_heartbeat_that_completes_checkpoints_is_alive(store: MemoryStore) -> None:

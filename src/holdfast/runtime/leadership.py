@@ -65,6 +65,10 @@ class Watch:
         self.silent = 0.0
         """Seconds without a change."""
 
+    def accept(self, evidence: object) -> None:
+        """Take this for what was seen before: when it changed is not known."""
+        self._last = evidence
+
     def observe(self, evidence: object, now: float) -> None:
         """Take note of what the watcher sees at a time of its clock."""
         if evidence != self._last:
@@ -126,6 +130,8 @@ class Leadership:
         self._thread: threading.Thread | None = None
         self._end: LogEnd | None = None
         self._owners: Heartbeat | None = None
+        self._reads_log = False
+        """Whether the latest look read the log's end anew."""
         self._verdict: _Verdict | None = None
         """The latest one; None before the first look."""
         self._vacant: str | None = None
@@ -216,10 +222,13 @@ class Leadership:
         end = self._end or self._log.end()
         beat = self._read(end.owner)
         late = self._watch.silent > 1.5 * self._settings.interval
-        if beat is None or beat.state or (beat == self._owners and late):
+        read_before, self._reads_log = self._reads_log, beat is None or bool(beat.state) or (beat == self._owners and late)
+        if self._reads_log:
             newer = self._log.end(end)
             if newer.owner != end.owner:
                 beat = self._read(newer.owner)
+            elif beat == self._owners and not read_before:
+                self._watch.accept((newer, beat))  # it grew while there were heartbeats
             end = newer
         return end, beat
 
