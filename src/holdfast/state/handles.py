@@ -128,15 +128,16 @@ class ListHandle(Handle):
 
     def update(self, values: Iterable[Any]) -> None:
         """Replace the list; an empty list clears the state."""
-        self.hold([*values])
-
-    def hold(self, elements: list[Any]) -> None:
-        """Replace the list by this one, which becomes the state's own."""
+        elements = [*values]  # before the large list is dropped, which may be among the values
         row = self._space.row
         if type(row[self._i]) is LargeList:
             row[self._i].drop()
         row[self._i] = elements or None
         row[0] = CHANGED[row[0]]
+
+    def hold(self, elements: list[Any]) -> None:
+        """Replace the list by this one, which becomes the state's own: `update` without the copy."""
+        self._set(self._space.row, elements or None)
 
 
 class MapHandle(Handle):
