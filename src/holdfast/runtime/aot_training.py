@@ -11,7 +11,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from multiprocessing.connection import wait
 from pathlib import Path
 
@@ -93,6 +93,28 @@ def _train(java: Java, options: list[str]) -> None:
     process.end(_END_S)
 
 
+@contextlib.contextmanager
+def _quiet_processes() -> Iterator[None]:
+    """Show what this process and its JVM write only if the work fails: a JVM names each class that it leaves out."""
+    sys.stdout.flush()
+    shown = [os.dup(1), os.dup(2)]
+    with tempfile.TemporaryFile() as said:
+        try:
+            for descriptor in (1, 2):
+                os.dup2(said.fileno(), descriptor)
+            try:
+                yield
+            finally:
+                sys.stdout.flush()
+                for descriptor, before in zip((1, 2), shown, strict=True):
+                    os.dup2(before, descriptor)
+                    os.close(before)
+        except BaseException:
+            said.seek(0)
+            sys.stderr.write(said.read().decode(errors="replace"))
+            raise
+
+
 def _main(arguments: list[str]) -> int:
     if arguments:
         with contextlib.suppress(OSError, AttributeError):  # it has ended, or this system cannot wait for it
@@ -107,7 +129,9 @@ def _main(arguments: list[str]) -> int:
         if cache.path is not None and not arguments and lock is None:
             print("Another process makes the AOT cache")
             return 0
-        print(f"Java {java.version} ({java.origin}: {java.executable}). {make(java)}")
+        with _quiet_processes():
+            made = make(java)
+        print(f"Java {java.version} ({java.origin}: {java.executable}). {made}")
         if arguments:
             cache.log.unlink()
     except (ConfigurationError, OSError) as error:
