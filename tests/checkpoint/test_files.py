@@ -132,11 +132,12 @@ def test_files_of_version_1_stay_readable(name):
 def test_a_handle_stays_readable():
     stored = {
         ContainedFile("f", 3, b"c"): [0, "f", 3, b"c"],
-        RawFile("f", 3, b"c", "12.sst", b"a", b"z", 2): [1, "f", 3, b"c", "12.sst", b"a", b"z", 2],
+        RawFile("f", 3, b"c", "12.sst", b"a", b"z", 2): [1, "f", 3, b"c", "12.sst", b"a", b"z", 2, False],
         IndexedFile("f", 3, b"c"): [2, "f", 3, b"c"],
         LogRange("log", 3, 9): [3, "log", 3, 9],
     }
     for handle, plain in stored.items():
         assert msgspec.msgpack.decode(msgspec.msgpack.encode(handle)) == plain
         assert msgspec.msgpack.decode(msgspec.msgpack.encode(plain), type=Handle) == handle
-    assert msgspec.msgpack.decode(msgspec.msgpack.encode([1, "f", 3, b"c"]), type=Handle) == RawFile("f", 3, b"c")
+    for older in ([1, "f", 3, b"c"], [1, "f", 3, b"c", "12.sst", b"a", b"z", 2]):
+        assert msgspec.msgpack.decode(msgspec.msgpack.encode(older), type=Handle) == RawFile(*older[1:])

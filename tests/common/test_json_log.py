@@ -11,11 +11,13 @@ from datetime import datetime, timezone
 import orjson
 import pytest
 
+from holdfast.common import json_log
 from holdfast.common.json_log import JsonFormatter, add_log_fields, log_as_json, set_process_log_fields
 
 
 @pytest.fixture
 def output() -> Iterator[tuple[logging.Logger, io.StringIO]]:
+    json_log._of_thread.set({})  # other tests run jobs in this thread
     yield logging.Logger("tests.json-log"), io.StringIO()  # unknown to pytest, which adds handlers of its own
     set_process_log_fields()
 

@@ -107,5 +107,5 @@ def _generator(stored: Sequence[Any], parallelism: int, subtask: int) -> Any:
     known = [state for state in stored if state is not None]
     if not known:
         return None
-    # Like the watermark: the generator that is furthest behind.
-    return min(known, key=lambda state: (state["emitted"], state["max_timestamp"]))
+    # Like the watermark: the state that is furthest behind. Those of one operator have the same names.
+    return min(known, key=lambda state: [state[name] for name in ("emitted", "max_timestamp") if name in state])
