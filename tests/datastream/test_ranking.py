@@ -177,6 +177,18 @@ def the_ranks_behind_a_new_element_are_updated():
     ]
 
 
+def spoiled(row: Row) -> Row:
+    row[0] += 10
+    row[1].append("x")
+    return row
+
+
+@pytest.mark.parametrize("make", [lambda *fields: fields, Row], ids=["tuples", "rows"])
+def test_what_happens_to_an_emitted_row_does_not_show_in_the_state(make):
+    told = steps(lambda keyed: keyed.top_n(1, lambda e: e[0]).map(spoiled), [make(1, ["a"]), make(2, ["b"])])
+    assert told == [[(INSERT, 11, ["a", "x"])], [(DELETE, 11, ["a", "x"]), (INSERT, 12, ["b", "x"])]]
+
+
 def an_element_replaces_the_one_with_its_unique_key():
     updates = [("a", 1), ("b", 2), ("a", 3), ("a", 3), Row.of_kind(BEFORE, "a", 3), Row.of_kind(AFTER, "a", 4), ("b", 1)]
     told = steps(lambda keyed: keyed.top_n(2, lambda e: e[1], unique_key=lambda e: e[0]), updates)

@@ -369,6 +369,58 @@ def an_error_begins_with_the_users_traceback_and_names_the_record(job, how, para
     assert located in ([], ["  record: split s, record 17"])  # one that was in flight at a restart has no origin any more
 
 
+class FailsAmongSilent(AsyncFunction):
+    """Answers half of the capacity, then fails one element; in the first attempt, the others never have an answer."""
+
+    async def async_invoke(self, value: Any) -> list[Any]:
+        if value == 60:
+            raise LookupError("no such customer")
+        if value >= 50 and not GATE.is_set():
+            try:
+                await asyncio.Event().wait()
+            finally:
+                GATE.set()
+        return [value]
+
+
+@both
+def an_error_does_not_wait_for_other_answers(job, gate, how):
+    def build(env: StreamExecutionEnvironment) -> None:
+        source = numbers(env, list(range(400)))
+        waiting(how, source, FailsAmongSilent(), Time.hours(1), capacity=100).sink_to(LedgerSink("out"))
+
+    with pytest.raises(UserCodeError, match="no such customer"):
+        job(build, parallelism=1, budget=400).run()
+
+
+class AnswersInReverse(AsyncFunction):
+    """Answers the elements of a group, the last one first."""
+
+    def __init__(self, group: int) -> None:
+        self.group = group
+        self.next: dict[int, asyncio.Future[None]] = {}
+
+    async def async_invoke(self, value: Any) -> list[Any]:
+        if value % self.group < self.group - 1:
+            mine = self.next[value] = asyncio.get_running_loop().create_future()
+            await mine
+        if value % self.group:
+            self.next.pop(value - 1).set_result(None)
+        return [value]
+
+
+@both
+@pytest.mark.parametrize("group", [1, 2, 7, 10])
+def test_answers_in_reverse_leave_room_for_the_next_ones(job, how, group):
+    def build(env: StreamExecutionEnvironment) -> None:
+        waiting(how, numbers(env, list(range(700))), AnswersInReverse(group), capacity=10).sink_to(LedgerSink("out"))
+
+    job(build, parallelism=1, budget=700).run()
+    assert sorted(LEDGERS["out"].values) == list(range(700))
+    if how == "ordered":
+        assert LEDGERS["out"].values == list(range(700))
+
+
 class Silent(AsyncFunction):
     async def async_invoke(self, value: Any) -> list[Any]:
         await asyncio.Event().wait()

@@ -98,6 +98,30 @@ def an_array_can_be_kept_in_state(job):
     ]
 
 
+class RemembersLater(Remember):
+    """Asks for its state only at the fifth element, when keys have come without state."""
+
+    def open(self, runtime_context):
+        self.kept = None
+        self.ask = super().open
+        self.runtime_context = runtime_context
+
+    def process_element(self, value, ctx):
+        if value[2] >= 4 and self.kept is None:
+            self.ask(self.runtime_context)
+        return [(value[0], None)] if self.kept is None else super().process_element(value, ctx)
+
+
+@pytest.mark.parametrize("backend", ["rocksdb", "hashmap"])
+@pytest.mark.parametrize("budget", [1, 2, 3, 20])
+def a_function_may_ask_for_its_first_state_at_any_time(job, backend, budget):
+    values = [(key, n, n) for n, key in enumerate("ababababab")]
+    lab = job(program(RemembersLater(), values), config={"state.backend.type": backend}, parallelism=1, budget=budget)
+    lab.run([("after complete", 2), ("after complete", 2)])
+    told = [None] * 6 + [4, 5, 6, 7]
+    assert sorted(LEDGERS["out"].values, key=str) == sorted(zip("ababababab", told), key=str)
+
+
 class RememberForAWhile(Remember):
     """Keeps it only for an hour, or for no time."""
 

@@ -19,7 +19,7 @@ from holdfast.datastream.windowed_stream import WindowedStream
 from holdfast.errors import ConfigurationError
 from holdfast.graph.transformations import Partitioned
 from holdfast.runtime.operators.function_factory import FunctionFactory
-from holdfast.runtime.operators.keyed import KeyedFilter, KeyedFlatMap, KeyedMap, KeyedProcess, KeyedReduce
+from holdfast.runtime.operators.keyed import KeyedChangelog, KeyedFilter, KeyedFlatMap, KeyedMap, KeyedProcess, KeyedReduce
 from holdfast.runtime.plan import Partitioning
 
 __all__ = ["KeyedStream"]
@@ -135,7 +135,7 @@ class KeyedStream(DataStream[T], Generic[K, T]):
         if keep not in ("first", "last"):
             raise ConfigurationError(f'dedup() keeps the "first" or the "last" element of a key, not {keep!r}.')
         if keep == "last":
-            return self.process(LastOfKey(ttl, self._transformation.output_type)).name("Deduplicate")
+            return self._changelog("Deduplicate", LastOfKey(ttl, self._transformation.output_type))
         return self.filter(FirstOfKey(ttl)).name("Deduplicate")
 
     def top_n(
@@ -165,7 +165,10 @@ class KeyedStream(DataStream[T], Generic[K, T]):
         check_function(order_by, "apply", ("element",), "order_by of top_n()")
         if unique_key is not None:
             check_function(unique_key, "apply", ("element",), "unique_key of top_n()")
-        return self.process(TopN(n, order_by, descending, unique_key, rank_field)).name("TopN")
+        return self._changelog("TopN", TopN(n, order_by, descending, unique_key, rank_field))
+
+    def _changelog(self, name: str, func: KeyedProcessFunction[K, T, Row]) -> DataStream[Row]:
+        return self._then("KeyedProcess", FunctionFactory(KeyedChangelog, func), func, None, side_outputs=True).name(name)
 
     def window(self, window_assigner: WindowAssigner[Any, W]) -> WindowedStream[K, T, W]:
         """Group the elements of each key by windows, e.g. ``TumblingEventTimeWindows.of(Time.minutes(1))``."""

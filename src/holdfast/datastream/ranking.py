@@ -7,6 +7,7 @@ UPDATE_AFTER).
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -30,6 +31,8 @@ def as_row(element: Any, kind: RowKind) -> Row:
     >>> as_row({"name": "ann"}, RowKind.INSERT)
     Row(name='ann')
     """
+    if type(element) is tuple:  # the usual case
+        return Row.of_values([*element], None, kind)
     if isinstance(element, Row):
         return Row.of_values(list(element), element._fields, kind)
     if isinstance(element, tuple):
@@ -115,9 +118,9 @@ class TopN(KeyedProcessFunction[Any, Any, Row]):
     ) -> None:
         self._n = n
         self._order = order
-        self._descending = descending
         self._unique_key = unique_key
         self._rank_field = rank_field
+        self._better: Callable[[Any, Any], Any] = operator.gt if descending else operator.lt
 
     def open(self, runtime_context: RuntimeContext) -> None:
         """Get the states of the best elements, and of the best one that was left out."""
@@ -128,12 +131,15 @@ class TopN(KeyedProcessFunction[Any, Any, Row]):
         """Rank an element, and emit what changes."""
         if isinstance(value, Row) and self._takes_back(value):
             return ()
-        best: list[Ranked] = self._best.value() or []
+        best: list[Ranked] | None = self._best.value()
         order = self._order(value)
+        if best is None:
+            best = []
         if self._unique_key is None:
             if len(best) == self._n and not self._better(order, best[-1][_ORDER]):
                 return ()
-            return self._ranked(best, None, (order, None, value))
+            new = (order, None, value)
+            return self._entered(best, new) if self._rank_field is None else self._ranked(best, None, new)
         new = (order, self._unique_key(value), value)
         old = next((each for each in best if each[_ID] == new[_ID]), None)
         if old is not None:
@@ -153,8 +159,16 @@ class TopN(KeyedProcessFunction[Any, Any, Row]):
             )
         return kind is RowKind.UPDATE_BEFORE
 
-    def _better(self, order: Any, than: Any) -> bool:
-        return bool(order > than if self._descending else order < than)
+    def _entered(self, best: list[Ranked], new: Ranked) -> tuple[Row, ...]:
+        """Put an element among the best, in the list itself, and return the changes: the usual case of `_ranked`."""
+        order, better, at = new[_ORDER], self._better, len(best)
+        while at and better(order, best[at - 1][_ORDER]):
+            at -= 1
+        best.insert(at, new)
+        dropped = best.pop() if len(best) > self._n else None
+        self._best.update(best)
+        row = as_row(new[_ELEMENT], RowKind.INSERT)
+        return (row,) if dropped is None else (as_row(dropped[_ELEMENT], RowKind.DELETE), row)
 
     def _ranked(self, before: list[Ranked], old: Ranked | None, new: Ranked) -> list[Row]:
         """Put an element among the best, in place of an old one if there is one, and return the changes."""

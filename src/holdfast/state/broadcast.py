@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 from holdfast.state.descriptors import MapStateDescriptor
 from holdfast.state.elements import ElementForm
 from holdfast.state.interfaces import BroadcastState, ReadOnlyBroadcastState
-from holdfast.state.typed import checker
+from holdfast.state.typed import checker, plain_class
 
 __all__ = ["BroadcastMap", "ReadOnlyBroadcastMap"]
 
@@ -28,6 +28,7 @@ class BroadcastMap(BroadcastState[Any, Any]):
         self._form = form
         self._typed = form.snapshot is not None
         self._key = checker(descriptor.key_type_info, descriptor.name)
+        self._key_class = plain_class(descriptor.key_type_info)
         self._value = checker(descriptor.value_type_info, descriptor.name)
         self._entries: dict[Any, Any] = {}
         self._stored: dict[Any, bytes] = {}
@@ -54,7 +55,10 @@ class BroadcastMap(BroadcastState[Any, Any]):
 
     def get(self, key: Any) -> Any:
         """The entry's value; None if there is no such entry."""
-        return self._entries.get(self._key(key))
+        entries = self._entries
+        if type(key) is self._key_class and key in entries:  # the usual case: the key has been checked when it was put
+            return entries[key]
+        return entries.get(self._key(key))
 
     def contains(self, key: Any) -> bool:
         """Whether the map has this entry."""
@@ -112,6 +116,7 @@ class ReadOnlyBroadcastMap(ReadOnlyBroadcastState[Any, Any]):
     def __init__(self, state: BroadcastMap, name: str) -> None:
         self._state = state
         self._name = name
+        self.get = state.get  # type: ignore[method-assign]  # for each element: one call less
 
     def get(self, key: Any) -> Any:
         """The entry's value; None if there is no such entry."""

@@ -210,6 +210,10 @@ class RowTable:
     def collect(self, where: str) -> list[Piece]:
         """At the barrier: drain this epoch's changes as pieces, in stored form; empty if nothing changed."""
         rows = self.rows
+        if not self.codec.width:  # no state so far
+            rows.clear()
+            self._touched, self._batches, self._pending = {}, [], 0
+            return []
         encoder = RowPieces(self.codec, where, self._enlarge)
         deleted: list[Any] = []
         idle: list[Any] = []

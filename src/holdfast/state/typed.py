@@ -14,7 +14,7 @@ from typing import Any
 from holdfast.common.typeinfo import TypeInformation
 from holdfast.common.typeinfo.composite import SequenceTypeInfo
 
-__all__ = ["checker", "fitter", "typed"]
+__all__ = ["checker", "fitter", "plain_class", "typed"]
 
 _Fit = Callable[[Any], Any]
 
@@ -59,6 +59,12 @@ def checker(declared: TypeInformation | None, name: str) -> _Fit:
             raise TypeError(f"the value {value!r:.200} does not fit state {name!r} of {declared!r}: {error}") from None
 
     return check
+
+
+def plain_class(declared: TypeInformation | None) -> type | None:
+    """The class of this type's values if two of them that are equal are the same value: int, str or bytes; else None."""
+    found = None if declared is None or declared.is_pickled else _container(declared)
+    return found if found in (int, str, bytes) else None
 
 
 def _container(declared: TypeInformation) -> type | None:

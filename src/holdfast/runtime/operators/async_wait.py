@@ -79,7 +79,7 @@ class _AsyncWait(Operator):
         self._life.epoch = epoch
 
     def end_epoch(self) -> None:
-        self._take(wait=False)
+        self._take()
         self._emit()
         self.context.forward_idle(self._idle and not len(self._queue))
         if isinstance(self._spec.func, CheckpointedFunction):
@@ -104,9 +104,11 @@ class _AsyncWait(Operator):
     def process(self, batch: RecordBatch) -> None:
         late_by = self.context.clock.late_by
         self._send([Request(value, stamp, late_by) for value, stamp in zip(batch.values, batch.stamps())])
-        self._take(wait=False)
-        while len(self._queue) > self._spec.capacity:
-            self._take(wait=True)
+        self._take()
+        queue, capacity = self._queue, self._spec.capacity
+        while (over := len(queue) - capacity) > 0:
+            # Each wake-up of this thread stops the event loop for a moment: one for many answers.
+            self._take(1 if queue.held else min(over, capacity // 4 + 1))
         self._emit()
 
     def _send(self, requests: list[Request]) -> None:
@@ -114,8 +116,8 @@ class _AsyncWait(Operator):
             self._queue.add(request)
         self.loop.send(requests)
 
-    def _take(self, wait: bool) -> None:
-        """Take the answers that have come, or wait for one; collect the results whose turn it is."""
+    def _take(self, wait: int = 0) -> None:
+        """Take the answers that have come, and wait until there are this many; collect the results whose turn it is."""
         queue = self._queue
         try:
             answers = self.loop.answers(wait)
@@ -159,7 +161,7 @@ class _AsyncWait(Operator):
 
     def settle(self) -> None:
         while len(self._queue):
-            self._take(wait=True)
+            self._take(1)
         self._emit()
 
     # time
@@ -168,7 +170,7 @@ class _AsyncWait(Operator):
         self._queue.add_watermark(watermark)
         if watermark == MAX_TIMESTAMP:
             self.settle()  # the input has ended: there may be no later epoch
-        self._take(wait=False)
+        self._take()
         self._emit()
 
     def _forward(self, watermark: int) -> None:

@@ -75,7 +75,13 @@ class EventLoop:
         self._retry_error = predicate.exception_predicate()
         self._capacity = capacity
         self._copied = copied
-        self._answers: queue.SimpleQueue[tuple[Request, list[Any], BaseException | None]] = queue.SimpleQueue()
+        self._answers: deque[tuple[Request, list[Any], BaseException | None]] = deque()
+        self._wanted = 0
+        """The number of answers that the task waits for; 0: it does not wait."""
+        self._failed = False
+        """Whether an answer is an error."""
+        self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
+        """Wakes the task that waits for answers."""
         self._waiting: deque[Request] = deque()
         """The requests that wait for room."""
         self._starved = False
@@ -136,30 +142,33 @@ class EventLoop:
         if self._starved:
             self._loop.call_soon_threadsafe(self._begin)
 
-    def answers(self, wait: bool) -> list[tuple[Request, list[Any], BaseException | None]]:
+    def answers(self, wait: int) -> list[tuple[Request, list[Any], BaseException | None]]:
         """The answers that have come since the last call: results, or the error of the function.
 
         Args:
-            wait: Wait until there is an answer.
+            wait: Wait for this number of answers, or for an error. More than one only if no answered request waits for its
+                turn, and at most the capacity: otherwise there may be no room for a request whose answer is waited for.
 
         Raises:
             BlockedLoop: the event loop notices no timeout.
         """
         self.check()
         answers = self._answers
-        taken: list[tuple[Request, list[Any], BaseException | None]] = []
-        while wait and not taken:
+        while True:
+            self._wanted = wait  # set before looking: the other thread adds an answer, and then looks at it
+            if len(answers) >= wait or (self._failed and answers):
+                break
             try:
-                taken.append(answers.get(timeout=_CHECK_SECONDS))
+                self._bell.get(timeout=_CHECK_SECONDS)
             except queue.Empty:
                 self.check()
-        taken += [answers.get_nowait() for _ in range(answers.qsize())]
-        return taken
+        self._wanted = 0
+        return [answers.popleft() for _ in range(len(answers))]
 
     @property
     def answered(self) -> bool:
         """Whether an answer has come."""
-        return not self._answers.empty()
+        return bool(self._answers)
 
     def check(self) -> None:
         """Check that the event loop notices timeouts.
@@ -178,7 +187,7 @@ class EventLoop:
     def _blocked(self) -> BlockedLoop:
         inner: FrameType | None = sys._current_frames().get(self._thread.ident or 0)
         frame, depth = inner, 0
-        while frame is not None and frame.f_code is not EventLoop._attempts.__code__:
+        while frame is not None and frame.f_code is not EventLoop._answer.__code__:
             frame, depth = frame.f_back, depth + 1
         request: Request | None = None if frame is None else frame.f_locals["request"]
         where = "" if frame is None else "\n".join([" It blocks here:", *traceback.format_stack(inner)[-depth:]]).rstrip()
@@ -228,7 +237,7 @@ class EventLoop:
         while waiting and len(running) < self._capacity:
             # Set before looking: the other thread makes room, and then looks at it.
             self._starved = True
-            if len(running) + self._held >= self._capacity or self._answers.qsize() >= self._capacity:
+            if len(running) + self._held >= self._capacity or len(self._answers) >= self._capacity:
                 break
             self._starved = False
             request = waiting.popleft()
@@ -238,34 +247,38 @@ class EventLoop:
             self._timer = loop.call_at(now + self._timeout, self._expire)
 
     async def _answer(self, request: Request) -> None:
+        """Call the function until it gives an answer that is not to be retried."""
+        strategy, attempts = self._strategy, 0
         results: list[Any] = []
         error: BaseException | None = None
         try:
-            results = await self._attempts(request)
+            while True:
+                attempts += 1
+                try:
+                    results = _checked(await self._function.async_invoke(self._copied(request.value)), "async_invoke")
+                except Exception as raised:
+                    if self._retry_error is None or not self._retry_error(raised) or not strategy.can_retry(attempts):
+                        raise
+                else:
+                    if self._retry_result is None or not self._retry_result(results) or not strategy.can_retry(attempts):
+                        break
+                await asyncio.sleep(strategy.get_backoff_time_millis(attempts) / 1000)
         except (Exception, SystemExit, asyncio.CancelledError) as raised:
             error = raised  # a cancellation is the function's own, unless the request is over
         self._finish(request, results, error)
 
-    async def _attempts(self, request: Request) -> list[Any]:
-        """Call the function until it gives an answer that is not to be retried."""
-        strategy, attempts = self._strategy, 0
-        while True:
-            attempts += 1
-            try:
-                results = _checked(await self._function.async_invoke(self._copied(request.value)), "async_invoke")
-            except Exception as error:
-                if self._retry_error is None or not self._retry_error(error) or not strategy.can_retry(attempts):
-                    raise
-            else:
-                if self._retry_result is None or not self._retry_result(results) or not strategy.can_retry(attempts):
-                    return results
-            await asyncio.sleep(strategy.get_backoff_time_millis(attempts) / 1000)
-
     def _finish(self, request: Request, results: list[Any], error: BaseException | None) -> None:
-        if self._running.pop(request, None) is not None:
-            self._answers.put((request, results, error))
-            if self._waiting:
-                self._begin()
+        if self._running.pop(request, None) is None:
+            return
+        answers = self._answers
+        answers.append((request, results, error))
+        if error is not None:
+            self._failed = True
+        if self._wanted and (len(answers) >= self._wanted or self._failed):
+            self._wanted = 0  # before the bell, after which the other thread sets it again
+            self._bell.put(None)
+        if self._waiting:
+            self._begin()
 
     def _expire(self) -> None:
         """End the requests that have taken too long; wake up for the next."""

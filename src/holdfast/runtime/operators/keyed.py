@@ -12,7 +12,7 @@ from holdfast.common.typeinfo import TypeInformation, Types
 from holdfast.functions.process_functions import KeyedProcessFunction
 from holdfast.functions.timer_service import TimerService
 from holdfast.runtime.context import Clock
-from holdfast.runtime.copies import fixed
+from holdfast.runtime.copies import FIXED, Copy, fixed, in_own_row
 from holdfast.runtime.operators.base import Operator, StateKind
 from holdfast.runtime.operators.function_life import FunctionLife
 from holdfast.runtime.operators.last_timers import last_rounds
@@ -27,6 +27,7 @@ from holdfast.state.timers import TimerQueue
 from holdfast.state.typed import fitter
 
 __all__ = [
+    "KeyedChangelog",
     "KeyedFilter",
     "KeyedFlatMap",
     "KeyedMap",
@@ -151,6 +152,7 @@ class KeyedProcess(KeyedOperator):
         super().open()
         self._element_context, self._timer_context = self.contexts()
         self._process = user_callable(self.function, self.method)
+        self._copied = self.copies(self.context.copied)
         self._on_timer = getattr(self.function, "on_timer", None)
         self.restore_key = key_restorer(self.context.key_type)
 
@@ -158,6 +160,10 @@ class KeyedProcess(KeyedOperator):
         """The contexts of the function's calls with elements and with timers."""
         timers = (self.context.clock, self.event_timers, self.processing_timers, self.space)
         return ElementContext(*timers), TimerContext(*timers)
+
+    def copies(self, copied: Copy) -> Copy:
+        """How the function's results are copied, given how the job copies."""
+        return copied
 
     def process(self, batch: RecordBatch) -> None:
         self.process_by(self._process, batch)
@@ -168,7 +174,7 @@ class KeyedProcess(KeyedOperator):
         assert keys is not None
         space, context = self.space, self._element_context
         rows = self.table.load(keys)
-        out = Collector(self.context.copied)
+        out = Collector(self._copied)
         take, append, append_stamp = out.take_one, out.values.append, out.stamps.append
         key = value = results = None
         try:
@@ -179,7 +185,8 @@ class KeyedProcess(KeyedOperator):
                 results = function(value, context)
                 if results is not None:
                     for result in results:
-                        if type(result) is tuple and fixed(map(type, result)):  # the usual case, without a call
+                        kind = type(result)
+                        if kind in FIXED or (kind is tuple and fixed(map(type, result))):  # the usual cases, without a call
                             append(result)
                             append_stamp(stamp)
                         else:
@@ -208,7 +215,7 @@ class KeyedProcess(KeyedOperator):
         table, space, context = self.table, self.space, self._timer_context
         rows = table.rows
         context.domain = domain
-        out = Collector(self.context.copied)
+        out = Collector(self._copied)
         when, key, results = 0, None, None
         try:
             for when, key in timers.due(time, table.load):
@@ -223,6 +230,13 @@ class KeyedProcess(KeyedOperator):
         except (Exception, SystemExit) as error:
             raise self.fail(not_iterable(error, results), f"timer {when}", key) from error
         out.emit(self.context)
+
+
+class KeyedChangelog(KeyedProcess):
+    """A function of ours that makes a Row for each change."""
+
+    def copies(self, copied: Copy) -> Copy:
+        return in_own_row(copied)
 
 
 class KeyedEach(KeyedOperator):

@@ -110,8 +110,14 @@ class Collector:
 
     def take(self, results: Any, stamp: int) -> None:
         """Collect the results of a call, an iterable."""
+        append, append_stamp = self.values.append, self.stamps.append
         for result in results:
-            self.take_one(result, stamp)
+            kind = type(result)
+            if kind in FIXED or (kind is tuple and fixed(map(type, result))):  # the usual cases, without a call
+                append(result)
+                append_stamp(stamp)
+            else:
+                self.take_one(result, stamp)
 
     def take_one(self, result: Any, stamp: int) -> None:
         """Collect a result: an element, or a pair of a side output's tag and an element."""
