@@ -33,7 +33,7 @@ PARTS = 4
 SMALL = (
     "state.backend.cache.size=48mb",
     "state.backend.rocksdb.writebuffer.size=8mb",
-    "holdfast.epoch.target-duration=500 ms",
+    "holdfast.epoch.target-duration=250 ms",
     "spark.driver.memory=512m",
     "spark.driver.defaultJavaOptions=-XX:+UseSerialGC -Xms64m -Xmn24m -Xss512k",
 )
