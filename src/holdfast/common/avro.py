@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from holdfast.common.optional_library import optional_library
 from holdfast.common.typeinfo import TypeInformation, Types
 from holdfast.common.typeinfo.base import refuse, register
 from holdfast.common.types import Row
@@ -26,11 +27,7 @@ def fastavro() -> Any:
     Raises:
         ConfigurationError: it is not installed.
     """
-    try:
-        import fastavro
-    except ImportError:
-        raise ConfigurationError("Avro needs fastavro: pip install 'holdfast[avro]'") from None
-    return fastavro
+    return optional_library("fastavro", "Avro needs fastavro", "'holdfast[avro]'")
 
 
 class AvroSchema:

@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Iterable
 from typing import Any
 
+from holdfast.common.optional_library import optional_library
 from holdfast.common.types import Row, RowKind
-from holdfast.errors import ConfigurationError
 
 __all__ = ["as_record", "to_arrow", "to_pandas", "to_polars"]
 
@@ -50,10 +50,7 @@ def to_pandas(elements: Iterable[Any]) -> Any:
     Raises:
         ConfigurationError: pandas is not installed.
     """
-    try:
-        import pandas
-    except ImportError:
-        raise ConfigurationError("to_pandas() needs pandas: pip install pandas") from None
+    pandas = optional_library("pandas", "to_pandas() needs pandas", "pandas")
     return pandas.DataFrame.from_records([as_record(element) for element in elements])
 
 
@@ -63,10 +60,7 @@ def to_polars(elements: Iterable[Any]) -> Any:
     Raises:
         ConfigurationError: Polars is not installed.
     """
-    try:
-        import polars
-    except ImportError:
-        raise ConfigurationError("to_polars() needs Polars: pip install polars") from None
+    polars = optional_library("polars", "to_polars() needs Polars", "polars")
     return polars.DataFrame([as_record(element) for element in elements], infer_schema_length=None)
 
 
@@ -76,10 +70,7 @@ def to_arrow(elements: Iterable[Any]) -> Any:
     Raises:
         ConfigurationError: pyarrow is not installed.
     """
-    try:
-        import pyarrow
-    except ImportError:
-        raise ConfigurationError("to_arrow() needs pyarrow: pip install 'holdfast[parquet]'") from None
+    pyarrow = optional_library("pyarrow", "to_arrow() needs pyarrow", "'holdfast[parquet]'")
     records = [as_record(element) for element in elements]
     names = dict.fromkeys(name for record in records for name in record)
     return pyarrow.table({name: [record.get(name) for record in records] for name in names})

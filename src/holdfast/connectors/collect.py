@@ -43,19 +43,22 @@ class Mailbox:
         self.epoch = 0
         """The last epoch whose records were passed on."""
         self.closed = False
-        self.recent: deque[Any] = deque(maxlen=_RECENT)
-        """The latest records, read or not."""
+        self.recent: deque[Any] | None = None
+        """The latest records, read or not, since somebody has looked at them."""
         self.total = 0
 
     def add(self, values: list[Any]) -> None:
         """Take the records of an epoch."""
         self.values.extend(values)
-        self.recent.extend(values[-_RECENT:])
+        if self.recent is not None:
+            self.recent.extend(values[-_RECENT:])
         self.total += len(values)
 
     def latest(self) -> tuple[list[Any], int]:
-        """The latest records, and the number of all."""
+        """The latest records, those that were read before the first call excepted, and the number of all."""
         with self.arrived:
+            if self.recent is None:
+                self.recent = deque(self.values, _RECENT)
             return list(self.recent), self.total
 
 

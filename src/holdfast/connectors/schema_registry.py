@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from holdfast.common.optional_library import optional_library
 from holdfast.errors import ConfigurationError, ServiceUnavailable
 
 __all__ = ["SchemaRegistry"]
@@ -138,8 +139,4 @@ class SchemaRegistry:
 
 
 def _httpx() -> Any:
-    try:
-        import httpx
-    except ImportError:
-        raise ConfigurationError("a schema registry needs httpx: pip install 'holdfast[avro]'") from None
-    return httpx
+    return optional_library("httpx", "a schema registry needs httpx", "'holdfast[avro]'")

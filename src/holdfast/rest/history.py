@@ -21,7 +21,7 @@ from starlette.routing import Route
 from holdfast import __version__
 from holdfast.checkpoint.paths import JobPaths
 from holdfast.checkpoint.storage import NotFound, Storage
-from holdfast.errors import CorruptFile, HoldfastError, StorageError
+from holdfast.errors import HoldfastError, StorageError
 from holdfast.metrics.job import JobMetrics
 from holdfast.rest import shapes
 from holdfast.rest.app import Json, RateLimit, guarded, http_error
@@ -111,7 +111,7 @@ def read_history(directory: str, options: Mapping[str, str] | None = None) -> di
             archive = Archive.decode(own.get(at), own.locate(at))
         except NotFound:
             continue  # it has just been deleted
-        except (CorruptFile, HoldfastError) as error:
+        except HoldfastError as error:
             log.warning("%s", error)
             continue
         silent = time.time_ns() // 1_000_000 - archive.written_ms > _SILENT_MS

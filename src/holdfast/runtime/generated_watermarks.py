@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from holdfast.common.pickling import dumps, loader
-from holdfast.common.time import MAX_TIMESTAMP, MIN_TIMESTAMP
+from holdfast.common.time import MIN_TIMESTAMP
 from holdfast.common.watermark_generator import WatermarkGenerator, WatermarkOutput
 from holdfast.runtime.event_time import Deadline, GeneratorState, Run
+from holdfast.runtime.records import whole_milliseconds
 from holdfast.runtime.user_code import OperatorName, user_error
 
 __all__ = ["GeneratedWatermarks"]
@@ -49,15 +49,7 @@ class GeneratedWatermarks(WatermarkOutput):
 
     def emit_watermark(self, watermark: int) -> None:
         """Advance the split's watermark."""
-        try:
-            whole = operator.index(watermark)
-        except TypeError:
-            whole = MAX_TIMESTAMP + 1
-        if not MIN_TIMESTAMP <= whole <= MAX_TIMESTAMP:
-            raise TypeError(
-                f"emit_watermark() got {watermark!r:.80}; a watermark is a whole number, in ms since 1970, of 64 bits"
-            )
-        self.watermark = max(self.watermark, whole)
+        self.watermark = max(self.watermark, whole_milliseconds(watermark, "emit_watermark() got", "watermark"))
         self.idle = False
 
     def mark_idle(self) -> None:

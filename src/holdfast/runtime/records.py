@@ -12,7 +12,7 @@ from holdfast.common.typeinfo.base import TypeInformation, shown
 from holdfast.common.typeinfo.batches import Misfit, fitted
 from holdfast.runtime.user_code import OperatorName, user_error
 
-__all__ = ["Emit", "RecordBatch", "select_keys", "whole_timestamps"]
+__all__ = ["Emit", "RecordBatch", "select_keys", "whole_milliseconds", "whole_timestamps"]
 
 
 @dataclass(slots=True)
@@ -94,12 +94,24 @@ def whole_timestamps(stamps: list[Any]) -> list[int]:
 
 
 def _whole_timestamp(stamp: Any) -> int:
+    return whole_milliseconds(stamp, "the timestamp assigner returned", "timestamp")
+
+
+def whole_milliseconds(value: Any, who: str, what: str) -> int:
+    """Check a timestamp or watermark that the program gives.
+
+    Args:
+        value: What it gives.
+        who: The start of the message, e.g. "the timestamp assigner returned".
+        what: What the value should be.
+
+    Raises:
+        TypeError: it is not a whole number of ms in 64 bits.
+    """
     try:
-        whole = operator.index(stamp)
+        whole = operator.index(value)
     except TypeError:
         whole = MAX_TIMESTAMP + 1
     if not MIN_TIMESTAMP <= whole <= MAX_TIMESTAMP:
-        raise TypeError(
-            f"the timestamp assigner returned {stamp!r:.80}; a timestamp is a whole number, in ms since 1970, of 64 bits"
-        )
+        raise TypeError(f"{who} {value!r:.80}; a {what} is a whole number, in ms since 1970, of 64 bits")
     return whole

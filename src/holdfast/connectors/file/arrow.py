@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from holdfast.common.optional_library import optional_library
 from holdfast.common.typeinfo import (
     BasicType,
     BasicTypeInfo,
@@ -30,11 +31,7 @@ def pyarrow() -> Any:
     Raises:
         ConfigurationError: it is not installed.
     """
-    try:
-        import pyarrow
-    except ImportError:
-        raise ConfigurationError("Parquet and Arrow need pyarrow: pip install 'holdfast[parquet]'") from None
-    return pyarrow
+    return optional_library("pyarrow", "Parquet and Arrow need pyarrow", "'holdfast[parquet]'")
 
 
 def arrow_schema(row_type: RowTypeInfo) -> Any:

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any, Protocol
 
+from holdfast.common.optional_library import optional_library
 from holdfast.connectors.base import Batch
-from holdfast.errors import ConfigurationError, InputLost, UserCodeError
+from holdfast.errors import InputLost, UserCodeError
 
 __all__ = ["ArrowFormat", "ParquetFormat"]
 
@@ -25,10 +26,7 @@ class ParquetFormat:
     reads_compressed = True  # Parquet compresses internally; a file like x.parquet.gz fails as invalid Parquet
 
     def __init__(self, columns: Sequence[str] | None = None, as_tuples: bool = False, as_batches: bool = False) -> None:
-        try:
-            import pyarrow.parquet  # noqa: F401 - checks that it is installed
-        except ImportError:
-            raise ConfigurationError("Parquet files need pyarrow: pip install 'holdfast[parquet]'") from None
+        optional_library("pyarrow.parquet", "Parquet files need pyarrow", "'holdfast[parquet]'")
         self._columns = list(columns) if columns is not None else None
         self._as_tuples = as_tuples
         self._as_batches = as_batches
