@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from .async_programs import ASKED, GATE
 from .inprocess import LEDGERS, Lab
 
 
@@ -26,3 +29,12 @@ def job(tmp_path: Path):
     yield make
     for lab in labs:
         lab.close()
+
+
+@pytest.fixture
+def gate() -> Iterator[threading.Event]:
+    """What requests of `Gated` wait for."""
+    GATE.clear()
+    ASKED.clear()
+    yield GATE
+    GATE.set()

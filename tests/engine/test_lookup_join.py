@@ -17,8 +17,8 @@ from holdfast.datastream.lookup_join import AsyncLookupFunction, LookupCache, Lo
 from holdfast.errors import ConfigurationError, UserCodeError
 from holdfast.functions.lookup_cache import CachedRows
 
+from .async_programs import numbers
 from .inprocess import LEDGERS, LedgerSink
-from .test_async_io import numbers
 
 LONG = Time.seconds(60)
 ASKED: Counter[Any] = Counter()
