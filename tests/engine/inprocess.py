@@ -134,7 +134,8 @@ class Ledger:
     @property
     def values(self) -> list[Any]:
         """All visible records, in the order of their commits."""
-        return [value for values in self.committed.values() for value in values]
+        with self.lock:  # a job that runs commits from a thread of its own
+            return [value for values in self.committed.values() for value in values]
 
 
 LEDGERS: dict[str, Ledger] = defaultdict(Ledger)
