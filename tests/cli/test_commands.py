@@ -9,15 +9,15 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from awaiting import until
 from holdfast.checkpoint.files import unpack
 from holdfast.errors import HoldfastError
 
@@ -88,14 +88,6 @@ totals.filter(lambda line: False).print()
 print("arguments", *sys.argv[1:], flush=True)
 env.execute("payments")
 """
-
-
-def until(condition: Callable[[], Any], seconds: float = 120) -> Any:
-    deadline = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < deadline, "it takes too long"
-        time.sleep(0.1)
-    return found
 
 
 @pytest.fixture(scope="module")

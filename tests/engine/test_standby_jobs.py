@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from awaiting import until
 from holdfast.common import Configuration, WatermarkStrategy
 from holdfast.common.job_status import JobStatus
 from holdfast.datastream.connectors.datagen import PaymentsSource
 from holdfast.errors import ConfigurationError, HoldfastError, JobFailed
 from holdfast.testing.in_process import InProcessEnvironment
-
-
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def settings(directory: Path) -> dict[str, str]:

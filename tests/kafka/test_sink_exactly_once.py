@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
+from awaiting import until
 from holdfast.connectors.base import Committable
 from holdfast.connectors.delivery import DeliveryGuarantee
+from holdfast.connectors.kafka import committer
 from holdfast.connectors.kafka.committable import KafkaCommittable, TransactionalId
 from holdfast.connectors.kafka.serializer import RecordSerializer
 from holdfast.connectors.kafka.sink import KafkaSink
@@ -151,6 +153,22 @@ def test_open_transactions_of_a_dead_attempt_are_aborted_with_the_epochs_commit(
     prepared = driver.prepare(5, ["five"], dead)
     driver.commit(5, prepared)
     assert visible(driver) == both("five", "winner")
+
+
+def test_a_transaction_that_an_overtaken_attempt_opens_when_the_job_is_idle_is_aborted(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(committer, "_FIRST_LOOK_S", 0.05)
+    monkeypatch.setattr(committer, "_LAST_LOOK_S", 0.2)
+    driver = start()
+    driver.committer.recover([])
+    for epoch in (1, 2):
+        driver.commit(epoch, driver.prepare(epoch, [f"e{epoch}"]))
+    for epoch in (1, 2):
+        driver.prepare(epoch, ["overtaken"], driver.more_writers())
+    until(lambda: TransactionState.ONGOING not in driver.transactions().values())
+    driver.commit(3, driver.prepare(3, ["e3"]))
+    assert visible(driver) == both("e1", "e2", "e3")
 
 
 def test_an_abandoned_attempt_is_never_committed_by_its_own_writer(start: Start) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
+from awaiting import until
 from holdfast.common import Configuration, JobClient, RestartStrategies, Types, WatermarkStrategy
 from holdfast.datastream import KeyedProcessFunction, StreamExecutionEnvironment, ValueStateDescriptor
 from holdfast.datastream.connectors.datagen import PaymentsSource
@@ -73,14 +73,6 @@ def job(directory: Path) -> Iterator[JobClient]:
         if not client.get_job_execution_result().done():
             client.cancel().result(120)
     cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
-
-
-def until(condition: Callable[[], Any], seconds: float = 120) -> Any:
-    deadline = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < deadline, "it takes too long"
-        time.sleep(0.1)
-    return found
 
 
 def server() -> RestServer:

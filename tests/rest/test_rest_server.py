@@ -6,13 +6,13 @@ import asyncio
 import logging
 import socket
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import httpx
 import pytest
 
+from awaiting import until
 from holdfast.common import Row
 from holdfast.errors import ConfigurationError
 from holdfast.metrics import CheckpointStats, EpochStats, JobMetrics, VertexStats
@@ -442,21 +442,14 @@ def a_flood_is_slowed_down_and_turned_away() -> None:
     assert asyncio.run(run()) == [200] * 5 + [429] * 15
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 def test_more_connections_than_the_server_takes_hear_503_and_do_no_harm(jobs: Jobs, metrics: JobMetrics) -> None:
     host, port = "127.0.0.1", int(jobs.server.url.rsplit(":", 1)[1])
     idle = [socket.create_connection((host, port)) for _ in range(100)]
     try:
-        wait_until(lambda: httpx.get(f"{jobs.server.url}/jobs", timeout=20).status_code == 503)
+        until(lambda: httpx.get(f"{jobs.server.url}/jobs", timeout=20).status_code == 503)
         metrics.epoch_finished(EpochStats(2, 0, 1, 1, 1))
         assert metrics.snapshot().values["numRecordsIn"] == 1001
     finally:
         for connection in idle:
             connection.close()
-    wait_until(lambda: httpx.get(f"{jobs.server.url}/jobs", timeout=20).status_code == 200)
+    until(lambda: httpx.get(f"{jobs.server.url}/jobs", timeout=20).status_code == 200)

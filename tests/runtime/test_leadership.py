@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from awaiting import until
 from holdfast.checkpoint.ids import LogPosition, position_of
 from holdfast.checkpoint.log import CheckpointLog
 from holdfast.checkpoint.paths import JobPaths
@@ -58,13 +59,6 @@ class Driver:
         """Its process is gone: no more heartbeats, and no last word."""
         self.leadership._ended.set()
         self.leadership._thread.join()
-
-
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 @pytest.fixture

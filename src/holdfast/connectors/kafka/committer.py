@@ -42,6 +42,8 @@ __all__ = ["KafkaCommitter"]
 _logger = logging.getLogger(__name__)
 _UNFINISHED = (TransactionState.ONGOING, TransactionState.PREPARE_ABORT, TransactionState.PREPARE_EPOCH_FENCE)
 _SWEEP_EPOCHS = 100
+_FIRST_LOOK_S, _LAST_LOOK_S = 2.0, 60.0
+"""An idle job looks for transactions of overtaken attempts after this time, then after twice the time, up to the last."""
 _PATIENCE_S = 30.0
 """Seconds that recovery waits for silent brokers; after that, transaction timeouts end what they coordinate."""
 
@@ -65,6 +67,10 @@ class KafkaCommitter:
         self._calls = 0
         self._committed: list[tuple[int, list[KafkaCommittable]]] = []
         """Commits waiting for clean-up: the number of the call to `commit`, and its committables."""
+        self._latest: list[tuple[int, int]] = []
+        """The last two commits that were cleaned up: the number of the call to `commit`, and the epoch."""
+        self._disturbed = threading.Event()
+        """Set by a commit, which ends the looks of an idle job."""
         self._known: set[str] = set()
         self._swept = 0
 
@@ -103,13 +109,17 @@ class KafkaCommitter:
             self._explain(lost[0])
         with self._lock:
             self._committed.append((self._calls, ours))
+            self._disturbed.set()
             if not self._busy:
                 self._busy = True
                 self._cleaning = self._background.submit(self._clean_up)
+                self._background.submit(self._look_again)
 
     def close(self) -> None:
         """Close the clients."""
         self._closed.set()
+        with self._lock:
+            self._disturbed.set()
         self._background.shutdown(wait=True)
         self._client.close()
 
@@ -196,14 +206,30 @@ class KafkaCommitter:
                 if not committed:
                     self._busy = False
                     return
+                if not self._closed.is_set():
+                    self._disturbed.clear()
             self._clean(committed)
+
+    def _look_again(self) -> None:
+        """Until the next commit, abort what overtaken attempts open after the clean-up.
+
+        In an idle job, no later epoch would do so, and readers of committed records would wait until it times out.
+        """
+        wait = _FIRST_LOOK_S
+        while not self._disturbed.wait(wait):
+            wait = min(2 * wait, _LAST_LOOK_S)
+            try:
+                self._abort_dead()
+            except HoldfastError as error:
+                _logger.warning("%s: looking for transactions of overtaken attempts failed: %s", self._where, error)
 
     def _clean(self, committed: list[tuple[int, list[KafkaCommittable]]]) -> None:
         """Delete the outbox copies, and abort open transactions of dead attempts in these epochs."""
         try:
             if self._files is not None:
                 self._files.delete([c.outbox for _, ours in committed for c in ours if c.outbox is not None])
-            self._abort_dead(committed)
+            self._latest = [*self._latest, *((call, done[0].epoch) for call, done in committed)][-2:]
+            self._abort_dead()
             epoch = committed[-1][1][0].epoch
             if epoch - self._swept >= _SWEEP_EPOCHS:
                 self._swept = epoch
@@ -211,8 +237,8 @@ class KafkaCommitter:
         except (HoldfastError, StorageError) as error:  # a later clean-up or recovery will do it
             _logger.warning("%s: cleaning up after a commit failed: %s", self._where, error)
 
-    def _abort_dead(self, committed: list[tuple[int, list[KafkaCommittable]]]) -> None:
-        """Abort the unfinished transactions of the committed epochs' slots, and those of earlier drivers."""
+    def _abort_dead(self) -> None:
+        """Abort the unfinished transactions of the latest epochs' slots, and those of earlier drivers."""
         ids = {
             name: parsed
             for name, state in self._client.list(id_prefix(self._prefix, self._uid)).items()
@@ -222,7 +248,7 @@ class KafkaCommitter:
         # Epoch n+4 reuses the slot of epoch n. It begins at the earliest after n+2 has been committed everywhere: until the
         # second call after that of epoch n, every transaction seen in the slot is of epoch n or earlier.
         with self._lock:
-            slots = {done[0].epoch % SLOTS for call, done in committed if self._calls - call <= 1}
+            slots = {epoch % SLOTS for call, epoch in self._latest if self._calls - call <= 1}
         dead = []
         for name, parsed in ids.items():
             found = described[name]
