@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import http.client
-from collections.abc import Iterator
-
 import pytest
-from moto.server import ThreadedMotoServer
 
 from holdfast.checkpoint.handles import FileHandle
 from holdfast.checkpoint.metadata import CheckpointMetadata, KeyedHandle, OperatorCheckpoint, SourceState, SubtaskState
@@ -16,29 +12,6 @@ from holdfast.testing.faulty_storage import FaultyStorage
 from holdfast.testing.memory_store import MemoryStore
 
 QUICK = RetryPolicy(budget=2.0, first_delay=0.001, longest_delay=0.01)
-
-
-@pytest.fixture(scope="session")
-def s3_server() -> Iterator[str]:
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    connection = http.client.HTTPConnection(host, port)
-    connection.request("PUT", "/checkpoints")
-    assert connection.getresponse().status == 200
-    connection.close()
-    yield f"http://{host}:{port}"
-    server.stop()
-
-
-@pytest.fixture
-def s3_config(s3_server: str) -> dict[str, str]:
-    return {
-        "s3.endpoint": s3_server,
-        "s3.access-key": "access",
-        "s3.secret-key": "secret",
-        "s3.path.style.access": "true",
-    }
 
 
 @pytest.fixture(params=["local", "s3"])

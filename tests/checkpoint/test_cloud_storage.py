@@ -14,14 +14,19 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from holdfast.checkpoint import bucket
 from holdfast.checkpoint.azure_store import azure_settings
 from holdfast.checkpoint.gs_store import gs_settings
-from holdfast.checkpoint.storage import AlreadyExists, NotFound, RetryPolicy, Storage, storage_options
+from holdfast.checkpoint.ids import CheckpointId, Epoch
+from holdfast.checkpoint.object_store import FileStore
+from holdfast.checkpoint.storage import AlreadyExists, FileStorage, NotFound, RetryPolicy, Storage, storage_options
+from holdfast.common.serialization import Encoder
+from holdfast.connectors.base import Committable, JobInfo, ReaderContext, WriterContext
+from holdfast.connectors.file_system import FileSink, FileSource, StreamFormat
 from holdfast.errors import ConfigurationError, StorageError
 from holdfast.runtime.java import find_java
 from holdfast.testing.kafka_distribution import cache_directory, spark_jars
@@ -192,6 +197,60 @@ def a_missing_container_is_not_taken_for_an_empty_storage(azurite: Any) -> None:
     for call in (lambda: storage.get("a"), lambda: storage.put("a", b""), lambda: storage.list("")):
         with pytest.raises(StorageError, match=r"the bucket nowhere.* does not exist; create it"):
             call()
+
+
+def a_large_file_is_written_listed_and_moved_and_a_repeated_move_finds_it_there(opened: Storage) -> None:
+    files = FileStorage(cast(FileStore, opened._store), QUICK)
+    content = os.urandom(1 << 20) * 11
+    writer = files.create("out/.inprogress/sink/1-a")
+    for start in range(0, len(content), 1 << 20):
+        writer.write(content[start : start + (1 << 20)])
+    writer.close()
+    (info,) = files.walk("out")
+    assert (info.path, info.size) == ("out/.inprogress/sink/1-a", len(content))
+    for _ in range(2):
+        files.move("out/.inprogress/sink/1-a", "out/2026/part-0")
+    assert [info.path for info in files.walk("out")] == ["out/2026/part-0"]
+    assert files.get("out/2026/part-0") == content
+    found = files.look_up("out/2026/part-0")
+    assert (found.size, found) == (len(content), files.walk("out")[0])
+    files.put("out/2026/part-0", b"another")
+    assert files.look_up("out/2026/part-0").version != found.version
+    assert files.walk("nothing") == []
+    for call in (lambda: files.look_up("out/a"), lambda: files.look_up("out/2026"), lambda: files.move("out/a", "out/b")):
+        with pytest.raises(NotFound):
+            call()
+
+
+def a_file_sink_and_a_file_source_work_on_a_real_store(request: pytest.FixtureRequest, opened: Storage) -> None:
+    config = {} if opened.uri.startswith("hdfs") else request.getfixturevalue("azurite")
+    sink = FileSink.for_row_format(f"{opened.uri}/files", Encoder.simple_string_encoder()).build()
+    committables: list[Committable] = []
+    for generation in (1, 2):  # the second driver repeats what the first one did
+        job = JobInfo("j", "job", generation, "checkpoints", config)
+        committer = sink.create_committer(job, "sink")
+        committer.recover(committables)
+        writer = sink.create_writer(WriterContext(job, "sink", 0, 1))
+        writer.begin_epoch(Epoch(generation), "a", CheckpointId(0))
+        writer.write([f"line {n} of {generation}" for n in range(1000)], None)
+        committables = [Committable("sink", 0, data) for data in writer.prepare_commit()]
+        committer.commit(committables)
+        writer.begin_epoch(Epoch(generation + 1), "a", CheckpointId(0))
+        writer.write(["an epoch that fails"], None)
+        writer.prepare_commit()
+    sink.create_committer(JobInfo("j", "job", 3, "checkpoints", config), "sink").recover(committables)
+    assert not [path for path in opened.list("files/") if "/." in path]
+    source = FileSource.for_record_stream_format(StreamFormat.text_line_format(), f"{opened.uri}/files").build()
+    enumerator = source.create_enumerator(job, "source")
+    enumerator.start(None)
+    reader = source.create_reader(ReaderContext(job, "source", 0, 1))
+    read: list[str] = []
+    finished = False
+    while not finished:
+        planned = enumerator.plan(300)
+        finished = planned.finished
+        read += [value for part in planned.ranges for batch in reader.read(part, 100) for value in batch.values]
+    assert sorted(read) == sorted(f"line {n} of {generation}" for n in range(1000) for generation in (1, 2))
 
 
 # ---- settings -----------------------------------------------------------------------------------------------------------

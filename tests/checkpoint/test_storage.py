@@ -1,14 +1,10 @@
 from __future__ import annotations
 
-import http.client
 import multiprocessing
 import os
 import socket
 import stat
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import ClassVar
 
 import pytest
 
@@ -267,61 +263,6 @@ def test_credentials_come_from_the_profile_when_nothing_else_names_them(tmp_path
     store = S3Store("checkpoints", tmp_path.name, {"s3.endpoint": s3_config["s3.endpoint"]})
     Storage(store, QUICK).put("a", b"x")
     assert Storage(store, QUICK).get("a") == b"x"
-
-
-class _Relay(BaseHTTPRequestHandler):
-    """Between the client and moto: answers 503, answers too late, or closes the connection after the effect."""
-
-    target = ""
-    faults: ClassVar[list[str]] = []
-    release = threading.Event()
-
-    def _handle(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        fault = self.faults.pop(0) if self.faults else ""
-        if fault == "503":
-            self.send_error(503, "Slow Down")
-            return
-        if fault == "hang":
-            self.release.wait(20)
-            return
-        upstream = http.client.HTTPConnection(self.target)
-        upstream.request(self.command, self.path, body, dict(self.headers.items()))
-        answer = upstream.getresponse()
-        content, answered = answer.read(), answer.headers
-        upstream.close()
-        if fault == "lost":
-            self.close_connection = True
-            return
-        self.send_response(answer.status)
-        for name, value in answered.items():
-            if name.lower() not in ("content-length", "connection", "date", "server", "transfer-encoding"):
-                self.send_header(name, value)
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
-
-    do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _handle
-
-    def log_message(self, *_) -> None:
-        pass
-
-
-@pytest.fixture
-def relay(s3_server, s3_config):
-    class Relay(_Relay):
-        target = s3_server.removeprefix("http://")
-        faults: ClassVar[list[str]] = []
-        release = threading.Event()
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Relay)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield Relay, {**s3_config, "s3.endpoint": f"http://127.0.0.1:{server.server_port}"}
-    Relay.release.set()
-    server.shutdown()
-    server.server_close()
-    thread.join()
 
 
 @pytest.mark.parametrize("faults", [["503", "503"], ["lost"], ["hang"], ["lost", "503", "lost"]])

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -20,10 +22,18 @@ from holdfast.connectors.base import (
     SplitRange,
     WriterContext,
 )
+from holdfast.connectors.file.files import InputFile, LocalFiles
 
 
-def job_info(storage_uri: str | None = None, generation: int = 1) -> JobInfo:
-    return JobInfo("job-1", "payments", generation, storage_uri)
+def local_input(path: Path) -> InputFile:
+    files = LocalFiles()
+    return InputFile(str(path), files, files.look_up(str(path)).version)
+
+
+def job_info(
+    storage_uri: str | None = None, generation: int = 1, config: Mapping[str, str] = MappingProxyType({})
+) -> JobInfo:
+    return JobInfo("job-1", "payments", generation, storage_uri, config)
 
 
 def stored(data: Any) -> Any:
@@ -34,11 +44,19 @@ def stored(data: Any) -> Any:
 class SourceRun:
     """A source that runs epoch by epoch; `crash` forgets all but the last completed checkpoint."""
 
-    def __init__(self, source: Source, storage_uri: str | None = None, uid: str = "source", max_batch: int = 7) -> None:
+    def __init__(
+        self,
+        source: Source,
+        storage_uri: str | None = None,
+        uid: str = "source",
+        max_batch: int = 7,
+        config: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self.source: Source = pickle.loads(pickle.dumps(source))
         self.uid = uid
         self.max_batch = max_batch
-        self.job = job_info(storage_uri)
+        self.config = config
+        self.job = job_info(storage_uri, 1, config)
         self.checkpoint = 0
         self.state: Any = None
         self.finished = False
@@ -85,7 +103,7 @@ class SourceRun:
     def crash(self) -> SourceRun:
         """The driver dies; another one goes on from the last completed checkpoint."""
         self.enumerator.close()
-        self.job = job_info(self.job.storage_uri, self.job.generation + 1)
+        self.job = job_info(self.job.storage_uri, self.job.generation + 1, self.config)
         self.enumerator = self.source.create_enumerator(self.job, self.uid)
         return self.start()
 
@@ -117,11 +135,19 @@ class SinkRun:
 
     CRASH_POINTS = ("written", "prepared", "complete", "half committed", "committed")
 
-    def __init__(self, sink: Sink, storage_uri: str | None = None, parallelism: int = 2, uid: str = "sink") -> None:
+    def __init__(
+        self,
+        sink: Sink,
+        storage_uri: str | None = None,
+        parallelism: int = 2,
+        uid: str = "sink",
+        config: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self.sink: Sink = pickle.loads(pickle.dumps(sink))
         self.uid = uid
         self.parallelism = parallelism
         self.storage_uri = storage_uri
+        self.config = config
         self.generation = 0
         self.attempts = 0
         self.completed = 0
@@ -133,7 +159,7 @@ class SinkRun:
     def start(self) -> None:
         """A driver takes over."""
         self.generation += 1
-        self.job = job_info(self.storage_uri, self.generation)
+        self.job = job_info(self.storage_uri, self.generation, self.config)
         zombies = self.writers
         self.writers = [
             self.sink.create_writer(WriterContext(self.job, self.uid, subtask, self.parallelism))

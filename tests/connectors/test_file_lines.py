@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from connector_harness import local_input
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -25,16 +26,13 @@ texts = st.lists(st.text(st.characters(exclude_characters="\r\n", exclude_catego
 def read(form: LineFormat, path: Path, cuts: list[int], max_batch: int = 3) -> list[Any]:
     size = path.stat().st_size
     bounds = sorted({0, size, *(cut for cut in cuts if cut < size)})
-    file = form.open(str(path))
-    try:
-        return [
-            value
-            for a, b in itertools.pairwise(bounds)
-            for batch in form.read(file, str(path), a, b, size, max_batch)
-            for value in batch.values
-        ]
-    finally:
-        file.close()
+    file = local_input(path)
+    return [
+        value
+        for a, b in itertools.pairwise(bounds)
+        for batch in form.read(file, a, b, size, max_batch)
+        for value in batch.values
+    ]
 
 
 def test_any_cut_of_a_file_into_ranges_yields_every_line_once_in_order(
@@ -143,10 +141,9 @@ def the_place_of_a_record_counts_blank_lines_and_the_header(tmp_path: Path, monk
     text = "name\n\na\nb\n\n\nc\nd\n\ne\n"
     path.write_text(text)
     form = CsvFormat(",", '"', True, "utf-8")
-    file = form.open(str(path))
-    batches = list(form.read(file, str(path), 0, len(text), len(text), 2))
+    file = local_input(path)
+    batches = list(form.read(file, 0, len(text), len(text), 2))
     places = {batch.values[i]["name"]: batch.locate(i) for batch in batches for i in range(len(batch.values))}
-    file.close()
     assert places == {name: f"{path}, line {text.split(chr(10)).index(name) + 1}" for name in "abcde"}
 
 
@@ -160,9 +157,8 @@ def a_schema_makes_the_records_and_skips_with_none(tmp_path: Path) -> None:
     path.write_text("".join(f"{i}\n" for i in range(20)))
     form = JsonLinesFormat(Evens())
     assert read(form, path, [11]) == list(range(0, 20, 2))
-    file = form.open(str(path))
-    batch = next(iter(form.read(file, str(path), 0, 30, 30, 100)))
-    file.close()
+    file = local_input(path)
+    batch = next(iter(form.read(file, 0, 30, 30, 100)))
     assert batch.locate(3) == f"{path}, line 7"
 
 
@@ -170,10 +166,9 @@ def a_truncated_file_is_input_lost(tmp_path: Path) -> None:
     path = tmp_path / "x.txt"
     path.write_text("a\nb\n")
     form = TextFormat("utf-8")
-    file = form.open(str(path))
+    file = local_input(path)
     with pytest.raises(InputLost, match="truncated or replaced"):
-        list(form.read(file, str(path), 0, 8, 8, 10))
-    file.close()
+        list(form.read(file, 0, 8, 8, 10))
 
 
 @pytest.mark.parametrize("charset", ["utf-16", "no-such-charset"])
@@ -191,7 +186,7 @@ def a_byte_order_mark_is_no_part_of_the_first_line(tmp_path: Path) -> None:
 def the_mean_length_of_lines_is_learnt_from_the_beginning(tmp_path: Path) -> None:
     path = tmp_path / "x.txt"
     path.write_text("123456789\n" * 20_000)
-    assert lines.sample_line_length(str(path)) == 10
+    assert lines.sample_line_length(local_input(path)) == 10
 
 
 def a_json_row_schema_makes_rows(tmp_path: Path) -> None:

@@ -105,8 +105,8 @@ def a_compressed_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_another_file_system_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="only local paths and file://"):
-        text_source("s3://bucket/key")
+    with pytest.raises(ConfigurationError, match=r"only local paths, file://, s3://.* mount ftp:// as a directory"):
+        text_source("ftp://host/key")
     with pytest.raises(ConfigurationError, match="three slashes"):
         text_source("file://data/x")
     with pytest.raises(ConfigurationError, match="at least one path"):
@@ -206,7 +206,7 @@ class Watched:
             self.run.source.format,  # type: ignore[attr-defined]
             self.run.source.paths,  # type: ignore[attr-defined]
             10_000,
-            lambda: self.now,
+            clock=lambda: self.now,
         )
         self.run.start()
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from datetime import timedelta
+from functools import cached_property, partial
 from typing import Any
 
-from holdfast.checkpoint.object_store import AlreadyExists, Data, NotFound, Unavailable
+from holdfast.checkpoint.object_store import AlreadyExists, Data, NotFound, ObjectInfo, Unavailable
 from holdfast.errors import ConfigurationError, StorageError
 
 __all__ = ["Bucket"]
@@ -15,12 +17,16 @@ __all__ = ["Bucket"]
 _STATUS = re.compile(r"status code: (\d{3})|[Ss]tatus(?: code)?:? (\d{3})")
 _PART = 8 << 20
 """Bytes of a part of a large object: no request takes longer than the transfer of one part."""
+_WRITES_AT_ONCE = 2
+"""Parts of one file that are uploaded at the same time, each held in memory."""
+_PATIENCE_S = 60
+"""The longest time of retries of a part."""
 _LONGEST = "24h"
 """Limit of a whole request. The limit that counts is the one of a read without progress."""
 
 
 class Bucket:
-    """A bucket, or a prefix in it.
+    """A bucket, or a prefix in it: a `FileStore`.
 
     Large objects are put in parts, which the store joins when the last one is there. Parts of a put that was interrupted
     stay in the bucket, unlisted, until the store removes them (a life-cycle rule for incomplete uploads).
@@ -54,18 +60,16 @@ class Bucket:
         self._uri = uri.rstrip("/")
         self._missing = missing
         self._rights = rights
+        client_options = {
+            "timeout": _LONGEST,
+            "read_timeout": f"{int(timeout_s * 1000)}ms",
+            "connect_timeout": "5s",
+            "allow_http": allow_http,
+        }
+        self._open: Callable[..., Any] = partial(make, client_options=client_options, **settings)
         try:
-            self._bucket = make(
-                client_options={
-                    "timeout": _LONGEST,
-                    "read_timeout": f"{int(timeout_s * 1000)}ms",
-                    "connect_timeout": "5s",
-                    "allow_http": allow_http,
-                },
-                # No retries here: only Storage knows the remaining budget and the meaning of a lost answer.
-                retry_config={"max_retries": 0},
-                **settings,
-            )
+            # No retries here: only Storage knows the remaining budget and the meaning of a lost answer.
+            self._bucket = self._open(retry_config={"max_retries": 0})
         except (obstore.exceptions.BaseError, ValueError) as error:
             raise ConfigurationError(f"{self.uri}: {_first_line(error)}") from error
 
@@ -121,6 +125,49 @@ class Bucket:
                     with suppress(FileNotFoundError):
                         self._obstore.delete(self._bucket, path)
 
+    appear_whole = True
+    """Objects appear complete."""
+
+    def look_up(self, path: str) -> ObjectInfo:
+        """Describe an object."""
+        with self._errors("look up", path):
+            return _info(self._obstore.head(self._bucket, path))
+
+    def walk(self, directory: str) -> Sequence[ObjectInfo]:
+        """Describe the objects under a directory."""
+        with self._errors("list", directory):
+            return [_info(entry) for chunk in self._obstore.list(self._bucket, directory) for entry in chunk]
+
+    def create(self, path: str) -> _PartWriter:
+        """Begin an object, which is written in parts."""
+        with self._errors("write", path):
+            file = self._obstore.open_writer(self._patient, path, buffer_size=_PART, max_concurrency=_WRITES_AT_ONCE)
+        return _PartWriter(file, lambda: self._errors("write", path))
+
+    @cached_property
+    def _patient(self) -> Any:
+        """The bucket, with retries of single parts: a part is not there again once it was handed on."""
+        backoff = {"init_backoff": timedelta(seconds=0.1), "max_backoff": timedelta(seconds=5), "base": 2}
+        retries = {"max_retries": 20, "retry_timeout": timedelta(seconds=_PATIENCE_S), "backoff": backoff}
+        return self._open(retry_config=retries)
+
+    def move(self, source: str, target: str) -> None:
+        """Copy an object within the bucket, then delete it."""
+        size = self.size(source)
+        try:
+            copied = self.size(target)
+        except NotFound:
+            copied = -1
+        if copied != size:
+            with self._errors("copy", source):
+                try:
+                    self._obstore.copy(self._bucket, source, target)
+                except self._obstore.exceptions.AlreadyExistsError as error:  # Azure, while an earlier copy runs
+                    raise Unavailable(f"{self.uri}/{target}: is being copied") from error
+            if self.size(target) != size:  # Azure may answer before the copy is complete
+                raise Unavailable(f"{self.uri}/{target}: is not complete yet")
+        self.delete([source])
+
     @contextmanager
     def _errors(self, what: str, path: str) -> Iterator[None]:
         errors = self._obstore.exceptions
@@ -152,6 +199,29 @@ class Bucket:
         if any(each in str(error) for each in self._missing):
             name = self.uri.partition("://")[2].partition("/")[0]
             raise StorageError(f"{self.uri}: the bucket {name} does not exist; create it") from error
+
+
+class _PartWriter:
+    """An object that is written in parts."""
+
+    def __init__(self, file: Any, errors: Callable[[], AbstractContextManager[None]]) -> None:
+        self._file = file
+        self._errors = errors
+
+    def write(self, data: Data) -> None:
+        """Append bytes; uploads each part that is full."""
+        with self._errors():
+            self._file.write(bytes(data))
+
+    def close(self) -> None:
+        """Upload the rest, and join the parts."""
+        with self._errors():
+            self._file.close()
+
+
+def _info(entry: Any) -> ObjectInfo:
+    changed_ms = int(entry["last_modified"].timestamp() * 1000)
+    return ObjectInfo(entry["path"], entry["size"], changed_ms, entry.get("e_tag") or changed_ms)
 
 
 def _status(error: BaseException) -> int:

@@ -7,11 +7,11 @@ of the configuration are options of the HDFS client, without this prefix (``hdfs
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-from holdfast.checkpoint.object_store import AlreadyExists, Data, NotFound, Unavailable
+from holdfast.checkpoint.object_store import AlreadyExists, Data, NotFound, ObjectInfo, Unavailable
 from holdfast.checkpoint.paths import JobPaths
 from holdfast.errors import ConfigurationError, StorageError
 
@@ -23,8 +23,22 @@ _WRITE = 8 << 20
 _REFUSED = ("AccessControlException", "Permission denied", "SafeModeException", "QuotaExceeded", "UnsupportedOperation")
 
 
+class _Writer:
+    def __init__(self, file: Any, errors: Callable[[], AbstractContextManager[None]]) -> None:
+        self._file = file
+        self._errors = errors
+
+    def write(self, data: Data) -> None:
+        with self._errors():
+            self._file.write(bytes(data))
+
+    def close(self) -> None:
+        with self._errors():
+            self._file.close()
+
+
 class HDFSStore:
-    """A directory. A file appears under its name complete, by a rename, or not at all.
+    """A directory: a `FileStore`. A file appears under its name complete, by a rename, or not at all.
 
     Args:
         authority: The name node, or the name service; empty: the default file system of the Hadoop configuration.
@@ -121,6 +135,41 @@ class HDFSStore:
                     self._client.delete(self._at(path), recursive=False)
                 except FileNotFoundError:
                     continue
+
+    appear_whole = False
+    """A file grows while it is written."""
+
+    def look_up(self, path: str) -> ObjectInfo:
+        """Describe a file."""
+        with self._errors("look up", path):
+            status = self._client.get_file_info(self._at(path))
+            if status.isdir:
+                raise FileNotFoundError(path)
+            return self._info(status)
+
+    def walk(self, directory: str) -> Sequence[ObjectInfo]:
+        """Describe the files under a directory."""
+        try:
+            with self._errors("list", directory):
+                statuses = self._client.list_status(self._at(directory) or "/", recursive=True)
+                return [self._info(status) for status in statuses if not status.isdir]
+        except NotFound:
+            return []
+
+    def _info(self, status: Any) -> ObjectInfo:
+        changed = int(status.modification_time)
+        return ObjectInfo(status.path[len(self._at("").rstrip("/")) + 1 :], int(status.length), changed, changed)
+
+    def create(self, path: str) -> _Writer:
+        """Begin a file."""
+        with self._errors("write", path):
+            return _Writer(self._client.create(self._at(path), self._options()), lambda: self._errors("write", path))
+
+    def move(self, source: str, target: str) -> None:
+        """Rename a file."""
+        with self._errors("rename", source):
+            self._client.mkdirs(self._at(target).rpartition("/")[0], _MODE, create_parent=True)
+            self._client.rename(self._at(source), self._at(target), overwrite=False)
 
     @contextmanager
     def _errors(self, what: str, path: str) -> Iterator[None]:

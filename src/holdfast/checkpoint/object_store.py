@@ -1,13 +1,13 @@
-"""The interface of plain object I/O under a checkpoint storage: `ObjectStore` and its errors."""
+"""The interfaces of plain object I/O, and its errors: `ObjectStore` under a checkpoint storage, `FileStore` under files."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Protocol
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, Protocol
 
 from holdfast.errors import StorageError
 
-__all__ = ["AlreadyExists", "Data", "NotFound", "ObjectStore", "Unavailable"]
+__all__ = ["AlreadyExists", "Data", "FileStore", "NotFound", "ObjectInfo", "ObjectStore", "ObjectWriter", "Unavailable"]
 
 Data = bytes | bytearray | memoryview
 
@@ -57,3 +57,46 @@ class ObjectStore(Protocol):
 
     def delete(self, paths: Iterable[str]) -> None:
         """Delete objects; missing ones are no error."""
+
+
+class ObjectInfo(NamedTuple):
+    """An object in a listing."""
+
+    path: str
+    size: int
+    changed_ms: int
+    """The time of the last change, in ms since 1970."""
+    version: str | int
+    """Differs between two contents of the path: the ETag, or the time of the last change."""
+
+
+class ObjectWriter(Protocol):
+    """Writes an object of any size, a few MB at a time. Dropped without `close`, it leaves no object."""
+
+    def write(self, data: Data) -> None:
+        """Append bytes."""
+
+    def close(self) -> None:
+        """Make the object durable under its path."""
+
+
+class FileStore(ObjectStore, Protocol):
+    """An object store that also holds the files of users, which may be large."""
+
+    appear_whole: bool
+    """Whether an object appears complete, or while it is written."""
+
+    def look_up(self, path: str) -> ObjectInfo:
+        """Describe an object; raises `NotFound`."""
+
+    def walk(self, directory: str) -> Sequence[ObjectInfo]:
+        """Describe the objects under a directory, in any order; none if it does not exist."""
+
+    def create(self, path: str) -> ObjectWriter:
+        """Begin an object at a free path."""
+
+    def move(self, source: str, target: str) -> None:
+        """Move an object to a path that only this object ever has; raises `NotFound`.
+
+        Repeatable: a move that was interrupted, or whose answer was lost, may be repeated until the source is gone.
+        """

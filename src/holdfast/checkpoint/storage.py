@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 from urllib.parse import unquote, urlsplit
@@ -20,7 +20,16 @@ from holdfast.checkpoint.azure_store import AzureStore
 from holdfast.checkpoint.gs_store import GSStore
 from holdfast.checkpoint.hdfs_store import HDFSStore
 from holdfast.checkpoint.local_store import LocalStore
-from holdfast.checkpoint.object_store import AlreadyExists, Data, NotFound, ObjectStore, Unavailable
+from holdfast.checkpoint.object_store import (
+    AlreadyExists,
+    Data,
+    FileStore,
+    NotFound,
+    ObjectInfo,
+    ObjectStore,
+    ObjectWriter,
+    Unavailable,
+)
 from holdfast.checkpoint.paths import JobPaths
 from holdfast.checkpoint.s3_store import S3Store
 from holdfast.checkpoint.signed_store import KEY_FILE, SignedStore, read_keys
@@ -29,12 +38,14 @@ from holdfast.errors import ConfigurationError, StorageError
 __all__ = [
     "AlreadyExists",
     "Data",
+    "FileStorage",
     "NotFound",
     "ObjectStore",
     "RetryPolicy",
     "Storage",
     "Unavailable",
     "open_store",
+    "refused",
     "storage_options",
 ]
 
@@ -63,12 +74,17 @@ class RetryPolicy:
         return ceiling * random.uniform(0.5, 1.0)
 
 
+def refused(error: StorageError) -> bool:
+    """Whether a `Storage` refused a call, so that a later one would not succeed; otherwise it did not answer."""
+    return not isinstance(error.__cause__, Unavailable)
+
+
 def storage_options(config: Mapping[str, str]) -> dict[str, str]:
     """The settings of `Storage.open` in a configuration: those of the storages, and where the keys that sign are."""
     return {key: value for key, value in config.items() if key.startswith(_SETTINGS) or key == KEY_FILE}
 
 
-def open_store(uri: str, config: Mapping[str, str]) -> ObjectStore:
+def open_store(uri: str, config: Mapping[str, str]) -> LocalStore | FileStore:
     """Open the plain store at a URI; see `Storage.open`.
 
     Raises:
@@ -93,7 +109,7 @@ def open_store(uri: str, config: Mapping[str, str]) -> ObjectStore:
         return AzureStore(parts.netloc, parts.path.strip("/"), dict(config))
     if parts.scheme == "hdfs":
         return HDFSStore(parts.netloc, unquote(parts.path), dict(config))
-    raise ConfigurationError(f"{uri}: checkpoints cannot be stored under {parts.scheme}://; use {_URIS}")
+    raise ConfigurationError(f"{uri}: files cannot be stored under {parts.scheme}://; use {_URIS}")
 
 
 class Storage:
@@ -275,3 +291,61 @@ class Storage:
                         f"{self.uri}: could not {what} within {self._retry.budget:g} s ({tries} tries): {error}"
                     ) from error
                 self._sleep(pause)
+
+
+class FileStorage(Storage):
+    """A `Storage` for the files of users, which may be large. It signs nothing."""
+
+    def __init__(self, store: FileStore, retry: RetryPolicy = RetryPolicy()) -> None:
+        super().__init__(store, retry)
+        self._files = store
+
+    @classmethod
+    def open(cls, uri: str, config: Mapping[str, str] | None = None) -> FileStorage:
+        """Open the storage at a URI of an object store or HDFS.
+
+        Raises:
+            ConfigurationError: the URI or a setting is invalid, or the URI is that of a local directory.
+        """
+        store = open_store(uri, config or {})
+        if isinstance(store, LocalStore):
+            raise ConfigurationError(f"{uri} is a local directory")
+        return cls(store)
+
+    @property
+    def appear_whole(self) -> bool:
+        """Whether an object appears complete, or while it is written."""
+        return self._files.appear_whole
+
+    def look_up(self, path: str) -> ObjectInfo:
+        """Describe an object.
+
+        Raises:
+            NotFound: the object does not exist.
+            StorageError: the storage refused the request, or the retry budget ran out.
+        """
+        return self._repeat(f"look up {path}", lambda: self._files.look_up(path))
+
+    def walk(self, directory: str) -> Sequence[ObjectInfo]:
+        """Describe the objects under a directory, in any order; none if it does not exist."""
+        return self._repeat(f"list {directory}", lambda: self._files.walk(directory))
+
+    def create(self, path: str) -> ObjectWriter:
+        """Begin an object at a free path."""
+        return self._repeat(f"write {path}", lambda: self._files.create(path))
+
+    def move(self, source: str, target: str) -> None:
+        """Move an object to a path that only this object ever has; an object that was moved there before stays.
+
+        Raises:
+            NotFound: no object is at either path.
+            StorageError: the storage refused the move, or the retry budget ran out.
+        """
+
+        def attempt() -> None:
+            try:
+                self._files.move(source, target)
+            except NotFound:
+                self._files.look_up(target)
+
+        self._repeat(f"move {source} to {target}", attempt)

@@ -122,7 +122,7 @@ class FileSource(source.FileSource):
 
         Args:
             stream_format: One of `StreamFormat`.
-            paths: Local paths or ``file://`` URIs.
+            paths: Local paths, or URIs of files (``file://``, ``s3://``, ``gs://``, ``abfss://``, ``hdfs://``).
         """
         return FileSourceBuilder(stream_format, paths)
 
@@ -180,7 +180,7 @@ class FileSourceBuilder:
         """Build the source.
 
         Raises:
-            ConfigurationError: no path was given, or one is not local.
+            ConfigurationError: no path was given, or one is on a file system that is not known.
         """
         return FileSource(self._format, self._paths, self._interval)
 
@@ -293,7 +293,7 @@ class FileSink(sink.FileSink):
         """Return a builder of a sink that writes one record at a time.
 
         Args:
-            base_path: A local directory or ``file://`` URI.
+            base_path: A local directory, or the URI of a directory (``s3://``, ``gs://``, ``abfss://``, ``hdfs://``).
             encoder: ``Encoder.simple_string_encoder()``, `JsonLinesEncoder`, or a SerializationSchema (a line each).
         """
         return FileSink.RowFormatBuilder(base_path, encoder)
@@ -303,7 +303,7 @@ class FileSink(sink.FileSink):
         """Return a builder of a sink that writes Parquet, Arrow or Avro files.
 
         Args:
-            base_path: A local directory or ``file://`` URI.
+            base_path: A local directory, or the URI of a directory (``s3://``, ``gs://``, ``abfss://``, ``hdfs://``).
             writer_factory: Of `ParquetBulkWriters`, `ArrowBulkWriters` or `AvroBulkWriters`.
 
         Raises:

@@ -15,14 +15,14 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, cast
 from urllib.parse import unquote, urlsplit
 
 from holdfast.checkpoint.local_store import LocalStore
-from holdfast.checkpoint.storage import Data, ObjectStore, Unavailable
+from holdfast.checkpoint.object_store import Data, FileStore, ObjectInfo, ObjectStore, ObjectWriter, Unavailable
 from holdfast.errors import StorageError
 
 __all__ = ["Fault", "FaultyStorage", "lag_listings"]
@@ -98,6 +98,31 @@ class FaultyStorage:
         """Delete objects, or fail."""
         every = list(paths)
         self._call("delete", every[0] if every else "", lambda: self._store.delete(every))
+
+    @property
+    def appear_whole(self) -> bool:
+        """Whether an object appears complete; of this and the next methods, the store must be a `FileStore`."""
+        return self._files.appear_whole
+
+    @property
+    def _files(self) -> FileStore:
+        return cast(FileStore, self._store)
+
+    def look_up(self, path: str) -> ObjectInfo:
+        """Describe an object, or fail."""
+        return self._call("look_up", path, lambda: self._files.look_up(path))
+
+    def walk(self, directory: str) -> Sequence[ObjectInfo]:
+        """Describe the objects under a directory, or fail."""
+        return self._call("walk", directory, lambda: self._files.walk(directory))
+
+    def create(self, path: str) -> ObjectWriter:
+        """Begin an object, or fail."""
+        return self._call("create", path, lambda: self._files.create(path))
+
+    def move(self, source: str, target: str) -> None:
+        """Move an object, or fail."""
+        self._call("move", source, lambda: self._files.move(source, target))
 
     def _call(self, method: str, path: str, run: Callable[[], T]) -> T:
         with self._lock:

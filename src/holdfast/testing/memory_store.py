@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 
-from holdfast.checkpoint.storage import AlreadyExists, Data, NotFound
+from holdfast.checkpoint.object_store import AlreadyExists, Data, NotFound, ObjectInfo
 
 __all__ = ["MemoryStore"]
 
 
 class MemoryStore:
-    """Objects in a dict. Calls are atomic, as in a real store."""
+    """Objects in a dict: a `FileStore`. Calls are atomic, as in a real store; a move is a copy and a delete.
 
-    def __init__(self) -> None:
+    ``step`` is called between the two.
+    """
+
+    appear_whole = True
+
+    def __init__(self, step: Callable[[], None] = lambda: None) -> None:
         self.objects: dict[str, bytes] = {}
+        self._step = step
         self._lock = threading.Lock()
 
     @property
@@ -56,3 +63,39 @@ class MemoryStore:
         """Delete objects; missing ones are no error."""
         for path in paths:
             self.objects.pop(path, None)
+
+    def look_up(self, path: str) -> ObjectInfo:
+        """Describe an object; its version is a hash of the content, as an ETag."""
+        data = self.get(path)
+        return ObjectInfo(path, len(data), 0, hashlib.md5(data).hexdigest())
+
+    def walk(self, directory: str) -> Sequence[ObjectInfo]:
+        """Describe the objects under a directory."""
+        return [self.look_up(path) for path in self.list(f"{directory}/" if directory else "")]
+
+    def create(self, path: str) -> MemoryWriter:
+        """Begin an object."""
+        return MemoryWriter(self, path)
+
+    def move(self, source: str, target: str) -> None:
+        """Copy an object, then delete it."""
+        self.put(target, self.get(source))
+        self._step()
+        self.delete([source])
+
+
+class MemoryWriter:
+    """An object in progress."""
+
+    def __init__(self, store: MemoryStore, path: str) -> None:
+        self._store = store
+        self._path = path
+        self._data = bytearray()
+
+    def write(self, data: Data) -> None:
+        """Append bytes."""
+        self._data += data
+
+    def close(self) -> None:
+        """Put the object."""
+        self._store.put(self._path, self._data)

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import functools
+import io
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 from holdfast.common.avro import AvroSchema, fastavro, to_row
 from holdfast.connectors.base import Batch
+from holdfast.connectors.file.files import InputFile
 from holdfast.errors import InputLost, UserCodeError
 
 __all__ = ["AvroFormat"]
 
+_SYNC = 16
+"""Bytes of the marker that ends the header and each block."""
+_STEP = 64 << 10
+_DAMAGED = (ValueError, EOFError, KeyError, IndexError)
+
 
 class AvroFormat:
-    """Avro: every record is a dict, or a Row. Positions are records.
+    """Avro: every record is a dict, or a Row. Positions are bytes: a range holds the blocks that start in it.
 
     Raises:
         ConfigurationError: fastavro is not installed.
@@ -27,67 +34,87 @@ class AvroFormat:
         self._schema = schema
         self._as_rows = as_rows
 
-    def measure(self, path: str, size: int) -> tuple[int, float]:
-        """Return the number of records; reads the file without decoding it.
+    def measure(self, file: InputFile) -> tuple[int, float]:
+        """Return the size in bytes, and the mean size of a record in the first block.
 
         Raises:
             UserCodeError: the file is not Avro.
         """
-        with self.open(path) as file:
-            return sum(block.num_records for block in self._blocks(file, path)), 1.0
+        size = file.version.size
+        with file.stream() as stream:
+            first = next(self._blocks(stream, file.path, 0, size), None)
+        return size, 1.0 if first is None else max(1.0, first.size / max(1, first.num_records))
 
-    def cut(self, path: str, start: int, end: int) -> int:
-        """Return ``end``: a block is decoded from its start, and blocks are small."""
+    def cut(self, file: InputFile, start: int, end: int) -> int:
+        """Return ``end``: blocks are small."""
         return end
 
-    def open(self, path: str) -> BinaryIO:
-        """Open the file."""
-        return open(path, "rb")
-
-    def read(self, file: BinaryIO, path: str, start: int, end: int, length: int, max_batch: int) -> Iterator[Batch]:
-        """Read the records ``[start, end)``.
+    def read(self, file: InputFile, start: int, end: int, length: int, max_batch: int) -> Iterator[Batch]:
+        """Read the records of the blocks that start in the range.
 
         Raises:
-            InputLost: the file has fewer records than when it was discovered.
+            InputLost: the file is shorter than when it was discovered.
             UserCodeError: a part of the file cannot be decoded, or its schema does not fit the reader's.
         """
-        file.seek(0)
-        at = 0
-        values: list[Any] = []
-        first = start
-        for block in self._blocks(file, path):
-            before, at = at, at + block.num_records
-            if at <= start:
-                continue
-            if before >= end:
-                break
-            values += self._decoded(block, path, before)[max(start - before, 0) : end - before]
-            while len(values) >= max_batch:
-                yield Batch(values[:max_batch], locate=functools.partial(_place, path, first))
-                values, first = values[max_batch:], first + max_batch
-        if at < end:
-            raise InputLost(f"{path}: has {at} records, but had {length} when the source found it; put it back")
-        if values:
-            yield Batch(values, locate=functools.partial(_place, path, first))
+        with file.stream() as stream:
+            if stream.seek(0, io.SEEK_END) < length:
+                raise InputLost(f"{file.path}: is shorter than {length} bytes, as the source found it; put it back")
+            stream.seek(0)
+            for block in self._blocks(stream, file.path, start, end):
+                values = self._decoded(block, file.path)
+                for i in range(0, len(values), max_batch):
+                    locate = functools.partial(_place, file.path, block.offset, i)
+                    yield Batch(values[i : i + max_batch], locate=locate)
 
-    def _blocks(self, file: BinaryIO, path: str) -> Iterator[Any]:
+    def _blocks(self, stream: BinaryIO, path: str, start: int, end: int) -> Iterator[Any]:
+        """The blocks that start in ``[start, end)``."""
         reader_schema = None if self._schema is None else self._schema.parsed
         try:
-            yield from fastavro().block_reader(file, reader_schema)
-        except (ValueError, EOFError, KeyError, IndexError) as error:
+            blocks = fastavro().block_reader(stream, reader_schema)
+            first = stream.tell()
+            if start > first:
+                stream.seek(first - _SYNC)
+                at = _after_marker(stream, stream.read(_SYNC), start, end)
+                if at is None:
+                    return
+                stream.seek(at)
+            for block in blocks:
+                if block.offset >= end:
+                    return
+                yield block
+        except _DAMAGED as error:
             raise UserCodeError(f"{path}: is not an Avro file that can be read: {error}", record=path) from error
 
-    def _decoded(self, block: Any, path: str, before: int) -> list[Any]:
+    def _decoded(self, block: Any, path: str) -> list[Any]:
         try:
             records = list(block)
         except Exception as error:  # fastavro raises whatever it meets
+            place = f"{path}, the block at byte {block.offset}"
             why = str(error) or type(error).__name__
-            raise UserCodeError(f"{path}: a record after record {before} cannot be decoded: {why}", record=path) from error
+            raise UserCodeError(f"{place}: a record cannot be decoded: {why}", record=place) from error
         if not self._as_rows:
             return records
         convert = to_row(self._schema or AvroSchema.of(block.writer_schema))
         return list(map(convert, records))
 
 
-def _place(path: str, first: int, i: int) -> str:
-    return f"{path}, record {first + i + 1}"
+def _after_marker(stream: BinaryIO, marker: bytes, start: int, end: int) -> int | None:
+    """The first position in ``[start, end)`` after a marker; None if there is none."""
+    at = start - _SYNC
+    stream.seek(at)
+    data = b""
+    while at + len(data) < end:
+        more = stream.read(_STEP)
+        if not more:
+            return None
+        data += more
+        found = data.find(marker)
+        if found >= 0:
+            position = at + found + _SYNC
+            return position if position < end else None
+        at, data = at + len(data) - (_SYNC - 1), data[-(_SYNC - 1) :]
+    return None
+
+
+def _place(path: str, offset: int, first: int, i: int) -> str:
+    return f"{path}, record {first + i + 1} of the block at byte {offset}"

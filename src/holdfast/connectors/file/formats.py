@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import functools
 import itertools
-import os
 from collections.abc import Iterator
 from typing import Any, Protocol
 
@@ -14,6 +13,7 @@ import orjson
 from holdfast.common.serialization import DeserializationSchema
 from holdfast.connectors.base import Batch
 from holdfast.connectors.file import lines
+from holdfast.connectors.file.files import InputFile, OpenFile
 from holdfast.errors import ConfigurationError, UserCodeError
 
 __all__ = ["CsvFormat", "FileFormat", "JsonLinesFormat", "LineFormat", "TextFormat"]
@@ -28,16 +28,13 @@ class FileFormat(Protocol):
     reads_compressed: bool
     """Whether the format itself reads files named like ``x.gz``."""
 
-    def measure(self, path: str, size: int) -> tuple[int, float]:
+    def measure(self, file: InputFile) -> tuple[int, float]:
         """Return the file's length in positions, and the approximate number of positions per record."""
 
-    def cut(self, path: str, start: int, end: int) -> int:
+    def cut(self, file: InputFile, start: int, end: int) -> int:
         """Return a good end near ``end`` for a range that starts at ``start``."""
 
-    def open(self, path: str) -> Any:
-        """Open a file for `read`; the result has ``close()``."""
-
-    def read(self, file: Any, path: str, start: int, end: int, length: int, max_batch: int) -> Iterator[Batch]:
+    def read(self, file: InputFile, start: int, end: int, length: int, max_batch: int) -> Iterator[Batch]:
         """Read the records of ``[start, end)`` in batches, in order."""
 
 
@@ -60,34 +57,37 @@ class LineFormat:
         self.charset = charset
         self._schema = schema
 
-    def measure(self, path: str, size: int) -> tuple[int, float]:
+    def measure(self, file: InputFile) -> tuple[int, float]:
         """Return the size in bytes, and the mean length of the first lines."""
-        return size, lines.sample_line_length(path)
+        return file.version.size, lines.sample_line_length(file)
 
-    def cut(self, path: str, start: int, end: int) -> int:
+    def cut(self, file: InputFile, start: int, end: int) -> int:
         """Return ``end``: a range holds the lines that start in it."""
         return end
 
-    def open(self, path: str) -> _OpenFile:
-        """Open the file for reads at any offset."""
-        return _OpenFile(path)
-
-    def read(self, file: _OpenFile, path: str, start: int, end: int, length: int, max_batch: int) -> Iterator[Batch]:
+    def read(self, file: InputFile, start: int, end: int, length: int, max_batch: int) -> Iterator[Batch]:
         """Read the records of the lines that start in the range.
 
         Raises:
             UserCodeError: a line does not parse; the message names file and line.
         """
-        for offset, data in lines.blocks(file.descriptor, start, end, length, path):
+        opened = file.open()
+        try:
+            yield from self._read(opened, file, start, end, length, max_batch)
+        finally:
+            opened.close()
+
+    def _read(self, opened: OpenFile, file: InputFile, start: int, end: int, length: int, max_batch: int) -> Iterator[Batch]:
+        for offset, data in lines.blocks(opened, start, end, length, file.path):
             block = data[3:] if offset == 0 and data.startswith(b"\xef\xbb\xbf") else data
             if b"\r" in block:
                 block = block.replace(b"\r\n", b"\n").removesuffix(b"\r")
             try:
-                values = self._values(block, offset, path)
+                values = self._values(block, offset, file)
             except Exception:
-                self._raise_for_line(block, offset, path)
+                self._raise_for_line(block, offset, file)
                 raise
-            where = _Where(self, path, offset, block)
+            where = _Where(self, file, offset, block)
             for i in range(0, len(values), max_batch):
                 yield Batch(values[i : i + max_batch], locate=functools.partial(where.record, i))
 
@@ -108,7 +108,7 @@ class LineFormat:
         """Return the number of header lines in the block at an offset of the file."""
         return 0
 
-    def _values(self, block: bytes, offset: int, path: str) -> list[Any]:
+    def _values(self, block: bytes, offset: int, file: InputFile) -> list[Any]:
         """Parse a block of whole lines."""
         raise NotImplementedError
 
@@ -120,17 +120,17 @@ class LineFormat:
         # None skips the line.
         return [value for value in schema.deserialize_batch(self._lines(block)) if value is not None]
 
-    def _raise_for_line(self, block: bytes, offset: int, path: str) -> None:
+    def _raise_for_line(self, block: bytes, offset: int, file: InputFile) -> None:
         """Find the first line that does not parse, and raise for it."""
         before = 0
         for line in block.split(b"\n"):
             if line or self.keeps_blank_lines:
                 try:
                     # A block at an offset other than 0 is not the start of the file and has no header.
-                    self._values(line, offset or before, path)
+                    self._values(line, offset or before, file)
                 except Exception as e:
-                    number = lines.line_number(path, offset) + block.count(b"\n", 0, before)
-                    place = f"{path}, line {number}"
+                    number = lines.line_number(file, offset) + block.count(b"\n", 0, before)
+                    place = f"{file.path}, line {number}"
                     raise UserCodeError(
                         f"{type(e).__name__}: {e}\n{place} does not parse as {self._name()}: {line[:200]!r}",
                         record=place,
@@ -141,27 +141,19 @@ class LineFormat:
         return type(self).__name__.removesuffix("Format")
 
 
-class _OpenFile:
-    def __init__(self, path: str) -> None:
-        self.descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
-
-    def close(self) -> None:
-        os.close(self.descriptor)
-
-
 class _Where:
     """The origin of a block's records; counts the file's lines only on demand."""
 
-    def __init__(self, form: LineFormat, path: str, offset: int, block: bytes) -> None:
+    def __init__(self, form: LineFormat, file: InputFile, offset: int, block: bytes) -> None:
         self._format = form
-        self._path = path
+        self._file = file
         self._offset = offset
         self._block = block
 
     def record(self, first: int, i: int) -> str:
         """Return file and line of the block's record ``first + i``."""
-        before = lines.line_number(self._path, self._offset)
-        return f"{self._path}, line {before + self._format.line_of_record(self._block, self._offset, first + i)}"
+        before = lines.line_number(self._file, self._offset)
+        return f"{self._file.path}, line {before + self._format.line_of_record(self._block, self._offset, first + i)}"
 
 
 class TextFormat(LineFormat):
@@ -169,7 +161,7 @@ class TextFormat(LineFormat):
 
     keeps_blank_lines = True
 
-    def _values(self, block: bytes, offset: int, path: str) -> list[Any]:
+    def _values(self, block: bytes, offset: int, file: InputFile) -> list[Any]:
         return block.decode(self.charset).split("\n")
 
 
@@ -179,7 +171,7 @@ class JsonLinesFormat(LineFormat):
     def __init__(self, schema: DeserializationSchema | None = None) -> None:
         super().__init__("utf-8", schema)
 
-    def _values(self, block: bytes, offset: int, path: str) -> list[Any]:
+    def _values(self, block: bytes, offset: int, file: InputFile) -> list[Any]:
         if self._schema is not None:
             return self._by_schema(self._schema, block)
         loads = orjson.loads
@@ -211,7 +203,7 @@ class CsvFormat(LineFormat):
     def _lines_before_records(self, offset: int) -> int:
         return 1 if self._header and offset == 0 else 0
 
-    def _values(self, block: bytes, offset: int, path: str) -> list[Any]:
+    def _values(self, block: bytes, offset: int, file: InputFile) -> list[Any]:
         if self._lines_before_records(offset):
             block = block.partition(b"\n")[2]
         if self._schema is not None:
@@ -219,7 +211,7 @@ class CsvFormat(LineFormat):
         rows = self._rows(block.decode(self.charset))
         if not self._header:
             return rows
-        columns = self._columns_of(path)
+        columns = self._columns_of(file)
         for row in rows:
             if len(row) != len(columns):
                 raise ValueError(f"the row has {len(row)} values, the header {len(columns)} columns")
@@ -238,14 +230,14 @@ class CsvFormat(LineFormat):
             raise ValueError(f"a quote ({self._quote}) is not closed in its line: values may not hold line feeds")
         return list(map(tuple, rows))
 
-    def _columns_of(self, path: str) -> tuple[str, ...]:
-        columns = self._columns.get(path)
+    def _columns_of(self, file: InputFile) -> tuple[str, ...]:
+        columns = self._columns.get(file.path)
         if columns is None:
-            with open(path, "rb") as file:
-                first = file.readline().removeprefix(b"\xef\xbb\xbf").rstrip(b"\r\n").decode(self.charset)
+            line = lines.first_line(file).removeprefix(b"\xef\xbb\xbf").removesuffix(b"\r")
+            first = line.decode(self.charset)
             rows = self._rows(first)
             columns = rows[0] if rows else ()
             if len(set(columns)) != len(columns):
                 raise ValueError(f"the header names a column twice: {first}")
-            self._columns = {path: columns}
+            self._columns = {file.path: columns}
         return columns

@@ -5,25 +5,25 @@ For any cut of a file into ranges, each line is in exactly one range.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 
+from holdfast.connectors.file.files import FileVersion, InputFile, OpenFile
 from holdfast.errors import InputLost
 
-__all__ = ["BLOCK_SIZE", "blocks", "line_number", "sample_line_length"]
+__all__ = ["BLOCK_SIZE", "blocks", "first_line", "line_number", "sample_line_length"]
 
 BLOCK_SIZE = 1 << 20
 """Bytes read and parsed at once: large enough to make calls rare, small enough to stay in the CPU's cache."""
 _SAMPLE = 1 << 16
 
 
-def blocks(file: int, start: int, end: int, size: int, path: str) -> Iterator[tuple[int, bytes]]:
+def blocks(file: OpenFile, start: int, end: int, size: int, path: str) -> Iterator[tuple[int, bytes]]:
     r"""Read the lines that start in ``[start, end)``, as blocks of whole lines with their offsets in the file.
 
     A block lacks the line feed of its last line; carriage returns are left in.
 
     Args:
-        file: The open file's descriptor.
+        file: The open file.
         start: First byte of the range.
         end: First byte after it.
         size: End of the file for the source; a last line without a line feed counts.
@@ -58,55 +58,67 @@ def blocks(file: int, start: int, end: int, size: int, path: str) -> Iterator[tu
         at = stop
 
 
-def line_number(path: str, offset: int) -> int:
+def line_number(file: InputFile, offset: int) -> int:
     """Return the number (from 1) of the line at an offset by counting the line feeds before it.
 
     Continues from the last result for the file, so that consecutive calls read the file once.
     """
-    at, count = _counted.get(path, (0, 1))
+    counted_for = file.path, file.version
+    at, count = _counted.get(counted_for, (0, 1))
     if at > offset:
         at, count = 0, 1
-    with open(path, "rb") as file:
-        file.seek(at)
+    opened = file.open()
+    try:
         while at < offset:
-            data = file.read(min(offset - at, BLOCK_SIZE))
+            data = opened.read_at(at, min(offset - at, BLOCK_SIZE))
             if not data:
                 break
             count += data.count(b"\n")
             at += len(data)
+    finally:
+        opened.close()
     _counted.clear()  # one file at a time suffices
-    _counted[path] = (at, count)
+    _counted[counted_for] = (at, count)
     return count
 
 
-_counted: dict[str, tuple[int, int]] = {}
-"""Path -> an offset and its line number."""
+_counted: dict[tuple[str, FileVersion], tuple[int, int]] = {}
+"""File -> an offset and its line number."""
 
 
-def sample_line_length(path: str) -> float:
+def sample_line_length(file: InputFile) -> float:
     """Return the mean length in bytes of the file's first lines, line feeds included (at least 1)."""
-    with open(path, "rb") as file:
-        data = file.read(_SAMPLE)
+    opened = file.open()
+    try:
+        data = opened.read_at(0, _SAMPLE)
+    finally:
+        opened.close()
     lines = data.count(b"\n")
     if not lines:
         return float(max(1, len(data)))
     return (data.rfind(b"\n") + 1) / lines
 
 
-def _read(file: int, start: int, end: int, path: str) -> bytes:
-    data = os.pread(file, end - start, start)
-    while len(data) < end - start:
-        more = os.pread(file, end - start - len(data), start + len(data))
-        if not more:
-            raise InputLost(
-                f"{path}: the file ends at byte {start + len(data)}, but had more when the source found it: it was "
-                "truncated or replaced. Put the original file back"
-            )
-        data += more
+def first_line(file: InputFile) -> bytes:
+    """Return the file's first line, without its line feed."""
+    opened = file.open()
+    try:
+        return _until_line_feed(opened, 0, file.version.size, file.path)
+    finally:
+        opened.close()
+
+
+def _read(file: OpenFile, start: int, end: int, path: str) -> bytes:
+    data = file.read_at(start, end - start)
+    if len(data) < end - start:
+        raise InputLost(
+            f"{path}: the file ends at byte {start + len(data)}, but had more when the source found it: it was "
+            "truncated or replaced. Put the original file back"
+        )
     return data
 
 
-def _until_line_feed(file: int, start: int, size: int, path: str) -> bytes:
+def _until_line_feed(file: OpenFile, start: int, size: int, path: str) -> bytes:
     pieces = []
     step = 1 << 12
     while start < size:
@@ -121,5 +133,5 @@ def _until_line_feed(file: int, start: int, size: int, path: str) -> bytes:
     return b"".join(pieces)
 
 
-def _after_line_feed(file: int, start: int, size: int, path: str) -> int:
+def _after_line_feed(file: OpenFile, start: int, size: int, path: str) -> int:
     return start + len(_until_line_feed(file, start, size, path)) + 1

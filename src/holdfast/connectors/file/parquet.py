@@ -9,9 +9,13 @@ from typing import Any, Protocol
 
 from holdfast.common.optional_library import optional_library
 from holdfast.connectors.base import Batch
+from holdfast.connectors.file.files import FileVersion, InputFile
 from holdfast.errors import InputLost, UserCodeError
 
 __all__ = ["ArrowFormat", "ParquetFormat"]
+
+_FILES_KNOWN = 64
+"""Files whose groups of rows are known without another read."""
 
 
 class ParquetFormat:
@@ -30,52 +34,74 @@ class ParquetFormat:
         self._columns = list(columns) if columns is not None else None
         self._as_tuples = as_tuples
         self._as_batches = as_batches
+        self._group_starts: dict[tuple[str, FileVersion], list[int]] = {}
 
-    def measure(self, path: str, size: int) -> tuple[int, float]:
+    def measure(self, file: InputFile) -> tuple[int, float]:
         """Return the number of rows, from the file's footer.
 
         Raises:
             UserCodeError: the file is not Parquet, or a column is missing.
         """
-        file = self.open(path)
+        opened = self._open(file)
         try:
-            missing = set(self._columns or ()) - set(file.columns)
+            missing = set(self._columns or ()) - set(opened.columns)
             if missing:
-                have, lacks = ", ".join(file.columns), ", ".join(sorted(missing))
-                raise UserCodeError(f"{path}: no column {lacks}; the file has {have}", record=path)
-            return file.rows, 1.0
+                have, lacks = ", ".join(opened.columns), ", ".join(sorted(missing))
+                raise UserCodeError(f"{file.path}: no column {lacks}; the file has {have}", record=file.path)
+            return self._starts(file, opened)[-1], 1.0
         finally:
-            file.close()
+            opened.close()
 
-    def cut(self, path: str, start: int, end: int) -> int:
+    def cut(self, file: InputFile, start: int, end: int) -> int:
         """Return the end of a nearby row group, if any, because a row group is decoded from its start."""
-        file = self.open(path)
-        try:
-            near = [row for row in file.group_starts[1:] if (start + end) // 2 < row <= end + (end - start)]
-        finally:
-            file.close()
+        starts = self._group_starts.get((file.path, file.version))
+        if starts is None:
+            opened = self._open(file)
+            try:
+                starts = self._starts(file, opened)
+            finally:
+                opened.close()
+        near = [row for row in starts[1:] if (start + end) // 2 < row <= end + (end - start)]
         return min(near, key=lambda row: abs(row - end), default=end)
 
-    def open(self, path: str) -> _OpenColumns:
+    def _open(self, file: InputFile) -> _OpenColumns:
         """Open the file and read its footer."""
-        return _OpenParquet(path)
+        return _OpenParquet(file)
 
-    def read(self, file: _OpenColumns, path: str, start: int, end: int, length: int, max_batch: int) -> Iterator[Batch]:
+    def _starts(self, file: InputFile, opened: _OpenColumns) -> list[int]:
+        """The first row of each group, followed by the number of rows."""
+        known = self._group_starts.get((file.path, file.version))
+        if known is None:
+            if len(self._group_starts) >= _FILES_KNOWN:
+                self._group_starts.clear()
+            known = self._group_starts[file.path, file.version] = opened.group_starts()
+        return known
+
+    def read(self, file: InputFile, start: int, end: int, length: int, max_batch: int) -> Iterator[Batch]:
         """Read the rows ``[start, end)``.
 
         Raises:
             InputLost: the file has fewer rows than when it was discovered.
             UserCodeError: a part of the file cannot be decoded.
         """
-        if file.rows < length:
-            raise InputLost(f"{path}: has {file.rows} rows, but had {length} when the source found it; put it back")
-        starts = file.group_starts
+        opened = self._open(file)
+        try:
+            yield from self._read(opened, file, start, end, length, max_batch)
+        finally:
+            opened.close()
+
+    def _read(
+        self, opened: _OpenColumns, file: InputFile, start: int, end: int, length: int, max_batch: int
+    ) -> Iterator[Batch]:
+        path, starts = file.path, self._starts(file, opened)
+        if starts[-1] < length:
+            raise InputLost(f"{path}: has {starts[-1]} rows, but had {length} when the source found it; put it back")
         groups = [g for g in range(len(starts) - 1) if starts[g] < end and starts[g + 1] > start]
         if not groups:
             return
         at = starts[groups[0]]
         try:
-            for rows in file.batches(groups, self._columns, max_batch):
+            for rows in opened.batches(groups, self._columns, max_batch):
                 first, stop = max(at, start), min(at + rows.num_rows, end)
                 if first < stop:
                     values = self._values(rows.slice(first - at, stop - first))
@@ -100,9 +126,9 @@ def _place(path: str, first: int, i: int) -> str:
 class ArrowFormat(ParquetFormat):
     """Arrow IPC files (Feather), read like Parquet."""
 
-    def open(self, path: str) -> _OpenColumns:
+    def _open(self, file: InputFile) -> _OpenColumns:
         """Open the file and read its footer."""
-        return _OpenArrow(path)
+        return _OpenArrow(file)
 
 
 class _OpenColumns(Protocol):
@@ -112,13 +138,8 @@ class _OpenColumns(Protocol):
     def columns(self) -> list[str]:
         """The names of the columns."""
 
-    @property
     def group_starts(self) -> list[int]:
-        """The first row of each group, followed by the number of rows."""
-
-    @property
-    def rows(self) -> int:
-        """The number of rows."""
+        """Read the first row of each group, followed by the number of rows."""
 
     def batches(self, groups: list[int], columns: list[str] | None, size: int) -> Iterator[Any]:
         """The rows of some groups, as record batches of at most ``size`` rows."""
@@ -128,23 +149,29 @@ class _OpenColumns(Protocol):
 
 
 class _OpenArrow:
-    def __init__(self, path: str) -> None:
+    def __init__(self, file: InputFile) -> None:
         import pyarrow
 
-        self._file = pyarrow.memory_map(path)
+        local = file.local_path
+        self._file = pyarrow.memory_map(local) if local else pyarrow.PythonFile(file.stream(), mode="r")
+        self._open = pyarrow.ipc.open_file
+        self._options = pyarrow.ipc.IpcReadOptions
         try:
-            self._reader = pyarrow.ipc.open_file(self._file)
+            self._reader = self._open(self._file)
         except (pyarrow.ArrowInvalid, pyarrow.ArrowNotImplementedError) as e:
             self._file.close()
-            raise UserCodeError(f"{path}: is not an Arrow file that can be read: {e}", record=path) from e
+            raise UserCodeError(f"{file.path}: is not an Arrow file that can be read: {e}", record=file.path) from e
         self.columns: list[str] = list(self._reader.schema.names)
-        self.group_starts = [0]
-        for i in range(self._reader.num_record_batches):
-            self.group_starts.append(self.group_starts[-1] + self._reader.get_batch(i).num_rows)
 
-    @property
-    def rows(self) -> int:
-        return self.group_starts[-1]
+    def group_starts(self) -> list[int]:
+        # Reads one column, a narrow one, because no function of the library reads the numbers of rows alone.
+        widths = [_width(field.type) for field in self._reader.schema]
+        narrowest = [widths.index(min(widths))] if widths else []
+        narrow = self._open(self._file, options=self._options(included_fields=narrowest))
+        starts = [0]
+        for i in range(narrow.num_record_batches):
+            starts.append(starts[-1] + narrow.get_batch(i).num_rows)
+        return starts
 
     def batches(self, groups: list[int], columns: list[str] | None, size: int) -> Iterator[Any]:
         for group in groups:
@@ -157,33 +184,38 @@ class _OpenArrow:
         self._file.close()
 
 
+def _width(type: Any) -> int:
+    """The bits of a value; many for values of different sizes."""
+    try:
+        return int(type.bit_width)
+    except ValueError:
+        return 1 << 20
+
+
 class _OpenParquet:
-    def __init__(self, path: str) -> None:
+    def __init__(self, file: InputFile) -> None:
         import pyarrow
         import pyarrow.parquet
 
+        self._stream = None if file.local_path else file.stream()
         try:
-            self._reader = pyarrow.parquet.ParquetFile(path)
+            self._reader = pyarrow.parquet.ParquetFile(file.local_path or self._stream)
         except (pyarrow.ArrowInvalid, pyarrow.ArrowNotImplementedError) as e:
-            raise UserCodeError(f"{path}: is not a Parquet file that can be read: {e}", record=path) from e
+            if self._stream is not None:
+                self._stream.close()
+            raise UserCodeError(f"{file.path}: is not a Parquet file that can be read: {e}", record=file.path) from e
 
     @cached_property
     def columns(self) -> list[str]:
         """Return the names of the columns."""
         return list(self._reader.schema_arrow.names)
 
-    @cached_property
     def group_starts(self) -> list[int]:
         """Return the first row of each row group, followed by the number of rows."""
         starts = [0]
         for i in range(self._reader.metadata.num_row_groups):
             starts.append(starts[-1] + self._reader.metadata.row_group(i).num_rows)
         return starts
-
-    @property
-    def rows(self) -> int:
-        """Return the number of rows."""
-        return self.group_starts[-1]
 
     def batches(self, groups: list[int], columns: list[str] | None, size: int) -> Iterator[Any]:
         """Read the rows of some groups."""
@@ -193,3 +225,5 @@ class _OpenParquet:
     def close(self) -> None:
         """Close the file."""
         self._reader.close()
+        if self._stream is not None:
+            self._stream.close()

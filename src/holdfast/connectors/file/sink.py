@@ -1,10 +1,10 @@
 """The file sink: a finished file appears with its checkpoint.
 
-A writer writes hidden files, ``.<final name>.inprogress.<owner>-<generation>``, one for each bucket, subtask and epoch.
-Its committables name them. The committer renames each to its final name, ``part-<subtask>-<epoch>-<random><suffix>``,
-which is unique; so a rename repeated after a crash finds the file already renamed. Hidden files carry the owner (the job
-and the sink) and the driver's generation in their names, so a later driver can delete those of failed epochs. A driver
-that was overtaken during its recovery leaves its successors' files alone.
+A writer writes part files that nobody sees, one for each bucket, subtask and epoch (see `outputs`). Its committables name
+them. The committer moves each to its final name, ``part-<subtask>-<epoch>-<random><suffix>``, which is unique; so a move
+repeated after a crash finds the file already moved. Part files in progress carry the owner (the job and the sink) and the
+driver's generation in their names, so a later driver can delete those of failed epochs. A driver that was overtaken during
+its recovery leaves its successors' files alone.
 
 The base path must be the same directory for the driver and all workers.
 """
@@ -13,30 +13,27 @@ from __future__ import annotations
 
 import copy
 import logging
-import os
-import re
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO, NamedTuple, Protocol
 
 import orjson
 import xxhash
 
 from holdfast.checkpoint.ids import CheckpointId, Epoch
-from holdfast.common.os_errors import reason
 from holdfast.common.serialization import Encoder, SerializationSchema
 from holdfast.common.typeinfo import TypeInformation
 from holdfast.common.types import Row
 from holdfast.connectors.base import Committable, JobInfo, WriterContext
 from holdfast.connectors.file.buckets import BasePathBucketAssigner, BucketAssigner
 from holdfast.connectors.file.bulk import BulkWriter, BulkWriterFactory
-from holdfast.connectors.file.paths import local_path
+from holdfast.connectors.file.outputs import Output, PartFile, open_output
+from holdfast.connectors.file.paths import absolute_path
 from holdfast.connectors.java_text import text_of
-from holdfast.errors import ConfigurationError, StorageError
+from holdfast.errors import ConfigurationError
 
 __all__ = ["BatchEncoder", "FileSink", "JsonLinesEncoder"]
 
-_IN_PROGRESS = ".inprogress."
 _log = logging.getLogger(__name__)
 
 
@@ -110,10 +107,11 @@ class _EncodedPart:
 class FileSink:
     """A sink that writes records to files, exactly once.
 
-    A part file is rolled at every checkpoint.
+    A part file is rolled at every checkpoint, and in an object store at 1 GB.
 
     Args:
-        base_path: A local directory or ``file://`` URI; created if it does not exist.
+        base_path: A local directory, which is created if it does not exist, or the URI of a directory in an object store or
+            HDFS.
         encoder: The record format: an Encoder, a SerializationSchema (a line each), `JsonLinesEncoder`, or a
             BulkWriterFactory.
         buckets: The subdirectories of records.
@@ -132,7 +130,7 @@ class FileSink:
         prefix: str = "part",
         suffix: str = "",
     ) -> None:
-        self.base_path = local_path(base_path)
+        self.base_path = absolute_path(base_path)
         if isinstance(encoder, SerializationSchema):
             encoder = _SchemaEncoder(encoder)
         if isinstance(encoder, BulkWriterFactory):
@@ -158,24 +156,20 @@ class FileSink:
         return sink
 
     def validate(self) -> None:
-        """Create the base path, and probe it with a file.
+        """Create a local base path, and probe it with a file. A store is probed when the job has taken over.
 
         Raises:
             ConfigurationError: the base path is not writable.
         """
-        probe = os.path.join(self.base_path, f".check-{secrets.token_hex(8)}")
-        try:
-            os.makedirs(self.base_path, exist_ok=True)
-            os.close(os.open(probe, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
-            os.unlink(probe)
-        except OSError as e:
-            raise ConfigurationError(f"FileSink: cannot write to {self.base_path}: {reason(e)}") from e
+        if "://" not in self.base_path:
+            open_output(self.base_path, {}).check()
 
     def create_writer(self, context: WriterContext) -> FileWriter:
         """Create a writer."""
         names = (f"{self._prefix}-{context.subtask}", self._suffix)
         owner = f"{_owner(context.job, context.uid)}-{context.job.generation}"
-        return FileWriter(self.base_path, self._parts or self._lines(), self._buckets, names, owner)
+        output = open_output(self.base_path, context.job.storage_config)
+        return FileWriter(output, self._parts or self._lines(), self._buckets, names, owner)
 
     def _lines(self) -> _EncodedParts:
         encoder = self._encoder
@@ -184,8 +178,15 @@ class FileSink:
         return _EncodedParts(encoder)
 
     def create_committer(self, job: JobInfo, uid: str) -> FileCommitter:
-        """Create the committer, which renames the files."""
-        return FileCommitter(self.base_path, _owner(job, uid), job.generation)
+        """Create the committer, which moves the files to their final names.
+
+        Raises:
+            ConfigurationError: the store is not writable.
+        """
+        output = open_output(self.base_path, job.storage_config)
+        if "://" in self.base_path:
+            output.check()
+        return FileCommitter(output, _owner(job, uid), job.generation)
 
 
 def _owner(job: JobInfo, uid: str) -> str:
@@ -196,30 +197,22 @@ def _owner(job: JobInfo, uid: str) -> str:
 class _Part(NamedTuple):
     """A part file in progress."""
 
-    file: BinaryIO
-    final: str
-    """Its final name."""
+    file: PartFile
     writer: BulkWriter
 
 
 def _drop(part: _Part) -> None:
     """Delete a part file in progress."""
-    _remove(part.file.name)
-    # Close last: it may flush, and fail on a full disk.
-    try:
-        part.writer.abandon()
-        part.file.close()
-    except OSError as e:
-        _log.warning("%s of an abandoned epoch: %s", part.file.name, e)
+    part.file.drop(part.writer.abandon)
 
 
 class FileWriter:
-    """Writes one hidden file for each bucket and epoch."""
+    """Writes part files for each bucket and epoch."""
 
     def __init__(
-        self, base_path: str, parts: BulkWriterFactory, buckets: BucketAssigner, names: tuple[str, str], owner: str
+        self, output: Output, parts: BulkWriterFactory, buckets: BucketAssigner, names: tuple[str, str], owner: str
     ) -> None:
-        self._base_path = base_path
+        self._output = output
         self._parts = parts
         self._buckets = buckets
         self._prefix, self._suffix = names
@@ -227,6 +220,8 @@ class FileWriter:
         self._epoch = 0
         self._open: dict[str, _Part] = {}
         """Bucket -> the part file in progress."""
+        self._full: list[Any] = []
+        """Committables of part files that reached the greatest size."""
 
     def begin_epoch(self, epoch: Epoch, attempt: str, completed: CheckpointId) -> None:
         """Start an epoch without files; drop files of an abandoned epoch."""
@@ -245,130 +240,88 @@ class FileWriter:
         try:
             if not begun:
                 self._open[bucket] = self._create(bucket)
-            self._open[bucket].writer.add(values)
+            part = self._open[bucket]
+            part.writer.add(values)
         except Exception as e:
             if not begun and bucket in self._open:
                 _drop(self._open.pop(bucket))
             if isinstance(e, OSError):
-                raise _failed("write", os.path.join(self._base_path, bucket), e) from e
+                raise self._output.failed("write", bucket, e) from e
             raise
+        if self._output.longest_part is not None and part.file.size >= self._output.longest_part:
+            self._full += self._finish(self._open.pop(bucket))
 
     def prepare_commit(self) -> list[Any]:
-        """Flush the files to disk; return one committable for each.
+        """Make the files durable; return one committable for each.
 
         Raises:
             StorageError: a file cannot be flushed.
         """
-        committables: list[Any] = []
-        for bucket, (file, final, writer) in self._open.items():
-            try:
-                writer.finish()
-                file.flush()
-                if file.tell() == 0:  # no record has bytes
-                    _remove(file.name)
-                    file.close()
-                    continue
-                os.fsync(file.fileno())
-                file.close()
-            except OSError as e:
-                raise _failed("flush", file.name, e) from e
-            committables.append({"bucket": bucket, "pending": os.path.basename(file.name), "final": final})
-        _flush_directories(self._base_path, self._open)
-        self._open = {}
+        committables = self._full
+        for part in self._open.values():
+            committables += self._finish(part)
+        self._output.flush(self._open)
+        self._open, self._full = {}, []
         return committables
+
+    def _finish(self, part: _Part) -> list[Any]:
+        """Finish a part file; returns its committable, if it has content."""
+        part.writer.finish()
+        data = part.file.finish()
+        return [] if data is None else [data]
 
     def abort_epoch(self) -> None:
         """Delete the open epoch's files."""
         for part in self._open.values():
             _drop(part)
-        self._open = {}
+        self._output.discard(self._full)
+        self._open, self._full = {}, []
 
     def close(self) -> None:
         """Drop an epoch that is still open."""
         self.abort_epoch()
 
     def _create(self, bucket: str) -> _Part:
-        directory = os.path.join(self._base_path, bucket)
-        os.makedirs(directory, exist_ok=True)
         final = f"{self._prefix}-{self._epoch}-{secrets.token_hex(4)}{self._suffix}"
-        pending = f".{final}{_IN_PROGRESS}{self._owner}"
-        file = open(os.path.join(directory, pending), "xb", buffering=1 << 20)  # noqa: SIM115  (closed at the barrier)
-        return _Part(file, final, self._parts.create(file))
+        file = self._output.create(bucket, final, self._owner)
+        return _Part(file, self._parts.create(file.stream))
 
 
 class FileCommitter:
-    """Renames prepared files to their final names."""
+    """Moves prepared files to their final names."""
 
-    def __init__(self, base_path: str, owner: str, generation: int) -> None:
-        self._base_path = base_path
-        self._in_progress = re.compile(rf"\..+{re.escape(_IN_PROGRESS + owner)}(?:-(\d+))?")
+    def __init__(self, output: Output, owner: str, generation: int) -> None:
+        self._output = output
+        self._owner = owner
         self._generation = generation
 
     def recover(self, committables: Sequence[Committable]) -> None:
         """Finish the restored checkpoint's files, then delete files of failed epochs."""
-        for committable in committables:
-            if not self._rename(committable.data):
+        for committable, visible in self._published(committables):
+            if not visible:
                 # Prepared files are never deleted, so this one was finished and removed later.
-                _log.warning("%s was moved or deleted after it was finished", self._path(committable.data, "final"))
-        _flush_directories(self._base_path, {c.data["bucket"] for c in committables})
-        for directory, _, names in os.walk(self._base_path):
-            for name in names:
-                found = self._in_progress.fullmatch(name)
-                if found and int(found[1] or 0) < self._generation:
-                    _remove(os.path.join(directory, name))
+                _log.warning("%s was moved or deleted after it was finished", self._output.final(committable.data))
+        self._output.flush(c.data["bucket"] for c in committables)
+        self._output.sweep(self._owner, self._generation)
 
     def commit(self, committables: Sequence[Committable]) -> None:
-        """Rename the files to their final names; skip files already renamed.
+        """Move the files to their final names; skip files already moved.
 
         Raises:
             ConfigurationError: a prepared file is missing. A restart would hide this: recovery cannot distinguish a file
                 that never existed here from one that was finished and removed later.
-            StorageError: a file cannot be renamed.
+            StorageError: a file cannot be moved.
         """
-        for committable in committables:
-            if not self._rename(committable.data):
+        for committable, visible in self._published(committables):
+            if not visible:
                 raise ConfigurationError(
-                    f"{self._path(committable.data, 'pending')}: the prepared file is not there; is {self._base_path} "
+                    f"{self._output.pending(committable.data)}: the prepared file is not there; is {self._output.uri} "
                     "the same directory for the driver and all workers?"
                 )
-        _flush_directories(self._base_path, {c.data["bucket"] for c in committables})
+        self._output.flush(c.data["bucket"] for c in committables)
+
+    def _published(self, committables: Sequence[Committable]) -> Iterator[tuple[Committable, bool]]:
+        return zip(committables, self._output.publish([c.data for c in committables]), strict=True)
 
     def close(self) -> None:
         """Do nothing: no resources are open."""
-
-    def _rename(self, data: Any) -> bool:
-        """Whether the file now has its final name."""
-        final = self._path(data, "final")
-        try:
-            os.rename(self._path(data, "pending"), final)
-        except FileNotFoundError:
-            return os.path.exists(final)
-        except OSError as e:
-            raise _failed("finish", final, e) from e
-        return True
-
-    def _path(self, data: Any, which: str) -> str:
-        return os.path.join(self._base_path, data["bucket"], data[which])
-
-
-def _remove(path: str) -> None:
-    try:
-        os.unlink(path)
-    except FileNotFoundError:
-        pass  # another driver, or the writer itself, deleted it first
-
-
-def _flush_directories(base_path: str, buckets: Iterable[str]) -> None:
-    """Sync the directories of the buckets, so that file and bucket names survive a power failure."""
-    for directory in sorted({"", *buckets}):
-        path = os.path.join(base_path, directory)
-        if os.path.isdir(path):
-            descriptor = os.open(path, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
-
-
-def _failed(what: str, path: str, error: OSError) -> StorageError:
-    return StorageError(f"FileSink: cannot {what} {path}: {reason(error)}")

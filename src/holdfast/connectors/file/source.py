@@ -1,13 +1,15 @@
 """The file source: a fixed set of files, or directories watched for new files.
 
-Every file is a split, read from its start to the size at its discovery; an epoch reads a range of it. Up to 16 files are
-read in parallel and advance in proportion to the rest of each, so that files covering the same time stay aligned. The
-watermark waits for files in progress, but not for files that have not begun.
+Files are on the local file system, in object stores or in HDFS. Every file is a split, read from its start to the size at
+its discovery; an epoch reads a range of it. Up to 16 files are read in parallel and advance in proportion to the rest of
+each, so that files covering the same time stay aligned. The watermark waits for files in progress, but not for files that
+have not begun.
 
 A file that is replaced or changed while it is read stops the job with a message. Data appended after the discovered size
 is ignored.
 
-In a watched directory, a file is read once its size is unchanged for a discovery interval. It must not change after that,
+In a watched directory, a file is read once its size is unchanged for a discovery interval; in an object store, where files
+appear complete, at once. It must not change after that,
 even when it is fully read: new content stops the job, because ignoring it would lose records silently.
 Files should appear complete: write them under a name that begins with ``.`` or ``_``, or elsewhere on the same file
 system, then rename them. A path counts as read while the directory has it: a file that is removed, and returns after a
@@ -16,19 +18,22 @@ check of the directory, is read again.
 
 from __future__ import annotations
 
-import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import astuple, dataclass
+from types import MappingProxyType
 from typing import Any
 
 from holdfast.checkpoint.ids import CheckpointId
+from holdfast.checkpoint.storage import refused
 from holdfast.connectors.base import Batch, EpochInput, JobInfo, ReaderContext, SplitRange
+from holdfast.connectors.file.files import FileSystems, FileVersion, Found, InputFile
 from holdfast.connectors.file.formats import FileFormat
-from holdfast.connectors.file.paths import find_files, local_path
-from holdfast.connectors.file.versions import FileVersion, check_same, end_of, stat_of
-from holdfast.errors import ConfigurationError, InputLost
+from holdfast.connectors.file.paths import absolute_path
+from holdfast.connectors.file.versions import check_same, end_of, restoring, version_of
+from holdfast.errors import ConfigurationError, InputLost, StorageError
 
 __all__ = ["FileSource"]
 
@@ -36,6 +41,7 @@ _SIDE_BY_SIDE = 16
 """Number of files read in parallel: enough to keep subtasks busy, few enough to open in every epoch."""
 _RECORD_SIZE = 100.0
 """Assumed bytes per record in files not opened yet."""
+_COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zip", ".lz4", ".snappy")
 
 
 class FileSource:
@@ -43,11 +49,11 @@ class FileSource:
 
     Args:
         format: The file format.
-        paths: Files and directories (read recursively; names that begin with ``.`` or ``_`` are left out).
+        paths: Files and directories, local or as URIs (read recursively; names that begin with ``.`` or ``_`` are left out).
         discovery_interval: Milliseconds between checks for new files; None: read only the files found at the start.
 
     Raises:
-        ConfigurationError: no path is given, or one is not on the local file system.
+        ConfigurationError: no path is given, or one is on a file system that is not known.
     """
 
     timestamped = False
@@ -59,7 +65,7 @@ class FileSource:
         if discovery_interval is not None and discovery_interval <= 0:
             raise ConfigurationError(f"the discovery interval must be positive, got {discovery_interval} ms")
         self.format = format
-        self.paths = tuple(local_path(path) for path in paths)
+        self.paths = tuple(absolute_path(path) for path in paths)
         self.discovery_interval = discovery_interval
 
     @property
@@ -69,20 +75,20 @@ class FileSource:
 
     def create_enumerator(self, job: JobInfo, uid: str) -> FileEnumerator:
         """Create the enumerator."""
-        return FileEnumerator(self.format, self.paths, self.discovery_interval)
+        return FileEnumerator(self.format, self.paths, self.discovery_interval, job.storage_config, uid)
 
     def create_reader(self, context: ReaderContext) -> FileReader:
         """Create a reader."""
-        return FileReader(self.format)
+        return FileReader(self.format, context.job.storage_config, context.uid)
 
 
 @dataclass
 class _InProgress:
+    file: InputFile
     position: int
     length: int
     per_record: float
     """Approximate number of positions per record."""
-    version: FileVersion
     end: int
     """Hash of the file's end at its discovery (`end_of`)."""
 
@@ -99,9 +105,13 @@ class FileEnumerator:
         format: FileFormat,
         paths: Sequence[str],
         interval_ms: int | None,
+        config: Mapping[str, str] = MappingProxyType({}),
+        uid: str = "",
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._format = format
+        self._systems = FileSystems(config)
+        self._uid = uid
         self._paths = paths
         self._interval = None if interval_ms is None else interval_ms / 1000
         self._clock = clock
@@ -122,22 +132,44 @@ class FileEnumerator:
             ConfigurationError: a path does not exist or cannot be read.
             InputLost: a file in progress is gone.
         """
-        if state is None:
+        with _named(self._uid):
+            if state is None:
+                self._start_anew()
+            else:
+                self._go_on(state)
+
+    def _start_anew(self) -> None:
+        try:
             if self._interval is None:
-                self._waiting = {path: FileVersion.of(stat) for path, stat in self._find().items()}
+                self._waiting = {found.path: found.version for found in self._find()}
             else:
                 self._scan(self._clock())
-            return
+        except StorageError as error:
+            if not refused(error):
+                raise
+            raise ConfigurationError(f"cannot read the files: {error}") from error
+
+    def _go_on(self, state: Any) -> None:
         self._waiting = {path: FileVersion(*version) for path, version in state["waiting"].items()}
         self._done = {path: FileVersion(*version) for path, version in state["done"].items()}
         for path, (position, end, *version) in state["active"].items():
-            check_same(path, FileVersion(*version), end)
-            self._begin(path, FileVersion(*version)).position = position
+            file = self._systems.file(path, FileVersion(*version))
+            check_same(file, end)
+            self._begin(file).position = position
         if self._interval is not None:
             self._scan(self._clock())
 
     def plan(self, max_records: int) -> EpochInput:
-        """Plan the next range of every file in progress, in proportion to the rest of each."""
+        """Plan the next range of every file in progress, in proportion to the rest of each.
+
+        Raises:
+            InputLost: a file is gone, or was changed.
+            StorageError: a store refused a call, or did not answer.
+        """
+        with _named(self._uid):
+            return self._plan(max_records)
+
+    def _plan(self, max_records: int) -> EpochInput:
         if self._interval is not None and self._clock() >= self._next_scan:
             self._scan(self._clock())
         ranges: list[SplitRange] = []
@@ -145,7 +177,7 @@ class FileEnumerator:
         while True:
             while self._waiting and len(self._active) < _SIDE_BY_SIDE:
                 path = next(iter(self._waiting))
-                self._begin(path, self._waiting.pop(path))
+                self._begin(self._systems.file(path, self._waiting.pop(path)))
             left = sum(file.records_left for file in self._active.values())
             share = min(1.0, budget / left) if left else 1.0
             for path, file in list(self._active.items()):
@@ -162,7 +194,7 @@ class FileEnumerator:
         """Return the position in every file in progress, the files not begun and, while watching, the finished files."""
         return {
             "waiting": {path: astuple(version) for path, version in self._waiting.items()},
-            "active": {path: [file.position, file.end, *astuple(file.version)] for path, file in self._active.items()},
+            "active": {path: [file.position, file.end, *astuple(file.file.version)] for path, file in self._active.items()},
             "done": {path: astuple(version) for path, version in self._done.items()},
         }
 
@@ -181,50 +213,70 @@ class FileEnumerator:
         """End a wait."""
         self._closed.set()
 
-    def _begin(self, path: str, version: FileVersion) -> _InProgress:
-        stat_of(path)
-        length, per_record = self._format.measure(path, version.size)
-        file = self._active[path] = _InProgress(0, length, per_record, version, end_of(path, version.size))
-        return file
+    def _begin(self, file: InputFile) -> _InProgress:
+        version_of(file)  # the file is there
+        length, per_record = self._format.measure(file)
+        begun = self._active[file.path] = _InProgress(file, 0, length, per_record, end_of(file))
+        return begun
 
     def _take(self, path: str, file: _InProgress, share: float) -> SplitRange | None:
         start, length = file.position, file.length
         end = min(length, start + max(1, round((length - start) * share)))
         if start < end < length:
-            end = min(length, max(start + 1, self._format.cut(path, start, end)))
+            end = min(length, max(start + 1, self._format.cut(file.file, start, end)))
         file.position = end
         last = end == length
         if last:
             del self._active[path]
             if self._interval is not None:
-                self._done[path] = file.version
+                self._done[path] = file.file.version
         if start == end:  # an empty file
             return None
-        payload = (length, file.end, *astuple(file.version))
+        payload = (length, file.end, *astuple(file.file.version))
         return SplitRange(path, start, end, max(1, round((end - start) / file.per_record)), payload, last)
 
     def _backlog(self) -> int:
         begun = sum(file.records_left for file in self._active.values())
         return round(begun + sum(version.size for version in self._waiting.values()) / _RECORD_SIZE)
 
-    def _find(self) -> dict[str, os.stat_result]:
-        return find_files(self._paths, self._format.reads_compressed)
+    def _find(self) -> list[Found]:
+        """List all files at and under the paths, in alphabetical order.
+
+        Raises:
+            ConfigurationError: a path does not exist or cannot be read, or a file is compressed and the format does not read
+                it.
+        """
+        found: dict[str, Found] = {}
+        for path in self._paths:
+            files = self._systems.of(path)
+            try:
+                found.update((each.path, each) for each in files.find(path))
+            except FileNotFoundError as e:
+                if self._interval is None or not files.appear_whole:  # an object store has no empty directories
+                    raise ConfigurationError(f"{path}: no such file or directory (of the paths given to the source)") from e
+            except OSError as e:
+                raise ConfigurationError(f"{path}: cannot be read: {e.strerror}") from e
+        if not self._format.reads_compressed:
+            for path in found:
+                if path.endswith(_COMPRESSED):
+                    raise ConfigurationError(f"{path}: compressed files cannot be cut into ranges; decompress it first")
+        return sorted(found.values())
 
     def _scan(self, now: float) -> None:
         """Add new files, and check that known files are unchanged."""
         assert self._interval is not None
         self._next_scan = now + self._interval
-        found = self._find()
-        known = {**self._done, **self._waiting, **{path: file.version for path, file in self._active.items()}}
+        found = {each.path: each for each in self._find()}
+        known = {**self._done, **self._waiting, **{path: file.file.version for path, file in self._active.items()}}
         settled: list[tuple[int, str, FileVersion]] = []
         unsettled = {}
-        for path, stat in found.items():
-            seen = FileVersion.of(stat)
+        for path, each in found.items():
+            seen, age = each.version, now - each.changed_ns / 1e9
             if path in known:
                 if seen != known[path]:
                     raise InputLost(_changed(path, known[path], seen))
-            elif self._unsettled.get(path) == seen or now - stat.st_mtime >= self._interval:
-                settled.append((stat.st_mtime_ns, path, seen))
+            elif self._unsettled.get(path) == seen or age >= self._interval or self._systems.of(path).appear_whole:
+                settled.append((each.changed_ns, path, seen))
             else:
                 unsettled[path] = seen
         self._unsettled = unsettled
@@ -239,25 +291,40 @@ def _changed(path: str, picked_up: FileVersion, now: FileVersion) -> str:
         "files in a watched directory must be complete when they appear (write them under a name that begins with '.', then "
         "rename)"
     )
-    restore = f"{picked_up.touch} {path}"
-    if now.size > picked_up.size:
+    touch = restoring(path, picked_up)
+    if not touch:
+        advice = "files in a watched directory must not change"
+    elif now.size > picked_up.size:
         return (
             f"{path}: grew from {picked_up.size} to {now.size} bytes after it was picked up; {advice}. To go on, move what "
             f"was appended into a file of its own (tail -c +{picked_up.size + 1}) and cut this one back (truncate -s "
-            f"{picked_up.size} {path}; {restore})"
+            f"{picked_up.size} {path}; {touch})"
         )
+    original = f"; if it is the original, give it back its time of modification ({touch})" if touch else ""
     return (
         f"{path}: was replaced or changed after it was picked up (it had {picked_up.size} bytes, now {now.size}); {advice}. "
         "To go on, give the new content a name of its own, and remove this file if it was read to its end, or put the "
-        f"original back; if it is the original, give it back its time of modification ({restore})"
+        f"original back{original}"
     )
+
+
+@contextmanager
+def _named(uid: str) -> Iterator[None]:
+    """Name the source in errors of its files."""
+    try:
+        yield
+    except (ConfigurationError, InputLost, StorageError) as error:
+        kind = next(each for each in (ConfigurationError, InputLost, StorageError) if isinstance(error, each))
+        raise kind(f"{error} [file source, uid {uid!r}]") from error
 
 
 class FileReader:
     """Reads ranges of files. Opens the file for each range: this is cheap, and never reads a replaced file."""
 
-    def __init__(self, format: FileFormat) -> None:
+    def __init__(self, format: FileFormat, config: Mapping[str, str], uid: str) -> None:
         self._format = format
+        self._systems = FileSystems(config)
+        self._uid = uid
 
     def read(self, part: SplitRange, max_batch: int) -> Iterator[Batch]:
         """Read the records of the range.
@@ -265,16 +332,14 @@ class FileReader:
         Raises:
             UserCodeError: a record does not parse; ``record`` is its file and line.
             InputLost: the file is gone or was replaced.
+            StorageError: a store refused a call, or did not answer.
         """
-        path: str = part.split
         length, end, *version = part.payload
-        check_same(path, FileVersion(*version), end)
-        file = self._format.open(path)
-        try:
-            yield from self._format.read(file, path, part.start, part.end, length, max_batch)
-        finally:
-            file.close()
-        check_same(path, FileVersion(*version), end)  # it may have been replaced before the open, or changed since
+        with _named(self._uid):
+            file = self._systems.file(part.split, FileVersion(*version))
+            check_same(file, end)
+            yield from self._format.read(file, part.start, part.end, length, max_batch)
+            check_same(file, end)  # it may have been replaced before the open, or changed since
 
     def close(self) -> None:
         """Do nothing: no file is open between ranges."""

@@ -1,0 +1,99 @@
+"""Pytest plugin: S3 on moto's server, a real HTTP server in this process, and a relay in front of it that injects faults."""
+
+from __future__ import annotations
+
+import http.client
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import ClassVar
+
+import pytest
+from moto.server import ThreadedMotoServer
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[str]:
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    connection = http.client.HTTPConnection(host, port)
+    connection.request("PUT", "/checkpoints")
+    assert connection.getresponse().status == 200
+    connection.close()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture
+def s3_config(s3_server: str) -> dict[str, str]:
+    return {
+        "s3.endpoint": s3_server,
+        "s3.access-key": "access",
+        "s3.secret-key": "secret",
+        "s3.path.style.access": "true",
+    }
+
+
+class Relay(BaseHTTPRequestHandler):
+    """Between the client and moto: answers 503, answers too late, or closes the connection after the effect.
+
+    ``watch`` is called with each request, before and after its effect, as ``"PUT /bucket/path"``.
+    """
+
+    target = ""
+    faults: ClassVar[list[str]] = []
+    release = threading.Event()
+    watch: ClassVar[Callable[[str, bool], None]] = staticmethod(lambda request, done: None)
+
+    def _handle(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        fault = self.faults.pop(0) if self.faults else ""
+        if fault in ("503", "403"):
+            self.send_error(int(fault), "injected")
+            return
+        if fault == "hang":
+            self.release.wait(20)
+            return
+        request = f"{'COPY' if 'x-amz-copy-source' in self.headers else self.command} {self.path}"
+        self.watch(request, False)
+        upstream = http.client.HTTPConnection(self.target)
+        upstream.request(self.command, self.path, body, dict(self.headers.items()))
+        answer = upstream.getresponse()
+        content, answered = answer.read(), answer.headers
+        upstream.close()
+        self.watch(request, True)
+        if fault == "lost":
+            self.close_connection = True
+            return
+        self.send_response(answer.status)
+        length = answered["Content-Length"] if self.command == "HEAD" else str(len(content))
+        for name, value in answered.items():
+            if name.lower() not in ("content-length", "connection", "date", "server", "transfer-encoding"):
+                self.send_header(name, value)
+        self.send_header("Content-Length", length or "0")
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(content)
+
+    do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _handle
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def relay(s3_server: str, s3_config: dict[str, str]) -> Iterator[tuple[type[Relay], dict[str, str]]]:
+    class Own(Relay):
+        target = s3_server.removeprefix("http://")
+        faults: ClassVar[list[str]] = []
+        release = threading.Event()
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Own)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield Own, {**s3_config, "s3.endpoint": f"http://127.0.0.1:{server.server_port}"}
+    Own.release.set()
+    server.shutdown()
+    server.server_close()
+    thread.join()
