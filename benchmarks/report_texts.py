@@ -67,7 +67,7 @@ TEXTS = {
     "tuning": "The fraud job with one setting changed at a time, first with 10,000 keys, then with a million and a row "
     "cache of a tenth of the state. The ratio is to the first run of each table.",
     "restart": "Every key has an incompressible kilobyte. Seconds from the start of the new driver process to its first "
-    "completed epoch, including the start of Python, the JVM and Spark.",
+    "results, including the start of Python, the JVM and Spark; medians.",
     "metadata": "Metadata written per epoch, with ten keyed operators of a hundred subtasks each, which hold 64 deltas "
     "each: 64,000 files. The mean includes roll-ups. CPU is that of completing the checkpoint and of "
     "retention.",

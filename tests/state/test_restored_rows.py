@@ -9,6 +9,7 @@ import pytest
 
 from holdfast.common.typeinfo import Types
 from holdfast.datastream.state import ValueStateDescriptor
+from holdfast.state import backend as state_backend
 from holdfast.state import rocksdb
 
 from .backend import Backend
@@ -103,6 +104,55 @@ def a_reused_store_is_not_compacted_before_an_epoch_is_complete(tmp_path: Path):
     backend.checkpoint()
     while level_0(backend) >= 4:
         time.sleep(0.01)  # RocksDB compacts in its own threads
+    backend.close()
+
+
+@pytest.mark.parametrize("commits", [True, False], ids=["after the commit", "before the slot knows it"])
+def the_store_of_a_killed_process_is_reused_when_a_checkpoint_has_a_new_base(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, commits: bool
+):
+    monkeypatch.setattr(state_backend, "MOST_DELTAS", 3)
+    backend = Backend("rocksdb", [TEXT], tmp_path, **{"state.backend.cache.size": "1kb"})
+    bases = set()
+    for epoch in range(1, 20):
+        for key in range(KEYS // 100):
+            backend.use(key)
+            backend.handles["text"].update(text(key, epoch))
+        handles = backend.checkpoint(commit=False)
+        adopted = handles[-1].base_epoch not in bases
+        bases.add(handles[-1].base_epoch)
+        if commits or not adopted:
+            backend.backend.committed(handles, backend.epoch, backend._new_path)
+        if adopted:
+            backend.flushed()
+            backend.kill()
+            assert backend.backend.reused or not handles[-1].base
+            for key in range(KEYS // 100):
+                backend.use(key)
+                assert backend.handles["text"].value() == text(key, epoch)
+    assert len(bases) >= 4
+    backend.close()
+
+
+def the_store_that_was_built_from_a_base_is_reused_when_the_process_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(state_backend, "MOST_DELTAS", 1)
+    backend = Backend("rocksdb", [TEXT], tmp_path)
+    for turn in range(2):
+        backend.use(7)
+        backend.handles["text"].update(text(7, turn))
+        backend.checkpoint()
+    monkeypatch.setattr(state_backend, "MOST_DELTAS", 64)
+    backend.restart(elsewhere=True)
+    backend.use(7)
+    backend.handles["text"].update("new")
+    backend.checkpoint()
+    backend.flushed()
+    backend.kill()
+    assert backend.backend.reused
+    backend.use(7)
+    assert backend.handles["text"].value() == "new"
     backend.close()
 
 

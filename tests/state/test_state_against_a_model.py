@@ -158,6 +158,17 @@ class StateMachine(RuleBasedStateMachine):
         self.committed.append(self._image())
         self.fail_and_restart(elsewhere, "")
 
+    @precondition(lambda self: self.backend.kind == "rocksdb")
+    @rule(completes=st.booleans())
+    def be_killed(self, completes: bool) -> None:
+        """... at any time, or right after a checkpoint that the subtask does not know to be complete."""
+        if completes:
+            self.backend.checkpoint(commit=False)
+            self.committed.append(self._image())
+        self.backend.kill()
+        self.restarts += 1
+        self.model, self.timers = copy.deepcopy(self.committed[-1])
+
     @precondition(lambda self: len(self.committed) > 1)
     @rule(data=st.data(), back=st.integers(1, 4))
     def go_back_to_an_older_checkpoint(self, data: st.DataObject, back: int) -> None:

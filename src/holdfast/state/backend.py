@@ -100,6 +100,9 @@ class LocalStore(Protocol):
     def follow(self, handles: Sequence[KeyedHandle]) -> None:
         """Tag rows that enter the store from now on with the checkpoint of these handles."""
 
+    def adopt(self, handles: Sequence[KeyedHandle]) -> None:
+        """Prepare for a checkpoint of these handles, the first with a new base, that may become complete."""
+
     def committed(self) -> None:
         """An epoch since `open` is complete."""
 

@@ -43,6 +43,9 @@ class HeapStore:
     def follow(self, handles: Sequence[KeyedHandle]) -> None:
         """Do nothing: memory does not outlive the process."""
 
+    def adopt(self, handles: Sequence[KeyedHandle]) -> None:
+        """Do nothing: memory does not outlive the process."""
+
     def committed(self) -> None:
         """Do nothing: nothing runs in the background."""
 

@@ -137,7 +137,7 @@ class KeyedStateBackend:
 
     def snapshot(self, new_path: NewPath) -> list[KeyedHandle]:
         """Append the epoch's changes to the delta log; returns the state's handles for the checkpoint."""
-        self._adopt_base()
+        adopted = self._adopt_base()
         *others, own = self._stored
         changes = self.state.collect()
         self.written = 0
@@ -146,7 +146,10 @@ class KeyedStateBackend:
             delta = self._deltas.append(changes, new_path("delta"))
             self.written = size_of(delta)
             deltas = [*deltas, delta]
-        return [*others, msgspec.structs.replace(own, deltas=deltas, schema=self.state.schema.fingerprint)]
+        handles = [*others, msgspec.structs.replace(own, deltas=deltas, schema=self.state.schema.fingerprint)]
+        if adopted:
+            self._local.adopt(handles)
+        return handles
 
     def committed(self, handles: list[KeyedHandle], epoch: Epoch, new_path: NewPath) -> None:
         """Complete the epoch of these ``handles``: committed rows may enter the store, and a new base may begin."""
@@ -175,10 +178,10 @@ class KeyedStateBackend:
             self._local.migrated = evolved
             self._local.follow(self._stored)
 
-    def _adopt_base(self) -> None:
-        """Replace the deltas covered by a finished base with that base."""
+    def _adopt_base(self) -> bool:
+        """Replace the deltas covered by a finished base with that base; returns whether there was one."""
         if self._pending is None or not self._pending.done():
-            return
+            return False
         pending, self._pending = self._pending, None
         own = self._stored[-1]
         try:
@@ -187,11 +190,12 @@ class KeyedStateBackend:
             if len(own.deltas) >= _TOO_MANY_DELTAS:
                 raise
             log.warning("storing a new base of the state of %s failed, will retry: %s", self._place.where, error)
-            return
+            return False
         epoch, covered = self._begun
         self._stored = [
             msgspec.structs.replace(own, base_epoch=epoch, base=base, kind=self._bases.kind, deltas=own.deltas[covered:])
         ]
+        return True
 
     def bound(self) -> None:
         """Evict rows until memory is within the budget."""

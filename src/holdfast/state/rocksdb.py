@@ -63,6 +63,10 @@ class _Meta(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
     """The `OperatorSchema.evolved` of its rows."""
     migrated: str = ""
     """The `OperatorSchema.evolved` up to which all of its rows have been rewritten."""
+    next_lineage: bytes = b""
+    """The bases of a checkpoint that may be complete by now; empty: none."""
+    next_delta: str = ""
+    """The last delta of that checkpoint."""
 
     @staticmethod
     def of(store: RocksDBStore) -> _Meta:
@@ -89,6 +93,8 @@ class RocksDBLocalStore:
         self._evolved: Callable[[], str] = lambda: ""
         """Returns the `OperatorSchema.evolved` of the state."""
         self._followed: Sequence[KeyedHandle] = ()
+        self._built = False
+        """Whether the store was built from bases, and its files do not name them yet."""
         self.files: list[RawFile] = []
         """SST files in the store that are also in the storage, as fetched or reused."""
 
@@ -164,15 +170,28 @@ class RocksDBLocalStore:
         except BaseException:
             store.close()
             raise
+        self._built = bool(bases)
         return store
 
     def follow(self, handles: Sequence[KeyedHandle]) -> None:
         """Record in the store which bases it continues, the last delta whose rows it may hold, and the types of its rows."""
         self._all_touched = False
         self._followed = handles
-        deltas = _deltas(handles)
-        meta = _Meta(self._lineage(handles), deltas[-1] if deltas else "", self._evolved(), self.migrated)
+        self.store.set_meta(msgspec.msgpack.encode(self._meta(handles)))
+
+    def adopt(self, handles: Sequence[KeyedHandle]) -> None:
+        """Record also what the store continues once the checkpoint with this new base is complete.
+
+        The record goes to the files at once. Otherwise a killed process would leave a store that names an earlier base.
+        """
+        new = self._meta(handles)
+        meta = msgspec.structs.replace(self._meta(self._followed), next_lineage=new.lineage, next_delta=new.last_delta)
         self.store.set_meta(msgspec.msgpack.encode(meta))
+        self.store.flush(wait=False)
+
+    def _meta(self, handles: Sequence[KeyedHandle]) -> _Meta:
+        deltas = _deltas(handles)
+        return _Meta(self._lineage(handles), deltas[-1] if deltas else "", self._evolved(), self.migrated)
 
     def _lineage(self, handles: Sequence[KeyedHandle]) -> bytes:
         groups = self._place.groups
@@ -186,14 +205,18 @@ class RocksDBLocalStore:
         path is unique and stays in the list until a base covers it: if the checkpoint has the store's last delta, it has all
         of them. Rows of types that the checkpoint's schema does not know cannot be read with it.
         """
-        meta = _Meta.of(store)
-        if meta.lineage != self._lineage(handles) or meta.evolved != evolved:
+        meta, lineage = _Meta.of(store), self._lineage(handles)
+        known = {meta.next_lineage: meta.next_delta, meta.lineage: meta.last_delta}
+        if lineage not in known or meta.evolved != evolved:
             return False
         self.migrated = meta.migrated
-        return not meta.last_delta or meta.last_delta in _deltas(handles)
+        return not known[lineage] or known[lineage] in _deltas(handles)
 
     def committed(self) -> None:
         """Let work in the background begin."""
+        if self._built:
+            self._built = False
+            self.store.flush(wait=False)
         if self._rests:
             self._rests = False
             self.store.compact_from_now_on()

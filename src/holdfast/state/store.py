@@ -220,10 +220,10 @@ class RocksDBStore:
         with self._watched():
             Checkpoint(self._db).create_checkpoint(directory)
 
-    def flush(self) -> None:
-        """Flush the write buffers to files."""
+    def flush(self, *, wait: bool = True) -> None:
+        """Flush the write buffers to files; without ``wait``, RocksDB does so in its own threads."""
         with self._watched():
-            self._db.flush()
+            self._db.flush(wait)
 
     def file_bytes(self) -> tuple[int, int]:
         """Total bytes of all files, and of the level-0 files, whose key ranges overlap."""
