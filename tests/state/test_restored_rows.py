@@ -124,7 +124,6 @@ def the_store_of_a_killed_process_is_reused_when_a_checkpoint_has_a_new_base(
         if commits or not adopted:
             backend.backend.committed(handles, backend.epoch, backend._new_path)
         if adopted:
-            backend.flushed()
             backend.kill()
             assert backend.backend.reused or not handles[-1].base
             for key in range(KEYS // 100):

@@ -182,12 +182,13 @@ class RocksDBLocalStore:
     def adopt(self, handles: Sequence[KeyedHandle]) -> None:
         """Record also what the store continues once the checkpoint with this new base is complete.
 
-        The record goes to the files at once. Otherwise a killed process would leave a store that names an earlier base.
+        The record is in the files before the checkpoint can be complete. Otherwise a killed process would leave a store that
+        names an earlier base.
         """
         new = self._meta(handles)
         meta = msgspec.structs.replace(self._meta(self._followed), next_lineage=new.lineage, next_delta=new.last_delta)
         self.store.set_meta(msgspec.msgpack.encode(meta))
-        self.store.flush(wait=False)
+        self.store.flush()
 
     def _meta(self, handles: Sequence[KeyedHandle]) -> _Meta:
         deltas = _deltas(handles)
