@@ -1,8 +1,8 @@
 """Latency from a record's Kafka timestamp to a read_committed reader, at a constant rate; and the duration of a lone epoch.
 
-The job keeps a count per user, sets a timer, and emits every fiftieth record with its input timestamp; from Kafka to
-Kafka, exactly once. Generator, job and reader are separate processes on the broker's machine. After the load, one record
-a second arrives, each in an epoch of its own: this measures the two stages of an epoch without data.
+The job keeps a count per user, sets a timer, and emits some records' input timestamps; from Kafka to Kafka, exactly once.
+Generator, job and reader are separate processes on the broker's machine. After the load, one record a second arrives,
+each in an epoch of its own: this measures the two stages of an epoch without data.
 
 With ``--rough``, users have a Zipf distribution (exponent 1.2), so that one user has a fifth of all records, and a tenth
 of the records are between 5 s and two minutes late. The job then also counts in windows of one minute with allowed
@@ -39,14 +39,15 @@ from holdfast.datastream.window import TumblingEventTimeWindows
 from holdfast.metrics.stats import EpochStats
 from holdfast.testing.kafka import KafkaBroker
 
-EMIT_EVERY = 50
 LONE_RECORDS = 15
-USERS = 10_000
 LATE = OutputTag("late")
 
 
 class Sample(KeyedProcessFunction):
     """Counts a user's records of a minute; emits the input timestamps of some."""
+
+    def __init__(self, emit_every: int) -> None:
+        self.emit_every = emit_every
 
     def open(self, runtime_context: RuntimeContext) -> None:
         self.count = runtime_context.get_state(ValueStateDescriptor("count", Types.LONG()))
@@ -56,7 +57,7 @@ class Sample(KeyedProcessFunction):
         if count == 0:
             ctx.timer_service().register_event_time_timer(ctx.timestamp() + 60_000)
         self.count.update(count + 1)
-        if value["number"] % EMIT_EVERY == 0:
+        if value["number"] % self.emit_every == 0:
             yield str(value["sent"])
 
     def on_timer(self, timestamp: int, ctx: Any) -> None:
@@ -81,14 +82,14 @@ class Late(MapFunction):
         return value
 
 
-def generate(servers: str, rate: int, seconds: float, rough: bool) -> None:
+def generate(servers: str, rate: int, seconds: float, user_count: int, emit_every: int, rough: bool) -> None:
     """The generator's process: ``rate`` records a second, then one a second."""
     producer = Producer({"bootstrap.servers": servers, "linger.ms": 2})
     random = np.random.default_rng(11)
-    users, lateness = [n * 7919 % USERS for n in range(USERS)], [0]
+    users, lateness = [n * 7919 % user_count for n in range(user_count)], [0]
     if rough:
-        share = np.arange(1, USERS + 1, dtype=float) ** -1.2
-        users = random.choice(USERS, 1_000_003, p=share / share.sum()).tolist()
+        share = np.arange(1, user_count + 1, dtype=float) ** -1.2
+        users = random.choice(user_count, 1_000_003, p=share / share.sum()).tolist()
         lateness = np.where(random.random(999_983) < 0.1, random.integers(5_000, 120_000, 999_983), 0).tolist()
     number = 0
 
@@ -109,7 +110,7 @@ def generate(servers: str, rate: int, seconds: float, rough: bool) -> None:
     time.sleep(3)
     for _ in range(LONE_RECORDS):
         time.sleep(1)
-        number -= number % EMIT_EVERY
+        number -= number % emit_every
         send()
         producer.flush()
 
@@ -144,6 +145,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--rough", action="store_true", help="skewed users, late records, and windows in addition to the counts"
     )
     parser.add_argument("--rate", type=int, default=20_000, help="records per second")
+    parser.add_argument("--users", type=int, default=10_000, help="number of keys")
+    parser.add_argument("--emit-every", type=int, default=50, metavar="N", help="every N-th record has a result")
     parser.add_argument("--seconds", type=float, default=45)
     parser.add_argument("--warm-up", type=float, default=15, help="seconds before latencies are measured")
     parser.add_argument("--backend", default="rocksdb", choices=("rocksdb", "hashmap"))
@@ -164,7 +167,8 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
                 time.sleep(0.05)
             begins = time.time()
             loaded = begins + options.seconds
-            children.append(_child("generate", servers, str(options.rate), str(options.seconds), "rough" * options.rough))
+            shape = [options.rate, options.seconds, options.users, options.emit_every, int(options.rough)]
+            children.append(_child("generate", servers, *map(str, shape)))
             ends = loaded + 5
             children.append(_child("read", servers, str(ends), str(begins + options.warm_up)))
             said = children[1].communicate()[0]
@@ -179,6 +183,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     return {
         **_figures(outcome, latencies, begins + options.warm_up, loaded),
         "rate": options.rate,
+        "users": options.users,
         "rough": options.rough,
         "label": f"holdfast-{options.backend}",
         "workload": "latency",
@@ -196,7 +201,7 @@ def _start(servers: str, work: Any, options: argparse.Namespace) -> tuple[Any, j
         .assign_timestamps_and_watermarks(in_time.with_timestamp_assigner(lambda record, _: record["event_time"]))
         .key_by(lambda record: record["user_id"])
     )
-    by_user.process(Sample()).sink_to(kafka_jobs.kafka_sink(servers, "output"))
+    by_user.process(Sample(options.emit_every)).sink_to(kafka_jobs.kafka_sink(servers, "output"))
     if options.rough:
         windows = by_user.window(TumblingEventTimeWindows.of(Time.minutes(1))).allowed_lateness(60_000)
         counts = windows.side_output_late_data(LATE).aggregate(jobs.Count())
@@ -212,18 +217,11 @@ def _child(*arguments: str) -> subprocess.Popen[str]:
 
 
 def _figures(outcome: jobs.Outcome, latencies: list[float], warm: float, loaded: float) -> dict[str, Any]:
-    def at(share: float) -> int:
-        return round(latencies[min(int(len(latencies) * share), len(latencies) - 1)])
-
     under_load = [stats for when, stats in outcome.epochs if warm < when < loaded]
     alone = [stats for when, stats in outcome.epochs if when > loaded + 1 and stats.records_in <= 1]
     lone = [stats.duration_ms for stats in alone]
     return {
-        "samples": len(latencies),
-        "p50_ms": at(0.5),
-        "p90_ms": at(0.9),
-        "p99_ms": at(0.99),
-        "max_ms": round(latencies[-1]),
+        **measure.percentiles(latencies),
         "epoch_ms": round(statistics.median(stats.duration_ms for stats in under_load)),
         "records_per_epoch": round(statistics.median(stats.records_in for stats in under_load)),
         "records_per_s": round(sum(stats.records_in for stats in under_load) / (loaded - warm)),
@@ -249,6 +247,6 @@ def _phases(epochs: Sequence[EpochStats]) -> dict[str, float]:
 if __name__ == "__main__":
     task, *arguments = sys.argv[1:]
     if task == "generate":
-        generate(arguments[0], int(arguments[1]), float(arguments[2]), bool(arguments[3]))
+        generate(arguments[0], int(arguments[1]), float(arguments[2]), *map(int, arguments[3:]))
     else:
         read(arguments[0], float(arguments[1]), float(arguments[2]))

@@ -242,6 +242,25 @@ def environment(root: Path = ROOT) -> dict[str, str]:
     return {**inherited, "PYTHONPATH": path}  # modules are found compiled, as those that pip installs
 
 
+def percentiles(latencies: Sequence[float]) -> dict[str, int]:
+    """The number of latencies, and some of them, in ms.
+
+    Args:
+        latencies: In ascending order.
+    """
+
+    def at(share: float) -> int:
+        return round(latencies[min(int(len(latencies) * share), len(latencies) - 1)])
+
+    return {
+        "samples": len(latencies),
+        "p50_ms": at(0.5),
+        "p90_ms": at(0.9),
+        "p99_ms": at(0.99),
+        "max_ms": round(latencies[-1]),
+    }
+
+
 def usage_of(done: Run) -> dict[str, Any]:
     """A run's resource usage, in the form for results."""
     roles = done.usage.by_role()

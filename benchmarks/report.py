@@ -286,9 +286,16 @@ def _kafka(results: list[Result]) -> list[str]:
 
 
 def _latency(results: list[Result]) -> list[str]:
-    header = ["records/s", "p50 ms", "p90 ms", "p99 ms", "max ms", "samples", "epoch ms", "lone epoch ms", "load before"]
+    header = ["job", "records/s", "keys", "p50 ms", "p90 ms", "p99 ms", "max ms", "samples", "epoch ms", "lone epoch ms",
+              "load before"]  # fmt: skip
     names = ["p50_ms", "p90_ms", "p99_ms", "max_ms", "samples", "epoch_ms", "lone_epoch_ms", "load_before"]
-    return table(header, [[f"{r['rate']:,}", *(f"{r[name]}" for name in names)] for r in results])
+    return table(
+        header,
+        [
+            [r["label"], f"{r['rate']:,}", f"{r.get('users', 10_000):,}", *(str(r.get(name, "")) for name in names)]
+            for r in results
+        ],
+    )
 
 
 def _by_settings(results: list[Result]) -> dict[tuple[str, ...], list[Result]]:

@@ -117,6 +117,8 @@ def _runs(scenario: str, options: argparse.Namespace) -> Iterator[list[str]]:
         yield ["kafka", "upi"]
     elif scenario == "latency":
         yield ["latency"]
+        yield ["latency", "--rate", "1000", "--users", "50000", "--emit-every", "1"]
+        yield ["micro_batch"]
     elif scenario == "start":
         yield ["start", *(["--peers"] if options.peers else [])]
     elif scenario == "checkpointing":
