@@ -221,7 +221,8 @@ class _PartWriter:
 
 def _info(entry: Any) -> ObjectInfo:
     changed_ms = int(entry["last_modified"].timestamp() * 1000)
-    return ObjectInfo(entry["path"], entry["size"], changed_ms, entry.get("e_tag") or changed_ms)
+    tag = (entry.get("e_tag") or "").strip('"')  # listings of Azure leave out the quotes
+    return ObjectInfo(entry["path"], entry["size"], changed_ms, tag or changed_ms)
 
 
 def _status(error: BaseException) -> int:
