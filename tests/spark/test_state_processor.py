@@ -35,10 +35,13 @@ from holdfast.datastream import (
 from holdfast.datastream.window import SlidingEventTimeWindows
 from holdfast.errors import CheckpointError
 from holdfast.state_api import (
+    BroadcastStateBootstrapFunction,
     KeyedStateBootstrapFunction,
+    KeyedStateReaderFunction,
     OperatorTransformation,
     SavepointReader,
     SavepointWriter,
+    StateBootstrapFunction,
     describe,
     list_snapshots,
     open_snapshot,
@@ -68,7 +71,7 @@ def saved(build: Any, after: int, **options: Any) -> tuple[str, Any]:
 
 def rows_of(path: str) -> dict[Any, dict[str, Any]]:
     """The keyed state of the operator ``keyed`` by key, read as Arrow without Spark."""
-    batches = SavepointReader.read_arrow(path).read_keyed_state("keyed", Types.STRING())
+    batches = SavepointReader.read_arrow(path).read_keyed_state("keyed", key_type=Types.STRING())
     return {row.pop("key"): row for batch in batches for row in batch.to_pylist()}
 
 
@@ -80,11 +83,19 @@ def continued(build: Any, directory: Path, savepoint: str, parallelism: int = 3,
     return job
 
 
+class SeenNumbers(KeyedStateReaderFunction):
+    def open(self, runtime_context):
+        self.seen = runtime_context.get_list_state(ListStateDescriptor("seen", Types.LONG()))
+
+    def read_key(self, key, ctx):
+        yield key, list(self.seen.get())
+
+
 def test_a_value_is_repaired_and_the_job_goes_on_with_everything_else_as_it_was(spark, tmp_path):
     build = program(Everything(), VALUES, cut=90)
     path, at = saved(build, 3, parallelism=2, budget=90)
     read = VALUES[: at["only"]]
-    frame = SavepointReader.read(spark, path).read_keyed_state("keyed", Types.STRING())
+    frame = SavepointReader.read(spark, path).read_keyed_state("keyed", key_type=Types.STRING())
     assert frame.columns == ["key", "count", "seen", "by", "expiring", "pickled"]
     assert frame.schema["count"].dataType.simpleString() == "struct<last:bigint,count:bigint>"
     counts = Counter(key for key, _, _ in read)
@@ -99,6 +110,9 @@ def test_a_value_is_repaired_and_the_job_goes_on_with_everything_else_as_it_was(
         assert cloudpickle.loads(row.pickled) == {"n": numbers[-1]}
     timers = SavepointReader.read(spark, path).read_timers("keyed", Types.STRING())
     assert timers.filter("service = 'ttl'").select("key").distinct().count() == len(counts)
+    named = Types.ROW_NAMED(["key", "numbers"], [Types.STRING(), Types.LIST(Types.LONG())])
+    by_function = SavepointReader.read(spark, path).read_keyed_state("keyed", SeenNumbers(), Types.STRING(), named)
+    assert {row.key: row.numbers for row in by_function.collect()} == {key: row.seen for key, row in found.items()}
 
     fixed = frame.where("key = 'k1'").select("key", F.struct(F.col("count.last"), F.lit(1000).alias("count")).alias("count"))
     descriptor = ValueStateDescriptor("count", Types.ROW_NAMED(["last", "count"], [Types.LONG(), Types.LONG()]))
@@ -287,8 +301,8 @@ def test_two_jobs_are_merged_with_other_numbers_of_key_groups(spark, tmp_path):
     assert {each.uid: each.max_parallelism for each in describe(snapshot)} == {"keyed": 37, "theirs": 37}
     assert set(snapshot.checkpoint.sources) == {"source", "their source"}
     assert rows_of(merged) == rows_of(first)
-    theirs = SavepointReader.read(spark, merged).read_keyed_state("theirs", Types.STRING())
-    ours = SavepointReader.read(spark, second).read_keyed_state("keyed", Types.STRING())
+    theirs = SavepointReader.read(spark, merged).read_keyed_state("theirs", key_type=Types.STRING())
+    ours = SavepointReader.read(spark, second).read_keyed_state("keyed", key_type=Types.STRING())
     assert sorted(map(repr, theirs.collect())) == sorted(map(repr, ours.collect()))
     timers = [SavepointReader.read(spark, path).read_timers("keyed", Types.STRING()).collect() for path in (first, merged)]
     assert sorted(timers[0]) == sorted(timers[1])
@@ -317,6 +331,23 @@ class Waiting(FlatMapFunction, CheckpointedFunction):
         yield sorted(self.waiting), sorted(self.offsets.get()), sorted(self.rules.items())
 
 
+class WaitingOfHistory(StateBootstrapFunction):
+    def initialize_state(self, context):
+        store = context.get_operator_state_store()
+        self.waiting = store.get_list_state(ListStateDescriptor("waiting", Types.LONG()))
+
+    def process_element(self, value, ctx):
+        self.waiting.add(value)
+
+    def snapshot_state(self, context):
+        pass
+
+
+class RulesOfHistory(BroadcastStateBootstrapFunction):
+    def process_element(self, value, ctx):
+        ctx.get_broadcast_state(MapStateDescriptor("rules", Types.STRING(), Types.LONG())).put(value.key, value.value)
+
+
 def test_operator_state_is_written_and_read(spark, tmp_path):
     numbers = spark.createDataFrame([(n,) for n in range(100)], "value long").repartition(3)
     rules = spark.createDataFrame([("a", 1), ("b", 2)], "key string, value long")
@@ -330,6 +361,8 @@ def test_operator_state_is_written_and_read(spark, tmp_path):
             "waiting",
             begin(offsets).union_state(ListStateDescriptor("offsets", Types.TUPLE([Types.STRING(), Types.LONG()]))),
         )
+        .with_operator("made", begin(numbers).map(lambda row: row.value + 100).transform(WaitingOfHistory()))
+        .with_operator("made", begin(rules.repartition(3)).transform(RulesOfHistory()))
         .write(str(tmp_path / "savepoint"))
     )
     reader = SavepointReader.read(spark, path)
@@ -341,7 +374,11 @@ def test_operator_state_is_written_and_read(spark, tmp_path):
 
     def build(env: Any) -> None:
         stream = timed(env, [("k", 1, 1)])
-        stream.flat_map(Waiting()).uid("waiting").sink_to(LedgerSink("out")).uid("out")
+        waiting, made = (stream.flat_map(Waiting()).uid(uid) for uid in ("waiting", "made"))
+        waiting.union(made).sink_to(LedgerSink("out")).uid("out")
 
     continued(build, tmp_path / "job", path, parallelism=1)
-    assert LEDGERS["out"].values == [(list(range(100)), [("p", 5)], [("a", 1), ("b", 2)])]
+    assert sorted(LEDGERS["out"].values) == [
+        (list(range(100)), [("p", 5)], [("a", 1), ("b", 2)]),
+        (list(range(100, 200)), [], [("a", 1), ("b", 2)]),
+    ]

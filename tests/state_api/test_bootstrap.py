@@ -2,34 +2,46 @@
 
 from __future__ import annotations
 
+import pickle
 import threading
 from functools import partial
 from typing import Any
 
+import cloudpickle
 import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from holdfast.checkpoint.metadata import CheckpointMetadata, OperatorCheckpoint, SubtaskState
+from holdfast.checkpoint.metadata import UNION, CheckpointMetadata, ListedState, OperatorCheckpoint, SubtaskState
 from holdfast.checkpoint.storage import Storage
-from holdfast.common import Types
+from holdfast.common import Time, Types
 from holdfast.datastream import (
     KeyedProcessFunction,
     ListStateDescriptor,
     MapStateDescriptor,
     ReducingStateDescriptor,
+    StateTtlConfig,
     ValueStateDescriptor,
 )
 from holdfast.errors import ConfigurationError, IncompatibleState, UserCodeError
 from holdfast.runtime.operators.keyed import KeyedProcess
+from holdfast.runtime.redistribution import assigned
 from holdfast.state.backend import StateBackendSettings
 from holdfast.state.canonical import parts_of, write_part
 from holdfast.state.key_groups import key_group
-from holdfast.state_api import KeyedStateBootstrapFunction, bootstrap_task
+from holdfast.state_api import (
+    BroadcastStateBootstrapFunction,
+    KeyedStateBootstrapFunction,
+    KeyedStateReaderFunction,
+    OperatorTransformation,
+    StateBootstrapFunction,
+    bootstrap_task,
+)
 from holdfast.state_api.bootstrap_functions import ColumnsToState
 from holdfast.state_api.bootstrap_task import BootstrapTask, Target
 from holdfast.state_api.catalog import Snapshot
+from holdfast.state_api.operator_bootstrap import FunctionTransformation, with_made
 from holdfast.state_api.reader import ArrowSavepointReader
 from holdfast.state_api.regrouping import RegroupTask
 
@@ -41,6 +53,8 @@ STATES = [
     ReducingStateDescriptor("sum", lambda a, b: a + b, Types.LONG()),
 ]
 NAMES = [each.name for each in STATES]
+EXPIRING = ValueStateDescriptor("expiring", Types.LONG())
+EXPIRING.enable_time_to_live(StateTtlConfig.new_builder(Time.seconds(10)).build())
 
 sizes = st.integers(0, 400)  # beyond 256, lists and maps leave their rows
 contents = st.one_of(
@@ -150,6 +164,178 @@ def a_function_makes_states_and_timers(tmp_path):
     }
     timers = [row for batch in reader(str(tmp_path), operator).read_timers("keyed") for row in batch.to_pylist()]
     assert sorted((row["time"], row["key"]) for row in timers) == sorted((n, key) for key, n in records)
+
+
+class Seen(KeyedStateReaderFunction):
+    """What `Numbers` has made, and the last number with a state that expires."""
+
+    def __init__(self, fields: int = 4) -> None:
+        self.fields = fields
+
+    def open(self, runtime_context):
+        self.list = runtime_context.get_list_state(STATES[1])
+        self.sum = runtime_context.get_reducing_state(STATES[3])
+
+    def read_key(self, key, ctx):
+        assert ctx.registered_processing_time_timers() == []
+        self.list.add(-1)  # is not stored
+        yield (key, list(self.list.get())[:-1], self.sum.get(), ctx.registered_event_time_timers())[: self.fields]
+
+
+SEEN = Types.ROW_NAMED(
+    ["key", "list", "sum", "timers"], [Types.STRING(), Types.LIST(Types.LONG()), Types.LONG(), Types.LIST(Types.LONG())]
+)
+
+
+def a_function_reads_the_states_and_timers_of_every_key(tmp_path):
+    records = [(f"k{n % 7}", n) for n in range(2_100)]
+    operator = written(str(tmp_path), Numbers(), records, OperatorCheckpoint("keyed", True, MOST), 3)
+    for _ in range(2):
+        batches = reader(str(tmp_path), operator).read_keyed_state("keyed", Seen(), output_type=SEEN)
+        rows = [row for batch in batches for row in batch.to_pylist()]
+        assert sorted(rows, key=lambda row: row["key"]) == [
+            {"key": f"k{key}", "list": (own := list(range(key, 2_100, 7))), "sum": sum(own), "timers": own}
+            for key in range(7)
+        ]
+    batches = reader(str(tmp_path), operator).read_keyed_state("keyed", Seen(1))
+    pickles = [row["value"] for batch in batches for row in batch.to_pylist()]
+    assert sorted(map(pickle.loads, pickles)) == [(f"k{key}",) for key in range(7)]
+
+
+def a_reader_function_that_does_not_fit_is_refused_before_anything_is_read(tmp_path):
+    operator = written(str(tmp_path), Numbers(), [("a", 1)], OperatorCheckpoint("keyed", True, MOST), 1)
+    savepoint = reader(str(tmp_path), operator)
+
+    class Other(Seen):
+        def open(self, runtime_context):
+            runtime_context.get_list_state(ListStateDescriptor("list", Types.STRING()))
+
+    with pytest.raises(IncompatibleState, match=r"(?s)state 'list' of operator 'keyed' \(uid 'keyed'\).*stored:.*declared:"):
+        savepoint.read_keyed_state("keyed", Other())
+    unpicklable = Seen()
+    unpicklable.fields = threading.Lock()  # type: ignore[assignment]
+    with pytest.raises(ConfigurationError, match=r"'keyed' \(uid 'keyed'.*cannot be pickled"):
+        savepoint.read_keyed_state("keyed", unpicklable)
+    with pytest.raises(TypeError, match=r"pass key_type=Types\.STRING\(\)"):
+        savepoint.read_keyed_state("keyed", Types.STRING())
+    with pytest.raises(UserCodeError, match=r"(?s)operator 'keyed' \(uid 'keyed'\).*key: 'a'"):
+        list(savepoint.read_keyed_state("keyed", Seen(3), output_type=SEEN))
+
+
+class Expiring(KeyedStateBootstrapFunction):
+    def open(self, runtime_context):
+        self.state = runtime_context.get_state(EXPIRING)
+
+    def process_element(self, value, ctx):
+        self.state.update(value)
+
+
+class Unexpired(KeyedStateReaderFunction):
+    def open(self, runtime_context):
+        self.state = runtime_context.get_state(EXPIRING)
+
+    def read_key(self, key, ctx):
+        return [(key, self.state.value())]
+
+
+def a_reader_function_does_not_see_what_had_expired_when_the_savepoint_was_made(tmp_path):
+    operator = written(str(tmp_path), Expiring(), [("a", 1)], OperatorCheckpoint("keyed", True, MOST), 1)
+    for made_at, value in ((9_999, 1), (10_001, None)):
+        checkpoint = CheckpointMetadata(1, 1, "j", "j", made_at, operators={"keyed": operator})  # type: ignore[arg-type]
+        storage = Storage.open(f"file://{tmp_path}")
+        savepoint = ArrowSavepointReader(Snapshot(str(tmp_path), "savepoint", storage, checkpoint))
+        kind = Types.ROW_NAMED(["key", "value"], [Types.STRING(), Types.LONG()])
+        batches = savepoint.read_keyed_state("keyed", Unexpired(), output_type=kind)
+        assert [row for batch in batches for row in batch.to_pylist()] == [{"key": "a", "value": value}]
+
+
+# ---- operator state -----------------------------------------------------------------------------------------------------
+
+
+class Waiting(StateBootstrapFunction):
+    """Keeps numbers in an attribute, and stores them at the end, as a job's function does."""
+
+    def initialize_state(self, context):
+        store = context.get_operator_state_store()
+        assert not context.is_restored()
+        self.state = store.get_list_state(ListStateDescriptor("waiting", Types.LONG()))
+        self.union = store.get_union_list_state(ListStateDescriptor("offsets", Types.STRING()))
+        self.waiting: list[int] = []
+
+    def process_element(self, value, ctx):
+        assert ctx.current_processing_time() == 5
+        self.waiting.append(value)
+
+    def snapshot_state(self, context):
+        self.state.update(self.waiting)
+        self.union.add(f"{len(self.waiting)} numbers")
+
+
+class Rules(BroadcastStateBootstrapFunction):
+    def process_element(self, value, ctx):
+        ctx.get_broadcast_state(MapStateDescriptor("rules", Types.STRING(), Types.LONG())).put(*value)
+
+
+def made(directory: Any, function: Any, partitions: list[list[Any]], stored: OperatorCheckpoint) -> OperatorCheckpoint:
+    target = Target(f"file://{directory}", {}, 5)
+    transformation = FunctionTransformation(None, None, None, function)
+    transformation.check("listed", stored, target)
+    task = transformation._task("listed", stored, target)
+    task = pickle.loads(cloudpickle.dumps(task))
+    return with_made(stored, [task.run(n, len(partitions), rows) for n, rows in enumerate(partitions)])
+
+
+def listed_in(directory: Any, operator: OperatorCheckpoint, name: str, kind: str) -> list[Any]:
+    storage = Storage.open(f"file://{directory}")
+    checkpoint = CheckpointMetadata(1, 1, "j", "j", 0, operators={"listed": operator})  # type: ignore[arg-type]
+    savepoint = ArrowSavepointReader(Snapshot(str(directory), "savepoint", storage, checkpoint))
+    batches = getattr(savepoint, f"read_{kind}_state")("listed", name)
+    return sorted(tuple(row.values()) for batch in batches for row in batch.to_pylist())
+
+
+def test_functions_make_operator_state_and_broadcast_state_and_replace_what_was_there(tmp_path):
+    empty = OperatorCheckpoint("listed", True, MOST)
+    partitions = [list(range(400)), [], [1000]]
+    operator = made(tmp_path, Waiting(), partitions, empty)
+    operator = made(tmp_path, Rules(), [[("a", 1), ("b", 2), ("a", 3)]], operator)
+    shares = [assigned(operator, 2, subtask).state.lists for subtask in range(2)]
+    counts = [
+        {name: sum(part.count or len(part.elements) for part in parts) for name, parts in each.items()} for each in shares
+    ]
+    assert sorted(each.pop("waiting") for each in counts) == [200, 201]  # the subtasks of a job share the list
+    assert counts == [{"offsets": 3, "rules": 2}] * 2  # and all have the others
+    assert listed_in(tmp_path, operator, "waiting", "list") == [*((n,) for n in range(400)), (1000,)]
+    assert listed_in(tmp_path, operator, "offsets", "union") == [("0 numbers",), ("1 numbers",), ("400 numbers",)]
+    assert listed_in(tmp_path, operator, "rules", "broadcast") == [("a", 3), ("b", 2)]
+    operator = made(tmp_path, Waiting(), [[7]], operator)
+    assert listed_in(tmp_path, operator, "waiting", "list") == [(7,)]
+    assert listed_in(tmp_path, operator, "rules", "broadcast") == [("a", 3), ("b", 2)]
+    operator = made(tmp_path, Rules(), [[("c", 4)]], operator)
+    assert listed_in(tmp_path, operator, "rules", "broadcast") == [("c", 4)]
+
+
+class Mixed(Waiting):
+    def initialize_state(self, context):
+        super().initialize_state(context)
+        context.get_operator_state_store().get_broadcast_state(MapStateDescriptor("rules", Types.STRING(), Types.LONG()))
+
+
+class Failing(Rules):
+    def process_element(self, value, ctx):
+        raise ValueError("no rule")
+
+
+def test_functions_of_operator_state_that_do_not_fit_are_refused(tmp_path):
+    empty = OperatorCheckpoint("listed", True, MOST)
+    with pytest.raises(ConfigurationError, match=r"'rules' of operator 'listed'.*make it by a BroadcastStateBootstrapFunc"):
+        made(tmp_path, Mixed(), [], empty)
+    other = msgspec.structs.replace(empty, listed={"waiting": ListedState(UNION)})
+    with pytest.raises(ConfigurationError, match=r"'waiting' of operator 'listed'.*is a union state in the savepoint"):
+        made(tmp_path, Waiting(), [], other)
+    with pytest.raises(UserCodeError, match=r"(?s)no rule.*operator 'listed' \(uid 'listed'\).*element: 'x'"):
+        made(tmp_path, Failing(), [["x"]], empty)
+    with pytest.raises(TypeError, match=r"for keyed state, call key_by\(\) first"):
+        OperatorTransformation.bootstrap_with(None).transform(Numbers())  # type: ignore[arg-type]
 
 
 class Unpicklable(KeyedProcessFunction):

@@ -29,7 +29,7 @@ from holdfast.datastream.window import (
     TumblingProcessingTimeWindows,
 )
 from holdfast.errors import ConfigurationError, CorruptFile, IncompatibleState
-from holdfast.state_api import SavepointReader, SavepointWriter, open_snapshot
+from holdfast.state_api import SavepointReader, SavepointWriter, WindowReaderFunction, open_snapshot
 
 DATA = [(f"k{n % 5}", n * 10 + (n // 20) * 70, n) for n in range(200)]
 """Key, timestamp and number; after twenty elements, nothing comes for a while."""
@@ -101,6 +101,34 @@ def built(assigner: Any, kind: str) -> Any:
     return build
 
 
+class Described(WindowReaderFunction):
+    """The window and its elements, as a row."""
+
+    def open(self, runtime_context):
+        self.task = runtime_context.get_task_name()
+
+    def read_window(self, key, context, elements):
+        assert self.task
+        window = context.window()
+        yield key, window.start, window.end, list(elements)
+
+
+def read_by_function(path: str, assigner: Any, kind: str) -> dict[Any, Any]:
+    reader = SavepointReader.read_arrow(path).window(assigner)
+    content = Types.LONG() if kind == "aggregate" else ELEMENT
+    names, types = ["key", "start", "end", "all"], [Types.STRING(), Types.LONG(), Types.LONG(), Types.LIST(content)]
+    given: dict[str, Any] = {"reader_function": Described(), "output_type": Types.ROW_NAMED(names, types)}
+    if kind == "reduce":
+        batches = reader.reduce("windows", larger, **given)
+    elif kind == "aggregate":
+        batches = reader.aggregate("windows", Total(), acc_type=Types.TUPLE([Types.LONG(), Types.LONG()]), **given)
+    else:
+        batches = (reader.evictor() if kind == "evictor" else reader).process("windows", element_type=ELEMENT, **given)
+    rows = [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
+    found = {row[:-1]: row[-1] if kind == "aggregate" else _plain(row[-1]) for row in rows}
+    return {at: values if kind in ("process", "evictor") else values[0] for at, values in found.items()}
+
+
 def read(path: str, assigner: Any, kind: str) -> dict[Any, Any]:
     reader = SavepointReader.read_arrow(path).window(assigner)
     if kind == "reduce":
@@ -145,6 +173,7 @@ def the_windows_of_a_savepoint_are_those_that_have_not_fired(name, kind):
         open_windows = {at: shown(kind, held) for at, held in expected.items() if at[2] - 1 > watermark}
         assert open_windows
         assert read(path, assigner, kind) == open_windows
+        assert read_by_function(path, assigner, kind) == open_windows
 
 
 def test_windows_of_counts_and_the_global_window_are_read_by_their_columns():
@@ -211,14 +240,16 @@ def a_reader_names_the_operators_and_states_that_there_are(savepoint):
     with pytest.raises(ConfigurationError, match="pass it, as key_type"):
         reader.read_keyed_state("keyed")
     with pytest.raises(ConfigurationError, match="no state 'counts'; it has count, seen"):
-        reader.read_keyed_state("keyed", Types.STRING(), {"counts": Types.LONG()})
+        reader.read_keyed_state("keyed", key_type=Types.STRING(), types={"counts": Types.LONG()})
     with pytest.raises(ConfigurationError, match="uid 'other'; it has state of keyed"):
-        reader.read_keyed_state("other", Types.STRING())
+        reader.read_keyed_state("other", key_type=Types.STRING())
     with pytest.raises(ConfigurationError, match="no split state 'waiting' of uid 'keyed'; it has none"):
         reader.read_list_state("keyed", "waiting")
     with pytest.raises(ConfigurationError, match="has no windows"):
-        reader.window(GlobalWindows.create()).process("keyed", Types.STRING())
-    typed = list(reader.read_keyed_state("keyed", Types.STRING(), {"pickled": Types.MAP(Types.STRING(), Types.LONG())}))
+        reader.window(GlobalWindows.create()).process("keyed", key_type=Types.STRING())
+    typed = list(
+        reader.read_keyed_state("keyed", key_type=Types.STRING(), types={"pickled": Types.MAP(Types.STRING(), Types.LONG())})
+    )
     assert {next(iter(row["pickled"][0])) for batch in typed for row in batch.to_pylist()} == {"n"}
 
 
@@ -226,7 +257,7 @@ def a_reader_names_the_operators_and_states_that_there_are(savepoint):
 def test_what_is_no_savepoint_or_damaged_is_refused_by_name(savepoint, tmp_path, opened):
     def open_it(path: str) -> object:
         if opened == "reader":
-            return list(SavepointReader.read_arrow(path).read_keyed_state("keyed", Types.STRING()))
+            return list(SavepointReader.read_arrow(path).read_keyed_state("keyed", key_type=Types.STRING()))
         return SavepointWriter.from_existing_savepoint(None, path)  # type: ignore[arg-type]
 
     with pytest.raises(ConfigurationError, match=r"empty/_metadata does not exist"):

@@ -102,6 +102,10 @@ class ListedStates:
         assert isinstance(part.file, ContainedFile)
         return _unpack(read_file(self._storage, part.file))[part.first : part.first + part.count]
 
+    def described(self) -> dict[str, ListedState]:
+        """The description of each list, by name."""
+        return dict(self._listed)
+
     def snapshot(self, new_path: Callable[[], str]) -> tuple[dict[str, list[ListPart]], dict[str, ListedState]]:
         """Write the changed lists; returns the parts and the description of each list, by name.
 
@@ -116,7 +120,7 @@ class ListedStates:
             if encoded != self._encoded[name]:
                 self._encoded[name] = encoded
                 self._parts[name] = [self._write(encoded, new_path)]
-        return dict(self._parts), dict(self._listed)
+        return dict(self._parts), self.described()
 
     def _write(self, encoded: list[bytes], new_path: Callable[[], str]) -> ListPart:
         if sum(map(len, encoded)) <= _INLINE:

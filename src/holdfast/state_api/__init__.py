@@ -17,13 +17,20 @@ from holdfast.state_api.upkeep import Orphan, Pruned, delete_savepoint, find_orp
 
 if TYPE_CHECKING:
     from holdfast.state_api.bootstrap import OperatorTransformation
-    from holdfast.state_api.bootstrap_functions import KeyedStateBootstrapFunction
+    from holdfast.state_api.bootstrap_functions import (
+        BroadcastStateBootstrapFunction,
+        KeyedStateBootstrapFunction,
+        StateBootstrapFunction,
+    )
     from holdfast.state_api.reader import SavepointReader
+    from holdfast.state_api.reader_functions import KeyedStateReaderFunction, WindowReaderFunction
     from holdfast.state_api.writer import SavepointWriter
 
 __all__ = [
+    "BroadcastStateBootstrapFunction",
     "Difference",
     "KeyedStateBootstrapFunction",
+    "KeyedStateReaderFunction",
     "Listed",
     "OperatorContent",
     "OperatorTransformation",
@@ -32,7 +39,9 @@ __all__ = [
     "SavepointReader",
     "SavepointWriter",
     "Snapshot",
+    "StateBootstrapFunction",
     "StateContent",
+    "WindowReaderFunction",
     "delete_savepoint",
     "describe",
     "diff",
@@ -45,10 +54,14 @@ __all__ = [
 ]
 
 _WITH_SPARK = {
+    "BroadcastStateBootstrapFunction": "bootstrap_functions",
     "KeyedStateBootstrapFunction": "bootstrap_functions",
+    "KeyedStateReaderFunction": "reader_functions",
     "OperatorTransformation": "bootstrap",
     "SavepointReader": "reader",
     "SavepointWriter": "writer",
+    "StateBootstrapFunction": "bootstrap_functions",
+    "WindowReaderFunction": "reader_functions",
 }
 """Names whose modules import Spark, which takes half a second: the tools above do without."""
 

@@ -24,9 +24,16 @@ from holdfast.state.canonical import parts_of
 from holdfast.state.descriptors import ListStateDescriptor, MapStateDescriptor, StateDescriptor
 from holdfast.state.key_codec import encode_key
 from holdfast.state.key_groups import key_grouper
-from holdfast.state_api.bootstrap_functions import ColumnsToState, KeyedStateBootstrapFunction, content_type
+from holdfast.state_api.bootstrap_functions import (
+    BroadcastStateBootstrapFunction,
+    ColumnsToState,
+    KeyedStateBootstrapFunction,
+    StateBootstrapFunction,
+    content_type,
+)
 from holdfast.state_api.bootstrap_task import BootstrapTask, Record, Target, Written
 from holdfast.state_api.listed import ListedTransformation, check_column
+from holdfast.state_api.operator_bootstrap import FunctionTransformation
 from holdfast.state_api.spark_jobs import on_spark
 from holdfast.state_api.spark_types import from_spark
 from holdfast.state_api.window_bootstrap import WindowedTransformation
@@ -100,6 +107,19 @@ class OneInputTransformation:
             key_type: The type of the keys.
         """
         return KeyedTransformation(self, key, key_type)
+
+    def transform(self, function: StateBootstrapFunction[Any] | BroadcastStateBootstrapFunction[Any]) -> StateTransformation:
+        """Make operator state, or broadcast state, with a function.
+
+        Raises:
+            TypeError: the function is of another class.
+        """
+        if not isinstance(function, (StateBootstrapFunction, BroadcastStateBootstrapFunction)):
+            raise TypeError(
+                "transform() takes a StateBootstrapFunction or a BroadcastStateBootstrapFunction here, not "
+                f"{function!r:.200}; for keyed state, call key_by() first"
+            )
+        return FunctionTransformation(self.data, self.to_element, self.element_type, function)
 
     def list_state(self, descriptor: ListStateDescriptor[Any]) -> StateTransformation:
         """The rows as elements of a list state: the column ``value``, or the only column."""

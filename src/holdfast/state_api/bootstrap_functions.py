@@ -1,20 +1,33 @@
-"""Functions that make keyed state from the rows of a DataFrame."""
+"""Functions that make state from the rows of a DataFrame."""
 
 from __future__ import annotations
 
 import copy
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, Generic
 
-from holdfast.common.type_variables import IN, KEY
+from holdfast.common.type_variables import IN, KEY, S, V
 from holdfast.common.typeinfo import ListTypeInfo, MapTypeInfo, TypeInformation
+from holdfast.functions.checkpointed_function import CheckpointedFunction
 from holdfast.functions.function import Function, RuntimeContext
 from holdfast.functions.process_functions import KeyedProcessFunction
-from holdfast.state.descriptors import AggregatingStateDescriptor, ReducingStateDescriptor, StateDescriptor
+from holdfast.state.descriptors import (
+    AggregatingStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    StateDescriptor,
+)
+from holdfast.state.interfaces import BroadcastState
 from holdfast.state_api.spark_types import from_spark
 
-__all__ = ["ColumnsToState", "KeyedStateBootstrapFunction", "content_type"]
+__all__ = [
+    "BroadcastStateBootstrapFunction",
+    "ColumnsToState",
+    "KeyedStateBootstrapFunction",
+    "StateBootstrapFunction",
+    "content_type",
+]
 
 
 class KeyedStateBootstrapFunction(Function, Generic[KEY, IN]):
@@ -29,6 +42,40 @@ class KeyedStateBootstrapFunction(Function, Generic[KEY, IN]):
     @abstractmethod
     def process_element(self, value: IN, ctx: KeyedProcessFunction.Context) -> None:
         """Process an element: update states, register timers."""
+
+
+class StateBootstrapFunction(Function, CheckpointedFunction, Generic[IN]):
+    """Makes operator state from elements: ask for list states in ``initialize_state``, as the job's function does.
+
+    There is one instance for each partition of the DataFrame; the subtasks of the job share the elements of all. The states
+    that it makes replace those of the savepoint.
+    """
+
+    class Context(ABC):
+        """The context of an element."""
+
+        @abstractmethod
+        def current_processing_time(self) -> int:
+            """The time at which the savepoint is written, in ms since 1970."""
+
+    @abstractmethod
+    def process_element(self, value: IN, ctx: Context) -> None:
+        """Process an element: keep it in an attribute or a state."""
+
+
+class BroadcastStateBootstrapFunction(Function, Generic[IN]):
+    """Makes broadcast state from elements. One instance sees all of them. The states replace those of the savepoint."""
+
+    class Context(StateBootstrapFunction.Context, ABC):
+        """The context of an element."""
+
+        @abstractmethod
+        def get_broadcast_state(self, state_descriptor: MapStateDescriptor[S, V]) -> BroadcastState[S, V]:
+            """The broadcast state of a descriptor."""
+
+    @abstractmethod
+    def process_element(self, value: IN, ctx: Context) -> None:
+        """Process an element: change broadcast state."""
 
 
 class ColumnsToState(KeyedProcessFunction[Any, Any, Any]):

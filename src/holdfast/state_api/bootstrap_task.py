@@ -7,7 +7,6 @@ that are stored leave memory for a RocksDB on the worker's disk.
 
 from __future__ import annotations
 
-import pickle
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -17,16 +16,10 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
-import cloudpickle
-
 from holdfast.checkpoint.metadata import KeyedHandle, OperatorCheckpoint
 from holdfast.checkpoint.paths import new_attempt, safe_name
 from holdfast.checkpoint.storage import Storage
 from holdfast.common.typeinfo import TypeInformation
-from holdfast.connectors.base import JobInfo
-from holdfast.errors import ConfigurationError
-from holdfast.metrics.user import MetricGroup
-from holdfast.runtime.context import Clock, OperatorContext
 from holdfast.runtime.operators.base import Operator
 from holdfast.runtime.records import RecordBatch
 from holdfast.state.backend import HEAP, Place, StateBackendSettings
@@ -36,6 +29,7 @@ from holdfast.state.key_groups import KeyGroupRange, key_group_range
 from holdfast.state.keyed_backend import KeyedStateBackend
 from holdfast.state.keyed_state import KeyedState
 from holdfast.state.schema import OperatorSchema, restored_schema
+from holdfast.state_api.function_reading import copy_of, function_context
 
 __all__ = ["BootstrapTask", "Target", "Written"]
 
@@ -99,12 +93,7 @@ class BootstrapTask:
             UserCodeError: the function's ``open`` failed.
         """
         state = KeyedState(self.where, self._schema, max_parallelism=self.stored.max_parallelism)
-        try:
-            copy: BootstrapTask = pickle.loads(cloudpickle.dumps(self))
-        except (TypeError, pickle.PicklingError) as error:
-            raise ConfigurationError(
-                f"the function of {self.where} cannot be pickled for Spark's tasks: {error}. Create such objects in open()"
-            ) from error
+        copy = copy_of(self, self.where)
         copy._open(state, 0).close()
 
     @property
@@ -115,18 +104,8 @@ class BootstrapTask:
     def _open(self, state: KeyedState, subtask: int) -> Operator:
         state.registry.key(self.key_type.to_dict())
         operator = self.make_operator()
-        operator.context = OperatorContext(
-            job=JobInfo("state-processor", "state-processor", 0, None),
-            uid=self.uid,
-            name=self.stored.name,
-            subtask=subtask,
-            parallelism=self.parallelism,
-            max_parallelism=self.stored.max_parallelism,
-            clock=Clock(processing_time=self.target.now_ms),
-            state=state,
-            metrics=MetricGroup(),
-            key_type=self.key_type,
-        )
+        context = function_context(self.uid, self.stored, self.target.now_ms, subtask, self.parallelism)
+        operator.context = replace(context, state=state, key_type=self.key_type)
         operator.open()
         return operator
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -17,6 +17,8 @@ from holdfast.state.elements import ElementForm
 from holdfast.state.keyed_state import KeyedState
 from holdfast.state.schema import TIMERS, ColumnSchema, OperatorSchema
 from holdfast.state_api.catalog import Snapshot, open_snapshot
+from holdfast.state_api.function_reading import KeyReading, Results, function_context
+from holdfast.state_api.reader_functions import KeyedStateReaderFunction
 from holdfast.state_api.state_rows import Field, StateRows, batches_of, frame_of
 from holdfast.state_api.stored_operator import StoredOperator, elements_of
 from holdfast.state_api.window_reader import WindowReader
@@ -47,17 +49,58 @@ class StateReader(Generic[R]):
     def _made(self, rows: StateRows) -> R:
         """The rows in this reader's form."""
 
-    def read_keyed_state(self, uid: str, key_type: TypeInformation[Any] | None = None, types: Declared | None = None) -> R:
-        """The keyed state of an operator: a row for each key, a column ``key`` and one for each state.
+    def read_keyed_state(
+        self,
+        uid: str,
+        function: KeyedStateReaderFunction[Any, Any] | None = None,
+        key_type: TypeInformation[Any] | None = None,
+        output_type: TypeInformation[Any] | None = None,
+        types: Declared | None = None,
+    ) -> R:
+        """The keyed state of an operator: a row for each key, or the results of a function of the keys.
+
+        Without a function, the columns are ``key`` and one for each state.
 
         Args:
             uid: The operator's uid.
+            function: Reads the states and timers of a key.
             key_type: The type of the keys; None: as declared in the job.
-            types: By name: types for states that were declared without one (a pair for a map). Otherwise they are pickles.
+            output_type: The type of the function's results: a type of rows, with a column for each field, or a type of the
+                column ``value``; None: pickles.
+            types: Without a function, by name: types for states that were declared without one (a pair for a map).
+                Otherwise they are pickles.
 
         Raises:
             ConfigurationError: there is no such state, or the type of the keys is not known.
+            IncompatibleState: a state that the function declares does not fit the stored one.
         """
+        if isinstance(function, TypeInformation):
+            raise TypeError(f"the function is {function!r}, a type: pass key_type={function!r}")
+        if function is not None:
+            return self._read_by(uid, function, key_type, Results(output_type))
+        return self._read_columns(uid, key_type, types)
+
+    def _read_by(
+        self,
+        uid: str,
+        function: KeyedStateReaderFunction[Any, Any],
+        key_type: TypeInformation[Any] | None,
+        results: Results,
+    ) -> R:
+        operator = StoredOperator.of(self.snapshot, self.options, uid)
+        key, stored = operator.key_type(key_type), operator.operator
+        context = function_context(uid, stored, self.snapshot.checkpoint.created_at)
+
+        def open(state: KeyedState) -> Callable[[], Iterator[Sequence[Any]]]:
+            reading = KeyReading(function, context, state, key)
+            return lambda: reading.read(results)
+
+        where = f"{stored.name!r} (uid {uid!r})"
+        trial = KeyedState(where, operator.schema, max_parallelism=stored.max_parallelism)
+        KeyReading(function, context, trial, key).close()  # what does not fit is told before anything is read
+        return self._made(operator.rows_by(results.fields, open))
+
+    def _read_columns(self, uid: str, key_type: TypeInformation[Any] | None, types: Declared | None) -> R:
         operator = StoredOperator.of(self.snapshot, self.options, uid)
         stored = operator.schema.states.get(_KEYED)
         if stored is None:
@@ -117,7 +160,10 @@ class StateReader(Generic[R]):
         Args:
             window_assigner: The job's window assigner.
         """
-        return WindowReader(lambda uid: StoredOperator.of(self.snapshot, self.options, uid), self._made, window_assigner)
+        now = self.snapshot.checkpoint.created_at
+        return WindowReader(
+            lambda uid: StoredOperator.of(self.snapshot, self.options, uid), self._made, window_assigner, now
+        )
 
     def read_list_state(self, uid: str, name: str, type_info: TypeInformation[Any] | None = None) -> R:
         """The elements of an operator's list state, in a column ``value``.

@@ -27,6 +27,7 @@ __all__ = ["StoredOperator", "elements_of"]
 
 Extract = Callable[[KeyedState], Iterator[Sequence[Any]]]
 Declare = Callable[[KeyedState], None]
+Open = Callable[[KeyedState], Callable[[], Iterator[Sequence[Any]]]]
 
 
 @dataclass(frozen=True)
@@ -78,10 +79,19 @@ class StoredOperator:
     def rows(self, fields: Sequence[Field], extract: Extract, declare: Declare = lambda state: None) -> StateRows:
         """The rows that ``extract`` finds in the opened state of each part, after ``declare``."""
 
+        def open(state: KeyedState) -> Callable[[], Iterator[Sequence[Any]]]:
+            declare(state)
+            return lambda: extract(state)
+
+        return self.rows_by(fields, open)
+
+    def rows_by(self, fields: Sequence[Field], open: Open) -> StateRows:
+        """The rows of each part, by what ``open`` returns after it has declared states."""
+
         def read(storage: Storage, part: Part) -> Iterator[Sequence[Any]]:
-            settings = StateBackendSettings.of({})
-            with opened_part(part, storage, settings, tempfile.gettempdir(), declare) as state:
-                yield from extract(state)
+            settings, reading = StateBackendSettings.of({}), []
+            with opened_part(part, storage, settings, tempfile.gettempdir(), lambda state: reading.append(open(state))):
+                yield from reading[0]()
 
         parts = list(parts_of(self.uid, self.operator))
         return StateRows(self.snapshot.storage.uri, self.options, fields, parts, read)

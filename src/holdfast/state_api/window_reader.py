@@ -15,6 +15,8 @@ from holdfast.runtime.operators.window_content import CONTENTS, Accumulator, Ele
 from holdfast.state.contents import declare_stored
 from holdfast.state.declared_keys import key_restorer
 from holdfast.state.keyed_state import KeyedState
+from holdfast.state_api.function_reading import Results, WindowReading, copy_of, function_context
+from holdfast.state_api.reader_functions import WindowReaderFunction
 from holdfast.state_api.state_rows import Field, StateRows
 from holdfast.state_api.stored_operator import StoredOperator
 from holdfast.windowing.assigners import (
@@ -45,6 +47,8 @@ class WindowReader(Generic[R]):
     open: Callable[[str], StoredOperator]
     made: Callable[[StateRows], R]
     assigner: Any
+    now_ms: int = 0
+    """The processing time of reader functions."""
     evicts: bool = False
 
     def evictor(self, evictor: Any = None) -> WindowReader[R]:
@@ -55,35 +59,42 @@ class WindowReader(Generic[R]):
         self,
         uid: str,
         reduce_function: Any,
+        reader_function: WindowReaderFunction[Any, Any, Any] | None = None,
         key_type: TypeInformation[Any] | None = None,
         reduce_type: TypeInformation[Any] | None = None,
+        output_type: TypeInformation[Any] | None = None,
     ) -> R:
-        """The reduced values, in a column ``value``.
+        """The reduced values, in a column ``value``; or the results of a reader function.
 
         Args:
             uid: The operator's uid.
             reduce_function: The job's function.
+            reader_function: Gets each window with its value.
             key_type: The type of the keys; None: as declared in the job.
             reduce_type: The type of the values; None: pickles.
+            output_type: The type of the reader function's results; None: pickles.
 
         Raises:
             ConfigurationError: the operator has no such windows.
         """
-        return self._read(uid, Reduced(reduce_function, reduce_type), key_type, ("value", reduce_type))
+        content = Reduced(reduce_function, reduce_type)
+        return self._read(uid, content, key_type, ("value", reduce_type), reader_function, output_type)
 
     def aggregate(
         self,
         uid: str,
         aggregate_function: Any,
+        reader_function: WindowReaderFunction[Any, Any, Any] | None = None,
         key_type: TypeInformation[Any] | None = None,
         acc_type: TypeInformation[Any] | None = None,
         output_type: TypeInformation[Any] | None = None,
     ) -> R:
-        """The results of an AggregateFunction, in a column ``value``.
+        """The results of an AggregateFunction, in a column ``value``; or the results of a reader function.
 
         Args:
             uid: The operator's uid.
             aggregate_function: The job's function.
+            reader_function: Gets each window with its result.
             key_type: The type of the keys; None: as declared in the job.
             acc_type: The declared type of the accumulators in the job, if any.
             output_type: The type of the results; None: pickles.
@@ -91,28 +102,41 @@ class WindowReader(Generic[R]):
         Raises:
             ConfigurationError: the operator has no such windows.
         """
-        return self._read(uid, Accumulator(aggregate_function, acc_type), key_type, ("value", output_type))
+        content = Accumulator(aggregate_function, acc_type)
+        return self._read(uid, content, key_type, ("value", output_type), reader_function, output_type)
 
     def process(
         self,
         uid: str,
+        reader_function: WindowReaderFunction[Any, Any, Any] | None = None,
         key_type: TypeInformation[Any] | None = None,
         element_type: TypeInformation[Any] | None = None,
+        output_type: TypeInformation[Any] | None = None,
     ) -> R:
         """The elements of windows of ``process`` and ``apply``, in a column ``elements``; without a type, one pickle.
 
         Args:
             uid: The operator's uid.
+            reader_function: Gets each window with its elements; its results are the rows.
             key_type: The type of the keys; None: as declared in the job.
             element_type: The type of the elements.
+            output_type: The type of the reader function's results; None: pickles.
 
         Raises:
             ConfigurationError: the operator has no such windows.
         """
         kind = None if element_type is None else ListTypeInfo(element_type)
-        return self._read(uid, Elements(element_type), key_type, ("elements", kind))
+        return self._read(uid, Elements(element_type), key_type, ("elements", kind), reader_function, output_type)
 
-    def _read(self, uid: str, content: WindowContent, key_type: TypeInformation[Any] | None, field: Field) -> R:
+    def _read(
+        self,
+        uid: str,
+        content: WindowContent,
+        key_type: TypeInformation[Any] | None,
+        field: Field,
+        function: WindowReaderFunction[Any, Any, Any] | None,
+        output_type: TypeInformation[Any] | None,
+    ) -> R:
         operator = self.open(uid)
         key, family = operator.key_type(key_type), self._family(operator)
         held = self._held(content)
@@ -126,7 +150,7 @@ class WindowReader(Generic[R]):
             if family == _EACH and _MERGING in state.schema.states:
                 declare_stored(state, _MERGING, {})
 
-        def extract(state: KeyedState) -> Iterator[Sequence[Any]]:
+        def extract(state: KeyedState) -> Iterator[tuple[Any, Any, Any]]:
             if family not in state.schema.states:
                 return
             restore = key_restorer(key) or _same
@@ -135,9 +159,21 @@ class WindowReader(Generic[R]):
             for owner, window, stored in find(state, position + 1):
                 value = list(stored) if held.keeps_elements else stored
                 shown = result([each for each, _ in value] if self.evicts else value)
-                yield restore(owner), *_columns(window), shown
+                yield restore(owner), window, shown
 
-        return self.made(operator.rows([("key", key), *self._window_fields(), field], extract, declare))
+        if function is None:
+            rows = lambda state: ((key, *_columns(window), shown) for key, window, shown in extract(state))  # noqa: E731
+            return self.made(operator.rows([("key", key), *self._window_fields(), field], rows, declare))
+        results, context = Results(output_type), function_context(uid, operator.operator, self.now_ms)
+        copy_of(function, operator.where)  # what cannot be pickled is told before anything is read
+
+        def extract_by(state: KeyedState) -> Iterator[Sequence[Any]]:
+            reading = WindowReading(function, context)
+            for owner, window, shown in extract(state):
+                yield from reading.read(results, owner, window, shown if content.keeps_elements else [shown])
+            reading.close()
+
+        return self.made(operator.rows(results.fields, extract_by, declare))
 
     def _family(self, operator: StoredOperator) -> str:
         families = [name for name in (_ALIGNED, _EACH) if name in operator.schema.states]

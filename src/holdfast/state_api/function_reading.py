@@ -1,0 +1,194 @@
+"""Runs users' functions outside of a job: their contexts, and the reading of keys and windows."""
+
+from __future__ import annotations
+
+import pickle
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import cloudpickle
+
+from holdfast.checkpoint.metadata import OperatorCheckpoint
+from holdfast.common.typeinfo import RowTypeInfo, TypeInformation
+from holdfast.common.windows import CountWindow, GlobalWindow, TimeWindow
+from holdfast.connectors.base import JobInfo
+from holdfast.errors import ConfigurationError
+from holdfast.metrics.user import MetricGroup
+from holdfast.runtime.context import Clock, OperatorContext, UserRuntimeContext
+from holdfast.runtime.operators.keyed import KeyedOperator
+from holdfast.runtime.user_code import close_function, not_iterable, open_function, user_error
+from holdfast.state.contents import timers_of
+from holdfast.state.declared_keys import key_restorer
+from holdfast.state.keyed_state import KeyedState
+from holdfast.state.row import filled
+from holdfast.state_api.reader_functions import KeyedStateReaderFunction, WindowReaderFunction
+from holdfast.state_api.state_rows import Field
+
+__all__ = ["KeyReading", "Results", "WindowReading", "copy_of", "function_context"]
+
+F = TypeVar("F")
+Call = Callable[[], Any]
+
+
+def function_context(
+    uid: str, operator: OperatorCheckpoint, now_ms: int, subtask: int = 0, parallelism: int = 1
+) -> OperatorContext:
+    """The context of a stored operator's function, without state."""
+    return OperatorContext(
+        job=JobInfo("state-processor", "state-processor", 0, None),
+        uid=uid,
+        name=operator.name,
+        subtask=subtask,
+        parallelism=parallelism,
+        max_parallelism=operator.max_parallelism,
+        clock=Clock(processing_time=now_ms),
+        state=None,
+        metrics=MetricGroup(),
+    )
+
+
+def copy_of(function: F, where: str) -> F:
+    """A copy, as each task gets one.
+
+    Raises:
+        ConfigurationError: it cannot be pickled.
+    """
+    try:
+        copy: F = pickle.loads(cloudpickle.dumps(function))
+    except (TypeError, pickle.PicklingError) as error:
+        raise ConfigurationError(
+            f"the function of {where} cannot be pickled for Spark's tasks: {error}. Create such objects in open()"
+        ) from error
+    return copy
+
+
+@dataclass(frozen=True)
+class Results:
+    """The results of a function as rows: the fields of rows, or a column ``value``."""
+
+    type: TypeInformation[Any] | None
+    """None: pickles."""
+
+    @property
+    def fields(self) -> list[Field]:
+        """The columns."""
+        if isinstance(self.type, RowTypeInfo):
+            return list(zip(self.type.get_field_names(), self.type.get_field_types(), strict=True))
+        return [("value", self.type)]
+
+    def row(self, result: Any) -> Sequence[Any]:
+        """A result as a row.
+
+        Raises:
+            TypeError: it is not of the type.
+        """
+        if self.type is None:
+            return (result,)
+        fitting = self.type.conform(result)
+        return tuple(fitting._values) if isinstance(self.type, RowTypeInfo) else (fitting,)
+
+    def rows(self, call: Call, context: OperatorContext, key: Any) -> Iterator[Sequence[Any]]:
+        """The results of a call for a key.
+
+        Raises:
+            UserCodeError: the function failed, or a result is not of the type.
+        """
+        results = None
+        try:
+            results = call()
+            for result in () if results is None else results:
+                yield self.row(result)
+        except (Exception, SystemExit) as error:
+            raise user_error(not_iterable(error, results), context.name, context.uid, key=key) from error
+
+
+class _Timers(KeyedStateReaderFunction.Context):
+    def __init__(self, event: Mapping[Any, list[int]], processing: Mapping[Any, list[int]]) -> None:
+        self._event = event
+        self._processing = processing
+        self.key: Any = None
+
+    def registered_event_time_timers(self) -> Sequence[int]:
+        return self._event.get(self.key, [])
+
+    def registered_processing_time_timers(self) -> Sequence[int]:
+        return self._processing.get(self.key, [])
+
+
+class KeyReading(KeyedOperator):
+    """A KeyedStateReaderFunction on a part of an operator's keyed state.
+
+    Args:
+        function: The function.
+        context: Its context.
+        state: The opened state, whose states the function declares before they are restored.
+        key_type: The type of the keys.
+    """
+
+    def __init__(
+        self,
+        function: KeyedStateReaderFunction[Any, Any],
+        context: OperatorContext,
+        state: KeyedState,
+        key_type: TypeInformation[Any],
+    ) -> None:
+        super().__init__(copy_of(function, context.where))
+        self.context = replace(context, state=state, key_type=key_type)
+        self._state = state
+        self.open()
+
+    def read(self, results: Results) -> Iterator[Sequence[Any]]:
+        """The results for all keys that have states or timers."""
+        restore = key_restorer(self.context.key_type)
+        event, processing = _by_key(self._state, "event"), _by_key(self._state, "processing")
+        keys = dict.fromkeys([*(key for key, row in self.table.rows.items() if filled(row)), *event, *processing])
+        timers, space, read_key = _Timers(event, processing), self.space, self.function.read_key
+        for key in keys:
+            (space.row,) = self.table.load([key])
+            shown = space.key = key if restore is None else restore(key)
+            timers.key = key
+            yield from results.rows(lambda shown=shown: read_key(shown, timers), self.context, shown)  # type: ignore[misc]
+        space.leave_key()
+        self.close()
+
+
+def _by_key(state: KeyedState, service: str) -> Mapping[Any, list[int]]:
+    times: dict[Any, list[int]] = defaultdict(list)
+    for time, key in timers_of(state, service):
+        times[key].append(time)
+    return {key: sorted(each) for key, each in times.items()}
+
+
+class _Window(WindowReaderFunction.Context):
+    def __init__(self) -> None:
+        self.current: Any = None
+
+    def window(self) -> Any:
+        return self.current
+
+
+class WindowReading:
+    """A WindowReaderFunction."""
+
+    def __init__(self, function: WindowReaderFunction[Any, Any, Any], context: OperatorContext) -> None:
+        self._function = copy_of(function, context.where)
+        self._context = context
+        self._window = _Window()
+        open_function(self._function, UserRuntimeContext(context, None))
+
+    def read(self, results: Results, key: Any, window: Any, elements: Iterable[Any]) -> Iterator[Sequence[Any]]:
+        """The results for a window in its stored form."""
+        self._window.current = _shown(window)
+        return results.rows(lambda: self._function.read_window(key, self._window, elements), self._context, key)
+
+    def close(self) -> None:
+        """Close the function."""
+        close_function(self._function)
+
+
+def _shown(window: Any) -> Any:
+    if window is None:
+        return GlobalWindow()
+    return TimeWindow(*window) if type(window) is tuple else CountWindow(window)
