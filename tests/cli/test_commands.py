@@ -152,6 +152,19 @@ def a_job_is_rescaled_while_it_runs(shell: Shell, job: dict[str, Any]) -> None:
     assert shell.json("status")["restarts"] == 0
 
 
+def the_state_of_a_key_is_queried_while_the_job_runs(shell: Shell, job: dict[str, Any]) -> None:
+    merchants = [f"m{number:05}" for number in range(50)]
+    found = until(lambda: [each for each in merchants if shell.json("query", "totals", "total", each)["value"]])
+    answer = shell.run("query", "totals", "total", json.dumps(found[0]), "payments")
+    assert float(answer.stdout) > 0, "plain text and JSON name the same key"
+    absent = shell.run("query", "totals", "total", "7")
+    assert (absent.returncode, absent.stdout) == (0, "")
+    assert "the key 7 has no state total" in absent.stderr
+    unknown = shell.run("query", "totals", "count", "7")
+    assert unknown.returncode == 3
+    assert "has no state 'count' to query; it has total" in unknown.stderr
+
+
 def a_savepoint_is_written_while_the_job_goes_on(shell: Shell, job: dict[str, Any]) -> None:
     done = shell.json("savepoint", "payments", str(shell.directory / "savepoints"))
     assert Path(done["savepoint"].removeprefix("file://"), "_metadata").exists()

@@ -28,6 +28,12 @@ OPTIONS = {
         "--set=secrets.AWS_ACCESS_KEY_ID.secret=s3",
         "--set=secrets.AWS_ACCESS_KEY_ID.key=access-key",
     ],
+    "standby.yaml": ["--set=drivers=2"],
+    "standby-with-executors.yaml": [
+        "--set=drivers=2",
+        "--set=executors.instances=2",
+        "--set=image=registry.example/holdfast-cluster:0.1",
+    ],
 }
 
 

@@ -146,6 +146,19 @@ def a_vertex_opens_by_keyboard_and_names_its_operators_and_subtasks(page: Page, 
     assert vertex.get_attribute("aria-pressed") == "true"
 
 
+def an_edge_shows_some_of_its_records_and_frequent_keys(page: Page, job: JobClient) -> None:
+    page.goto(address(job, token=server().token))
+    edge = page.get_by_role("button", name="Records from Source: payments to")
+    edge.focus()
+    page.keyboard.press("Enter")
+    assert page.get_by_role("table", name="Records", exact=True).locator("tbody tr").count() in range(11)
+    expect(page.get_by_role("table", name="Records", exact=True)).to_contain_text("'merchant_id'", timeout=60_000)
+    expect(page.get_by_role("table", name="Most frequent keys")).to_contain_text("%")
+    assert edge.get_attribute("aria-pressed") == "true"
+    page.get_by_role("button", name="Close").click()
+    expect(page.get_by_role("table", name="Most frequent keys")).to_have_count(0)
+
+
 def an_epoch_shows_its_phases_and_the_arrow_keys_move(page: Page, job: JobClient) -> None:
     page.goto(address(job))
     bars = page.locator(".epoch")
@@ -172,6 +185,8 @@ def test_each_page_has_its_content(page: Page, job: JobClient) -> None:
     expect(page.locator("main")).to_contain_text("0 failed")
     page.goto(address(job, "/failures"))
     expect(page.locator("main")).to_contain_text("No failure since this driver started the job.")
+    page.goto(address(job, "/late"))
+    expect(page.locator("main")).to_contain_text("No record was dropped because it was late.")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -219,6 +234,8 @@ def a_job_is_rescaled_by_a_button(page: Page, job: JobClient) -> None:
     page.get_by_role("spinbutton", name="Parallelism").fill("3")
     page.get_by_role("dialog").get_by_role("button", name="Rescale").click()
     expect(page.get_by_role("status")).to_contain_text("runs at parallelism 3", timeout=60_000)
+    page.goto(address(job, "/failures"))
+    expect(page.get_by_role("table")).to_contain_text("The job runs at parallelism 3.")
     job.rescale(2).result(60)
 
 
@@ -232,6 +249,7 @@ def a_failure_shows_the_users_traceback(page: Page, job: JobClient, directory: P
         page.goto(address(failing, "/failures"))
         expect(page.locator("pre").first).to_contain_text("ZeroDivisionError: division by zero")
         expect(page.locator("pre").first).to_contain_text('payment["amount"]')
+        expect(page.get_by_role("table")).to_contain_text("failed; restart after")
         page.goto(address(failing))
         expect(page.locator(".findings")).to_contain_text("ZeroDivisionError")
         expect(page.locator(".jobs-nav a")).to_have_count(2)

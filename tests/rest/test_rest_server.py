@@ -14,10 +14,11 @@ import pytest
 
 from awaiting import until
 from holdfast.common import Row
-from holdfast.errors import ConfigurationError
+from holdfast.errors import ConfigurationError, HoldfastError
 from holdfast.metrics import CheckpointStats, EpochStats, JobMetrics, VertexStats
 from holdfast.rest import RestServer
 from holdfast.rest.app import RateLimit, create_app
+from holdfast.runtime.samples import EdgeSample
 
 ID, OTHER = "a" * 32, "b" * 32
 
@@ -30,6 +31,7 @@ class Job:
         self.cancelled = threading.Event()
         self.savepoints: list[tuple[str, bool, bool, Future[str]]] = []
         self.rescalings: list[tuple[int, Future[None]]] = []
+        self.samples: list[Future[EdgeSample]] = []
 
     def cancel(self) -> None:
         self.cancelled.set()
@@ -45,6 +47,12 @@ class Job:
         written: Future[str] = Future()
         self.savepoints.append((directory, stop, drain, written))
         return f"{directory}/savepoint-1", written
+
+    def begin_sample(self, sender: str, receiver: str) -> Future[EdgeSample]:
+        if sender != "v0":
+            raise ConfigurationError(f"the job has no edge from vertex {sender!r}")
+        self.samples.append(Future())
+        return self.samples[-1]
 
     def begin_rescale(self, parallelism: int) -> Future[None]:
         if parallelism > 128:
@@ -113,6 +121,27 @@ def the_metrics_answer_in_flinks_shape(client: httpx.Client, metrics: JobMetrics
     [rate] = client.get(f"/jobs/{ID}/metrics?get=numRecordsInPerSecond").json()
     assert rate["id"] == "numRecordsInPerSecond"
     assert float(rate["value"]) > 0
+
+
+def a_sample_of_an_edge_needs_the_token_and_comes_with_the_next_records(client: httpx.Client, jobs: Jobs) -> None:
+    jobs.add()
+    page = f"/jobs/{ID}/samples"
+    edge = {"from": "v0", "to": "v1"}
+    assert httpx.post(f"{jobs.server.url}{page}", json=edge, timeout=20).status_code == 401
+    assert client.post(page, json={"from": "v1", "to": "v0"}).json() == {"errors": ["the job has no edge from vertex 'v1'"]}
+    assert client.post(page, content=b"[").status_code == 400
+    begun = client.post(page, json=edge)
+    assert begun.status_code == 202
+    asked = f"{page}/{begun.json()['request-id']}"
+    assert client.get(asked).json() == {"status": {"id": "IN_PROGRESS"}}
+    sample = EdgeSample()
+    sample.take([{"amount": 3}] * 4, [60_000] * 4, ["a", "b", "a", "a"])
+    jobs.by_id[ID].samples[0].set_result(sample)
+    taken = client.get(f"{asked}?wait=10").json()["operation"]["sample"]
+    assert taken["records"][0] == {"timestamp": 60_000, "key": "'a'", "value": "{'amount': 3}"}
+    assert (taken["passed"], taken["keys"]) == (4, [{"key": "'a'", "share": 0.75}, {"key": "'b'", "share": 0.25}])
+    client.post(page, json=edge)
+    jobs.by_id[ID].samples[1].set_exception(HoldfastError("the job has ended before a record passed"))
 
 
 def test_a_key_of_a_state_is_queried_as_json(client: httpx.Client, metrics: JobMetrics) -> None:

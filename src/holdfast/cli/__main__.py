@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-# Each module adds its commands; `--help` lists them in this order.
-from holdfast.cli import checkpoints, doctor, jobs, logs, new, run, services  # noqa: F401
+from holdfast.cli import checkpoints, doctor, jobs, logs, new, query, run, services  # noqa: F401  (each adds commands)
 from holdfast.cli.app import app
 
 __all__ = ["main"]
+
+_ORDER = ["new", "run", "standby", "list", "status", "dashboard", "logs", "query", "savepoint", "stop", "cancel", "rescale"]
+_ORDER += ["kafka", "doctor", "token"]
+"""The order of `--help`."""
+
+app.registered_commands.sort(key=lambda each: _ORDER.index(each.name or getattr(each.callback, "__name__", "")))
 
 
 def main() -> None:

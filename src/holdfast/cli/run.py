@@ -22,7 +22,7 @@ from holdfast.runtime.job_registry import JobRecord
 __all__: list[str] = []
 
 
-Program = Annotated[Path, typer.Argument(help="The Python program, which calls env.execute().")]
+Program = Annotated[Path, typer.Argument(metavar="PROGRAM", help="The Python program, which calls env.execute().")]
 Arguments = Annotated[list[str] | None, typer.Argument(metavar="[ARGS]...", help="Arguments of the program.")]
 Parallelism = Annotated[int | None, typer.Option("--parallelism", "-p", min=1, help="Default parallelism.")]
 FromSavepoint = Annotated[

@@ -50,7 +50,7 @@ def _troubles(job: JobSnapshot) -> Iterator[Finding]:
         last = job.failures[0]
         where = f" in {last.task_name}" if last.task_name else ""
         what = "The job failed" if job.status == "FAILED" else "The job restarted within the last minutes"
-        yield Finding("bad", what, f"{last.exception_name}{where}.", "The page Failures shows the traceback.")
+        yield Finding("bad", what, f"{last.exception_name}{where}.", "The page 'Failures and restarts' shows the traceback.")
 
 
 def _standing(job: JobSnapshot, epochs: Sequence[EpochRecord]) -> Finding:
@@ -119,14 +119,13 @@ def _vertices(job: JobSnapshot) -> Iterator[Finding]:
     for vertex in job.vertices:
         profile = job.profile.vertices.get(vertex.id)
         if profile is not None and profile.busy >= _WORTH_TELLING:
+            if profile.skew >= _SKEWED:
+                yield _skew(vertex, profile)
             yield _vertex(vertex, profile)
 
 
 def _vertex(vertex: VertexSnapshot, profile: VertexProfile) -> Finding:
     """Why the vertex takes its time."""
-    busiest = max(range(len(profile.subtasks)), key=lambda i: profile.subtasks[i].busy)
-    if profile.skew >= _SKEWED:
-        return _skew(vertex, profile, busiest)
     spent = sum(profile.phases.values())
     state = profile.phases.get("state", 0.0)
     if spent and state / spent >= _DOMINANT:
@@ -156,23 +155,31 @@ def _vertex(vertex: VertexSnapshot, profile: VertexProfile) -> Finding:
         if slowest.us_per_record is None
         else f", {_micros(slowest.us_per_record)} µs for each record that the vertex reads"
     )
+    sending = not slowest.uid
     return Finding(
         "slow",
-        f"The operator {slowest.name}",
+        f"Sending the output of {vertex.name}" if sending else f"The operator {slowest.name}",
         f"It takes {_percent(slowest.share)} of the working time of {vertex.name}{each}.",
-        "Make the function cheaper, or raise the parallelism if there are free cores.",
+        "The time goes into key selectors, partitioning and pickling: send tuples or rows instead of large objects, and "
+        "only the fields that are needed."
+        if sending
+        else "Make the function cheaper, or raise the parallelism if there are free cores.",
         profile.busy * slowest.share,
         vertex.id,
     )
 
 
-def _skew(vertex: VertexSnapshot, profile: VertexProfile, busiest: int) -> Finding:
+def _skew(vertex: VertexSnapshot, profile: VertexProfile) -> Finding:
+    busiest = max(range(len(profile.subtasks)), key=lambda i: profile.subtasks[i].busy)
     subtask, count = profile.subtasks[busiest], len(profile.subtasks)
     others = [other.busy for i, other in enumerate(profile.subtasks) if i != busiest]
     uneven = subtask.records * count >= _SKEWED
     records = f" It gets {_percent(subtask.records)} of the records." if uneven else " It gets no more records than others."
-    few_keys = "A few keys have most of the records: aggregate before key_by, or make the key finer"
-    few_splits = "Few splits have most of the input: spread it over more partitions, or call rebalance()"
+    few_keys = (
+        "A few keys have most of the records; a sample of the edge in the dashboard names them. Aggregate before key_by, or "
+        "make the key finer."
+    )
+    few_splits = "Few splits have most of the input: spread it over more partitions, or call rebalance()."
     return Finding(
         "slow",
         f"Subtask {busiest + 1} of {vertex.name} does most of the work",

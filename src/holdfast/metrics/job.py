@@ -17,6 +17,8 @@ from holdfast.metrics.stats import (
     EpochStats,
     FailedCheckpoint,
     Failure,
+    JobEvent,
+    LateRecord,
     RestoredCheckpoint,
     VertexStats,
 )
@@ -31,6 +33,8 @@ TERMINAL = frozenset({"FINISHED", "CANCELED", "FAILED", "SUSPENDED"})
 _CHECKPOINTS_KEPT = 100
 _FAILURES_KEPT = 16
 _DURATIONS_KEPT = 1000
+_EVENTS_KEPT = 50
+_LATE_KEPT = 20
 
 
 @dataclass(frozen=True)
@@ -85,6 +89,10 @@ class JobSnapshot:
     failures: tuple[Failure, ...]
     """The latest entries, newest first."""
     failures_total: int
+    events: tuple[JobEvent, ...]
+    """The latest, newest first."""
+    late: tuple[LateRecord, ...]
+    """The latest late records that were dropped, newest first."""
     plan: Mapping[str, Any]
     profile: ProfileSnapshot
 
@@ -165,6 +173,8 @@ class JobMetrics:
         self._history: deque[CheckpointStats | FailedCheckpoint] = deque(maxlen=_CHECKPOINTS_KEPT)
         self._completed: deque[CheckpointStats] = deque(maxlen=_DURATIONS_KEPT)
         self._failures: deque[Failure] = deque(maxlen=_FAILURES_KEPT)
+        self._events: deque[JobEvent] = deque(maxlen=_EVENTS_KEPT)
+        self._late: deque[LateRecord] = deque(maxlen=_LATE_KEPT)
         self._profile = Profile()
         self._traces: TraceReporter | None = None
 
@@ -211,6 +221,7 @@ class JobMetrics:
                 self._vertex_finished(vertex, start, end)
             for name, sample in stats.user_metrics.items():
                 self._user_metric(name, sample, start, end)
+            self._late.extend(stats.late)
             last.watermark = max(last.watermark, stats.watermark)
             last.epoch = stats
 
@@ -264,6 +275,11 @@ class JobMetrics:
             self._sums.restored += 1
             self._last.restored = RestoredCheckpoint(checkpoint_id, self._now_ms(), path, is_savepoint)
 
+    def event(self, kind: str, text: str) -> None:
+        """Record something that happened to the job as a whole; see `JobEvent`."""
+        with self._lock:
+            self._events.append(JobEvent(self._now_ms(), kind, text))
+
     def failure(self, timestamp_ms: int, text: str, task_name: str = "") -> None:
         """Record an error that stopped an epoch."""
         with self._lock:
@@ -294,6 +310,8 @@ class JobMetrics:
                 restored=self._last.restored,
                 failures=tuple(reversed(self._failures)),
                 failures_total=self._sums.failures,
+                events=tuple(reversed(self._events)),
+                late=tuple(reversed(self._late)),
                 plan=self._last.plan,
                 profile=self._profile.snapshot(1000 * now),
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from holdfast.common.time import MIN_TIMESTAMP
 from holdfast.metrics.user import Sample
@@ -13,12 +14,34 @@ __all__ = [
     "EpochStats",
     "FailedCheckpoint",
     "Failure",
+    "JobEvent",
+    "LateRecord",
     "OperatorStats",
     "RestoredCheckpoint",
     "Straggler",
     "SubtaskStats",
     "VertexStats",
 ]
+
+
+class LateRecord(NamedTuple):
+    """A record that was dropped because it was late."""
+
+    operator: str
+    timestamp: int
+    watermark: int
+    """That of the operator when the record came."""
+    value: str
+    """The beginning of its text."""
+
+
+class JobEvent(NamedTuple):
+    """Something that happened to the job as a whole."""
+
+    timestamp_ms: int
+    kind: str
+    """``restart``, ``rescale``, ``resume`` or ``savepoint``."""
+    text: str
 
 
 @dataclass(frozen=True)
@@ -105,6 +128,8 @@ class EpochStats:
     """The merged snapshots of the tasks' metric groups (`holdfast.metrics.user.merge`)."""
     straggler: Straggler | None = None
     """None for an epoch whose vertices have one subtask each."""
+    late: tuple[LateRecord, ...] = ()
+    """Some of the records that were dropped."""
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ from holdfast.metrics.prometheus import JobCollector
 from holdfast.rest import shapes
 from holdfast.rest.pages import page_routes
 from holdfast.rest.queries import AnswersQueries, answer
+from holdfast.rest.samples import TakesSamples, begin_sample
 from holdfast.rest.savepoints import TakesSavepoints, begin_savepoint
 from holdfast.rest.triggers import Triggers
 from holdfast.rest.view import job_view
@@ -39,7 +40,7 @@ _log = logging.getLogger(__name__)
 Page = Callable[[Request], Awaitable[Response]]
 
 
-class JobView(TakesSavepoints, AnswersQueries, Protocol):
+class JobView(TakesSavepoints, TakesSamples, AnswersQueries, Protocol):
     """A job as the REST API sees it."""
 
     @property
@@ -116,6 +117,7 @@ def create_app(jobs: Callable[[], Mapping[str, Shown]], token: str, middleware: 
         "/jobs/{job_id}/config": pages.config,
         "/jobs/{job_id}/savepoints/{request_id}": pages.savepoint,
         "/jobs/{job_id}/rescaling/{request_id}": pages.rescaling,
+        "/jobs/{job_id}/samples/{request_id}": pages.sample,
         "/jobs/{job_id}/state/{uid}/{name}": pages.state,
         "/jobs/{job_id}/vertices/{vertex_id}/metrics": pages.vertex_metrics,
         "/metrics": pages.prometheus,
@@ -126,6 +128,7 @@ def create_app(jobs: Callable[[], Mapping[str, Shown]], token: str, middleware: 
         ("POST", "/jobs/{job_id}/savepoints", pages.trigger_savepoint),
         ("POST", "/jobs/{job_id}/stop", pages.stop),
         ("PATCH", "/jobs/{job_id}/rescaling", pages.rescale),
+        ("POST", "/jobs/{job_id}/samples", pages.trigger_sample),
     ]
     routes += [Route(path, guarded(_with_token(token, page)), methods=[method]) for method, path, page in changes]
     return Starlette(
@@ -174,6 +177,7 @@ class _Pages:
         self._jobs = jobs
         self._savepoints = Triggers("Savepoint")
         self._rescalings = Triggers("Rescaling")
+        self._samples = Triggers("Sample", "sample")
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(JobCollector(self._snapshots))
 
@@ -285,6 +289,13 @@ class _Pages:
 
     async def rescaling(self, request: Request) -> Response:
         return Json(await self._rescalings.status(request))
+
+    async def trigger_sample(self, request: Request) -> Response:
+        taken = await begin_sample(request, self._running(request))
+        return Json({"request-id": self._samples.add(request, taken)}, status_code=202)
+
+    async def sample(self, request: Request) -> Response:
+        return Json(await self._samples.status(request))
 
     async def prometheus(self, request: Request) -> Response:
         return Response(generate_latest(self._registry), media_type=CONTENT_TYPE_LATEST)

@@ -26,10 +26,12 @@ class Triggers:
 
     Args:
         kind: Their name in errors, e.g. ``Savepoint``.
+        outcome: The name of their result in the answer.
     """
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind: str, outcome: str = "location") -> None:
         self._kind = kind
+        self._outcome = outcome
         self._triggers: dict[str, _Trigger] = {}
 
     def add(self, request: Request, done: Future[Any]) -> str:
@@ -60,6 +62,6 @@ class Triggers:
             return {"status": {"id": "IN_PROGRESS"}}
         error = found.done.exception()
         if error is None:
-            return {"status": {"id": "COMPLETED"}, "operation": {"location": found.done.result()}}
+            return {"status": {"id": "COMPLETED"}, "operation": {self._outcome: found.done.result()}}
         cause = {"class": type(error).__name__, "stack-trace": str(error) or repr(error)}
         return {"status": {"id": "COMPLETED"}, "operation": {"failure-cause": cause}}

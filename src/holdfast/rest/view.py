@@ -26,7 +26,7 @@ def job_view(job: JobSnapshot, since: int = 0) -> Json:
         since: The sequence number of the newest epoch that the asker knows; only later ones are in the answer.
     """
     values = job.values
-    watermark = int(values["currentInputWatermark"])
+    watermark = _watermark(job)
     return {
         "id": job.job_id,
         "name": job.name,
@@ -56,6 +56,16 @@ def job_view(job: JobSnapshot, since: int = 0) -> Json:
             {"time": f.timestamp_ms, "name": f.exception_name, "task": f.task_name, "text": f.text} for f in job.failures
         ],
         "failures_total": job.failures_total,
+        "events": [{"time": each.timestamp_ms, "kind": each.kind, "text": each.text} for each in job.events],
+        "late_records": [
+            {
+                "operator": each.operator,
+                "timestamp": each.timestamp,
+                "watermark": _time(each.watermark),
+                "value": each.value,
+            }
+            for each in job.late
+        ],
         "findings": [
             {
                 "kind": finding.kind,
@@ -70,6 +80,12 @@ def job_view(job: JobSnapshot, since: int = 0) -> Json:
         "metrics": dict(values),
         "user_metrics": dict(job.user_values),
     }
+
+
+def _watermark(job: JobSnapshot) -> int:
+    """The watermark that all vertices have reached, those left out whose sources leave watermarks to later operators."""
+    later = [profile.watermark for profile in job.profile.vertices.values() if not profile.source_uid]
+    return max(int(job.values["currentInputWatermark"]), min(later, default=MIN_TIMESTAMP))
 
 
 def _time(watermark: int) -> int | None:

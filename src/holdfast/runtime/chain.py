@@ -10,6 +10,7 @@ from holdfast.common.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from holdfast.common.typeinfo import TypeInformation
 from holdfast.common.typeinfo.batches import Misfit, fitted
 from holdfast.connectors.base import Committable
+from holdfast.metrics.stats import LateRecord
 from holdfast.metrics.user import MetricGroup
 from holdfast.runtime.channels import Router, Send
 from holdfast.runtime.context import Clock, OperatorContext
@@ -313,3 +314,11 @@ class Chain:
     def late_dropped(self) -> int:
         """Late records dropped so far."""
         return sum(clock.late_dropped for clock in self._clocks)
+
+    def drain_late(self) -> list[LateRecord]:
+        """Some of the late records dropped since the last call."""
+        drained: list[LateRecord] = []
+        for clock in self._clocks:
+            drained += clock.late
+            clock.late = []
+        return drained

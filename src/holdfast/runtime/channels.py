@@ -29,6 +29,7 @@ from holdfast.runtime.frames import (
 from holdfast.runtime.owned_keys import OwnedKeys
 from holdfast.runtime.plan import Channel, InputKind, JobPlan, Partitioning, Vertex
 from holdfast.runtime.records import RecordBatch, select_keys
+from holdfast.runtime.samples import EdgeSample
 from holdfast.runtime.spill import FrameStore
 from holdfast.runtime.user_code import OperatorName, user_error
 from holdfast.state.key_groups import group_assigner
@@ -100,9 +101,16 @@ class Router:
         self.location: Callable[[], str] | None = None
         """In traced epochs: the origin of the current record."""
         self.records = 0
+        self.sample: EdgeSample | None = None
+        """In epochs of which somebody wants a sample: where the records of this edge go, too."""
         self._open: dict[int, Frame] = {}
         self._frames: dict[int, int] = {}
         self.begin()
+
+    @property
+    def target(self) -> int:
+        """The receiving vertex."""
+        return self._channel.target
 
     def begin(self) -> None:
         """An epoch starts."""
@@ -218,6 +226,8 @@ class Router:
         if frame is None:
             return
         frame.watermark = self.watermark
+        if self.sample is not None:
+            self.sample.take(frame.values, frame.timestamps, frame.keys)
         try:
             payload = encode_data(frame)
         except Exception as error:  # raised by a value's own pickling

@@ -11,10 +11,12 @@ from holdfast.common.time import MIN_TIMESTAMP
 from holdfast.common.typeinfo import TypeInformation
 from holdfast.connectors.base import JobInfo
 from holdfast.functions.function import RuntimeContext
+from holdfast.metrics.stats import LateRecord
 from holdfast.metrics.user import MetricGroup
 from holdfast.runtime.copies import Copy, copied
 from holdfast.runtime.listed_states import ListedStates
 from holdfast.runtime.records import Emit, RecordBatch
+from holdfast.runtime.samples import shown
 from holdfast.state.descriptors import (
     AggregatingStateDescriptor,
     ListStateDescriptor,
@@ -29,6 +31,10 @@ from holdfast.state.space import StateSpace
 __all__ = ["Clock", "OperatorContext", "UserRuntimeContext"]
 
 
+_LATE_KEPT = 3
+"""Late records of an epoch that a subtask reports."""
+
+
 def _nowhere(batch: RecordBatch) -> None:
     """Drop output without a receiver."""
 
@@ -40,6 +46,8 @@ class Clock:
     watermark: int = MIN_TIMESTAMP
     processing_time: int = 0
     late_dropped: int = 0
+    late: list[LateRecord] = field(default_factory=list)
+    """The first late records that were dropped in the epoch."""
     late_by: int = MIN_TIMESTAMP
     """While late records are processed: the watermark of their own split. Otherwise the least timestamp."""
 
@@ -103,6 +111,9 @@ class OperatorContext:
             self.emit_side(tag.tag_id, RecordBatch(values, stamps))
         else:
             self.clock.late_dropped += len(values)
+            late = self.clock.late
+            for value, stamp in zip(values[: _LATE_KEPT - len(late)], stamps):
+                late.append(LateRecord(self.name, stamp, self.clock.watermark, shown(value)))
 
 
 class UserRuntimeContext(RuntimeContext):

@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import replace
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol
 
@@ -35,6 +36,7 @@ from holdfast.runtime.pacing import Pace
 from holdfast.runtime.plan import JobPlan
 from holdfast.runtime.rescale_request import RescaleRequest
 from holdfast.runtime.restart import RestartStrategy
+from holdfast.runtime.samples import SampleRequests
 from holdfast.runtime.savepoint_requests import SavepointRequest
 from holdfast.runtime.savepoints import SavepointWriter, StartFromSavepoint
 from holdfast.runtime.task_messages import EpochAssignment, TaskReport
@@ -112,6 +114,8 @@ class Coordinator:
         """The requested savepoints that are not finished."""
         self._rescales: dict[int, Future[None]] = {}
         """The requests to rescale that are not finished."""
+        self.samples = SampleRequests()
+        """The wanted samples of records."""
         self._ended = False
         self._cancelled = False
         self._delay_until: float | None = None
@@ -198,6 +202,7 @@ class Coordinator:
             self._close()
             self._ended = True
             self._fail_requests()
+            self.samples.end()
         if end.failure is not None:
             raise end.failure from end.failure.__cause__
 
@@ -246,6 +251,7 @@ class Coordinator:
             given += self._handle(event)
             if isinstance(event, events.SavepointWritten):
                 request, written = self._requested.pop(event.number)
+                self._notices.savepoint_written(request)
                 written.set_result(request.uri)
             block = False
 
@@ -272,7 +278,10 @@ class Coordinator:
             case instructions.Run(assignment):
                 assert self._executor is not None
                 add_log_fields(epoch=assignment.epoch)
-                reports = self._executor.run(assignment)
+                sampled = self.samples.wanted
+                reports = self._executor.run(replace(assignment, sampled=sampled) if sampled else assignment)
+                if sampled:
+                    self.samples.take(reports)
                 self._notices.warn(reports)
                 return events.Ran(assignment.epoch, reports)
             case instructions.Plan():

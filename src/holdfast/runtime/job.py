@@ -45,11 +45,12 @@ from holdfast.runtime.plan import JobPlan
 from holdfast.runtime.presence import Presence
 from holdfast.runtime.queries import Answer, StateQueries
 from holdfast.runtime.restart import restart_strategy
+from holdfast.runtime.samples import EdgeSample
 from holdfast.runtime.savepoints import SavepointWriter, StartFromSavepoint, new_savepoint
 from holdfast.runtime.shipping import SparkJobFailed
 from holdfast.runtime.spark import SparkExecutor, begin_slots, restore_early
 from holdfast.runtime.spark_context import spark_context
-from holdfast.runtime.statistics import plan_shape
+from holdfast.runtime.statistics import edge_between, plan_shape
 from holdfast.runtime.task_messages import JobSetup
 from holdfast.state.delta_files import verify_contents
 
@@ -456,6 +457,15 @@ class Job(JobClient):
         if self._plan.settings.batch:
             raise ConfigurationError("a job in BATCH mode keeps its parallelism: its whole input is one epoch")
         return self._coordinator.request_rescale(self._replan(parallelism))
+
+    def begin_sample(self, sender: str, receiver: str) -> Future[EdgeSample]:
+        """Take a sample of the records on an edge of the graph, named by the ids of its vertices, in the next epoch.
+
+        Raises:
+            ConfigurationError: there is no such edge.
+            HoldfastError: the job has ended.
+        """
+        return self._coordinator.samples.add(edge_between(self._plan, sender, receiver))
 
     def query_state(self, uid: str, name: str, key: Any, window: int | None = None) -> CompletableFuture[Any]:
         """A future of a key's state in the newest completed checkpoint."""

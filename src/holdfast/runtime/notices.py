@@ -11,6 +11,7 @@ from holdfast.metrics.job import JobMetrics
 from holdfast.metrics.stats import CheckpointStats
 from holdfast.runtime import instructions
 from holdfast.runtime.instructions import Notice
+from holdfast.runtime.savepoint_requests import SavepointRequest
 from holdfast.runtime.statistics import plan_shape
 from holdfast.runtime.task_messages import TaskReport
 
@@ -36,6 +37,10 @@ class Notices:
                     self._warned.add(subject)
                     log.warning("%s", text)
 
+    def savepoint_written(self, request: SavepointRequest) -> None:
+        """Record a complete savepoint."""
+        self._metrics.event("savepoint", f"The savepoint {request.uri} was written.")
+
     def show(self, notice: Notice) -> None:
         """Log the notice and count it."""
         match notice:
@@ -46,18 +51,23 @@ class Notices:
             case instructions.Restored(checkpoint_id, ""):
                 log.info("job %r resumes from checkpoint %d", self._job_name, checkpoint_id)
                 self._metrics.checkpoint_restored(checkpoint_id, self._log.locate(checkpoint_id))
+                self._metrics.event("resume", f"The job resumes from checkpoint {checkpoint_id}.")
             case instructions.Restored(checkpoint_id, savepoint):
                 log.info("job %r starts from savepoint %s", self._job_name, savepoint)
                 self._metrics.checkpoint_restored(checkpoint_id, savepoint, is_savepoint=True)
+                self._metrics.event("resume", f"The job starts from savepoint {savepoint}.")
             case instructions.SavepointFailed(request, failure):
                 log.warning("savepoint %s could not be written, the job goes on:%s", request.uri, _text(failure))
+                self._metrics.event("savepoint", f"The savepoint {request.uri} could not be written: {failure}")
             case instructions.SavepointRefused(request):
                 log.info("savepoint %s was not written: the job is about to end", request.uri)
             case instructions.Rescaled(request):
                 log.info("job %r runs at parallelism %d", self._job_name, request.parallelism)
                 self._metrics.plan(plan_shape(request.plan))
+                self._metrics.event("rescale", f"The job runs at parallelism {request.parallelism}.")
             case instructions.RescaleRefused(request, why):
                 log.info("job %r was not rescaled to parallelism %d: %s", self._job_name, request.parallelism, why)
+                self._metrics.event("rescale", f"The job keeps its parallelism, {request.parallelism} was asked for: {why}.")
             case instructions.ClockBehind(checkpoint_id, milliseconds):
                 log.warning(
                     "processing time stands still for %d s: the driver that completed checkpoint %d had a clock that was so "
@@ -73,6 +83,8 @@ class Notices:
                 self._metrics.status("RESTARTING")
                 seconds = delay_ms / 1000
                 log.warning("%s failed; restart in %.1f s:%s", task or "the job", seconds, _text(failure))
+                said = (str(failure) or repr(failure)).strip().splitlines()[-1]
+                self._metrics.event("restart", f"{task or 'The job'} failed; restart after {seconds:.1f} s. {said}")
             case instructions.CancelledAfterFailure(failure, task, uncommitted):
                 kept = "; its output will be committed when the job is started again" if uncommitted else ""
                 log.warning("%s failed during its cancellation%s:%s", task or "the job", kept, _text(failure))

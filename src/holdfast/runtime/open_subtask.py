@@ -19,6 +19,7 @@ from holdfast.runtime.keyed_states import KeyedStates, KeyedSubtask
 from holdfast.runtime.open_chain import OpenChain, Restored, TaskResources, quietly, restored
 from holdfast.runtime.plan import Vertex
 from holdfast.runtime.processing_time import ProcessingTime
+from holdfast.runtime.samples import EdgeSample
 from holdfast.runtime.task_input import ChannelInput, SourceInput, TaskInput
 from holdfast.runtime.task_messages import EpochAssignment, JobSetup, OperatorReport, TaskReport
 
@@ -127,6 +128,8 @@ class OpenSubtask:
         report.found_state = self._found_state
         chain.metrics.drain()  # the counts of an abandoned attempt
         chain.drain_seconds()
+        chain.drain_late()
+        samples = self._begin_samples(assignment)
         late_before = chain.late_dropped
         written_before = chain.records_written
         chain.begin_epoch(assignment.epoch, report.attempt, assignment.committed)
@@ -150,9 +153,19 @@ class OpenSubtask:
         timers = (report.next_timer, chain.next_processing_time())
         report.next_timer = min((timer for timer in timers if timer is not None), default=None)
         report.late_dropped = chain.late_dropped - late_before
+        report.late = chain.drain_late()
+        report.samples = {target: sample.packed() for target, sample in samples.items()}
         report.user_metrics = chain.metrics.drain()
         report.operator_seconds = chain.drain_seconds()
         report.warnings = dict(chain.warnings)
+
+    def _begin_samples(self, assignment: EpochAssignment) -> dict[int, EdgeSample]:
+        """Have the outputs take the samples that the epoch's assignment asks for; returns them by receiving vertex."""
+        samples: dict[int, EdgeSample] = {}
+        for router in self._chain.routers:
+            wanted = (self._vertex.id, router.target) in assignment.sampled
+            router.sample = samples.setdefault(router.target, EdgeSample()) if wanted else None
+        return samples
 
     @property
     def processing_time(self) -> int:

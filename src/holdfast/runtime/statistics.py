@@ -7,17 +7,32 @@ from typing import Any
 
 from holdfast.checkpoint.ids import Epoch
 from holdfast.common.time import MIN_TIMESTAMP
+from holdfast.errors import ConfigurationError
 from holdfast.metrics.stats import EpochStats, OperatorStats, Straggler, SubtaskStats, VertexStats
 from holdfast.metrics.user import merge
 from holdfast.runtime.plan import Chained, JobPlan, Vertex
+from holdfast.runtime.samples import Edge
 from holdfast.runtime.task_messages import SENDING, TaskReport
 
-__all__ = ["epoch_stats", "plan_shape"]
+__all__ = ["edge_between", "epoch_stats", "plan_shape"]
 
 
-def _shown_id(vertex: Vertex) -> str:
-    """The vertex's id in Flink's format."""
-    return f"{vertex.id:032x}"
+def _shown_id(vertex: int) -> str:
+    """A vertex's id in Flink's format."""
+    return f"{vertex:032x}"
+
+
+def edge_between(plan: JobPlan, sender: str, receiver: str) -> Edge:
+    """The edge between two vertices with ids in Flink's format.
+
+    Raises:
+        ConfigurationError: there is none.
+    """
+    for vertex in plan.vertices:
+        for target in {channel.target for chained in vertex.chain for channel in chained.channels}:
+            if (_shown_id(vertex.id), _shown_id(target)) == (sender, receiver):
+                return vertex.id, target
+    raise ConfigurationError(f"the job has no edge from vertex {sender!r} to vertex {receiver!r}")
 
 
 def plan_shape(plan: JobPlan) -> dict[str, Any]:
@@ -29,7 +44,7 @@ def plan_shape(plan: JobPlan) -> dict[str, Any]:
             into.append(
                 {
                     "num": len(into),
-                    "id": _shown_id(vertex),
+                    "id": _shown_id(vertex.id),
                     "ship_strategy": channel.partitioning.value,
                     "exchange": "pipelined_bounded",
                 }
@@ -37,7 +52,7 @@ def plan_shape(plan: JobPlan) -> dict[str, Any]:
     return {
         "nodes": [
             {
-                "id": _shown_id(vertex),
+                "id": _shown_id(vertex.id),
                 "parallelism": vertex.parallelism,
                 "operator": "",
                 "operator_strategy": "",
@@ -65,7 +80,7 @@ def epoch_stats(
         tasks = sorted((r for r in reports if r.task[0] == vertex.id), key=lambda r: r.task[1])
         vertices.append(
             VertexStats(
-                id=_shown_id(vertex),
+                id=_shown_id(vertex.id),
                 name=vertex.name,
                 parallelism=vertex.parallelism,
                 records_in=sum(r.records_in for r in tasks),
@@ -96,6 +111,7 @@ def epoch_stats(
         states_found=sum(found),
         user_metrics=merge(r.user_metrics for r in reports),
         straggler=_straggler(vertices),
+        late=tuple(late for report in reports for late in report.late),
     )
 
 

@@ -10,9 +10,11 @@ from holdfast.checkpoint.layers import SubtaskChange
 from holdfast.checkpoint.metadata import ListedState
 from holdfast.common.time import MIN_TIMESTAMP
 from holdfast.connectors.base import Committable, JobInfo, SplitRange
+from holdfast.metrics.stats import LateRecord
 from holdfast.runtime.event_time import SplitTime
 from holdfast.runtime.plan import JobPlan
 from holdfast.runtime.redistribution import OperatorSnapshot
+from holdfast.runtime.samples import Edge, EdgeSample
 
 __all__ = [
     "SENDING",
@@ -77,6 +79,8 @@ class EpochAssignment:
     sources: dict[TaskId, SourceAssignment] = field(default_factory=dict)
     trace: bool = False
     """Whether the epoch is processed element by element with each record's origin, to explain a failure."""
+    sampled: frozenset[Edge] = frozenset()
+    """The edges of which somebody wants a sample."""
 
 
 @dataclass(frozen=True)
@@ -129,6 +133,10 @@ class TaskReport:
     operator_seconds: dict[str, float] = field(default_factory=dict)
     """By uid, and `SENDING`: the time that the operators themselves took."""
     late_dropped: int = 0
+    late: list[LateRecord] = field(default_factory=list)
+    """The first of them."""
+    samples: dict[int, EdgeSample] = field(default_factory=dict)
+    """By receiving vertex: the samples that the assignment asks for."""
     uploading: Epoch | None = None
     """The epoch in which a running background upload began."""
     delta_bytes: int = 0

@@ -7,7 +7,7 @@ import { jobPage, jobsPage, TABS } from "./views.js";
 const EVERY_MS = 2000, OTHER_JOBS_EVERY = 5;
 
 const state = {
-  route: {}, jobs: null, view: null, config: null, epochs: [], selectedVertex: null, selectedEpoch: null,
+  route: {}, jobs: null, view: null, config: null, epochs: [], selectedVertex: null, selectedEpoch: null, sample: null,
   problem: null, dialog: null, notice: null, narrow: matchMedia("(max-width: 760px)"),
 };
 let timer = null, asking = 0, turns = 0;
@@ -16,7 +16,7 @@ function route() {
   takeToken();
   const [, page, id, tab] = location.hash.split("/");
   const next = page === "jobs" && id ? { id: decodeURIComponent(id), tab: TABS.some(([t]) => t === tab) ? tab : "overview" } : {};
-  if (next.id !== state.route.id) Object.assign(state, { view: null, config: null, epochs: [], selectedVertex: null, selectedEpoch: null, problem: null });
+  if (next.id !== state.route.id) Object.assign(state, { view: null, config: null, epochs: [], selectedVertex: null, selectedEpoch: null, sample: null, problem: null });
   state.route = next;
   refresh();
 }
@@ -74,7 +74,7 @@ function draw() {
       state.problem && h("p", { class: "banner bad" }, state.problem),
       state.notice && h("p", { class: "banner " + state.notice.kind }, state.notice.text, h("button", { class: "quiet", type: "button", onclick: () => set({ notice: null }) }, "Dismiss"))),
     h("main", { id: "main", tabindex: "-1" }, page),
-    h("dialog", { id: "dialog", oncancel: () => set({ dialog: null }), "aria-labelledby": "dialog-title" }, state.dialog ? dialog(state.dialog) : []),
+    h("dialog", { id: "dialog", oncancel: back, "aria-labelledby": "dialog-title" }, state.dialog ? dialog(state.dialog) : []),
   ]);
   const box = document.getElementById("dialog");
   if (state.dialog && !box.open) box.showModal();
@@ -93,6 +93,7 @@ const DIALOGS = {
   savepoint: { title: "Write a savepoint", text: "The job goes on.", directory: true, ok: "Write savepoint" },
   rescale: { title: "Rescale the job", text: "After its current epoch the job goes on at another parallelism. Operators with a parallelism of their own keep it.", parallelism: true, ok: "Rescale" },
   stop: { title: "Stop with a savepoint", text: "The job reads no more input, writes a savepoint, and ends. It can be started again from there.", directory: true, drain: true, ok: "Stop the job" },
+  sample: { title: "Show records", text: "Shows some records of one epoch, and the most frequent keys. The job goes on.", ok: "Show records" },
   cancel: { title: "Cancel the job", text: "The job completes its epoch, commits its output, and ends. The next start resumes from its last checkpoint.", ok: "Cancel the job" },
 };
 
@@ -107,12 +108,17 @@ function dialog({ kind, error, busy }) {
       h("small", {}, "On the driver's host, ", h("code", {}, "holdfast token"), " prints it; ", h("code", {}, "holdfast dashboard"), " opens this page with it.")),
     error && h("p", { class: "error", role: "alert" }, error),
     h("div", { class: "buttons" },
-      h("button", { type: "button", onclick: () => set({ dialog: null }) }, "Back"),
-      h("button", { type: "submit", class: kind === "savepoint" || kind === "rescale" ? "main" : "danger", disabled: Boolean(busy) }, busy ? "Asking …" : ok)));
+      h("button", { type: "button", onclick: back }, "Back"),
+      h("button", { type: "submit", class: ["savepoint", "rescale", "sample"].includes(kind) ? "main" : "danger", disabled: Boolean(busy) }, busy ? "Asking …" : ok)));
+}
+
+function back() {
+  set({ dialog: null, sample: hasToken() ? state.sample : null });
 }
 
 async function act(kind, form) {
   if (form.get("token")) setToken(form.get("token"));
+  if (kind === "sample") return sample(state.sample.edge);
   set({ dialog: { kind, busy: true } });
   const { id } = state.route, { name } = state.view;
   try {
@@ -136,6 +142,25 @@ async function act(kind, form) {
   }
 }
 
+async function sample(edge) {
+  const wanted = { edge, taken: null, error: null };
+  const tell = (found) => state.sample === wanted && set({ sample: Object.assign(wanted, found) });
+  set({ sample: wanted, dialog: hasToken() ? null : { kind: "sample" } });
+  if (!hasToken()) return;
+  try {
+    const { id } = state.route;
+    const begun = await ask(`jobs/${id}/samples`, "POST", edge);
+    while (state.sample === wanted && id === state.route.id) {
+      const { status, operation } = await ask(`jobs/${id}/samples/${begun["request-id"]}?wait=5`);
+      if (status.id !== "COMPLETED") continue;
+      const failure = operation["failure-cause"];
+      return tell(failure ? { error: failure["stack-trace"] } : { taken: operation.sample });
+    }
+  } catch (error) {
+    tell({ error: error.message });
+  }
+}
+
 async function follow(path, done, failed) {
   try {
     for (;;) {
@@ -152,6 +177,8 @@ async function follow(path, done, failed) {
 
 const actions = {
   open: (kind) => set({ dialog: { kind } }),
+  sample,
+  closeSample: () => set({ sample: null }),
   selectVertex: (id) => set({ selectedVertex: state.selectedVertex === id ? null : id }),
   selectEpoch: (number) => set({ selectedEpoch: state.selectedEpoch === number ? null : number }),
 };

@@ -43,26 +43,41 @@ export function layout(vertices, edges, down) {
   return { at, width: down ? far[1] : far[0], height: down ? far[0] : far[1] };
 }
 
-export function graph(view, selected, select, down) {
+export function graph(view, selected, select, edge, takeSample, down) {
   const { at, width, height } = layout(view.vertices, view.edges, down);
   return h("div", { class: "graph", tabindex: "0", role: "region", "aria-label": "Job graph; every vertex is a button" },
     h("div", { class: "graph-area", style: { width: width + "px", height: height + "px" } },
-      h("svg", { class: "edges", width, height, "aria-hidden": "true" },
+      h("svg", { key: "edges", class: "edges", width, height, "aria-hidden": "true" },
         h("defs", {}, h("marker", { id: "arrow", viewBox: "0 0 8 8", refX: "7", refY: "4", markerWidth: "7", markerHeight: "7", orient: "auto" },
           h("path", { d: "M0 0L8 4L0 8Z", class: "arrow" }))),
         view.edges.map((edge) => curve(edge, at, down))),
+      view.edges.map((e) => label(e, view, at, edge, takeSample, down)),
       view.vertices.map((v) => vertex(v, at.get(v.id), v.id === selected, select))));
 }
 
-function curve(edge, at, down) {
+function ends(edge, at, down) {
   const [x1, y1] = at.get(edge.from), [x2, y2] = at.get(edge.to);
-  const [a, b, c, d] = down
+  return down
     ? [x1 + NODE.width / 2, y1 + NODE.height, x2 + NODE.width / 2, y2]
     : [x1 + NODE.width, y1 + NODE.height / 2, x2, y2 + NODE.height / 2];
+}
+
+function curve(edge, at, down) {
+  const [a, b, c, d] = ends(edge, at, down);
   const bend = down ? `${a} ${(b + d) / 2} ${c} ${(b + d) / 2}` : `${(a + c) / 2} ${b} ${(a + c) / 2} ${d}`;
   return h("g", { key: edge.from + edge.to },
-    h("path", { class: "edge", d: `M${a} ${b}C${bend} ${c} ${d}`, "marker-end": "url(#arrow)" }),
-    h("text", { class: "edge-label", x: (a + c) / 2 + (down ? 8 : 0), y: (b + d) / 2 - (down ? -4 : 7), "text-anchor": down ? "start" : "middle" }, edge.how));
+    h("path", { class: "edge", d: `M${a} ${b}C${bend} ${c} ${d}`, "marker-end": "url(#arrow)" }));
+}
+
+function label(edge, view, at, chosen, takeSample, down) {
+  const [a, b, c, d] = ends(edge, at, down);
+  const name = (id) => view.vertices.find((v) => v.id === id).name;
+  const on = Boolean(chosen && chosen.from === edge.from && chosen.to === edge.to);
+  return h("button", {
+    key: edge.from + edge.to, type: "button", class: `edge-label ${on ? "chosen" : ""}`, style: { left: (a + c) / 2 + "px", top: (b + d) / 2 + "px" },
+    "aria-label": `Records from ${name(edge.from)} to ${name(edge.to)}, ${edge.how}`, "aria-pressed": String(on),
+    title: "Take a sample of the records on this edge", onclick: () => takeSample({ from: edge.from, to: edge.to }),
+  }, edge.how);
 }
 
 export const heat = (busy) => (busy > 0.8 ? "hot" : busy > 0.5 ? "warm" : "cool");

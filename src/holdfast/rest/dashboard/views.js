@@ -5,7 +5,7 @@ import { h } from "./dom.js";
 import { bytes, clock, count, moment, percent, span } from "./format.js";
 import { graph, heat } from "./graph.js";
 
-export const TABS = [["overview", "Overview"], ["epochs", "Epochs and checkpoints"], ["failures", "Failures"], ["state", "State"], ["metrics", "Metrics"], ["settings", "Settings"]];
+export const TABS = [["overview", "Overview"], ["epochs", "Epochs and checkpoints"], ["failures", "Failures and restarts"], ["late", "Late records"], ["state", "State"], ["metrics", "Metrics"], ["settings", "Settings"]];
 
 const ENDED = ["FINISHED", "CANCELED", "FAILED", "SUSPENDED", "DIED"];
 const PHASES = { plan: "planning the input", job: "running the tasks", commit: "waiting for the last commit", metadata: "storing the checkpoint" };
@@ -31,7 +31,7 @@ export function jobsPage({ jobs }) {
 export function jobPage(state, actions) {
   const { view, route } = state;
   const over = ENDED.includes(view.state);
-  const content = { overview, epochs, failures, state: stateTab, metrics, settings }[route.tab];
+  const content = { overview, epochs, failures, late, state: stateTab, metrics, settings }[route.tab];
   return h("div", { key: view.id },
     h("div", { class: "job-head" },
       h("div", {}, h("h1", {}, view.name, " ", badge(view.state)),
@@ -43,7 +43,8 @@ export function jobPage(state, actions) {
         h("button", { type: "button", class: "danger", disabled: over, onclick: () => actions.open("cancel") }, "Cancel"))),
     h("nav", { class: "tabs", "aria-label": "Pages of the job" }, TABS.map(([tab, title]) =>
       h("a", { key: tab, href: `#/jobs/${view.id}/${tab}`, "aria-current": tab === route.tab ? "page" : null }, title,
-        tab === "failures" && view.failures_total > 0 ? h("span", { class: "pill" }, count(view.failures_total)) : null))),
+        tab === "failures" && view.failures_total > 0 ? h("span", { class: "pill" }, count(view.failures_total)) : null,
+        tab === "late" && view.late > 0 ? h("span", { class: "pill" }, count(view.late)) : null))),
     h("div", { key: route.tab }, content(state, actions)));
 }
 
@@ -67,8 +68,9 @@ function overview(state, actions) {
       h("div", { class: "card figure", key: name }, h("dt", {}, name), h("dd", {}, h("span", { class: "big number" }, value), h("span", { class: "dim" }, more), points.length > 1 ? sparkline(points, name + " over the last epochs") : null)))),
     h("div", { class: "columns" },
       h("div", { class: "stack" },
-        h("section", { class: "card" }, h("h2", {}, "Graph"), graph(view, state.selectedVertex, actions.selectVertex, state.narrow.matches),
-          vertex ? vertexDetails(vertex) : h("p", { class: "dim" }, "Choose a vertex to see its operators and subtasks.")),
+        h("section", { class: "card" }, h("h2", {}, "Graph"), graph(view, state.selectedVertex, actions.selectVertex, state.sample && state.sample.edge, actions.sample, state.narrow.matches),
+          state.sample ? sample(state.sample, view, actions) : null,
+          vertex ? vertexDetails(vertex) : h("p", { class: "dim" }, "Choose a vertex to see its operators and subtasks, or the label of an edge to see some of its records.")),
         h("section", { class: "card" }, h("h2", {}, "Epochs"), timeline(state, actions))),
       h("section", { class: "card" }, h("h2", {}, "What is slow, and why"), findings(view, actions))));
 }
@@ -81,6 +83,26 @@ function findings(view, actions) {
       f.share > 0 ? bar(f.share, f.kind === "good" ? "cool" : f.share > 0.4 ? "hot" : "warm") : null,
       h("p", {}, f.detail), f.remedy ? h("p", { class: "remedy" }, f.remedy) : null,
       f.vertex ? h("button", { class: "link", type: "button", onclick: () => actions.selectVertex(f.vertex) }, "Show the vertex") : null)));
+}
+
+function sample({ edge, taken, error }, view, actions) {
+  const name = (id) => view.vertices.find((v) => v.id === id)?.name;
+  const keyed = taken && taken.keys.length > 0;
+  return h("div", { class: "details", key: "sample" },
+    h("h3", {}, `Records from ${name(edge.from)} to ${name(edge.to)}`),
+    h("div", { role: "status" },
+      error ? h("p", { class: "error" }, error) : null,
+      !error && !taken ? h("p", { class: "dim" }, "Waiting for the next epoch with records on this edge …") : null,
+      taken ? h("p", { class: "dim" }, `${taken.records.length} of the ${some(taken.passed, "record")} of one epoch.`) : null),
+    taken ? h("div", { class: keyed ? "columns" : "" },
+      h("div", { class: "scroll", tabindex: "0" }, h("table", { class: "records" }, h("caption", {}, "Records"),
+        h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Event time"), keyed ? h("th", { scope: "col" }, "Key") : null, h("th", { scope: "col" }, "Value"))),
+        h("tbody", {}, taken.records.map((r, i) => h("tr", { key: i }, h("td", {}, r.timestamp === null ? "–" : moment(r.timestamp)), keyed ? h("td", {}, h("code", {}, r.key)) : null, h("td", {}, h("code", {}, r.value))))))),
+      keyed ? h("div", { class: "scroll", tabindex: "0" }, h("table", {}, h("caption", {}, "Most frequent keys"),
+        h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Key"), h("th", { scope: "col" }, "Share"))),
+        h("tbody", {}, taken.keys.map((k) => h("tr", { key: k.key }, h("td", {}, h("code", {}, k.key)), h("td", {}, bar(k.share, k.share > 0.2 ? "hot" : "cool"), " ", `${(100 * k.share).toFixed(1)} %`)))))) : null) : null,
+    h("div", { class: "buttons" }, taken || error ? h("button", { type: "button", onclick: () => actions.sample(edge) }, "Take another sample") : null,
+      h("button", { class: "quiet", type: "button", onclick: actions.closeSample }, "Close")));
 }
 
 function vertexDetails(v) {
@@ -169,6 +191,30 @@ function straggler(e, view) {
 // Failures, state, metrics, settings
 
 function failures({ view }) {
+  return h("div", { class: "stack" }, happened(view.events || []), exceptions(view));
+}
+
+function happened(events) {
+  if (!events.length) return null;
+  return h("section", { class: "card" }, h("h2", {}, "Restarts, rescales and savepoints"), h("div", { class: "scroll", tabindex: "0" }, h("table", {},
+    h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Time"), h("th", { scope: "col" }, "What"), h("th", { scope: "col" }, "How"))),
+    h("tbody", {}, events.map((e, i) => h("tr", { key: events.length - i }, h("td", {}, moment(e.time)), h("td", {}, e.kind), h("td", {}, e.text)))))));
+}
+
+function late({ view }) {
+  const rows = view.vertices.filter((v) => v.late);
+  if (!rows.length) return h("p", { class: "empty" }, "No record was dropped because it was late.");
+  return h("div", { class: "stack" },
+    h("section", { class: "card" }, h("h2", {}, "Late records dropped by vertex"), h("div", { class: "scroll", tabindex: "0" }, h("table", {},
+      h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Vertex"), h("th", { scope: "col" }, "Share of its input"), h("th", { scope: "col", class: "number" }, "Records"))),
+      h("tbody", {}, rows.map((v) => h("tr", { key: v.id }, h("td", {}, v.name), h("td", {}, bar(v.late / Math.max(v.records_in, 1), "hot"), " ", percent(v.late / Math.max(v.records_in, 1))), h("td", { class: "number" }, count(v.late))))))),
+      h("p", { class: "dim" }, "A side output for late data keeps such records; a larger bound of the watermark strategy, or allowed lateness of the window, makes fewer records late.")),
+    h("section", { class: "card" }, h("h2", {}, "The latest of them"), h("div", { class: "scroll", tabindex: "0" }, h("table", { class: "records" },
+      h("thead", {}, h("tr", {}, ["Operator", "Event time", "Behind the watermark by", "Value"].map((t) => h("th", { scope: "col" }, t)))),
+      h("tbody", {}, view.late_records.map((r, i) => h("tr", { key: i }, h("td", {}, r.operator), h("td", {}, moment(r.timestamp)), h("td", {}, r.watermark === null ? "–" : span(Math.max(0, r.watermark - r.timestamp))), h("td", {}, h("code", {}, r.value)))))))));
+}
+
+function exceptions(view) {
   if (!view.failures.length) return h("p", { class: "empty" }, "No failure since this driver started the job.");
   return h("div", { class: "stack" }, h("p", {}, `${some(view.failures_total, "failure")}, ${some(view.restarts, "restart")}; the latest first.`),
     view.failures.map((f) => h("section", { class: "card", key: f.time },
