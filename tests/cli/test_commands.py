@@ -169,6 +169,8 @@ def a_savepoint_is_written_while_the_job_goes_on(shell: Shell, job: dict[str, An
     done = shell.json("savepoint", "payments", str(shell.directory / "savepoints"))
     assert Path(done["savepoint"].removeprefix("file://"), "_metadata").exists()
     assert shell.json("status")["state"] == "RUNNING"
+    unnamed = shell.run("savepoint", "./savepoints-of-the-only-job")
+    assert "/savepoints-of-the-only-job/savepoint-" in unnamed.stdout, unnamed.stderr
     (listed,) = [
         each for each in shell.json("checkpoints", "list", str(shell.directory / "savepoints")) if not each["problem"]
     ]
@@ -270,7 +272,7 @@ def test_the_token_opens_the_dashboard_and_changes_need_it(shell: Shell, job: di
         (["stop"], 1, "execution.checkpointing.savepoint-dir"),
         (["status", "-m", "localhost:1"], 1, "No driver answers at http://localhost:1"),
         (["savepoint", "payments", "ftp://somewhere"], 1, "ftp"),
-        (["checkpoints", "show", "/nowhere"], 1, "/nowhere"),
+        (["checkpoints", "show", "/nowhere"], 3, "There is no checkpoint and no savepoint at /nowhere"),
         (["checkpoints", "list", "nobody"], 3, "No job of this machine has the name or id 'nobody'"),
         (["run", "missing.py"], 2, "There is no program missing.py"),
         (["run", "-D", "port", "payments.py"], 2, "write -D KEY=VALUE"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 from collections.abc import Iterator
@@ -136,7 +137,7 @@ def the_page_follows_the_job(page: Page, job: JobClient) -> None:
 
 def a_vertex_opens_by_keyboard_and_names_its_operators_and_subtasks(page: Page, job: JobClient) -> None:
     page.goto(address(job))
-    vertex = page.get_by_role("button", name="Totals of the shops")
+    vertex = page.get_by_role("button", name=re.compile("^Totals of the shops"))
     vertex.focus()
     page.keyboard.press("Enter")
     details = page.locator(".details")
@@ -157,6 +158,14 @@ def an_edge_shows_some_of_its_records_and_frequent_keys(page: Page, job: JobClie
     assert edge.get_attribute("aria-pressed") == "true"
     page.get_by_role("button", name="Close").click()
     expect(page.get_by_role("table", name="Most frequent keys")).to_have_count(0)
+
+
+def the_largest_keys_of_an_operator_are_shown_on_demand(page: Page, job: JobClient) -> None:
+    page.goto(address(job, "/state", token=server().token))
+    page.get_by_role("button", name="Largest keys of Totals of the shops").click()
+    expect(page.get_by_role("table", name="Keys", exact=True)).to_contain_text("'m0", timeout=60_000)
+    expect(page.get_by_role("table", name="Key groups")).to_contain_text("%")
+    expect(page.locator(".details")).to_contain_text("in all 128 key groups")
 
 
 def an_epoch_shows_its_phases_and_the_arrow_keys_move(page: Page, job: JobClient) -> None:

@@ -54,6 +54,14 @@ class Job:
         self.samples.append(Future())
         return self.samples[-1]
 
+    def savepoint_progress(self, uri: str) -> tuple[int, int] | None:
+        return (1, 4) if "big" in uri else None
+
+    def begin_largest_keys(self, uid: str) -> Future[object]:
+        found: Future[object] = Future()
+        found.set_result({"uid": uid, "keys": 3})
+        return found
+
     def begin_rescale(self, parallelism: int) -> Future[None]:
         if parallelism > 128:
             raise ConfigurationError("only 128 key groups")
@@ -142,6 +150,22 @@ def a_sample_of_an_edge_needs_the_token_and_comes_with_the_next_records(client: 
     assert (taken["passed"], taken["keys"]) == (4, [{"key": "'a'", "share": 0.75}, {"key": "'b'", "share": 0.25}])
     client.post(page, json=edge)
     jobs.by_id[ID].samples[1].set_exception(HoldfastError("the job has ended before a record passed"))
+
+
+def the_largest_keys_of_an_operator_need_the_token(client: httpx.Client, jobs: Jobs) -> None:
+    jobs.add()
+    assert httpx.post(f"{jobs.server.url}/jobs/{ID}/state/totals/largest-keys", timeout=20).status_code == 401
+    begun = client.post(f"/jobs/{ID}/state/totals/largest-keys").json()["request-id"]
+    assert client.get(f"/jobs/{ID}/largest-keys/{begun}?wait=5").json()["operation"] == {
+        "keys": {"uid": "totals", "keys": 3}
+    }
+
+
+def the_progress_of_a_savepoint_is_told_where_it_is_known(client: httpx.Client, metrics: JobMetrics) -> None:
+    for directory, told in (("file:///big", {"progress": {"done": 1, "total": 4}}), ("file:///small", {})):
+        begun = client.post(f"/jobs/{ID}/savepoints", json={"targetDirectory": directory}).json()
+        answer = client.get(f"/jobs/{ID}/savepoints/{begun['request-id']}").json()
+        assert answer == {"status": {"id": "IN_PROGRESS"}} | told
 
 
 def test_a_key_of_a_state_is_queried_as_json(client: httpx.Client, metrics: JobMetrics) -> None:

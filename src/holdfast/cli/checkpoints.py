@@ -9,12 +9,14 @@ import typer
 
 from holdfast.checkpoint.paths import JobPaths
 from holdfast.checkpoint.storage import storage_options
-from holdfast.cli.app import FAILED, NOT_FOUND, AsJson, CommandFailed, app, command
+from holdfast.cli.app import FAILED, NOT_FOUND, USAGE, AsJson, CommandFailed, app, command
 from holdfast.cli.drivers import known_jobs
 from holdfast.cli.options import Settings, parse_settings
 from holdfast.cli.output import console, count, duration, moment, note, print_json, reading, size, table, working
+from holdfast.errors import ConfigurationError
 from holdfast.runtime.job_registry import JobRecord, records
 from holdfast.state_api import Snapshot, describe, diff, list_snapshots, open_snapshot, prune, sign, verify
+from holdfast.state_api.largest import largest_keys
 
 __all__: list[str] = []
 
@@ -63,7 +65,7 @@ def list_checkpoints(
 @command(checkpoints)
 def show(path: Place = None, settings: Settings = None, json: AsJson = False) -> None:
     """Show what a checkpoint or savepoint holds: operators, their states, types and sizes."""
-    snapshot = open_snapshot(_place(path), _options(settings))
+    snapshot = _opened(path, _options(settings))
     with working("reading the indexes", json):
         operators = describe(snapshot)
     if json:
@@ -90,10 +92,38 @@ def show(path: Place = None, settings: Settings = None, json: AsJson = False) ->
             console.print(f"  {size(stored)} {family}", markup=False)
 
 
+@command(checkpoints)
+def keys(
+    path: Place = None,
+    uid: Annotated[str | None, typer.Option("--uid", metavar="UID", help="The operator; default: all of them.")] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Number of keys of each operator.")] = 20,
+    settings: Settings = None,
+    json: AsJson = False,
+) -> None:
+    """Show the keys with the most state, and the largest key groups; of a large state, of a part of the key groups."""
+    snapshot = _opened(path, _options(settings))
+    uids = [uid] if uid else [each for each, operator in snapshot.checkpoint.operators.items() if operator.schemas]
+    with working("reading the state", json):
+        found = [largest_keys(snapshot, each, limit) for each in uids]
+    if json:
+        print_json(_shown(snapshot) | {"operators": [asdict(each) for each in found]})
+        return
+    if not found:
+        note("No operator has keyed state.")
+    for each in found:
+        part = "" if each.groups_read == each.groups else f", in {each.groups_read} of {each.groups} key groups"
+        told = f"{count(each.keys)} keys, {size(each.bytes)} before compression{part}"
+        console.print(f"\n{each.name}, uid {each.uid}: {told}", markup=False, style="bold")
+        rows = [(one.key, size(one.bytes), f"{100 * one.bytes / max(each.bytes, 1):.1f} %") for one in each.largest]
+        console.print(table(["KEY", "BYTES", "SHARE"], rows, ["BYTES", "SHARE"]))
+        groups = ", ".join(f"{group} ({size(bytes)})" for group, bytes in each.largest_groups[:5])
+        console.print(f"Largest key groups: {groups}", markup=False)
+
+
 @command(checkpoints, name="verify")
 def verify_checkpoint(path: Place = None, settings: Settings = None, json: AsJson = False) -> None:
     """Read all files of a checkpoint or savepoint and verify their checksums."""
-    snapshot = open_snapshot(_place(path), _options(settings))
+    snapshot = _opened(path, _options(settings))
     files = {file.path: file.size for file in snapshot.checkpoint.files()}
     with reading("verifying", sum(files.values()), json) as verified:
         damaged = verify(snapshot, verified)
@@ -122,7 +152,7 @@ def diff_checkpoints(
     """Compare two checkpoints or savepoints: operators, states, types, sizes and source positions."""
     options = _options(settings)
     with working("reading the indexes", json):
-        lines = diff(open_snapshot(_place(first), options), open_snapshot(_place(second), options))
+        lines = diff(_opened(first, options), _opened(second, options))
     if json:
         print_json([asdict(line) for line in lines])
     elif lines:
@@ -195,6 +225,18 @@ def _shown(snapshot: Snapshot) -> dict[str, Any]:
         "duration": duration(checkpoint.duration_ms),
         "size": checkpoint.full_size,
     }
+
+
+def _opened(wanted: str | None, options: dict[str, str]) -> Snapshot:
+    place = _place(wanted)
+    try:
+        return open_snapshot(place, options)
+    except ConfigurationError:
+        if list_snapshots(place, options):
+            said = f"{place} is a directory above several. `holdfast checkpoints list {place}` shows their paths."
+            raise CommandFailed(said, USAGE) from None
+        said = f"There is no checkpoint and no savepoint at {place}. `holdfast checkpoints list DIR` lists those below a directory."
+        raise CommandFailed(said, NOT_FOUND) from None
 
 
 def _place(wanted: str | None) -> str:

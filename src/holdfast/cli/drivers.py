@@ -193,7 +193,8 @@ def _none_runs(wanted: str | None, address: str | None) -> str:
             )
     for record in known_jobs(wanted) if wanted else ():
         return f"Job {record.name} ({record.job_id}) no longer runs: {record.state}. `holdfast status {wanted}` tells more."
-    return "No job of this user is running on this machine. Start one with `holdfast run PROGRAM`."
+    named = f"No job has the name or id {wanted!r}: no" if wanted else "No"
+    return f"{named} job of this user is running on this machine. Start one with `holdfast run PROGRAM`."
 
 
 def _url(address: str) -> str:

@@ -39,7 +39,8 @@ from holdfast.runtime.job_registry import DIED, JobRecord, records
 __all__: list[str] = []
 
 _TERMINAL = TERMINAL | {DIED}
-_WAIT_S = 20
+_WAIT_S = 1
+"""Seconds between two looks at the progress of an operation."""
 
 
 @command(name="list")
@@ -256,7 +257,9 @@ def savepoint(
     address: Address = None,
     json: AsJson = False,
 ) -> None:
-    """Write a savepoint of a job while it goes on."""
+    """Write a savepoint of a job while it goes on. JOB may be left out, if DIR has a slash, e.g. ./savepoints."""
+    if directory is None and job is not None and "/" in job:
+        job, directory = None, job
     found = find_job(job, address)
     location = _write_savepoint(found, "/savepoints", {"targetDirectory": directory}, json)
     if json:
@@ -284,10 +287,11 @@ def _write_savepoint(job: RunningJob, page: str, body: Mapping[str, Any], quiet:
 
 def _completed(job: RunningJob, page: str, doing: str, quiet: bool) -> dict[str, Any]:
     """Wait for the end of an operation that a request began; returns its outcome."""
-    began = time.monotonic()
-    with working(f"{job.name}: {doing}", quiet) as shown:
+    with working(f"{job.name}: {doing}", quiet) as update:
         while (answer := job.get(f"{page}?wait={_WAIT_S}"))["status"]["id"] != "COMPLETED":
-            shown.update(f"{job.name}: {doing} for {duration(1000 * (time.monotonic() - began))}")
+            known = answer.get("progress")
+            parts = f", {known['done']} of {known['total']} parts" if known else ""
+            update(f"{job.name}: {doing}{parts}", (known["done"], known["total"]) if known else None)
     outcome: dict[str, Any] = answer["operation"]
     return outcome
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -68,10 +68,20 @@ def note(message: str) -> None:
 
 
 @contextmanager
-def working(message: str, quiet: bool = False) -> Iterator[Any]:
-    """Show that something lasts, with a spinner on a terminal; ``update(message)`` of the result changes the text."""
-    with _errors.status(escape(message)) if not quiet else _Silent() as status:
-        yield status
+def working(message: str, quiet: bool = False) -> Iterator[Callable[[str, tuple[int, int] | None], None]]:
+    """Show a progress bar with the elapsed time on a terminal while something lasts.
+
+    The result changes the text, and how much is done of how much; None: that is unknown, and the bar pulses.
+    """
+    columns = (TextColumn("{task.description}"), BarColumn(bar_width=30), TimeElapsedColumn())
+    with Progress(*columns, console=_errors, disable=quiet or not _errors.is_terminal, transient=True) as progress:
+        task = progress.add_task(escape(message), total=None)
+
+        def update(message: str, done: tuple[int, int] | None = None) -> None:
+            completed, total = done or (0, None)
+            progress.update(task, description=escape(message), completed=completed, total=total)
+
+        yield update
 
 
 @contextmanager
@@ -81,17 +91,6 @@ def reading(message: str, total: int, quiet: bool = False) -> Iterator[Callable[
     with Progress(*columns, console=_errors, disable=quiet or not _errors.is_terminal, transient=True) as progress:
         task = progress.add_task(message, total=total)
         yield lambda size: progress.advance(task, size)
-
-
-class _Silent:
-    def __enter__(self) -> _Silent:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def update(self, message: str) -> None:
-        """Show nothing."""
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str | Text]], numbers: Iterable[str] = ()) -> Table:

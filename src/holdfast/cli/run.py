@@ -42,6 +42,9 @@ _OWN_OPTIONS = {"ignore_unknown_options": True, "allow_interspersed_args": False
 """Options behind the program are the program's."""
 
 
+_STEPS = ("starting Python and Spark", "restoring the state")
+
+
 class WhenRun(str, Enum):
     """The values of ``--restart``."""
 
@@ -214,20 +217,19 @@ def _wait_for_job(launcher: Launcher, child: int, quiet: bool) -> JobRecord:
     Raises:
         CommandFailed: the program ended without a job.
     """
-    began = time.monotonic()
-    with working("starting Python and Spark", quiet) as shown:
+    with working(_STEPS[0], quiet) as update:
         while True:
             ended, status = os.waitpid(child, os.WNOHANG)
             job = next(iter(launcher.jobs()), None)
-            step = "starting Python and Spark"
+            step = 0
             if job is not None:
                 state = job.state or _state(job)
                 if state in ("RUNNING", "FINISHED", STANDBY):
                     return job
-                step = "restoring the state" if state == "CREATED" else state.lower()
+                step = 1
             if ended:
                 raise CommandFailed(_failed_start(launcher, os.waitstatus_to_exitcode(status)))
-            shown.update(f"{step} ({duration(1000 * (time.monotonic() - began))})")
+            update(_STEPS[step], (step, len(_STEPS)))
             time.sleep(0.2)
 
 

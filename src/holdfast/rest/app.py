@@ -118,6 +118,7 @@ def create_app(jobs: Callable[[], Mapping[str, Shown]], token: str, middleware: 
         "/jobs/{job_id}/savepoints/{request_id}": pages.savepoint,
         "/jobs/{job_id}/rescaling/{request_id}": pages.rescaling,
         "/jobs/{job_id}/samples/{request_id}": pages.sample,
+        "/jobs/{job_id}/largest-keys/{request_id}": pages.largest_keys,
         "/jobs/{job_id}/state/{uid}/{name}": pages.state,
         "/jobs/{job_id}/vertices/{vertex_id}/metrics": pages.vertex_metrics,
         "/metrics": pages.prometheus,
@@ -129,6 +130,7 @@ def create_app(jobs: Callable[[], Mapping[str, Shown]], token: str, middleware: 
         ("POST", "/jobs/{job_id}/stop", pages.stop),
         ("PATCH", "/jobs/{job_id}/rescaling", pages.rescale),
         ("POST", "/jobs/{job_id}/samples", pages.trigger_sample),
+        ("POST", "/jobs/{job_id}/state/{uid}/largest-keys", pages.trigger_largest_keys),
     ]
     routes += [Route(path, guarded(_with_token(token, page)), methods=[method]) for method, path, page in changes]
     return Starlette(
@@ -178,6 +180,7 @@ class _Pages:
         self._savepoints = Triggers("Savepoint")
         self._rescalings = Triggers("Rescaling")
         self._samples = Triggers("Sample", "sample")
+        self._largest_keys = Triggers("Request for the largest keys", "keys")
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(JobCollector(self._snapshots))
 
@@ -267,8 +270,10 @@ class _Pages:
         return await self._begin_savepoint(request, stop=True)
 
     async def _begin_savepoint(self, request: Request, *, stop: bool) -> Response:
-        path, written = await begin_savepoint(request, self._running(request), stop=stop)
-        return Json({"request-id": self._savepoints.add(request, written), "location": path}, status_code=202)
+        job = self._running(request)
+        path, written = await begin_savepoint(request, job, stop=stop)
+        number = self._savepoints.add(request, written, lambda: job.savepoint_progress(path))
+        return Json({"request-id": number, "location": path}, status_code=202)
 
     async def state(self, request: Request) -> Response:
         return Json(await answer(request, self._shown(request).job))
@@ -296,6 +301,13 @@ class _Pages:
 
     async def sample(self, request: Request) -> Response:
         return Json(await self._samples.status(request))
+
+    async def trigger_largest_keys(self, request: Request) -> Response:
+        found = self._running(request).begin_largest_keys(request.path_params["uid"])
+        return Json({"request-id": self._largest_keys.add(request, found)}, status_code=202)
+
+    async def largest_keys(self, request: Request) -> Response:
+        return Json(await self._largest_keys.status(request))
 
     async def prometheus(self, request: Request) -> Response:
         return Response(generate_latest(self._registry), media_type=CONTENT_TYPE_LATEST)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from concurrent.futures import Future
 from typing import Any, Protocol
 
 import orjson
@@ -18,6 +19,9 @@ __all__ = ["AnswersQueries", "answer"]
 
 class AnswersQueries(Protocol):
     """A job whose state can be queried."""
+
+    def begin_largest_keys(self, uid: str) -> Future[Any]:
+        """Find the largest keys of an operator; see `holdfast.state_api.largest`."""
 
     def query(self, uid: str, name: str, key: Any, window: int | None = None) -> tuple[Any, int]:
         """Read a key's state from the newest completed checkpoint; returns it with the checkpoint's id. Blocks.

@@ -18,6 +18,9 @@ __all__ = ["TakesSavepoints", "begin_savepoint"]
 class TakesSavepoints(Protocol):
     """A job that writes savepoints."""
 
+    def savepoint_progress(self, uri: str) -> tuple[int, int] | None:
+        """The number of written parts of a savepoint, and of all; None if that is unknown. May block."""
+
     def begin_savepoint(self, directory: str | None, *, stop: bool, drain: bool) -> tuple[str, Future[str]]:
         """Begin a savepoint; returns its path and its completion. May block.
 

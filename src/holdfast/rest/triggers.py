@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
+
+from holdfast.errors import HoldfastError
 
 __all__ = ["Triggers"]
 
@@ -16,9 +19,14 @@ _REMEMBERED = 100
 _LONGEST_WAIT_S = 30.0
 
 
+Progress = Callable[[], tuple[int, int] | None]
+"""Returns what is done of an operation, and the whole; None if that is unknown. May block."""
+
+
 class _Trigger(NamedTuple):
     job_id: str
     done: Future[Any]
+    progress: Progress
 
 
 class Triggers:
@@ -34,10 +42,10 @@ class Triggers:
         self._outcome = outcome
         self._triggers: dict[str, _Trigger] = {}
 
-    def add(self, request: Request, done: Future[Any]) -> str:
-        """Remember an operation that has begun; returns its request id."""
+    def add(self, request: Request, done: Future[Any], progress: Progress = lambda: None) -> str:
+        """Remember an operation that has begun, and how far it is; returns its request id."""
         number = uuid.uuid4().hex
-        self._triggers[number] = _Trigger(request.path_params["job_id"], done)
+        self._triggers[number] = _Trigger(request.path_params["job_id"], done, progress)
         while len(self._triggers) > _REMEMBERED:
             del self._triggers[next(iter(self._triggers))]
         return number
@@ -59,9 +67,17 @@ class Triggers:
         if wait_s > 0 and not found.done.done():
             await asyncio.wait([asyncio.wrap_future(found.done)], timeout=wait_s)
         if not found.done.done():
-            return {"status": {"id": "IN_PROGRESS"}}
+            return {"status": {"id": "IN_PROGRESS"}} | await _progress(found.progress)
         error = found.done.exception()
         if error is None:
             return {"status": {"id": "COMPLETED"}, "operation": {self._outcome: found.done.result()}}
         cause = {"class": type(error).__name__, "stack-trace": str(error) or repr(error)}
         return {"status": {"id": "COMPLETED"}, "operation": {"failure-cause": cause}}
+
+
+async def _progress(progress: Progress) -> dict[str, Any]:
+    try:
+        known = await asyncio.to_thread(progress)
+    except HoldfastError:  # the operation itself reports a storage that does not answer
+        known = None
+    return {} if known is None else {"progress": {"done": known[0], "total": known[1]}}

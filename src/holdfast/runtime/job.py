@@ -168,8 +168,10 @@ class Job(JobClient):
         if settings.autoscaler is not None and not settings.batch:
             self._autoscaler = Autoscaler(settings.autoscaler, self._cores())
         retention = Retention(storage, paths, checkpoint_log)
-        self._queries = StateQueries(storage, retention, settings, self._newest_checkpoint)
+        self._queries = StateQueries(storage, retention, settings, self._newest_checkpoint, checkpoint_log.locate)
         self._query_threads = ThreadPoolExecutor(1, thread_name_prefix="holdfast-query")
+        self._savepoints = SavepointWriter(storage, settings)
+        self.savepoint_progress = self._savepoints.progress
         self._coordinator = Coordinator(
             plan,
             lambda generation: JobInfo(str(self._id), plan.name, generation, uri, settings.storage_options),
@@ -180,7 +182,7 @@ class Job(JobClient):
             strategy,
             self._metrics,
             Pace(settings.epoch_target_ms / 1000, settings.epoch_max_records),
-            SavepointWriter(storage, settings),
+            self._savepoints,
             restore_from,
             self._after_epoch,
             self._wall_clock,
@@ -475,6 +477,10 @@ class Job(JobClient):
         """Read a key's state from the newest completed checkpoint. Blocks."""
         use_class_aliases(self._plan.class_aliases)
         return self._queries.query(uid, name, key, window)
+
+    def begin_largest_keys(self, uid: str) -> Future[Any]:
+        """Find the largest keys of an operator in the newest completed checkpoint."""
+        return self._query_threads.submit(self._queries.largest_keys, uid)
 
     def _ipython_display_(self) -> None:
         """Show the job in a notebook until it has ended."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -43,6 +46,7 @@ class StateQueries:
         retention: Keeps the files of the checkpoint that is being read.
         settings: The job's settings.
         newest: Returns the newest completed checkpoint; None: there is none yet.
+        locate: Returns the path of a checkpoint.
     """
 
     def __init__(
@@ -51,11 +55,13 @@ class StateQueries:
         retention: Retention,
         settings: JobSettings,
         newest: Callable[[], CheckpointMetadata | None],
+        locate: Callable[[CheckpointId], str],
     ) -> None:
         self._storage = storage
         self._retention = retention
         self._settings = settings
         self._newest = newest
+        self._locate = locate
 
     def query(self, uid: str, name: str, key: Any, window: int | None = None) -> Answer:
         """Read a state of a key.
@@ -81,6 +87,28 @@ class StateQueries:
                 except KeyError:
                     continue  # a newer one has displaced it meanwhile
                 return Answer(self._read(checkpoint, uid, name, key, window), newest.checkpoint_id)
+
+    def largest_keys(self, uid: str) -> Any:
+        """The largest keys of an operator in the newest checkpoint, as plain data. Blocks, for seconds.
+
+        Another process reads the checkpoint, at a low priority: its work would hold up the driver.
+
+        Raises:
+            CheckpointError: no checkpoint has been completed yet.
+            ConfigurationError: the operator has no keyed state, or the state cannot be read.
+        """
+        newest = self._newest()
+        if newest is None:
+            raise CheckpointError("no checkpoint has been completed yet: ask again after the first epoch")
+        with self._retention.hold(newest.checkpoint_id):
+            path = self._locate(newest.checkpoint_id)
+            command = [sys.executable, "-m", "holdfast.state_api.largest"]
+            request = json.dumps([path, self._settings.storage_options, uid])
+            done = subprocess.run(command, input=request, capture_output=True, text=True, check=False)
+        if done.returncode:
+            said = done.stderr.strip().splitlines()
+            raise ConfigurationError(said[-1] if said else "the process that read the checkpoint was killed")
+        return json.loads(done.stdout)
 
     def _read(self, checkpoint: CheckpointMetadata, uid: str, name: str, key: Any, window: int | None) -> Any:
         operator = checkpoint.operators.get(uid)

@@ -26,7 +26,7 @@ from holdfast.checkpoint.storage import Storage
 from holdfast.errors import ConfigurationError, StorageError
 from holdfast.runtime.settings import JobSettings
 from holdfast.state.backend import StateBackendSettings
-from holdfast.state.canonical import Part, parts_of, write_part
+from holdfast.state.canonical import DUMP, Part, parts_of, write_part
 
 __all__ = ["SavepointWriter", "StartFromSavepoint", "new_savepoint"]
 
@@ -81,6 +81,20 @@ class SavepointWriter:
     def __init__(self, storage: Storage, settings: JobSettings) -> None:
         self._storage = storage
         self._settings = settings
+        self._parts: dict[str, int] = {}
+        """The number of parts of each savepoint that is being written, by its directory."""
+
+    def progress(self, uri: str) -> tuple[int, int] | None:
+        """The number of written parts of a savepoint, and of all; None if it is not being written.
+
+        Raises:
+            StorageError: the storage does not answer.
+        """
+        total = self._parts.get(uri)
+        if total is None:
+            return None
+        written = [path for path in Storage.open(uri, self._settings.storage_options).list("") if path.endswith(DUMP)]
+        return min(len(written), total), total
 
     def write(self, checkpoint: CheckpointMetadata, uri: str, drained: bool, each: Each[Part, Written]) -> None:
         """Write a savepoint; it exists once this returns, and not before.
@@ -102,6 +116,7 @@ class SavepointWriter:
                 self._storage.uri, uri, options, self._settings.state_backend, self._settings.temporary_directory
             )
             keyed: dict[str, list[Written]] = {}
+            self._parts[uri] = len(parts)
             for part, written in zip(parts, each(task, parts), strict=True):
                 keyed.setdefault(part.uid, []).append(written)
             operators = {
@@ -115,6 +130,8 @@ class SavepointWriter:
             with contextlib.suppress(StorageError):  # the first failure is the one to report
                 target.delete([path for path in target.list("") if path != BEGUN])
             raise
+        finally:
+            self._parts.pop(uri, None)
         target.delete([BEGUN])
 
     def _canonical(

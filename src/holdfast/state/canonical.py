@@ -24,8 +24,10 @@ from holdfast.state.keyed_backend import KeyedStateBackend
 from holdfast.state.keyed_state import KeyedState
 from holdfast.state.schema import restored_schema
 
-__all__ = ["Part", "opened_part", "part_of", "parts_of", "write_part"]
+__all__ = ["DUMP", "Part", "opened_part", "part_of", "parts_of", "write_part"]
 
+DUMP = ".dump"
+"""The suffix of the files of parts."""
 _PART = 64 << 20
 """Approximate stored bytes of a part. Its rows take several times as much memory while it is written."""
 
@@ -91,7 +93,7 @@ def write_part(
         StorageError: a storage refused the call, or the retry budget ran out.
     """
     with opened_part(part, source, settings, scratch) as state:
-        path = f"{safe_name(part.uid)}-{new_attempt()}.dump"
+        path = f"{safe_name(part.uid)}-{new_attempt()}{DUMP}"
         dump = write_delta(target, path, state.dump())
     schema = state.schema
     return KeyedHandle(part.groups.first, part.groups.last, schema.fingerprint, HEAP, base=[dump]), schema.plain()

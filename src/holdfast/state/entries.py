@@ -27,7 +27,7 @@ from holdfast.state.key_groups import KeyGroupRange
 from holdfast.state.layout import after, group_prefix, group_range, section, slice_of, split_key
 from holdfast.state.ordered import OrderedStore, migrate
 
-__all__ = ["LARGE", "MOST_IN_ROW", "EntryFamily", "LargeList", "LargeMap", "SlotCodec"]
+__all__ = ["LARGE", "MOST_IN_ROW", "EntryFamily", "LargeList", "LargeMap", "SlotCodec", "sizes_by_key"]
 
 MOST_IN_ROW = 256
 """The most entries or elements stored in the row itself from one epoch to the next."""
@@ -46,6 +46,9 @@ _END = b"\xff" * 9
 _NUMBER = struct.Struct(">I")
 _pack = msgspec.msgpack.Encoder().encode
 _unpack = msgspec.msgpack.Decoder(tuple[list[bytes], list[bytes], list[bytes], list[bytes]]).decode
+
+
+_pair = msgspec.msgpack.Decoder(tuple[msgspec.Raw, msgspec.Raw]).decode
 
 
 class SlotCodec(Protocol):
@@ -163,6 +166,26 @@ class EntryFamily:
 
 def _within(key: bytes, groups: KeyGroupRange | None) -> bool:
     return groups is None or split_key(key, 0)[0] in groups
+
+
+def sizes_by_key(piece: Piece) -> Iterator[tuple[bytes, int]]:
+    """The stored keys that the entries of a piece belong to, and the bytes of each entry."""
+    _, keys, values, _ = _unpack(piece.data)
+    for key, value in zip(keys, values):
+        yield _owner(split_key(key, 0)[1]), len(key) + len(value)
+
+
+def _owner(stored: bytes) -> bytes:
+    """The key in a stored key without section and key group: a map's entry is one more canonical form, a list's 4 bytes.
+
+    >>> anna = encode_key("anna")
+    >>> _owner(anna + encode_key("coffee")) == _owner(anna + _NUMBER.pack(7)) == anna
+    True
+    """
+    try:
+        return bytes(_pair(b"\x92" + stored)[0])
+    except msgspec.DecodeError:
+        return stored[: -_NUMBER.size]
 
 
 _DROP, _PUT, _DELETE = range(3)

@@ -7,7 +7,7 @@ import { jobPage, jobsPage, TABS } from "./views.js";
 const EVERY_MS = 2000, OTHER_JOBS_EVERY = 5;
 
 const state = {
-  route: {}, jobs: null, view: null, config: null, epochs: [], selectedVertex: null, selectedEpoch: null, sample: null,
+  route: {}, jobs: null, view: null, config: null, epochs: [], selectedVertex: null, selectedEpoch: null, sample: null, keys: null,
   problem: null, dialog: null, notice: null, narrow: matchMedia("(max-width: 760px)"),
 };
 let timer = null, asking = 0, turns = 0;
@@ -16,7 +16,7 @@ function route() {
   takeToken();
   const [, page, id, tab] = location.hash.split("/");
   const next = page === "jobs" && id ? { id: decodeURIComponent(id), tab: TABS.some(([t]) => t === tab) ? tab : "overview" } : {};
-  if (next.id !== state.route.id) Object.assign(state, { view: null, config: null, epochs: [], selectedVertex: null, selectedEpoch: null, sample: null, problem: null });
+  if (next.id !== state.route.id) Object.assign(state, { view: null, config: null, epochs: [], selectedVertex: null, selectedEpoch: null, sample: null, keys: null, problem: null });
   state.route = next;
   refresh();
 }
@@ -94,6 +94,7 @@ const DIALOGS = {
   rescale: { title: "Rescale the job", text: "After its current epoch the job goes on at another parallelism. Operators with a parallelism of their own keep it.", parallelism: true, ok: "Rescale" },
   stop: { title: "Stop with a savepoint", text: "The job reads no more input, writes a savepoint, and ends. It can be started again from there.", directory: true, drain: true, ok: "Stop the job" },
   sample: { title: "Show records", text: "Shows some records of one epoch, and the most frequent keys. The job goes on.", ok: "Show records" },
+  keys: { title: "Show the largest keys", text: "Another process reads the latest checkpoint. The job goes on.", ok: "Show the keys" },
   cancel: { title: "Cancel the job", text: "The job completes its epoch, commits its output, and ends. The next start resumes from its last checkpoint.", ok: "Cancel the job" },
 };
 
@@ -109,16 +110,16 @@ function dialog({ kind, error, busy }) {
     error && h("p", { class: "error", role: "alert" }, error),
     h("div", { class: "buttons" },
       h("button", { type: "button", onclick: back }, "Back"),
-      h("button", { type: "submit", class: ["savepoint", "rescale", "sample"].includes(kind) ? "main" : "danger", disabled: Boolean(busy) }, busy ? "Asking …" : ok)));
+      h("button", { type: "submit", class: !["stop", "cancel"].includes(kind) ? "main" : "danger", disabled: Boolean(busy) }, busy ? "Asking …" : ok)));
 }
 
 function back() {
-  set({ dialog: null, sample: hasToken() ? state.sample : null });
+  set({ dialog: null, ...(hasToken() ? {} : { sample: null, keys: null }) });
 }
 
 async function act(kind, form) {
   if (form.get("token")) setToken(form.get("token"));
-  if (kind === "sample") return sample(state.sample.edge);
+  if (kind in QUESTIONS) return question(kind, state[kind].of);
   set({ dialog: { kind, busy: true } });
   const { id } = state.route, { name } = state.view;
   try {
@@ -142,19 +143,26 @@ async function act(kind, form) {
   }
 }
 
-async function sample(edge) {
-  const wanted = { edge, taken: null, error: null };
-  const tell = (found) => state.sample === wanted && set({ sample: Object.assign(wanted, found) });
-  set({ sample: wanted, dialog: hasToken() ? null : { kind: "sample" } });
+// What is asked of the job beside its figures: a sample of records, the largest keys. It shows data, so it needs the token.
+
+const QUESTIONS = {
+  sample: { path: () => "samples", answers: "samples", outcome: "sample", body: (edge) => edge },
+  keys: { path: (uid) => `state/${encodeURIComponent(uid)}/largest-keys`, answers: "largest-keys", outcome: "keys" },
+};
+
+async function question(kind, of) {
+  const wanted = { of, found: null, error: null }, { path, answers, outcome, body } = QUESTIONS[kind];
+  const tell = (answer) => state[kind] === wanted && set({ [kind]: Object.assign(wanted, answer) });
+  set({ [kind]: wanted, dialog: hasToken() ? null : { kind } });
   if (!hasToken()) return;
   try {
     const { id } = state.route;
-    const begun = await ask(`jobs/${id}/samples`, "POST", edge);
-    while (state.sample === wanted && id === state.route.id) {
-      const { status, operation } = await ask(`jobs/${id}/samples/${begun["request-id"]}?wait=5`);
+    const begun = await ask(`jobs/${id}/${path(of)}`, "POST", body && body(of));
+    while (state[kind] === wanted && id === state.route.id) {
+      const { status, operation } = await ask(`jobs/${id}/${answers}/${begun["request-id"]}?wait=5`);
       if (status.id !== "COMPLETED") continue;
       const failure = operation["failure-cause"];
-      return tell(failure ? { error: failure["stack-trace"] } : { taken: operation.sample });
+      return tell(failure ? { error: failure["stack-trace"] } : { found: operation[outcome] });
     }
   } catch (error) {
     tell({ error: error.message });
@@ -164,8 +172,11 @@ async function sample(edge) {
 async function follow(path, done, failed) {
   try {
     for (;;) {
-      const { status, operation } = await ask(path + "?wait=20");
-      if (status.id !== "COMPLETED") continue;
+      const { status, operation, progress } = await ask(path + "?wait=2");
+      if (status.id !== "COMPLETED") {
+        if (progress) set({ notice: { kind: "", text: `Writing the savepoint: ${progress.done} of ${progress.total} parts …` } });
+        continue;
+      }
       const failure = operation["failure-cause"];
       set({ notice: failure ? { kind: "bad", text: `${failed}: ${failure["stack-trace"]}` } : { kind: "good", text: done(operation.location) } });
       return;
@@ -177,8 +188,10 @@ async function follow(path, done, failed) {
 
 const actions = {
   open: (kind) => set({ dialog: { kind } }),
-  sample,
+  sample: (edge) => question("sample", edge),
   closeSample: () => set({ sample: null }),
+  largestKeys: (uid) => question("keys", uid),
+  closeKeys: () => set({ keys: null }),
   selectVertex: (id) => set({ selectedVertex: state.selectedVertex === id ? null : id }),
   selectEpoch: (number) => set({ selectedEpoch: state.selectedEpoch === number ? null : number }),
 };

@@ -68,7 +68,7 @@ function overview(state, actions) {
       h("div", { class: "card figure", key: name }, h("dt", {}, name), h("dd", {}, h("span", { class: "big number" }, value), h("span", { class: "dim" }, more), points.length > 1 ? sparkline(points, name + " over the last epochs") : null)))),
     h("div", { class: "columns" },
       h("div", { class: "stack" },
-        h("section", { class: "card" }, h("h2", {}, "Graph"), graph(view, state.selectedVertex, actions.selectVertex, state.sample && state.sample.edge, actions.sample, state.narrow.matches),
+        h("section", { class: "card" }, h("h2", {}, "Graph"), graph(view, state.selectedVertex, actions.selectVertex, state.sample && state.sample.of, actions.sample, state.narrow.matches),
           state.sample ? sample(state.sample, view, actions) : null,
           vertex ? vertexDetails(vertex) : h("p", { class: "dim" }, "Choose a vertex to see its operators and subtasks, or the label of an edge to see some of its records.")),
         h("section", { class: "card" }, h("h2", {}, "Epochs"), timeline(state, actions))),
@@ -85,7 +85,7 @@ function findings(view, actions) {
       f.vertex ? h("button", { class: "link", type: "button", onclick: () => actions.selectVertex(f.vertex) }, "Show the vertex") : null)));
 }
 
-function sample({ edge, taken, error }, view, actions) {
+function sample({ of: edge, found: taken, error }, view, actions) {
   const name = (id) => view.vertices.find((v) => v.id === id)?.name;
   const keyed = taken && taken.keys.length > 0;
   return h("div", { class: "details", key: "sample" },
@@ -221,15 +221,34 @@ function exceptions(view) {
       h("h2", {}, f.name, " ", h("span", { class: "dim" }, `${moment(f.time)}${f.task ? " · " + f.task : ""}`)), h("pre", { tabindex: "0" }, f.text))));
 }
 
-function stateTab({ view }) {
+function largestKeys({ of: uid, found, error }, rows, actions) {
+  const name = rows.find((o) => o.uid === uid)?.name;
+  const shares = (title, head, list) => h("div", { class: "scroll", tabindex: "0" }, h("table", {}, h("caption", {}, title),
+    h("thead", {}, h("tr", {}, h("th", { scope: "col" }, head), h("th", { scope: "col" }, "Share"), h("th", { scope: "col", class: "number" }, "Bytes"))),
+    h("tbody", {}, list.map(([key, size]) => h("tr", { key }, h("td", {}, h("code", {}, key)), h("td", {}, bar(size / Math.max(found.bytes, 1), size > 0.2 * found.bytes ? "hot" : "cool"), " ", `${((100 * size) / Math.max(found.bytes, 1)).toFixed(1)} %`), h("td", { class: "number" }, bytes(size)))))));
+  return h("div", { class: "details", key: "keys" },
+    h("h3", {}, `Largest keys of ${name}`),
+    h("div", { role: "status" },
+      error ? h("p", { class: "error" }, error) : null,
+      !error && !found ? h("p", { class: "dim" }, "Another process reads the latest checkpoint …") : null,
+      found ? h("p", { class: "dim" }, `${some(found.keys, "key")}, ${bytes(found.bytes)} before compression, without timers; in ${found.groups_read === found.groups ? `all ${found.groups}` : `${found.groups_read} of ${found.groups}`} key groups.`) : null),
+    found ? h("div", { class: "columns even" }, shares("Keys", "Key", found.largest.map((k) => [k.key, k.bytes])), shares("Key groups", "Key group", found.largest_groups.map(([group, size]) => [String(group), size]))) : null,
+    h("button", { class: "quiet", type: "button", onclick: actions.closeKeys }, "Close"));
+}
+
+function stateTab(state, actions) {
+  const { view } = state;
+  const over = ENDED.includes(view.state);
   const rows = view.vertices.flatMap((v) => v.operators.filter((o) => o.state_bytes).map((o) => ({ ...o, vertex: v })));
   const total = rows.reduce((sum, o) => sum + o.state_bytes, 0);
   if (!rows.length) return h("p", { class: "empty" }, "No operator has stored state yet.");
   return h("section", { class: "card" }, h("h2", {}, "Stored state by operator"),
     h("div", { class: "scroll", tabindex: "0" }, h("table", {},
-      h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Operator"), h("th", { scope: "col" }, "Vertex"), h("th", { scope: "col" }, "Share"), h("th", { scope: "col", class: "number" }, "Bytes"), h("th", { scope: "col", class: "number" }, "Largest subtask"))),
+      h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Operator"), h("th", { scope: "col" }, "Vertex"), h("th", { scope: "col" }, "Share"), h("th", { scope: "col", class: "number" }, "Bytes"), h("th", { scope: "col", class: "number" }, "Largest subtask"), h("th", { scope: "col" }, "Keys"))),
       h("tbody", {}, rows.sort((a, b) => b.state_bytes - a.state_bytes).map((o) => h("tr", { key: o.uid }, h("td", {}, o.name, h("div", { class: "dim" }, o.uid)), h("td", {}, o.vertex.name),
-        h("td", {}, bar(o.state_bytes / total), " ", percent(o.state_bytes / total)), h("td", { class: "number" }, bytes(o.state_bytes)), h("td", { class: "number" }, bytes(o.largest_subtask))))))),
+        h("td", {}, bar(o.state_bytes / total), " ", percent(o.state_bytes / total)), h("td", { class: "number" }, bytes(o.state_bytes)), h("td", { class: "number" }, bytes(o.largest_subtask)),
+        h("td", {}, h("button", { type: "button", "aria-label": `Largest keys of ${o.name}`, disabled: over, onclick: () => actions.largestKeys(o.uid) }, "Largest keys"))))))),
+    state.keys ? largestKeys(state.keys, rows, actions) : null,
     h("p", { class: "dim" }, "Bytes of the files that the latest checkpoint refers to. ", h("code", {}, `holdfast checkpoints show ${view.name}`), " lists the states and their types."));
 }
 

@@ -1,0 +1,140 @@
+"""The largest keys of an operator in a checkpoint, and how its state is spread over its key groups."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+
+from holdfast.errors import ConfigurationError, HoldfastError
+from holdfast.state.backend import StateBackendSettings, size_of
+from holdfast.state.canonical import opened_part, part_of
+from holdfast.state.delta import Change
+from holdfast.state.entries import sizes_by_key
+from holdfast.state.key_codec import decode_key, encode_key
+from holdfast.state.key_groups import KeyGroupRange, key_group
+from holdfast.state.row_pieces import encoded_rows
+from holdfast.state.schema import ROWS
+from holdfast.state_api.catalog import Snapshot, open_snapshot
+from holdfast.state_api.contents import schema_of
+
+__all__ = ["KeySize", "KeySizes", "largest_keys"]
+
+_PART = 8 << 20
+"""Approximate stored bytes that are read at a time."""
+_PARTS = 16
+"""Parts of an operator's state that are read at most."""
+
+
+@dataclass(frozen=True)
+class KeySize:
+    """A key and the stored bytes of its state, before compression."""
+
+    key: str
+    bytes: int
+
+
+@dataclass(frozen=True)
+class KeySizes:
+    """The keys of an operator with keyed state."""
+
+    uid: str
+    name: str
+    keys: int
+    """Keys in the key groups that were read."""
+    bytes: int
+    """Their stored bytes, before compression, without timers."""
+    groups_read: int
+    """The number of key groups that were read: all of them, or of a large state some that are spread evenly."""
+    groups: int
+    largest: list[KeySize] = field(default_factory=list)
+    largest_groups: list[tuple[int, int]] = field(default_factory=list)
+    """The key groups with most bytes: number and bytes."""
+
+
+def largest_keys(snapshot: Snapshot, uid: str, limit: int = 20) -> KeySizes:
+    """Find the keys of an operator with the most state.
+
+    Reads at most about 128 MB of the state's files: of a larger state, some key groups.
+
+    Args:
+        snapshot: A checkpoint or savepoint, from `open_snapshot`.
+        uid: The operator.
+        limit: The number of keys, and of key groups.
+
+    Raises:
+        ConfigurationError: there is no such operator, or it has no keyed state.
+        CorruptFile: a file is damaged.
+        StorageError: the storage does not answer.
+    """
+    operator = snapshot.checkpoint.operators.get(uid)
+    schema = None if operator is None else schema_of(uid, operator)
+    if operator is None or schema is None:
+        keyed = ", ".join(each for each, one in sorted(snapshot.checkpoint.operators.items()) if one.schemas)
+        raise ConfigurationError(f"no operator with uid {uid!r} has keyed state; there is state of {keyed or 'none'}")
+    rows = {state.id for state in schema.states.values() if state.kind == ROWS}
+    others = {state.id for state in schema.states.values() if state.kind not in (ROWS, "timers")}
+    sizes: Counter[bytes] = Counter()
+    groups_read = 0
+    stored = sum(size_of(each) for subtask in operator.subtasks for one in subtask.keyed for each in one.handles())
+    for groups in _some_groups(operator.max_parallelism, stored):
+        groups_read += groups.last - groups.first + 1
+        part = part_of(uid, operator, groups)
+        if part is None:
+            continue
+        with (
+            tempfile.TemporaryDirectory(prefix="holdfast-keys-") as scratch,
+            opened_part(part, snapshot.storage, StateBackendSettings.of({}), scratch) as state,
+        ):
+            for change in state.dump():
+                _count(change, change.section.state in rows, change.section.state in others, sizes)
+    by_group: Counter[int] = Counter()
+    for key, size in sizes.items():
+        by_group[key_group(decode_key(key), operator.max_parallelism)] += size
+    return KeySizes(
+        uid,
+        operator.name,
+        len(sizes),
+        sum(sizes.values()),
+        groups_read,
+        operator.max_parallelism,
+        [KeySize(repr(decode_key(key))[:300], size) for key, size in sizes.most_common(limit)],
+        by_group.most_common(limit),
+    )
+
+
+def _some_groups(groups: int, stored: int) -> Iterator[KeyGroupRange]:
+    """Ranges of key groups of about `_PART` bytes each: all, or of a large state some that are spread evenly."""
+    count = min(groups, 1 + stored // _PART)
+    for n in sorted({i * count // min(count, _PARTS) for i in range(min(count, _PARTS))}):
+        yield KeyGroupRange(n * groups // count, (n + 1) * groups // count - 1)
+
+
+def _count(change: Change, is_rows: bool, is_entries: bool, sizes: Counter[bytes]) -> None:
+    for piece in change.pieces:
+        if is_rows:
+            held = encoded_rows(piece, None)
+            for key, row in zip(held.keys, held.rows):
+                sizes[encode_key(key)] += len(bytes(row))
+        elif is_entries:
+            for stored, size in sizes_by_key(piece):
+                sizes[stored] += size
+
+
+def _main() -> None:
+    """Answer the request on standard input, ``[path, storage options, uid]`` as JSON, at a low priority."""
+    os.setpriority(os.PRIO_PROCESS, 0, 15)
+    path, options, uid = json.load(sys.stdin)
+    try:
+        found = largest_keys(open_snapshot(path, options), uid)
+    except HoldfastError as error:
+        sys.exit(" ".join(str(error).splitlines()))
+    print(json.dumps(asdict(found)))
+
+
+if __name__ == "__main__":
+    _main()
