@@ -235,7 +235,7 @@ def _opened(wanted: str | None, options: dict[str, str]) -> Snapshot:
         if list_snapshots(place, options):
             said = f"{place} is a directory above several. `holdfast checkpoints list {place}` shows their paths."
             raise CommandFailed(said, USAGE) from None
-        said = f"There is no checkpoint and no savepoint at {place}. `holdfast checkpoints list DIR` lists those below a directory."
+        said = f"There is no checkpoint and no savepoint at {place}. `holdfast checkpoints list DIR` finds them."
         raise CommandFailed(said, NOT_FOUND) from None
 
 
