@@ -79,7 +79,8 @@ audit: $(VENV)/.ready ## look up known vulnerabilities of all dependencies, and 
 	build/audit/bin/pip install --quiet pip-audit cyclonedx-bom
 	mkdir -p dist
 	build/audit/bin/cyclonedx-py environment --mc-type library --pyproject pyproject.toml --output-reproducible --of JSON -o dist/sbom.json $(BIN)/python
-	build/audit/bin/pip-audit --skip-editable --path "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])')" $(ARGS)
+	$(BIN)/python -m pip freeze --exclude-editable > build/audit/requirements.txt
+	build/audit/bin/pip-audit --strict --no-deps --disable-pip --requirement build/audit/requirements.txt $(ARGS)
 
 .PHONY: kafka
 kafka: $(VENV)/.ready ## start a real Kafka broker for development (KRaft, no ZooKeeper, no Docker)
