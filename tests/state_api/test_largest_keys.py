@@ -70,7 +70,7 @@ def the_keys_with_large_maps_and_lists_come_first(job: str) -> None:
     assert found.largest_groups[0][1] >= a_list
 
 
-def another_process_gives_the_same_answer_and_says_what_is_wrong(job: str) -> None:
+def test_another_process_gives_the_same_answer_and_says_what_is_wrong(job: str) -> None:
     def ask(uid: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "holdfast.state_api.largest"]
         return subprocess.run(command, input=json.dumps([job, {}, uid]), capture_output=True, text=True, check=False)
