@@ -10,6 +10,8 @@ import sys
 COMMANDS = {
     "stateful": "fraud, window or pass on CSV files",
     "operators": "sessions, interval join, deduplication, enrichment, top-N, CEP or async I/O on CSV files",
+    "nexmark": "Nexmark's queries beside Flink in Java, in interleaved rounds, as a table",
+    "nexmark_query": "one of Nexmark's queries on one engine",
     "kafka": "FraudCounter or upi_per_minute from Kafka to Kafka, exactly once",
     "latency": "latency from Kafka's input to a read_committed reader, at a constant rate",
     "micro_batch": "the latency of Spark's own micro-batches: transformWithState in Python",
@@ -54,7 +56,7 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-MODULES = {"kafka": "kafka_jobs", "peer": "peers.run"}
+MODULES = {"kafka": "kafka_jobs", "peer": "peers.run", "nexmark": "nexmark.session", "nexmark_query": "nexmark.one"}
 """Modules of sub-commands whose name differs."""
 
 if __name__ == "__main__":

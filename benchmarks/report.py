@@ -10,6 +10,7 @@ from typing import Any
 
 from benchmarks import measure, svg
 from benchmarks.clipped import SLICES
+from benchmarks.nexmark import session as nexmark
 from benchmarks.report_texts import TEXTS, TITLES
 
 PAGE = measure.ROOT / "docs" / "benchmarks.md"
@@ -72,7 +73,8 @@ def _page(session: str, results: list[Result]) -> list[str]:
         "",
     ]
     sections: list[tuple[str, Callable[[list[Result]], list[str]]]] = [
-        ("stateful", _stateful), ("operators", _operators), ("sliding", _sliding), ("async_io", _async_io),
+        ("stateful", _stateful), ("operators", _operators), ("nexmark", nexmark.table), ("sliding", _sliding),
+        ("async_io", _async_io),
         ("kafka", _kafka), ("latency", _latency), ("start", _start), ("lone", _lone),
         ("costs", _costs), ("checkpointing", _pairs),
         ("memory", _pairs), ("zipf", _zipf), ("rough", _rough), ("flat", _flat), ("growth", _growth), ("tuning", _tuning),

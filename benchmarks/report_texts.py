@@ -5,6 +5,7 @@ from __future__ import annotations
 TITLES = {
     "stateful": "Stateful jobs beside other engines",
     "operators": "Operators beside Flink in Java",
+    "nexmark": "Nexmark beside Flink in Java",
     "sliding": "Sliding windows",
     "async_io": "Async I/O",
     "kafka": "Kafka to Kafka, exactly once",
@@ -36,6 +37,8 @@ TEXTS = {
     "on RocksDB. Events per second of processor time: of all processes together, from half of the input on, when both are "
     "warm. So these are rates per core. Async I/O waits instead of computing (10 ms per answer, capacity 100, so at most "
     "10,000 events/s per subtask); there, events per second of each subtask.",
+    "nexmark": "The queries of [Nexmark](nexmark.md), both on RocksDB, as rates per core: events per second of "
+    "processor time, of all processes together, from half of the input on. All digests were those of the models.",
     "sliding": "Windows of an hour that slide by a minute beside windows of a minute, with as many results per key and "
     "minute; one subtask.",
     "async_io": "One subtask, answers after 10 ms, capacity 100, beside plain asyncio without Holdfast; and the memory of "

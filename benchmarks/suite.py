@@ -12,6 +12,8 @@ import time
 from collections.abc import Iterator
 
 from benchmarks import measure, report
+from benchmarks.nexmark.digest import MEASURES as NEXMARK
+from benchmarks.nexmark.one import FLINK, number
 from benchmarks.operators import WORKLOADS as OPERATORS
 
 ROCKSDB, HASHMAP = "rocksdb", "hashmap"
@@ -34,9 +36,12 @@ STORE_KNOBS: dict[str, tuple[str, ...]] = {
     "state.backend.cache.size": ("60mb", "256mb"),
 }
 """Settings with an effect on state larger than memory, measured with a million keys and a small cache."""
+MOST_OF_NEXMARK = 1_000_000
+"""The models hold all events in memory."""
 SCENARIOS = (
     "stateful",
     "operators",
+    "nexmark",
     "sliding",
     "async_io",
     "kafka",
@@ -59,7 +64,7 @@ SCENARIOS = (
     "micro",
 )
 LONG_ONES = ("flat", "growth", "restart", "timers")
-REPEATED = ("stateful", "operators", "kafka", "checkpointing", "memory", "zipf", "tuning")
+REPEATED = ("stateful", "operators", "nexmark", "kafka", "checkpointing", "memory", "zipf", "tuning")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -112,6 +117,12 @@ def _runs(scenario: str, options: argparse.Namespace) -> Iterator[list[str]]:
             yield ["operators", workload, data]
             if options.peers:
                 yield ["peer", "flink-java-rocksdb", workload, data]
+    elif scenario == "nexmark":
+        command = ["nexmark_query", "--events", str(min(number(n), MOST_OF_NEXMARK))]
+        for query in NEXMARK:
+            yield [*command, query]
+            if options.peers:
+                yield [*command, query, "--engine", FLINK]
     elif scenario == "kafka":
         yield ["kafka", "fraud"]
         yield ["kafka", "upi"]

@@ -94,7 +94,7 @@ def _of_one(bid: Bid) -> Totals:
 
 
 def q17(events: DataStream) -> DataStream:
-    """Auction statistics: for each auction and day the numbers of bids by rank, and the least, highest, mean and total price.
+    """Auction statistics: for each auction and day the numbers of bids by rank; least, highest, mean and total price.
 
     SQL's continuous ``GROUP BY``: each bid gives the new row, as an upsert. The mean is rounded down.
     """

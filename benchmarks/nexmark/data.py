@@ -6,6 +6,7 @@ Run ``python -m benchmarks.nexmark.data --events 1000000 --directory nexmark`` o
 from __future__ import annotations
 
 import argparse
+import contextlib
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -39,13 +40,10 @@ def read_events(directory: Path, parts: int) -> Iterator[Event]:
 def write_files(made: Iterable[Event], directory: Path, parts: int) -> None:
     """Write events to files, and the side input of q13 beside them."""
     directory.mkdir(parents=True, exist_ok=True)
-    files = [open(path, "wb", buffering=1 << 20) for path in part_paths(directory, parts)]
-    try:
+    with contextlib.ExitStack() as opened:
+        files = [opened.enter_context(open(path, "wb", buffering=1 << 20)) for path in part_paths(directory, parts)]
         for event in made:
             files[part_of(event, parts)].write(_encode(event) + b"\n")
-    finally:
-        for file in files:
-            file.close()
     write_side_input(directory / SIDE_INPUT)
 
 

@@ -24,10 +24,10 @@ CHANNELS = 10_000
 HOT_CHANNELS = ("Google", "Facebook", "Baidu", "Apple")
 PERSON_BYTES, AUCTION_BYTES, BID_BYTES = 200, 500, 100
 """Average sizes, reached by the field ``extra``."""
-STATES = "AZ,CA,ID,OR,WA,WY".split(",")
-CITIES = "Phoenix,Los Angeles,San Francisco,Boise,Portland,Bend,Redmond,Seattle,Kent,Cheyenne".split(",")
-FIRST_NAMES = "Peter,Paul,Luke,John,Saul,Vicky,Kate,Julie,Sarah,Deiter,Walter".split(",")
-LAST_NAMES = "Shultz,Abrams,Spencer,White,Bartels,Walton,Smith,Jones,Noris".split(",")
+STATES = ["AZ", "CA", "ID", "OR", "WA", "WY"]
+CITIES = ["Phoenix", "Los Angeles", "San Francisco", "Boise", "Portland", "Bend", "Redmond", "Seattle", "Kent", "Cheyenne"]
+FIRST_NAMES = ["Peter", "Paul", "Luke", "John", "Saul", "Vicky", "Kate", "Julie", "Sarah", "Deiter", "Walter"]
+LAST_NAMES = ["Shultz", "Abrams", "Spencer", "White", "Bartels", "Walton", "Smith", "Jones", "Noris"]
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 _MASK = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15

@@ -169,8 +169,8 @@ def q9(events: DataStream) -> DataStream:
 class WithAuction(KeyedCoProcessFunction):
     """Joins bids (second input) with their auctions if these are of category 10.
 
-    The auction stays in state, as in SQL; of an auction of another category only that it has come. A bid waits only while its
-    auction has not come, so state does not grow with the bids.
+    The auction stays in state, as in SQL; of an auction of another category only that it has come. A bid waits only while
+    its auction has not come, so state does not grow with the bids.
     """
 
     def open(self, runtime_context: RuntimeContext) -> None:

@@ -1,40 +1,38 @@
-"""From lines of JSON to the streams of persons, auctions and bids that the queries read."""
+"""From bytes of JSON to the streams of persons, auctions and bids that the queries read."""
 
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
 import msgspec
 
 from benchmarks.nexmark.events import Auction, Bid, Event, Person
-from holdfast.common import Duration, WatermarkStrategy
-from holdfast.datastream import DataStream, MapFunction, RuntimeContext
+from holdfast.common import DeserializationSchema, Duration, WatermarkStrategy
+from holdfast.datastream import DataStream
 
 DAY_MS = 86_400_000
 MINUTE_MS = 60_000
 Fields = Callable[[Any], Any]
+_decode = msgspec.json.Decoder(Event).decode
 
 
-class Decode(MapFunction):
-    """Decodes a line."""
+class EventSchema(DeserializationSchema):
+    """Decodes the events of lines in files, or of records in Kafka."""
 
-    def open(self, runtime_context: RuntimeContext) -> None:
-        self.map = msgspec.json.Decoder(Event).decode  # a function in C, called without another one around it
+    def deserialize(self, data: bytes) -> Event:
+        return _decode(data)
 
-    def map(self, value: str) -> Event:
-        """Decode a line."""
-        raise NotImplementedError
+    def deserialize_batch(self, data: Sequence[bytes]) -> list[Event]:
+        return list(map(_decode, data))
 
 
-def decoded(lines: DataStream) -> DataStream:
-    """The events of lines, with watermarks 4 s behind the latest event, as in the specification."""
-    times = WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_seconds(4))
-    return lines.map(Decode()).assign_timestamps_and_watermarks(
-        times.with_timestamp_assigner(lambda event, _: event.date_time)
-    )
+def times() -> WatermarkStrategy:
+    """The events' own times, and watermarks 4 s behind the latest event, as in the specification."""
+    strategy = WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_seconds(4))
+    return strategy.with_timestamp_assigner(lambda event, _: event.date_time)
 
 
 def persons(events: DataStream, fields: Fields) -> DataStream:
@@ -65,9 +63,7 @@ def whole_auctions(events: DataStream) -> DataStream:
 
 def whole_bids(events: DataStream) -> DataStream:
     """All fields of the bids."""
-    return bids(
-        events, lambda bid: (bid.auction, bid.bidder, bid.price, bid.channel, bid.url, bid.date_time, bid.extra)
-    )
+    return bids(events, lambda bid: (bid.auction, bid.bidder, bid.price, bid.channel, bid.url, bid.date_time, bid.extra))
 
 
 def day_of(time: int) -> str:

@@ -50,7 +50,7 @@ def _site() -> Path:
     return next((environment("flink") / "lib").glob("python3*/site-packages"))
 
 
-def _classes(job: str = "FlinkJob") -> str:
+def _classes(job: str) -> str:
     """The class path of a Java job; compiles it if its source is newer."""
     jars = f"{_site()}/pyflink/lib/*"
     classes = BENCH / "classes"
@@ -66,12 +66,17 @@ def _classes(job: str = "FlinkJob") -> str:
 
 def _flink_java(workload: str, backend: str, data: str, tallies: str, checkpoints: str) -> Command:
     where = [workload, backend, data, tallies, checkpoints]
-    return ["java", *_JVM, "-cp", _classes(), "FlinkJob", *where], {}
+    return flink_java("FlinkJob", where), {}
+
+
+def flink_java(job: str, arguments: Sequence[str]) -> Sequence[str]:
+    """The command for a Java job on Flink."""
+    return ["java", *_JVM, "-cp", _classes(job), job, *arguments]
 
 
 def flink_start() -> Sequence[str]:
     """The command for the smallest stateful job on Flink."""
-    return ["java", *_JVM, "-cp", _classes("FlinkStart"), "FlinkStart"]
+    return flink_java("FlinkStart", [])
 
 
 def _pyflink(mode: str) -> Callable[..., Command]:
@@ -169,7 +174,7 @@ def _run_operator(options: argparse.Namespace) -> dict[str, Any]:
     checkpoints = Path(tempfile.mkdtemp(prefix="holdfast-peer-"))
     where = [options.workload, backend, str(data), str(Events.size(options.data)), str(checkpoints)]
     try:
-        done = measure.run(["java", *_JVM, "-cp", _classes("FlinkOperators"), "FlinkOperators", *where], options.cap)
+        done = measure.run(flink_java("FlinkOperators", where), options.cap)
     finally:
         shutil.rmtree(checkpoints, ignore_errors=True)
     figures: dict[str, Any] = {"label": options.engine, "workload": options.workload, "data": options.data}

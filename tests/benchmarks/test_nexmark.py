@@ -1,4 +1,4 @@
-"""Nexmark: the generator keeps its promises, and every query has the results of its model, whatever the epochs and crashes."""
+"""Nexmark: the generator keeps its promises; every query has the results of its model, whatever the epochs and crashes."""
 
 from __future__ import annotations
 
@@ -10,21 +10,20 @@ from typing import Any
 
 import msgspec
 import pytest
-from engine.inprocess import CRASH_POINTS, LEDGERS, Lab, LedgerSink, SplitSource
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from effort import examples
-from holdfast.common import WatermarkStrategy
+from engine.inprocess import CRASH_POINTS, LEDGERS, Lab, LedgerSink, SplitSource
 from kafka_fixtures import read_all
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from benchmarks.nexmark import data, generator
+from benchmarks.nexmark import data, digest, generator, session
 from benchmarks.nexmark.catalog import QUERIES, Kind
 from benchmarks.nexmark.events import Auction, Bid, Event, Person
 from benchmarks.nexmark.stateless import SIDE_INPUT
-from benchmarks.nexmark.streams import decoded
+from benchmarks.nexmark.streams import EventSchema, times
 
 SLOW = generator.Settings(events_per_second=50, out_of_order=10, start_ms=1_436_918_400_000 - 20_000)
 """Events over many windows and two days, out of order."""
@@ -82,7 +81,7 @@ def the_files_hold_every_event_once_and_an_auction_with_its_bids_in_one_of_them(
     data.write_files(made, tmp_path, 3)
     assert sorted(data.read_events(tmp_path, 3), key=repr) == sorted(made, key=repr)
     for part, path in enumerate(data.part_paths(tmp_path, 3)):
-        read = [msgspec.json.decode(line, type=Event) for line in path.read_bytes().splitlines()]
+        read = EventSchema().deserialize_batch(path.read_bytes().splitlines())
         assert read == [event for event in made if generator.part_of(event, 3) == part]
 
 
@@ -105,14 +104,14 @@ def a_topic_holds_every_event_in_the_partition_of_its_auction(kafka, new_topic):
 
 def results(query: Any, made: list[Any], parts: int, crashes: Any, side_input: Path, **options: Any) -> list[Any]:
     """Run a query's program on the engine, without Spark; returns what its sink has made visible."""
-    splits: dict[str, list[str]] = {str(part): [] for part in range(parts)}
+    splits: dict[str, list[Any]] = {str(part): [] for part in range(parts)}
     for event in made:
-        splits[str(generator.part_of(event, parts))].append(msgspec.json.encode(event).decode())
+        splits[str(generator.part_of(event, parts))].append(event)
 
     def build(env: Any) -> None:
         env.get_config().set_global_job_parameters({SIDE_INPUT: str(side_input)})
-        lines = env.from_source(SplitSource(splits, options["budget"]), WatermarkStrategy.no_watermarks(), "lines")
-        query.program(decoded(lines)).sink_to(LedgerSink("out"))
+        events = env.from_source(SplitSource(splits, options["budget"]), times(), "events")
+        query.program(events).sink_to(LedgerSink("out"))
 
     with tempfile.TemporaryDirectory(prefix="holdfast-nexmark-") as directory:
         LEDGERS["out"].committed.clear()
@@ -153,15 +152,17 @@ def every_model_has_results_of_the_first_events():
     backend=st.sampled_from(["rocksdb", "hashmap"]),
     crashes=st.lists(st.tuples(st.sampled_from(CRASH_POINTS), st.integers(1, 4)), max_size=2),
 )
-def a_query_has_the_results_of_its_model(
-    name, side_input, seed, count, parts, parallelism, budget, backend, crashes
-):
+def a_query_has_the_results_of_its_model(name, side_input, seed, count, parts, parallelism, budget, backend, crashes):
     query = QUERIES[name]
     slow = generator.Settings(seed, events_per_second=50, out_of_order=10, start_ms=SLOW.start_ms)
     made = list(generator.events(slow, 0, count))
     options = {"parallelism": parallelism, "budget": budget, "config": {"state.backend.type": backend}}
     got = results(query, made, parts, crashes, side_input, **options)
     expected = query.expected(made)
+    if name in digest.MEASURES:
+        of = digest.digest_of_changes if query.kind is Kind.CHANGELOG else digest.digest
+        count, total = of(name, got)
+        assert (count, digest.signed(total)) == digest.expected(name, made)
     if name == "q12":
         assert len({(bidder, start) for bidder, _, start, _ in got}) == len(got)
         assert all(start % 10_000 == 0 and end == start + 10_000 for _, _, start, end in got)
@@ -173,3 +174,26 @@ def a_query_has_the_results_of_its_model(
     assert query.table(got) == expected
     if query.kind is Kind.UPSERT:
         assert len(got) == sum(isinstance(event, Bid) for event in made)
+
+
+# ---- the figures ------------------------------------------------------------------------------------------------------
+
+
+def a_digest_is_that_of_java_s_longs():
+    assert digest.signed(2**63) == -(2**63)
+    assert digest.signed(-1) == digest.signed(2**64 - 1) == -1
+    assert digest.signed(5 * 2**64 + 7) == 7
+
+
+def the_table_has_medians_ratios_and_their_geometric_mean():
+    def run(query: str, label: str, rate: int, ok: bool = True) -> dict[str, Any]:
+        return {"workload": query, "label": label, "events_per_cpu_s": rate, "ok": ok}
+
+    ours, theirs = session.HOLDFAST, session.FLINK
+    runs = [run("q3", ours, rate) for rate in (300_000, 400_000, 900_000)]
+    runs += [run("q3", theirs, 100_000), run("q5", ours, 50_000), run("q5", theirs, 50_000), run("q7", ours, 1, ok=False)]
+    page = session.table(runs)
+    assert "| q3 | 400k | 100k | 4.00 |" in page
+    assert "| q5 | 50k | 50k | 1.00 |" in page
+    assert "| geometric mean | | | 2.00 |" in page
+    assert not any("q7" in line for line in page)
