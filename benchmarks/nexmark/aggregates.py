@@ -103,13 +103,12 @@ def q17(events: DataStream) -> DataStream:
 
 
 def q18(events: DataStream) -> DataStream:
-    """Find last bid: the newest bid of each bidder on each auction, as a changelog.
+    """Find last bid: the newest bid of each bidder on each auction; of equal times, the bid that came first.
 
-    SQL's ``ROW_NUMBER() OVER (PARTITION BY bidder, auction ORDER BY dateTime DESC) <= 1`` is `top_n` of one, ordered by the
-    bid's time; of equal times, the bid that came first.
+    SQL's ``ROW_NUMBER() OVER (PARTITION BY bidder, auction ORDER BY dateTime DESC) <= 1`` is `max_by` the bid's time:
+    each bid gives the newest one of its bidder and auction, as an upsert.
     """
-    by_bidder = whole_bids(events).key_by(lambda bid: (bid[1], bid[0]))
-    return by_bidder.top_n(1, lambda bid: bid[5])
+    return whole_bids(events).key_by(lambda bid: (bid[1], bid[0])).max_by(5)
 
 
 def q19(events: DataStream) -> DataStream:

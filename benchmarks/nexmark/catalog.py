@@ -79,7 +79,7 @@ QUERIES = {
         _query("q15", aggregates, Kind.UPSERT, 1),
         _query("q16", aggregates, Kind.UPSERT, 2),
         _query("q17", aggregates, Kind.UPSERT, 2),
-        _query("q18", aggregates, Kind.CHANGELOG),
+        _query("q18", aggregates, Kind.UPSERT, 2),
         _query("q19", aggregates, Kind.CHANGELOG),
         _query("q20", joins),
         _query("q21", stateless),

@@ -70,10 +70,10 @@ def digest_of_changes(name: str, rows: Iterable[Any]) -> tuple[int, int]:
         kind = row.get_row_kind()
         if kind is RowKind.INSERT or kind is RowKind.UPDATE_AFTER:
             count += 1
-            total += checksum(row)
+            total += checksum([*row])
         else:
             count -= 1
-            total -= checksum(row)
+            total -= checksum([*row])
     return count, total
 
 

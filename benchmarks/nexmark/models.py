@@ -1,7 +1,7 @@
 """The results of the queries, computed from a list of events in the simplest way: the judges of the programs.
 
 A model takes the events in the order of the stream, and gives the rows of the result; for a changelog, those of the final
-table. Running results (q15 to q17) are given for each bid, in the order of the stream.
+table. The running results of q17 and q18 are given for each bid, in the order of the stream; of q15 and q16 only the last.
 """
 
 from __future__ import annotations
@@ -198,12 +198,13 @@ def _whole(bid: Bid) -> Row:
 
 
 def q18(events: Sequence[Event]) -> Rows:
+    """The newest bid after each bid."""
     newest: dict[tuple[int, int], Bid] = {}
     for bid in _of(Bid, events):
         known = newest.get((bid.bidder, bid.auction))
         if known is None or bid.date_time > known.date_time:
             newest[bid.bidder, bid.auction] = bid
-    return map(_whole, newest.values())
+        yield _whole(newest[bid.bidder, bid.auction])
 
 
 def q19(events: Sequence[Event]) -> Rows:

@@ -341,36 +341,6 @@ public class FlinkNexmark {
     }
   }
 
-  /** The newest bid of each key, as a changelog; of equal times, the one that came first. */
-  static class Newest
-      extends KeyedProcessFunction<Tuple2<Long, Long>, Tuple7<Long, Long, Long, String, String, Long, String>, Row> {
-    transient ValueState<Tuple7<Long, Long, Long, String, String, Long, String>> newest;
-
-    @Override
-    public void open(OpenContext context) {
-      newest = getRuntimeContext().getState(new ValueStateDescriptor<>("newest", BID));
-    }
-
-    @Override
-    public void processElement(
-        Tuple7<Long, Long, Long, String, String, Long, String> bid, Context context, Collector<Row> out)
-        throws Exception {
-      Tuple7<Long, Long, Long, String, String, Long, String> before = newest.value();
-      if (before != null) {
-        if (bid.f5 <= before.f5) {
-          return;
-        }
-        out.collect(row(RowKind.DELETE, before));
-      }
-      newest.update(bid);
-      out.collect(row(RowKind.INSERT, bid));
-    }
-  }
-
-  static Row row(RowKind kind, Tuple7<Long, Long, Long, String, String, Long, String> bid) {
-    return Row.ofKind(kind, bid.f0, bid.f1, bid.f2, bid.f3, bid.f4, bid.f5, bid.f6);
-  }
-
   /** The ten highest bids of each auction with their ranks, as a changelog; of equal prices, the first. */
   static class TopTen
       extends KeyedProcessFunction<Long, Tuple7<Long, Long, Long, String, String, Long, String>, Row> {
@@ -560,8 +530,8 @@ public class FlinkNexmark {
             result, row -> row.f0 * row.f2 + row.f3 + row.f6 + row.f7 + row.f8 + row.f9);
       }
       case "q18" -> tally(bids(events, Bid::whole, BID)
-          .keyBy(bid -> Tuple2.of(bid.f1, bid.f0), Types.TUPLE(Types.LONG, Types.LONG)).process(new Newest()),
-          Types.GENERIC(Row.class), row -> number(row, 0) * number(row, 2) + number(row, 1) * number(row, 5));
+          .keyBy(bid -> Tuple2.of(bid.f1, bid.f0), Types.TUPLE(Types.LONG, Types.LONG)).maxBy(5),
+          BID, row -> row.f0 * row.f2 + row.f1 * row.f5);
       case "q19" -> tally(bids(events, Bid::whole, BID).keyBy(bid -> bid.f0, Types.LONG).process(new TopTen()),
           Types.GENERIC(Row.class), row -> number(row, 0) * number(row, 2) + number(row, 1) * number(row, 7));
       case "q20" -> tally(

@@ -139,7 +139,7 @@ class TopN(KeyedProcessFunction[Any, Any, Row]):
             if len(best) == self._n and not self._better(order, best[-1][_ORDER]):
                 return ()
             new = (order, None, value)
-            return self._entered(best, new) if self._rank_field is None else self._ranked(best, None, new)
+            return self._entered(best, new) if self._rank_field is None else self._entered_with_rank(best, new)
         new = (order, self._unique_key(value), value)
         old = next((each for each in best if each[_ID] == new[_ID]), None)
         if old is not None:
@@ -201,8 +201,27 @@ class TopN(KeyedProcessFunction[Any, Any, Row]):
                 rows += self._at(i, before[i], RowKind.UPDATE_BEFORE), self._at(i, new, RowKind.UPDATE_AFTER)
         return rows
 
+    def _entered_with_rank(self, best: list[Ranked], new: Ranked) -> list[Row]:
+        """Put an element among the best, in the list itself, and return the changes of the ranks from its own on."""
+        order, better, at = new[_ORDER], self._better, len(best)
+        while at and better(order, best[at - 1][_ORDER]):
+            at -= 1
+        best.insert(at, new)
+        rows: list[Row] = []
+        for i in range(at, len(best) - 1):
+            rows += self._at(i, best[i + 1], RowKind.UPDATE_BEFORE), self._at(i, best[i], RowKind.UPDATE_AFTER)
+        if len(best) > self._n:
+            best.pop()
+        else:
+            rows.append(self._at(len(best) - 1, best[-1], RowKind.INSERT))
+        self._best.update(best)
+        return rows
+
     def _at(self, i: int, ranked: Ranked, kind: RowKind) -> Row:
-        row = as_row(ranked[_ELEMENT], kind)
+        element = ranked[_ELEMENT]
+        if type(element) is tuple:  # the usual case
+            return Row.of_values([*element, i + 1], None, kind)
+        row = as_row(element, kind)
         names = row._fields
         if names is not None and self._rank_field in names:
             raise ValueError(f"rank_field={self._rank_field!r} is the name of a field of {row!r}; choose another one")
