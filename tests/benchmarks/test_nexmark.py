@@ -130,7 +130,7 @@ def side_input(tmp_path_factory):
     return path
 
 
-def every_model_has_results_of_the_first_events():
+def the_models_all_have_results_of_the_first_events():
     made = list(generator.events(SLOW, 0, 3000))
     assert all(query.expected(made) for query in QUERIES.values())
 
