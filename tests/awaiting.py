@@ -9,7 +9,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def until(condition: Callable[[], T], seconds: float = 120) -> T:
+def until(condition: Callable[[], T], seconds: float = 600) -> T:
     """The condition's first true result; fail if it has none within a time that no sound run needs."""
     deadline = time.monotonic() + seconds
     while not (found := condition()):

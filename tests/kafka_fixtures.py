@@ -68,7 +68,7 @@ def produce(
     assert not failed, failed[0]
 
 
-def read_all(bootstrap_servers: str, topic: str, *, isolation: str = "read_committed", timeout: float = 20.0) -> list[Any]:
+def read_all(bootstrap_servers: str, topic: str, *, isolation: str = "read_committed", timeout: float = 300.0) -> list[Any]:
     """All records of a topic up to its end, partition by partition, as an independent client sees them."""
     consumer = Consumer(
         {
@@ -82,7 +82,7 @@ def read_all(bootstrap_servers: str, topic: str, *, isolation: str = "read_commi
         }
     )
     try:
-        partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
+        partitions = consumer.list_topics(topic, timeout=120).topics[topic].partitions
         consumer.assign([TopicPartition(topic, p, 0) for p in partitions])
         records: dict[int, list[Any]] = {p: [] for p in partitions}
         open_ends = set(partitions)

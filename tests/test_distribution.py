@@ -33,7 +33,7 @@ def call(*command: str | Path, cwd: Path, **more: str) -> str:
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 def test_the_built_wheel_runs_a_program_in_an_empty_environment(tmp_path: Path) -> None:
     call(sys.executable, "-m", "build", "--outdir", tmp_path, ROOT, cwd=tmp_path)  # the wheel is built from the sdist
     (wheel,), (sdist,) = tmp_path.glob("*.whl"), tmp_path.glob("*.tar.gz")

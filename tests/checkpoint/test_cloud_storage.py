@@ -76,7 +76,7 @@ def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with open(directory / "log", "w") as log:
         cluster = subprocess.Popen([*java, *manager], stdout=log, stderr=log, cwd=directory)
     try:
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 600
         while not details.exists():
             failed = cluster.poll() is not None or time.monotonic() > deadline
             assert not failed, (directory / "log").read_text()[-2000:]
@@ -124,10 +124,10 @@ def create_container(config: dict[str, str], name: str) -> None:
     request = urllib.request.Request(
         f"{config['fs.azure.endpoint']}/{name}?restype=container", headers=headers, method="PUT"
     )
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 600
     while True:
         try:
-            with urllib.request.urlopen(request, timeout=10) as answer:
+            with urllib.request.urlopen(request, timeout=120) as answer:
                 assert answer.status == 201
                 return
         except OSError:

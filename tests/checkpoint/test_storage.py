@@ -96,7 +96,7 @@ def test_of_several_processes_exactly_one_puts_each_object(kind, tmp_path, s3_co
     ]
     for process in processes:
         process.start()
-    results = dict(won.get(timeout=120) for _ in processes)
+    results = dict(won.get(timeout=600) for _ in processes)
     for process in processes:
         process.join()
     assert sorted(position for mine in results.values() for position in mine) == list(range(positions))

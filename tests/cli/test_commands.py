@@ -57,7 +57,7 @@ class Shell:
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         process = self.start(*arguments)
-        out, err = process.communicate(timeout=240)
+        out, err = process.communicate(timeout=600)
         assert "Traceback" not in out + err, err
         return subprocess.CompletedProcess(arguments, process.returncode, out, err)
 
@@ -302,7 +302,7 @@ def test_two_jobs_of_one_name_are_told_apart_by_their_ids_and_cancelled(shell: S
         assert shell.json("cancel", other)["state"] == "CANCELED"
     finally:
         second.send_signal(signal.SIGTERM)
-        _, err = second.communicate(timeout=120)
+        _, err = second.communicate(timeout=600)
     assert "Job payments: CANCELED" in err
     assert [each["id"] for each in shell.json("list")] == [job["id"]]
 
@@ -335,7 +335,7 @@ def test_control_c_completes_the_epoch_and_says_how_to_go_on(shell: Shell) -> No
     running = shell.start("run", "-p", "1", "-D", "rest.port=0", "-D", f"execution.checkpointing.dir={checkpoints}", program)
     until(lambda: [each for each in shell.json("list") if each["name"] == "interrupted" and each["state"] == "RUNNING"])
     os.killpg(running.pid, signal.SIGINT)  # as a terminal does
-    _, err = running.communicate(timeout=120)
+    _, err = running.communicate(timeout=600)
     assert running.returncode == 130, err
     assert "Traceback" not in err
     assert "Job interrupted: CANCELED after" in err
@@ -410,7 +410,7 @@ def test_standby_drivers_take_over_from_a_dead_and_from_a_leaving_one_and_end_wi
     page = urllib.request.urlopen(f"{runs['url'].partition('/#')[0]}/jobs/{runs['jobs'][0]['jid']}/view").read()
     assert json.loads(page)["epochs"]
     history.send_signal(signal.SIGINT)
-    history.communicate(timeout=60)
+    history.communicate(timeout=600)
 
 
 def the_error_of_a_program_is_shown_without_the_frames_of_holdfast(shell: Shell) -> None:
@@ -420,7 +420,7 @@ def the_error_of_a_program_is_shown_without_the_frames_of_holdfast(shell: Shell)
     env.execute("division")
     """
     process = shell.start("run", "-p", "1", "-D", "rest.port=0", shell.program("division.py", program))
-    _, err = process.communicate(timeout=240)
+    _, err = process.communicate(timeout=600)
     assert process.returncode == 1
     assert "ZeroDivisionError" in err
     assert 'division.py", line' in err
@@ -428,7 +428,7 @@ def the_error_of_a_program_is_shown_without_the_frames_of_holdfast(shell: Shell)
     assert "holdfast/datastream" not in err
     (ended,) = [each for each in shell.json("list", "--all") if each["name"] == "division"]
     assert ended["state"] == "FAILED"
-    failure = json.loads(shell.start("status", "division", "--json").communicate(timeout=240)[0])["failure"]
+    failure = json.loads(shell.start("status", "division", "--json").communicate(timeout=600)[0])["failure"]
     assert "ZeroDivisionError" in failure
     assert "holdfast/" not in failure
 
@@ -447,7 +447,7 @@ def a_program_that_runs_no_job_is_told_so(tmp_path: Path, text: str, code: int, 
     program = own.program("program.py", text)
     for detached in ([], ["-d"]):
         process = own.start("run", *detached, program)
-        _, err = process.communicate(timeout=240)
+        _, err = process.communicate(timeout=600)
         assert said in err
         assert process.returncode == (code if not detached else 1), err
         assert "holdfast/cli" not in err

@@ -61,7 +61,7 @@ class Driver:
 
     def until(self, condition: Callable[[], Any]) -> None:
         """Wait while the job runs."""
-        until = time.monotonic() + 240
+        until = time.monotonic() + 600
         while not condition():
             assert self._process.poll() is None, f"the driver has ended:\n{self.log}"
             assert time.monotonic() < until, f"it does not happen:\n{self.log}"
@@ -83,7 +83,7 @@ class Driver:
 
     def lines(self) -> list[str]:
         """What the driver has printed when it has ended."""
-        said, _ = self._process.communicate(timeout=200)
+        said, _ = self._process.communicate(timeout=600)
         assert self._process.returncode == 0, f"{said.decode()}\n{self.log}"
         return said.decode().splitlines()
 

@@ -442,7 +442,7 @@ def a_process_killed_before_or_after_a_step_of_its_commit_loses_and_repeats_noth
     assert process.returncode == -signal.SIGKILL
     for generation in (2, 3):  # the checkpoint is complete: each driver finishes it, and goes on
         process = start(generation, data)
-        out, _ = process.communicate(timeout=60)
+        out, _ = process.communicate(timeout=600)
         assert out.endswith("committed\n")
         data = json.loads(out.splitlines()[1])
     read = SourceRun(lines_of(uri), config=config).start().run()

@@ -74,7 +74,7 @@ def a_job_runs_on_the_standalone_cluster_of_the_script(tmp_path: Path) -> None:
         }
         run = [sys.executable, "-m", "holdfast.cli", "run", f"--spark-master={master}", "-p", "2"]
         run += [f"-D{key}={value}" for key, value in settings.items()]
-        done = subprocess.run([*run, program], capture_output=True, text=True, timeout=240, check=False, cwd=tmp_path)
+        done = subprocess.run([*run, program], capture_output=True, text=True, timeout=600, check=False, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         assert sorted(line.rsplit(" ", 1)[-1] for line in done.stdout.splitlines()) == ["10", "20", "30"]
     finally:

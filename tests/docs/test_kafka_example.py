@@ -53,7 +53,7 @@ def test_the_kafka_program_counts_each_payment_once_although_it_is_killed(kafka:
                 return subprocess.Popen([sys.executable, "upi.py"], cwd=directory, env=environment, stdout=log, stderr=log)
 
         def wait_for(driver: subprocess.Popen[bytes], results: int) -> list[str]:
-            deadline = time.monotonic() + 240
+            deadline = time.monotonic() + 600
             while len(found := committed_values(servers, target)) < results:
                 assert driver.poll() is None, Path(directory, "log").read_text()
                 assert time.monotonic() < deadline, (found, Path(directory, "log").read_text())

@@ -203,7 +203,7 @@ def a_savepoint_holds_the_requests_in_flight(job, gate, how, tmp_path):
     written = coordinator.request_savepoint(str(tmp_path / "savepoint"), stop=True, drain=False)
     coordinator.run()
     lab.close()
-    written.result(timeout=30)
+    written.result(timeout=600)
     gate.set()
     job(build, "second", parallelism=2, budget=10, savepoint=str(tmp_path / "savepoint"))
     committed = dict(LEDGERS["out"].committed)

@@ -20,7 +20,7 @@ from holdfast.testing.chaos.processes import DriverProcess
 from kafka_fixtures import read_all
 
 ROOT = Path(__file__).resolve().parents[2]
-PATIENCE = 120.0
+PATIENCE = 600.0
 MINUTE = 60_000
 START = 1_700_000_040_000
 """A full minute."""
@@ -87,7 +87,7 @@ class Reader:
                 "fetch.wait.max.ms": 10,
             }
         )
-        partitions = self._consumer.list_topics(topic, timeout=20).topics[topic].partitions
+        partitions = self._consumer.list_topics(topic, timeout=120).topics[topic].partitions
         self._consumer.assign([TopicPartition(topic, p, 0) for p in partitions])
         self.count = 0
 

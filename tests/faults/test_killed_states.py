@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from seed_programs import KEPT, Feed, Program, Reader, new_seed, scattered_payments
 
-pytestmark = [pytest.mark.fault, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.fault, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(1800)]
 
 
 class RuledFeed(Feed):

@@ -185,7 +185,7 @@ def held() -> tuple[int, int]:
 
 def await_no_more_than(before: tuple[int, int]) -> None:
     """A thread that has ended is seen for a moment longer."""
-    until = time.monotonic() + 10
+    until = time.monotonic() + 300
     while any(now > then for now, then in zip(held(), before)) and time.monotonic() < until:
         time.sleep(0.01)
     assert all(now <= then for now, then in zip(held(), before)), (held(), before)

@@ -35,7 +35,7 @@ _COMMITS = """
 
 
 @pytest.mark.fault
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 def test_the_process_that_commits_offsets_outlives_every_death_of_the_broker(tmp_path: Path) -> None:
     with KafkaBroker(tmp_path) as kafka:
         kafka.create_topic("t")

@@ -74,7 +74,7 @@ def test_a_broker_restarted_between_prepare_and_commit_keeps_the_prepared_output
 
 
 @pytest.mark.fault
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 def test_brokers_of_a_cluster_die_and_return_while_epochs_are_written_and_committed(tmp_path: Path) -> None:
     with KafkaCluster(3) as cluster:
         cluster.create_topic("t", 3)

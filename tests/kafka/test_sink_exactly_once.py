@@ -202,7 +202,7 @@ def test_an_abandoned_epoch_is_run_again_by_the_same_writers(start: Start) -> No
 def time_out(driver: Driver, prepared: list[Committable]) -> None:
     """Wait until the brokers have aborted the transactions."""
     ids = [KafkaCommittable.decode(c).transaction.transactional_id for c in prepared]
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 600
     while {s for i, s in driver.transactions().items() if i in ids} != {TransactionState.COMPLETE_ABORT}:
         assert time.monotonic() < deadline, driver.transactions()
         time.sleep(0.05)

@@ -81,9 +81,9 @@ def test_records_within_the_retention_are_written_without_a_warning(
 def test_each_client_gets_the_properties_it_knows(kafka: Any, capfd: pytest.CaptureFixture[str]) -> None:
     every = {"bootstrap.servers": kafka.bootstrap_servers, "transaction.timeout.ms": 20_000, "linger.ms": 3}
     every |= {"fetch.min.bytes": 1, "session.timeout.ms": 9000, "compression.type": "zstd", "group.id": "g"}
-    Producer(producer_properties(every)).list_topics(timeout=10)
+    Producer(producer_properties(every)).list_topics(timeout=120)
     consumer = Consumer(consumer_properties(every))
-    consumer.list_topics(timeout=10)
+    consumer.list_topics(timeout=120)
     consumer.close()
     assert capfd.readouterr().err == ""
 
@@ -117,7 +117,7 @@ def test_the_tokens_are_as_safe_as_the_output(caplog: pytest.LogCaptureFixture) 
         properties = {"bootstrap.servers": cluster.bootstrap_servers}
 
         def replicas(topic: str) -> int:
-            found = AdminClient(properties).list_topics(topic, timeout=10).topics[topic]
+            found = AdminClient(properties).list_topics(topic, timeout=120).topics[topic]
             return len(found.partitions[0].replicas)
 
         cluster.create_topic("safe", 1, min_insync_replicas="2")

@@ -20,11 +20,11 @@ from awaiting import until
 from holdfast.common import Configuration, JobClient, RestartStrategies, Types, WatermarkStrategy
 from holdfast.datastream import KeyedProcessFunction, StreamExecutionEnvironment, ValueStateDescriptor
 from holdfast.datastream.connectors.datagen import PaymentsSource
-from holdfast.rest import RestServer
+from holdfast.rest.server import RestServer
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
-expect.set_options(timeout=30_000)
+expect.set_options(timeout=300_000)
 
 pytestmark = [
     pytest.mark.spark,
@@ -81,7 +81,7 @@ def server() -> RestServer:
 
 
 def view(client: JobClient) -> dict[str, Any]:
-    answer = httpx.get(f"{server().url}/jobs/{client.get_job_id()}/view", timeout=20)
+    answer = httpx.get(f"{server().url}/jobs/{client.get_job_id()}/view", timeout=300)
     assert answer.status_code == 200, answer.text
     return answer.json()
 
@@ -103,7 +103,7 @@ def opened(browser: Browser, **options: Any) -> Iterator[Page]:
     """A page that tolerates no error and no request to another host."""
     context = browser.new_context(**options)
     page = context.new_page()
-    page.set_default_timeout(30_000)
+    page.set_default_timeout(300_000)
     wrong: list[str] = []
     page.on("pageerror", lambda error: wrong.append(str(error)))
     page.on("console", lambda said: wrong.append(said.text) if "Content Security Policy" in said.text else None)
@@ -132,7 +132,7 @@ def the_page_follows_the_job(page: Page, job: JobClient) -> None:
     page.goto(address(job))
     number = page.locator(".figure", has_text="Epoch").locator(".dim")
     before = number.inner_text()
-    expect(number).not_to_have_text(before, timeout=60_000)
+    expect(number).not_to_have_text(before, timeout=300_000)
 
 
 def a_vertex_opens_by_keyboard_and_names_its_operators_and_subtasks(page: Page, job: JobClient) -> None:
@@ -153,7 +153,7 @@ def an_edge_shows_some_of_its_records_and_frequent_keys(page: Page, job: JobClie
     edge.focus()
     page.keyboard.press("Enter")
     assert page.get_by_role("table", name="Records", exact=True).locator("tbody tr").count() in range(11)
-    expect(page.get_by_role("table", name="Records", exact=True)).to_contain_text("'merchant_id'", timeout=60_000)
+    expect(page.get_by_role("table", name="Records", exact=True)).to_contain_text("'merchant_id'", timeout=300_000)
     expect(page.get_by_role("table", name="Most frequent keys")).to_contain_text("%")
     assert edge.get_attribute("aria-pressed") == "true"
     page.get_by_role("button", name="Close").click()
@@ -163,7 +163,7 @@ def an_edge_shows_some_of_its_records_and_frequent_keys(page: Page, job: JobClie
 def the_largest_keys_of_an_operator_are_shown_on_demand(page: Page, job: JobClient) -> None:
     page.goto(address(job, "/state", token=server().token))
     page.get_by_role("button", name="Largest keys of Totals of the shops").click()
-    expect(page.get_by_role("table", name="Keys", exact=True)).to_contain_text("'m0", timeout=60_000)
+    expect(page.get_by_role("table", name="Keys", exact=True)).to_contain_text("'m0", timeout=300_000)
     expect(page.get_by_role("table", name="Key groups")).to_contain_text("%")
     expect(page.locator(".details")).to_contain_text("in all 128 key groups")
 
@@ -232,7 +232,7 @@ def the_token_leaves_the_address_and_a_savepoint_is_written(page: Page, job: Job
     expect(page.get_by_role("alert")).to_contain_text("no savepoint can be written into /proc/nothing")
     page.get_by_label("Directory").fill(str(directory / "savepoints"))
     page.get_by_role("button", name="Write savepoint").click()
-    expect(page.get_by_role("status")).to_contain_text("Savepoint: file://", timeout=60_000)
+    expect(page.get_by_role("status")).to_contain_text("Savepoint: file://", timeout=300_000)
     assert list((directory / "savepoints").glob("savepoint-*/_metadata"))
     assert view(job)["state"] == "RUNNING"
 
@@ -242,7 +242,7 @@ def a_job_is_rescaled_by_a_button(page: Page, job: JobClient) -> None:
     page.get_by_role("button", name="Rescale", exact=True).click()
     page.get_by_role("spinbutton", name="Parallelism").fill("3")
     page.get_by_role("dialog").get_by_role("button", name="Rescale").click()
-    expect(page.get_by_role("status")).to_contain_text("runs at parallelism 3", timeout=60_000)
+    expect(page.get_by_role("status")).to_contain_text("runs at parallelism 3", timeout=300_000)
     page.goto(address(job, "/failures"))
     expect(page.get_by_role("table")).to_contain_text("The job runs at parallelism 3.")
     job.rescale(2).result(60)
@@ -271,4 +271,4 @@ def a_job_is_cancelled_by_its_button_and_the_page_says_so(page: Page, job: JobCl
     page.get_by_role("button", name="Cancel").click()
     page.get_by_role("button", name="Cancel the job").click()
     job.get_job_execution_result().result(120)
-    expect(page.get_by_role("status")).to_contain_text("The driver does not answer", timeout=60_000)
+    expect(page.get_by_role("status")).to_contain_text("The driver does not answer", timeout=300_000)

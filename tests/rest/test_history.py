@@ -20,11 +20,10 @@ from holdfast.common.job_status import JobStatus
 from holdfast.datastream.connectors.datagen import PaymentsSource
 from holdfast.errors import HoldfastError
 from holdfast.metrics.job import JobMetrics
-from holdfast.rest import RestServer
 from holdfast.rest import history as history_module
 from holdfast.rest.archive import Archive
 from holdfast.rest.history import RUNS_KEPT, HistoryWriter, history_app, read_history
-from holdfast.rest.server import bind
+from holdfast.rest.server import RestServer, bind
 from holdfast.runtime.job import Job
 from holdfast.runtime.presence import Presence
 from holdfast.testing.in_process import InProcessEnvironment
@@ -88,7 +87,7 @@ def cancelled(tmp_path: Path) -> tuple[str, dict[str, Any]]:
     payments = env.from_source(PaymentsSource(rate_per_second=500), WatermarkStrategy.no_watermarks(), "payments")
     payments.key_by(lambda p: p["merchant_id"]).map(lambda p: 1).filter(lambda n: False).print()
     client: Any = env.execute_async("shop")
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 600
     while client.metrics.snapshot().counts.completed < 3:
         assert time.monotonic() < deadline
         time.sleep(0.02)

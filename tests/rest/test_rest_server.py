@@ -16,8 +16,8 @@ from awaiting import until
 from holdfast.common import Row
 from holdfast.errors import ConfigurationError, HoldfastError
 from holdfast.metrics import CheckpointStats, EpochStats, JobMetrics, VertexStats
-from holdfast.rest import RestServer
 from holdfast.rest.app import RateLimit, create_app
+from holdfast.rest.server import RestServer
 from holdfast.runtime.samples import EdgeSample
 
 ID, OTHER = "a" * 32, "b" * 32
@@ -114,7 +114,7 @@ def metrics(jobs: Jobs) -> JobMetrics:
 @pytest.fixture
 def client(jobs: Jobs) -> Iterator[httpx.Client]:
     token = {"authorization": f"Bearer {jobs.server.token}"}
-    with httpx.Client(base_url=jobs.server.url, headers=token, timeout=20) as client:
+    with httpx.Client(base_url=jobs.server.url, headers=token, timeout=300) as client:
         yield client
 
 
@@ -135,7 +135,7 @@ def a_sample_of_an_edge_needs_the_token_and_comes_with_the_next_records(client: 
     jobs.add()
     page = f"/jobs/{ID}/samples"
     edge = {"from": "v0", "to": "v1"}
-    assert httpx.post(f"{jobs.server.url}{page}", json=edge, timeout=20).status_code == 401
+    assert httpx.post(f"{jobs.server.url}{page}", json=edge, timeout=300).status_code == 401
     assert client.post(page, json={"from": "v1", "to": "v0"}).json() == {"errors": ["the job has no edge from vertex 'v1'"]}
     assert client.post(page, content=b"[").status_code == 400
     begun = client.post(page, json=edge)
@@ -154,7 +154,7 @@ def a_sample_of_an_edge_needs_the_token_and_comes_with_the_next_records(client: 
 
 def the_largest_keys_of_an_operator_need_the_token(client: httpx.Client, jobs: Jobs) -> None:
     jobs.add()
-    assert httpx.post(f"{jobs.server.url}/jobs/{ID}/state/totals/largest-keys", timeout=20).status_code == 401
+    assert httpx.post(f"{jobs.server.url}/jobs/{ID}/state/totals/largest-keys", timeout=300).status_code == 401
     begun = client.post(f"/jobs/{ID}/state/totals/largest-keys").json()["request-id"]
     assert client.get(f"/jobs/{ID}/largest-keys/{begun}?wait=5").json()["operation"] == {
         "keys": {"uid": "totals", "keys": 3}
@@ -330,7 +330,7 @@ def test_who_waits_for_a_savepoint_hears_of_its_end_at_once(client: httpx.Client
 )
 def a_request_that_changes_a_job_needs_the_token(jobs: Jobs, metrics: JobMetrics, shown: str | None, said: str) -> None:
     headers = {} if shown is None else {"authorization": shown.format(token=jobs.server.token).encode("latin-1")}
-    with httpx.Client(base_url=jobs.server.url, headers=headers, timeout=20) as stranger:
+    with httpx.Client(base_url=jobs.server.url, headers=headers, timeout=300) as stranger:
         for method, path in [
             ("PATCH", ""),
             ("POST", "/savepoints"),
@@ -419,7 +419,7 @@ def a_busy_port_gives_way_to_the_next_and_says_so(caplog: pytest.LogCaptureFixtu
             jobs.add()
             taken = int(jobs.server.url.rsplit(":", 1)[1])
             assert taken > port
-            assert httpx.get(f"{jobs.server.url}/jobs", timeout=20).status_code == 200
+            assert httpx.get(f"{jobs.server.url}/jobs", timeout=300).status_code == 200
             assert f"port {port} of 127.0.0.1 is busy; the REST API is on {jobs.server.url}" in caplog.text
         finally:
             jobs.server.remove(ID)
@@ -441,7 +441,7 @@ def test_only_loopback_is_served_by_default_and_by_no_other_name(jobs: Jobs, met
     assert jobs.server.url.startswith("http://localhost:")
     assert jobs.server._running is not None
     assert jobs.server._running.socket.getsockname()[0] == "127.0.0.1"
-    rebound = httpx.get(f"{jobs.server.url}/jobs", headers={"host": "evil.example"}, timeout=20)
+    rebound = httpx.get(f"{jobs.server.url}/jobs", headers={"host": "evil.example"}, timeout=300)
     assert rebound.status_code == 400
 
 
@@ -451,14 +451,14 @@ def test_all_jobs_of_a_process_share_one_server_that_ends_with_the_last() -> Non
     server.add(Job(JobMetrics(ID, "one")))
     server.add(Job(JobMetrics(OTHER, "two")))
     server.remove(ID)
-    assert httpx.get(f"{server.url}/jobs", timeout=20).json()["jobs"][0]["id"] == OTHER
+    assert httpx.get(f"{server.url}/jobs", timeout=300).json()["jobs"][0]["id"] == OTHER
     server.remove(OTHER)
     assert not server.alive
     with pytest.raises(httpx.ConnectError):
-        httpx.get(f"{server.url}/jobs", timeout=20)
+        httpx.get(f"{server.url}/jobs", timeout=300)
     later = RestServer.shared({"rest.port": "0"})
     later.add(Job(JobMetrics(ID, "one")))
-    assert httpx.get(f"{later.url}/jobs/{ID}", timeout=20).json()["name"] == "one"
+    assert httpx.get(f"{later.url}/jobs/{ID}", timeout=300).json()["name"] == "one"
     later.remove(ID)
 
 
@@ -470,7 +470,7 @@ def a_server_that_died_is_started_again_by_the_next_job(jobs: Jobs, metrics: Job
     assert not jobs.server.alive
     metrics.epoch_finished(EpochStats(2, 0, 1, 1, 1))
     jobs.add(OTHER)
-    assert len(httpx.get(f"{jobs.server.url}/jobs", timeout=20).json()["jobs"]) == 2
+    assert len(httpx.get(f"{jobs.server.url}/jobs", timeout=300).json()["jobs"]) == 2
 
 
 def a_page_that_fails_answers_500_and_the_server_lives(jobs: Jobs, client: httpx.Client) -> None:
@@ -499,10 +499,10 @@ def test_more_connections_than_the_server_takes_hear_503_and_do_no_harm(jobs: Jo
     host, port = "127.0.0.1", int(jobs.server.url.rsplit(":", 1)[1])
     idle = [socket.create_connection((host, port)) for _ in range(100)]
     try:
-        until(lambda: httpx.get(f"{jobs.server.url}/jobs", timeout=20).status_code == 503)
+        until(lambda: httpx.get(f"{jobs.server.url}/jobs", timeout=300).status_code == 503)
         metrics.epoch_finished(EpochStats(2, 0, 1, 1, 1))
         assert metrics.snapshot().values["numRecordsIn"] == 1001
     finally:
         for connection in idle:
             connection.close()
-    until(lambda: httpx.get(f"{jobs.server.url}/jobs", timeout=20).status_code == 200)
+    until(lambda: httpx.get(f"{jobs.server.url}/jobs", timeout=300).status_code == 200)

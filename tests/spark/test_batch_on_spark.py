@@ -66,7 +66,7 @@ def a_job_in_batch_mode_that_is_cancelled_ends_at_once_and_writes_nothing(tmp_pa
     client = env.execute_async("slow")
     with pytest.raises(ConfigurationError, match="in BATCH mode has no savepoints"):
         client.trigger_savepoint(str(tmp_path / "savepoints"))
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 600
     while not begun.exists():
         assert time.monotonic() < deadline
         time.sleep(0.05)

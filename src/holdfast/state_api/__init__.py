@@ -10,11 +10,6 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from holdfast.state_api.catalog import Listed, Snapshot, list_snapshots, open_snapshot
-from holdfast.state_api.contents import OperatorContent, StateContent, describe
-from holdfast.state_api.difference import Difference, diff
-from holdfast.state_api.upkeep import Orphan, Pruned, delete_savepoint, find_orphans, prune, sign, verify
-
 if TYPE_CHECKING:
     from holdfast.state_api.bootstrap import OperatorTransformation
     from holdfast.state_api.bootstrap_functions import (
@@ -22,8 +17,12 @@ if TYPE_CHECKING:
         KeyedStateBootstrapFunction,
         StateBootstrapFunction,
     )
+    from holdfast.state_api.catalog import Listed, Snapshot, list_snapshots, open_snapshot
+    from holdfast.state_api.contents import OperatorContent, StateContent, describe
+    from holdfast.state_api.difference import Difference, diff
     from holdfast.state_api.reader import SavepointReader
     from holdfast.state_api.reader_functions import KeyedStateReaderFunction, WindowReaderFunction
+    from holdfast.state_api.upkeep import Orphan, Pruned, delete_savepoint, find_orphans, prune, sign, verify
     from holdfast.state_api.writer import SavepointWriter
 
 __all__ = [
@@ -53,21 +52,26 @@ __all__ = [
     "verify",
 ]
 
-_WITH_SPARK = {
-    "BroadcastStateBootstrapFunction": "bootstrap_functions",
-    "KeyedStateBootstrapFunction": "bootstrap_functions",
-    "KeyedStateReaderFunction": "reader_functions",
-    "OperatorTransformation": "bootstrap",
-    "SavepointReader": "reader",
-    "SavepointWriter": "writer",
-    "StateBootstrapFunction": "bootstrap_functions",
-    "WindowReaderFunction": "reader_functions",
+_MODULES = {
+    "bootstrap": ("OperatorTransformation",),
+    "bootstrap_functions": (
+        "BroadcastStateBootstrapFunction",
+        "KeyedStateBootstrapFunction",
+        "StateBootstrapFunction",
+    ),
+    "catalog": ("Listed", "Snapshot", "list_snapshots", "open_snapshot"),
+    "contents": ("OperatorContent", "StateContent", "describe"),
+    "difference": ("Difference", "diff"),
+    "reader": ("SavepointReader",),
+    "reader_functions": ("KeyedStateReaderFunction", "WindowReaderFunction"),
+    "upkeep": ("Orphan", "Pruned", "delete_savepoint", "find_orphans", "prune", "sign", "verify"),
+    "writer": ("SavepointWriter",),
 }
-"""Names whose modules import Spark, which takes half a second: the tools above do without."""
+"""Imported on first use: some modules import Spark, which takes half a second, and most commands need none of them."""
 
 
 def __getattr__(name: str) -> Any:
-    module = _WITH_SPARK.get(name)
-    if module is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{module}"), name)
+    for module, names in _MODULES.items():
+        if name in names:
+            return getattr(importlib.import_module(f"{__name__}.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

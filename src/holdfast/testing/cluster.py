@@ -37,7 +37,7 @@ from holdfast.runtime.java import find_java, home_for_scripts
 __all__ = ["LocalCluster"]
 
 _MASTER = "127.0.0.1"
-_START_TIMEOUT_S = 60.0
+_START_TIMEOUT_S = 300.0
 _STOP_TIMEOUT_S = 15.0
 _MARK = "HOLDFAST_TEST_HOST"
 _INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "JAVA_HOME", "LD_LIBRARY_PATH")

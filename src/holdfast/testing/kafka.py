@@ -39,7 +39,7 @@ from holdfast.testing.kafka_distribution import KAFKA_VERSION, kafka_jars
 
 __all__ = ["KafkaBroker", "KafkaCluster", "run_broker"]
 
-_START_TIMEOUT_S = 90.0
+_START_TIMEOUT_S = 300.0
 _STOP_TIMEOUT_S = 30.0
 
 _LOG4J = """\
@@ -295,7 +295,7 @@ class KafkaBroker:
         """Delete a topic and wait for its end."""
         admin = self.admin()
         admin.delete_topics([name])[name].result()
-        while name in admin.list_topics(timeout=10).topics:
+        while name in admin.list_topics(timeout=60).topics:
             time.sleep(0.02)
 
     def __enter__(self) -> KafkaBroker:
@@ -417,7 +417,7 @@ class KafkaCluster:
 
     def leads(self, broker: KafkaBroker, topic: str, partition: int = 0) -> bool:
         """Whether the broker leads the partition."""
-        found: int = self.admin().list_topics(topic, timeout=10).topics[topic].partitions[partition].leader
+        found: int = self.admin().list_topics(topic, timeout=60).topics[topic].partitions[partition].leader
         return broker.node_id == found
 
     def __enter__(self) -> KafkaCluster:
@@ -436,7 +436,7 @@ def create_topic(admin: AdminClient, name: str, partitions: int, replication: in
     settings = {key.replace("_", "."): value for key, value in config.items()}
     admin.create_topics([NewTopic(name, partitions, replication, config=settings)])[name].result()
     while True:
-        topic = admin.list_topics(timeout=10).topics.get(name)
+        topic = admin.list_topics(timeout=60).topics.get(name)
         if topic and len(topic.partitions) == partitions and all(p.leader >= 0 for p in topic.partitions.values()):
             return
         time.sleep(0.02)
@@ -470,7 +470,7 @@ def run_broker(
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         broker.start()
-        existing = broker.admin().list_topics(timeout=10).topics
+        existing = broker.admin().list_topics(timeout=60).topics
         for name, partitions in wanted:
             if name not in existing:
                 broker.create_topic(name, partitions)

@@ -31,7 +31,7 @@ STEP = "reached step "
 """The driver's log message before it kills or stops itself."""
 _DAEMONS = (b"pyspark.daemon", b"holdfast.runtime.pyspark_daemon")
 _MARK = "HOLDFAST_CHAOS"
-_PATIENCE_S = 20.0
+_PATIENCE_S = 120.0
 
 
 class DriverProcess:

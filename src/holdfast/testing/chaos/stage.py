@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["JOB_NAME", "Stage"]
 
 JOB_NAME = "chaos"
-_RECOVERY_S = 240.0
+_RECOVERY_S = 480.0
 _ENOUGH = 3
 _DISK = "192m"
 _BROKER = {

@@ -17,7 +17,7 @@ __all__ = ["Feed", "Given", "Records", "Watcher", "read_messages", "read_topic"]
 
 _ANSWER_MS = 10_000
 """How long a request to a broker that stands still waits before it is repeated."""
-_LEADER_S = 60.0
+_LEADER_S = 240.0
 """Seconds to wait for a partition's new leader."""
 _LEADER_CHANGES = (
     KafkaError.OFFSET_NOT_AVAILABLE,
@@ -222,7 +222,7 @@ def _reading(bootstrap_servers: str, isolation: str = "read_committed") -> dict[
 
 
 def _partitions(consumer: Consumer, topic: str) -> list[TopicPartition]:
-    found = consumer.list_topics(topic, timeout=20).topics[topic].partitions
+    found = consumer.list_topics(topic, timeout=60).topics[topic].partitions
     return [TopicPartition(topic, partition, 0) for partition in sorted(found)]
 
 

@@ -15,7 +15,7 @@ from holdfast.testing.chaos.stage import Stage
 
 __all__ = ["damage", "delete_stores", "fill_disk"]
 
-_TELL_S = 90.0
+_TELL_S = 240.0
 
 
 def delete_stores(stage: Stage) -> str:

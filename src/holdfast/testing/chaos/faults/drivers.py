@@ -24,7 +24,7 @@ __all__ = [
     "sleep_at_a_step",
 ]
 
-_FENCE_S = 90.0
+_FENCE_S = 240.0
 _STEPS = 150
 """Approximate steps of a driver from its start until some epochs later."""
 _RECOVERY_STEPS = 40

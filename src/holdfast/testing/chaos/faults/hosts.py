@@ -14,7 +14,7 @@ from holdfast.testing.cluster import LocalCluster
 
 __all__ = ["kill_executor", "kill_slot", "lag", "lose_host", "return_with_old_disk"]
 
-_START_S = 60.0
+_START_S = 240.0
 
 
 def kill_executor(stage: Stage, cluster: LocalCluster) -> str:

@@ -17,7 +17,7 @@ __all__ = [
     "pause_slot_kill_driver",
 ]
 
-_END_S = 90.0
+_END_S = 240.0
 
 
 def one_of(stage: Stage, kind: str) -> list[int]:

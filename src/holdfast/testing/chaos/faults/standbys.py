@@ -12,7 +12,7 @@ from holdfast.testing.chaos.stage import Stage
 __all__ = ["kill_all", "kill_owner", "kill_standby", "owner", "pause_owner", "stop_owner"]
 
 _TAKES_OVER = "this driver takes the job over"
-_PATIENCE_S = 60.0
+_PATIENCE_S = 240.0
 
 
 def owner(stage: Stage) -> DriverProcess:

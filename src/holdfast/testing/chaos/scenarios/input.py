@@ -22,8 +22,8 @@ from holdfast.testing.chaos.topics import Watcher, read_topic
 __all__ = ["InputScenario"]
 
 _MOST_PARTITIONS = 6
-_TELL_S = 60.0
-_DRAIN_S = 60.0
+_TELL_S = 240.0
+_DRAIN_S = 480.0
 _KEYS_EACH = 8
 _ABORTED = 0.25
 _GAP = 100_000
@@ -66,7 +66,7 @@ class TransactionalFeed:
 
     def grow(self, partitions: int) -> None:
         """Write to this many partitions, once the client knows them."""
-        while len(self._producer.list_topics(self._topic, timeout=20).topics[self._topic].partitions) < partitions:
+        while len(self._producer.list_topics(self._topic, timeout=60).topics[self._topic].partitions) < partitions:
             time.sleep(0.05)
         self.partitions = partitions
 
@@ -275,7 +275,7 @@ class InputScenario(Scenario):
         """Delete the records of a topic, or only those before given offsets."""
         admin: Any = self.stage.kafka.admin()
         if before is None:
-            count = len(admin.list_topics(topic, timeout=10).topics[topic].partitions)
+            count = len(admin.list_topics(topic, timeout=60).topics[topic].partitions)
             before = dict.fromkeys(range(count), -1)
         for deleted in admin.delete_records([TopicPartition(topic, p, offset) for p, offset in before.items()]).values():
             deleted.result()

@@ -12,7 +12,7 @@ from holdfast.testing.chaos.topics import Feed, Watcher, read_topic
 
 __all__ = ["NumberedScenario"]
 
-DRAIN_S = 240.0
+DRAIN_S = 480.0
 _LOOK_S = 15.0
 
 

@@ -12,7 +12,7 @@ from holdfast.testing.chaos.scenarios.numbers import NumberedScenario
 __all__ = ["Standby"]
 
 _STANDBYS = 2
-_END_S = 60.0
+_END_S = 240.0
 
 
 class Standby(NumberedScenario):

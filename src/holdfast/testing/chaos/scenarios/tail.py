@@ -17,8 +17,8 @@ from holdfast.testing.kafka import KafkaBroker
 
 __all__ = ["Tail"]
 
-_TELL_S = 60.0
-_IN_SYNC_S = 120.0
+_TELL_S = 240.0
+_IN_SYNC_S = 300.0
 _METADATA = "__cluster_metadata-0"
 
 
@@ -127,7 +127,7 @@ class Tail(NumberedScenario):
         admin = self.stage.kafka.admin()
 
         def in_sync() -> bool:
-            topics = admin.list_topics(timeout=10).topics
+            topics = admin.list_topics(timeout=60).topics
             partitions = [p for topic in self.topics.values() for p in topics[topic].partitions.values()]
             return all(len(p.isrs) == len(p.replicas) for p in partitions)
 
@@ -166,7 +166,7 @@ class Tail(NumberedScenario):
         return f"{what}, {'' if reported else 'not '}reported by driver {driver.number}; another job started"
 
     def _holders(self, partition: int) -> list[KafkaBroker]:
-        found = self.stage.kafka.admin().list_topics(self.topics["input"], timeout=10)
+        found = self.stage.kafka.admin().list_topics(self.topics["input"], timeout=60)
         replicas = found.topics[self.topics["input"]].partitions[partition].replicas
         return [broker for broker in self.stage.kafka.brokers if broker.node_id in replicas]
 

@@ -26,7 +26,7 @@ __all__ = ["TimeScenario"]
 _SHIFT_MS = 3_000
 """The clocks of two drivers differ by at most twice this."""
 _PATIENCE_S = 30.0
-_DRAIN_S = 240.0
+_DRAIN_S = 480.0
 
 
 def machine_sleeps(stage: Stage) -> str:

@@ -1,0 +1,25 @@
+"""Short runs of the campaigns that ``make chaos`` runs for as long as it is told. The longest have files of their own."""
+
+from __future__ import annotations
+
+import random
+
+from effort import EFFORT
+from holdfast.testing.chaos.campaign import Limits, run
+from holdfast.testing.chaos.scenarios import SCENARIOS
+
+TIMEOUT = 1800
+"""Seconds for one campaign, on a machine under any load."""
+_SECONDS = {"processes": 12.0}
+"""How long faults are injected; a scenario that is not named has eight seconds."""
+
+
+def check(scenario: str) -> None:
+    """Run a scenario with a random seed, and show its story if a guarantee was broken."""
+    seed = random.randrange(10**6)
+    log: list[str] = []
+    limits = Limits(EFFORT * _SECONDS.get(scenario, 8.0))
+    report = run(SCENARIOS[scenario], limits, seed, rate=500.0, say=log.append)
+    told = "\n".join([*log, report.table])
+    assert report.injections, told
+    assert not report.violations, told
