@@ -21,6 +21,8 @@ ONE_EPOCH = ["--set", "holdfast.epoch.target-duration=1 h", "--set", "holdfast.e
              "--set", "execution.checkpointing.interval=1 h"]  # fmt: skip
 LONG = "u10k-8m"
 """Enough events that the first, short epochs do not matter."""
+OPERATOR_DATA = {"async": "u10k-200k", "pattern": "u1k-50k"}
+"""Async I/O waits, and Flink's CEP operator does some 1,500 events a second: both get less data."""
 SMALL_CACHE = ["--set", "state.backend.cache.size=20mb"]
 KNOBS: dict[str, tuple[str, ...]] = {
     "holdfast.epoch.target-duration": ("500 ms", "1 s", "5 s"),
@@ -113,7 +115,7 @@ def _runs(scenario: str, options: argparse.Namespace) -> Iterator[list[str]]:
                     yield ["peer", "pyflink-thread-rocksdb", workload, f"{users}-50k"]
     elif scenario == "operators":
         for workload in OPERATORS:
-            data = f"u10k-{'200k' if workload == 'async' else n}"
+            data = OPERATOR_DATA.get(workload, f"u10k-{n}")
             yield ["operators", workload, data]
             if options.peers:
                 yield ["peer", "flink-java-rocksdb", workload, data]

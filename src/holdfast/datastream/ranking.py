@@ -162,7 +162,9 @@ class TopN(KeyedProcessFunction[Any, Any, Row]):
     def _entered(self, best: list[Ranked], new: Ranked) -> tuple[Row, ...]:
         """Put an element among the best, in the list itself, and return the changes: the usual case of `_ranked`."""
         order, better, at = new[_ORDER], self._better, len(best)
-        while at and better(order, best[at - 1][_ORDER]):
+        for each in reversed(best):
+            if not better(order, each[_ORDER]):
+                break
             at -= 1
         best.insert(at, new)
         dropped = best.pop() if len(best) > self._n else None

@@ -17,7 +17,7 @@ from typing import Any
 
 from holdfast.common.types import Row
 
-__all__ = ["FIXED", "Copy", "copied", "fixed", "in_own_row", "same"]
+__all__ = ["FIXED", "Copy", "copied", "fixed", "same"]
 
 log = logging.getLogger(__name__)
 
@@ -55,17 +55,6 @@ def copied(value: Any) -> Any:
         return _copy(value)
     except RecursionError:  # it contains itself
         return copy.deepcopy(value)
-
-
-def in_own_row(copy: Copy) -> Copy:
-    """The copy of a Row that the function has made for this output alone: only its fields may be shared.
-
-    >>> row, listed = Row("a", 1), Row("a", [1])
-    >>> own = in_own_row(copied)
-    >>> own(row) is row, own(listed) == listed, own(listed)[1] is listed[1]
-    (True, True, False)
-    """
-    return lambda row: row if fixed(map(type, row._values)) else copy(row)
 
 
 def _copy(value: Any) -> Any:

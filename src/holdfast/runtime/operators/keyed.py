@@ -9,10 +9,11 @@ from typing import Any
 from holdfast.common.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from holdfast.common.time_domain import TimeDomain
 from holdfast.common.typeinfo import TypeInformation, Types
+from holdfast.common.types import Row
 from holdfast.functions.process_functions import KeyedProcessFunction
 from holdfast.functions.timer_service import TimerService
 from holdfast.runtime.context import Clock
-from holdfast.runtime.copies import FIXED, Copy, fixed, in_own_row
+from holdfast.runtime.copies import FIXED, fixed
 from holdfast.runtime.operators.base import Operator, StateKind
 from holdfast.runtime.operators.function_life import FunctionLife
 from holdfast.runtime.operators.last_timers import last_rounds
@@ -147,12 +148,13 @@ class KeyedProcess(KeyedOperator):
     """A function with timers."""
 
     method = "process_element"
+    own: type[Any] | None = None
+    """A class of the results that the function makes for this output alone: only what they hold may be shared."""
 
     def open(self) -> None:
         super().open()
         self._element_context, self._timer_context = self.contexts()
         self._process = user_callable(self.function, self.method)
-        self._copied = self.copies(self.context.copied)
         self._on_timer = getattr(self.function, "on_timer", None)
         self.restore_key = key_restorer(self.context.key_type)
 
@@ -161,10 +163,6 @@ class KeyedProcess(KeyedOperator):
         timers = (self.context.clock, self.event_timers, self.processing_timers, self.space)
         return ElementContext(*timers), TimerContext(*timers)
 
-    def copies(self, copied: Copy) -> Copy:
-        """How the function's results are copied, given how the job copies."""
-        return copied
-
     def process(self, batch: RecordBatch) -> None:
         self.process_by(self._process, batch)
 
@@ -172,9 +170,9 @@ class KeyedProcess(KeyedOperator):
         """Call a method of the function with each element."""
         keys = batch.keys
         assert keys is not None
-        space, context = self.space, self._element_context
+        space, context, own = self.space, self._element_context, self.own
         rows = self.table.load(keys)
-        out = Collector(self._copied)
+        out = Collector(self.context.copied)
         take, append, append_stamp = out.take_one, out.values.append, out.stamps.append
         key = value = results = None
         try:
@@ -186,7 +184,11 @@ class KeyedProcess(KeyedOperator):
                 if results is not None:
                     for result in results:
                         kind = type(result)
-                        if kind in FIXED or (kind is tuple and fixed(map(type, result))):  # the usual cases, without a call
+                        if (
+                            kind in FIXED
+                            or (kind is tuple and fixed(map(type, result)))
+                            or (kind is own and fixed(map(type, result._values)))
+                        ):  # the usual cases, without a call
                             append(result)
                             append_stamp(stamp)
                         else:
@@ -215,7 +217,7 @@ class KeyedProcess(KeyedOperator):
         table, space, context = self.table, self.space, self._timer_context
         rows = table.rows
         context.domain = domain
-        out = Collector(self._copied)
+        out = Collector(self.context.copied)
         when, key, results = 0, None, None
         try:
             for when, key in timers.due(time, table.load):
@@ -235,8 +237,7 @@ class KeyedProcess(KeyedOperator):
 class KeyedChangelog(KeyedProcess):
     """A function of ours that makes a Row for each change."""
 
-    def copies(self, copied: Copy) -> Copy:
-        return in_own_row(copied)
+    own = Row
 
 
 class KeyedEach(KeyedOperator):
