@@ -115,7 +115,7 @@ def generate(servers: str, rate: int, seconds: float, user_count: int, emit_ever
         producer.flush()
 
 
-def read(servers: str, until: float, warm_up_until: float) -> None:
+def read(servers: str, until: float, warm_up_until: float, topic: str = "output") -> None:
     """The reader's process: prints the latencies (ms) of the records received after the warm-up, as JSON."""
     consumer = Consumer(
         {
@@ -126,7 +126,7 @@ def read(servers: str, until: float, warm_up_until: float) -> None:
             "fetch.wait.max.ms": 5,
         }
     )
-    consumer.subscribe(["output"])
+    consumer.subscribe([topic])
     latencies = []
     while time.time() < until:
         for message in consumer.consume(1000, 0.01):
@@ -168,16 +168,16 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
             begins = time.time()
             loaded = begins + options.seconds
             shape = [options.rate, options.seconds, options.users, options.emit_every, int(options.rough)]
-            children.append(_child("generate", servers, *map(str, shape)))
+            children.append(child("generate", servers, *map(str, shape)))
             ends = loaded + 5
-            children.append(_child("read", servers, str(ends), str(begins + options.warm_up)))
+            children.append(child("read", servers, str(ends), str(begins + options.warm_up)))
             said = children[1].communicate()[0]
             children[0].wait()
             time.sleep(1)
             client.cancel().result()
     finally:
-        for child in children:
-            child.kill()
+        for each in children:
+            each.kill()
         jobs.tidy(work)
     latencies = sorted(json.loads(said))
     return {
@@ -210,8 +210,9 @@ def _start(servers: str, work: Any, options: argparse.Namespace) -> tuple[Any, j
     return jobs.start(env, "latency")
 
 
-def _child(*arguments: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "benchmarks.latency", *arguments]
+def child(*arguments: str, module: str = "benchmarks.latency") -> subprocess.Popen[str]:
+    """Start a process of a benchmark, whose output can be read."""
+    command = [sys.executable, "-m", module, *arguments]
     environment = measure.environment()
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, cwd=measure.ROOT)
 
@@ -249,4 +250,4 @@ if __name__ == "__main__":
     if task == "generate":
         generate(arguments[0], int(arguments[1]), float(arguments[2]), *map(int, arguments[3:]))
     else:
-        read(arguments[0], float(arguments[1]), float(arguments[2]))
+        read(arguments[0], float(arguments[1]), float(arguments[2]), *arguments[3:])

@@ -218,7 +218,7 @@ def merge() -> Body:
     _TIDY.append(Path(directory))
 
     def body() -> None:
-        merged = InputMerge(plan, vertex, 0, -(2**63), directory, 256 << 20)
+        merged = InputMerge.of(plan, vertex, 0, -(2**63), directory, 256 << 20)
         for frame in frames:
             merged.add(frame)
         merged.verify(1)

@@ -40,6 +40,7 @@ from holdfast.runtime.plan import JobPlan
 from holdfast.runtime.restart import FixedDelay, RestartStrategy
 from holdfast.runtime.savepoints import SavepointWriter, StartFromSavepoint
 from holdfast.runtime.task_messages import EpochAssignment, JobSetup, TaskReport
+from holdfast.runtime.time_slices import Slices, TimeSlices
 from holdfast.state.delta_files import verify_contents
 from holdfast.testing.executor import InProcessExecutor
 
@@ -247,6 +248,19 @@ class FlakyExecutor(InProcessExecutor):
         return reports
 
 
+class RecordSlices:
+    """A deadline after a number of records, in slices of any size."""
+
+    def __init__(self, most: int, chance: random.Random) -> None:
+        self._left = most
+        self._chance = chance
+
+    def take(self, count: int) -> int:
+        taken = min(self._left, count, self._chance.randint(1, 5))
+        self._left -= taken
+        return taken
+
+
 class FixedPace:
     """Epochs of about so many records."""
 
@@ -273,6 +287,9 @@ class Lab:
     failures: float = 0.0
     repeats: float = 0.0
     seed: int = 0
+    records_before_deadline: int = 0
+    """With unaligned checkpoints: the most records that a subtask processes in an epoch; 0: as ``slices`` say."""
+    slices: Callable[[float], Slices] = TimeSlices
     keep_disk: bool = True
     """Whether a new driver finds the local stores of the one that crashed."""
     savepoint: str = ""
@@ -310,7 +327,9 @@ class Lab:
 
         def executor(job: JobInfo, plan: JobPlan) -> FlakyExecutor:
             self.close()
-            self.executor = FlakyExecutor(JobSetup(plan, job, uuid.uuid4().hex), storage, str(self.disk))
+            self.executor = FlakyExecutor(
+                JobSetup(plan, job, uuid.uuid4().hex), storage, str(self.disk), slices=self._slices(number)
+            )
             if self.failures or self.repeats:
                 self.executor.flaky = random.Random(f"{self.seed} {number}")
                 self.executor.failures, self.executor.repeats = self.failures, self.repeats
@@ -329,6 +348,11 @@ class Lab:
             SavepointWriter(storage, plan.settings),
             self._start_from(checkpoint_log, storage, paths),
         )
+
+    def _slices(self, number: int) -> Callable[[float], Slices]:
+        most = self.records_before_deadline
+        chance = random.Random(f"{self.seed} {number} deadlines")
+        return (lambda seconds: RecordSlices(chance.randint(1, most), chance)) if most else self.slices
 
     def _start_from(self, log: CheckpointLog, storage: Storage, paths: JobPaths) -> StartFromSavepoint | None:
         if not self.savepoint or log.started_from() == savepoint_directory(self.savepoint):

@@ -20,6 +20,8 @@ from holdfast.checkpoint.ids import CheckpointId, Epoch
 
 __all__ = [
     "BROADCAST",
+    "CHANNEL_STATE",
+    "OWN",
     "SPLIT",
     "UNION",
     "CheckpointMetadata",
@@ -37,6 +39,12 @@ UNION = "union"
 """Redistribution of listed state: every subtask gets all subtasks' elements (Flink's union list state)."""
 BROADCAST = "broadcast"
 """Redistribution of listed state: all subtasks hold the same elements, and so does every new one."""
+
+OWN = "own"
+"""Redistribution of listed state: each subtask gets its own elements; at another parallelism, those of all subtasks, out of
+which it takes its share itself."""
+CHANNEL_STATE = "@channel-state"
+"""The listed state with the frames that the first operator of a chain had received and not processed (mode `OWN`)."""
 
 
 class SourceState(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -103,6 +111,11 @@ class SubtaskState(msgspec.Struct, frozen=True, omit_defaults=True):
             len(part) for parts in self.lists.values() for part in parts
         )
 
+    @property
+    def has_channel_state(self) -> bool:
+        """Whether the subtask had received frames that it had not processed."""
+        return bool(self.lists.get(CHANNEL_STATE))
+
     def files(self) -> Iterator[FileHandle]:
         """All files of the state."""
         for keyed in self.keyed:
@@ -119,7 +132,7 @@ class ListedState(msgspec.Struct, frozen=True, omit_defaults=True):
     """A listed state of an operator: its redistribution and the type of its elements."""
 
     mode: str
-    """`SPLIT`, `UNION` or `BROADCAST`."""
+    """`SPLIT`, `UNION`, `BROADCAST` or `OWN`."""
     type: dict[str, Any] | None = None
     """Serializer snapshot of the element type; None: elements are pickled."""
 

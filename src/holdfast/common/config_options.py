@@ -157,6 +157,7 @@ class CheckpointingOptions:
     SAVEPOINT_DIR = _key("execution.checkpointing.savepoint-dir").string_type().no_default_value()
     INCREMENTAL = _key("execution.checkpointing.incremental").boolean_type().default_value(False)
     UNALIGNED = _key("execution.checkpointing.unaligned.enabled").boolean_type().default_value(False)
+    ALIGNED_TIMEOUT = _key("execution.checkpointing.aligned-checkpoint-timeout").duration_type().default_value(0)
 
 
 class StateRecoveryOptions:
@@ -181,6 +182,7 @@ class EpochOptions:
     TARGET_DURATION = _key("holdfast.epoch.target-duration").duration_type().default_value(2_000)
     MAX_RECORDS = _key("holdfast.epoch.max-records").int_type().default_value(1_000_000)
     BATCH_RECORDS = _key("holdfast.batch.records").int_type().default_value(4096)
+    MAX_CHANNEL_STATE = _key("holdfast.epoch.max-channel-state").memory_type().default_value(64 << 20)
     FRAME_RECORDS = _key("holdfast.frame.records").int_type().default_value(2048)
 
 

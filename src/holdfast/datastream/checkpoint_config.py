@@ -166,26 +166,29 @@ class CheckpointConfig:
         return self._configuration.get(CheckpointingOptions.UNALIGNED)
 
     def enable_unaligned_checkpoints(self, enabled: bool = True) -> CheckpointConfig:
-        """Record the request. It has no effect: no task ever waits for another at a barrier."""
+        """Let a subtask that is behind the others leave the rest of an epoch's input to the next epoch.
+
+        Then a hot key, a slow function or a slow sink delays its own results and no one else's. The rest, as channel state,
+        is part of the checkpoint. It is processed first in the next epoch, in the same order.
+        """
         self._configuration.set(CheckpointingOptions.UNALIGNED, enabled)
         return self
 
     def set_aligned_checkpoint_timeout(self, alignment_timeout: Duration | timedelta) -> CheckpointConfig:
-        """Kept; tasks never wait at a barrier."""
+        """Set the least time that a subtask processes an epoch's input before the rest becomes channel state."""
         milliseconds = to_milliseconds(alignment_timeout)
-        self._configuration.set_string("execution.checkpointing.aligned-checkpoint-timeout", f"{milliseconds} ms")
+        self._configuration.set_string(CheckpointingOptions.ALIGNED_TIMEOUT.key, f"{milliseconds} ms")
         return self
 
     def get_aligned_checkpoint_timeout(self) -> Duration:
         """The timeout that was set; 0 by default."""
-        key = "execution.checkpointing.aligned-checkpoint-timeout"
-        return Duration.of_millis(self._configuration.get_duration_ms(key, 0))
+        return Duration.of_millis(self._configuration.get(CheckpointingOptions.ALIGNED_TIMEOUT))
 
     set_alignment_timeout = set_aligned_checkpoint_timeout
     get_alignment_timeout = get_aligned_checkpoint_timeout
 
     def set_force_unaligned_checkpoints(self, force_unaligned_checkpoints: bool = True) -> CheckpointConfig:
-        """Kept; tasks never wait at a barrier."""
+        """Kept; without effect: channels whose frames cannot be redistributed stay aligned."""
         self._configuration.set_boolean("execution.checkpointing.unaligned.forced", force_unaligned_checkpoints)
         return self
 

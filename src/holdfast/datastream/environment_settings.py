@@ -111,11 +111,11 @@ class EnvironmentSettings:
         return self.get_checkpoint_config().get_checkpointing_mode()
 
     def is_unaligned_checkpoints_enabled(self) -> bool:
-        """Whether unaligned checkpoints are enabled; without effect, because tasks never wait at a barrier."""
+        """Whether unaligned checkpoints are enabled."""
         return self.get_checkpoint_config().is_unaligned_checkpoints_enabled()
 
     def is_force_unaligned_checkpoints(self) -> bool:
-        """Whether unaligned checkpoints are forced; without effect, because tasks never wait at a barrier."""
+        """Whether unaligned checkpoints are forced; without effect."""
         return self.get_checkpoint_config().is_force_unaligned_checkpoints()
 
     def enable_changelog_state_backend(self, enabled: bool) -> Self:

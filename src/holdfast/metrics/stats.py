@@ -51,6 +51,8 @@ class SubtaskStats:
     busy_ms: float
     records_in: int
     watermark: int
+    channel_state: int = 0
+    """Bytes of input that an unaligned checkpoint holds for the next epoch."""
 
 
 @dataclass(frozen=True)
@@ -151,6 +153,8 @@ class CheckpointStats:
     """The location of its metadata."""
     subtasks: int = 0
     is_savepoint: bool = False
+    persisted_bytes: int = 0
+    """Bytes of in-flight data: the channel state of all subtasks."""
 
 
 @dataclass(frozen=True)

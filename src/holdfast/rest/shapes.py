@@ -148,6 +148,7 @@ def checkpoints(job: JobSnapshot) -> Json:
             "checkpointed_size": _summary([c.delta_bytes for c in done]),
             "state_size": _summary([c.full_bytes for c in done]),
             "end_to_end_duration": _summary([c.duration_ms for c in done]),
+            "persisted_data": _summary([c.persisted_bytes for c in done]),
         },
         "latest": {
             "completed": None if latest is None else _checkpoint(latest),
@@ -189,6 +190,7 @@ def _checkpoint(checkpoint: CheckpointStats | FailedCheckpoint) -> Json:
         "state_size": checkpoint.full_bytes,
         "end_to_end_duration": round(checkpoint.duration_ms),
         "sync_duration": round(checkpoint.sync_ms),
+        "persisted_data": checkpoint.persisted_bytes,
         "num_subtasks": checkpoint.subtasks,
         "num_acknowledged_subtasks": checkpoint.subtasks,
         "external_path": checkpoint.path,

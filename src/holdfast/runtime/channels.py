@@ -34,7 +34,7 @@ from holdfast.runtime.spill import FrameStore
 from holdfast.runtime.user_code import OperatorName, user_error
 from holdfast.state.key_groups import group_assigner
 
-__all__ = ["ChannelIncomplete", "InputMerge", "Router", "first_partition", "receivers"]
+__all__ = ["ChannelIncomplete", "InputMerge", "Lane", "Router", "first_partition", "receivers"]
 
 _PLAIN_KEYS = {str, int, bytes}
 
@@ -254,8 +254,8 @@ class Router:
             self._dispatch(BARRIER, target, encode_barrier(barrier))
 
 
-class _Input:
-    """One channel from one sender."""
+class Lane:
+    """One channel from one sender: its frames of an epoch, and how many of them are processed."""
 
     def __init__(self, index: int, broadcast: bool, watermark: int) -> None:
         self.index = index
@@ -266,13 +266,34 @@ class _Input:
         """Sequence and place in the store."""
         self.barrier: Barrier | None = None
         self.next = 0
+        self.skip = 0
+        """The records of the next frame that are processed already."""
+
+    def finish(self) -> None:
+        """All frames are processed: the barrier's watermark holds."""
+        assert self.barrier is not None
+        self.watermark = max(self.watermark, self.barrier.watermark)
+        self.idle = self.barrier.idle
 
 
 class InputMerge:
-    """The input of a subtask in an epoch: verified against the barriers and merged by watermark."""
+    """The input of a subtask in an epoch: verified against the barriers and merged by watermark.
 
-    def __init__(self, plan: JobPlan, vertex: Vertex, subtask: int, watermark: int, spill_directory: str, bound: int):
-        self._inputs: dict[tuple[int, int], _Input] = {}
+    Args:
+        lanes: By channel and sending subtask.
+        store: Holds the frames.
+    """
+
+    def __init__(self, lanes: dict[tuple[int, int], Lane], store: FrameStore) -> None:
+        self.lanes = lanes
+        self.store = store
+        self._current: tuple[Lane, int, int, bytes] | None = None
+        """The frame that is processed: its lane, the lane's watermark and skip before it, and its bytes."""
+
+    @classmethod
+    def of(cls, plan: JobPlan, vertex: Vertex, subtask: int, watermark: int, spill_directory: str, bound: int) -> InputMerge:
+        """The input of an epoch, with the channels of the plan."""
+        lanes: dict[tuple[int, int], Lane] = {}
         for sender in plan.vertices:
             for channel in (c for chained in sender.chain for c in chained.channels if c.target == vertex.id):
                 for n in range(sender.parallelism):
@@ -280,13 +301,13 @@ class InputMerge:
                         broadcast = vertex.inputs[channel.input_index] is InputKind.BROADCAST
                         # The order of a broadcast depends on its senders alone: it is the same in every subtask.
                         at = MIN_TIMESTAMP if broadcast else watermark
-                        self._inputs[(channel.id, n)] = _Input(channel.input_index, broadcast, at)
-        self._store = FrameStore(spill_directory, bound)
+                        lanes[(channel.id, n)] = Lane(channel.input_index, broadcast, at)
+        return cls(lanes, FrameStore(spill_directory, bound))
 
     def add(self, frame: bytes) -> None:
         """Add an arrived frame."""
         header = unpack_header(frame)
-        source = self._inputs.get((header.channel, header.sender))
+        source = self.lanes.get((header.channel, header.sender))
         if source is None:
             raise ChannelIncomplete(f"a frame of an unknown channel {header.channel} from subtask {header.sender}")
         if header.kind == BARRIER:
@@ -294,7 +315,7 @@ class InputMerge:
                 raise ChannelIncomplete(f"two barriers on channel {header.channel} from subtask {header.sender}")
             source.barrier = decode_barrier(memoryview(frame)[HEADER_SIZE:])
         else:
-            source.frames.append((header.sequence, self._store.put(frame)))
+            source.frames.append((header.sequence, self.store.put(frame)))
 
     def verify(self, epoch: Epoch) -> dict[tuple[int, int], str]:
         """Check that every channel is complete; returns the attempts of the senders.
@@ -303,7 +324,7 @@ class InputMerge:
             ChannelIncomplete: a barrier is missing or of another epoch, or frames are missing or duplicated.
         """
         seen = {}
-        for (channel, sender), source in self._inputs.items():
+        for (channel, sender), source in self.lanes.items():
             source.frames.sort()
             barrier = source.barrier
             if barrier is None or barrier.epoch != epoch:
@@ -315,6 +336,12 @@ class InputMerge:
             seen[(channel, sender)] = barrier.attempt
         return seen
 
+    def not_before(self, watermark: int) -> None:
+        """Move the lanes' watermarks up to ``watermark``, which the input of earlier epochs has reached in the meantime."""
+        for source in self.lanes.values():
+            if not source.broadcast:
+                source.watermark = max(source.watermark, watermark)
+
     def frames(self) -> Iterator[tuple[Frame | None, int, int]]:
         """The frames in the order in which they are processed: (frame, input index, watermark after it).
 
@@ -322,40 +349,50 @@ class InputMerge:
         the lowest watermark comes first, so no channel makes the records of another late; of channels with the same
         watermark, that of the first input. A None frame only advances time.
         """
-        inputs = sorted(self._inputs.values(), key=lambda source: source.index)
-        for source in inputs:
-            if not source.frames:
-                self._finish(source)
-        yield from self._in_order([source for source in inputs if source.broadcast])
-        yield from self._in_order([source for source in inputs if not source.broadcast])
+        lanes = sorted(self.lanes.values(), key=lambda source: source.index)
+        for source in lanes:
+            if source.next == len(source.frames):
+                source.finish()
+        yield from self._in_order([source for source in lanes if source.broadcast])
+        yield from self._in_order([source for source in lanes if not source.broadcast])
         yield None, 0, self.watermark()
-        self._store.close()
+        self.store.close()
 
-    def _in_order(self, inputs: list[_Input]) -> Iterator[tuple[Frame, int, int]]:
+    def _in_order(self, lanes: list[Lane]) -> Iterator[tuple[Frame, int, int]]:
         while True:
-            ready = [source for source in inputs if source.next < len(source.frames)]
+            ready = [source for source in lanes if source.next < len(source.frames)]
             if not ready:
                 return
             source = min(ready, key=lambda s: s.watermark)
-            place = source.frames[source.next][1]
+            encoded = self.store.get(source.frames[source.next][1])
+            self._current = source, source.watermark, source.skip, encoded
             source.next += 1
-            frame = decode_data(memoryview(self._store.get(place))[HEADER_SIZE:])
+            frame = decode_data(memoryview(encoded)[HEADER_SIZE:])
+            if source.skip:
+                frame, source.skip = frame.part(source.skip, len(frame.values)), 0
             source.watermark = max(source.watermark, frame.watermark)
             if source.next == len(source.frames):
-                self._finish(source)
+                source.finish()
             yield frame, source.index, self.watermark()
 
-    @staticmethod
-    def _finish(source: _Input) -> None:
-        assert source.barrier is not None
-        source.watermark = max(source.watermark, source.barrier.watermark)
-        source.idle = source.barrier.idle
+    def cut(self, processed: int) -> None:
+        """Stop within the latest frame of `frames`; called again, `frames` begins with the rest of it.
+
+        Args:
+            processed: The records of that frame that are processed.
+        """
+        assert self._current is not None
+        source, watermark, skipped, encoded = self._current
+        source.next -= 1
+        source.watermark, source.idle, source.skip = watermark, False, skipped + processed
+        self.store.put_back(source.frames[source.next][1], encoded)
+        self._current = None
 
     def watermark(self) -> int:
         """The minimum over the channels, idle ones left out."""
-        return combined((source.watermark, source.idle) for source in self._inputs.values())
+        return combined((source.watermark, source.idle) for source in self.lanes.values())
 
     @property
     def idle(self) -> bool:
         """Whether all channels are idle."""
-        return all(source.idle for source in self._inputs.values())
+        return all(source.idle for source in self.lanes.values())

@@ -133,6 +133,13 @@ def check_resumable(plan: JobPlan, checkpoint: CheckpointMetadata) -> None:
             "given come from the shape of the job and change with it: give the operators their uid(...) back, or set "
             "execution.state-recovery.ignore-unclaimed-state to true to go on without that state"
         )
+    receiving = {vertex.chain[0].uid for vertex in plan.vertices if vertex.source is None}
+    for uid, operator in checkpoint.operators.items():
+        if uid not in receiving and uid in operators and any(state.has_channel_state for state in operator.subtasks):
+            raise IncompatibleState(
+                f"{where} has channel state of operator {operator.name!r} (uid {uid!r}), which is not the first of its task "
+                "any more: stop the old program with a savepoint, which holds no channel state, and start this one from it"
+            )
     for uid, vertex in operators.items():
         stored = checkpoint.operators.get(uid)
         if stored is None or not any(subtask.keyed for subtask in stored.subtasks):

@@ -134,6 +134,7 @@ class EpochInFlight:
         sources: Iterable[SourceProgress],
         now_ms: int,
         now: float,
+        deadlines: Mapping[int, float],
     ) -> EpochAssignment:
         """Begin the first run or a rerun; returns its assignment.
 
@@ -146,6 +147,8 @@ class EpochInFlight:
             sources: The progress of the sources in ``base``.
             now_ms: The processing time.
             now: The monotonic time, in seconds.
+            deadlines: How long the subtasks process their input, by vertex. An epoch that ends the input or is traced has
+                none.
         """
         self._life.to(EpochState.RUNNING)
         self._continued = plan, job, base
@@ -167,8 +170,13 @@ class EpochInFlight:
                 for s in sources
                 for task, assignment in s.assignments(self.inputs[s.uid], self.planned_ms, now_ms).items()
             },
+            deadlines={} if self.traced or self._ends_input else dict(deadlines),
             trace=self.traced,
         )
+
+    @property
+    def _ends_input(self) -> bool:
+        return all(planned.input.finished for planned in self.inputs.values())
 
     def failed(self, failure: BaseException, task: str) -> None:
         """Its run failed."""

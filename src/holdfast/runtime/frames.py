@@ -13,6 +13,8 @@ from typing import Any
 
 from holdfast.checkpoint.ids import Epoch
 from holdfast.common import pickling
+from holdfast.common.positions import picker
+from holdfast.common.time import MIN_TIMESTAMP
 from holdfast.runtime.frame_header import BARRIER, DATA, HEADER_SIZE, REPORT, Header, pack_frame, unpack_header
 from holdfast.runtime.records import RecordBatch
 
@@ -58,6 +60,33 @@ class Frame:
     def batch(self) -> RecordBatch:
         """The records as a batch."""
         return RecordBatch(self.values, self.timestamps, self.keys)
+
+    def part(self, first: int, end: int) -> Frame:
+        """The records from ``first`` up to ``end``."""
+        part = slice(first, end)
+        return Frame(
+            self.watermark,
+            self.values[part],
+            None if self.timestamps is None else self.timestamps[part],
+            None if self.keys is None else self.keys[part],
+            None if self.locations is None else self.locations[part],
+            [(max(a, first) - first, min(b, end) - first, at) for a, b, at in self.late if a < end and b > first],
+        )
+
+    def chosen(self, positions: list[int]) -> Frame:
+        """The records at these positions, in order."""
+        pick = picker(positions)
+        late = dict.fromkeys(range(len(self.values)), MIN_TIMESTAMP)
+        for first, end, watermark in self.late:
+            late.update(dict.fromkeys(range(first, end), watermark))
+        return Frame(
+            self.watermark,
+            list(pick(self.values)),
+            None if self.timestamps is None else list(pick(self.timestamps)),
+            None if self.keys is None else list(pick(self.keys)),
+            None if self.locations is None else list(pick(self.locations)),
+            [(n, n + 1, late[at]) for n, at in enumerate(positions) if late[at] > MIN_TIMESTAMP],
+        )
 
 
 def encode_data(frame: Frame) -> bytes:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 
 from holdfast.checkpoint.files import read_file, write_file
 from holdfast.checkpoint.handles import ContainedFile
-from holdfast.checkpoint.metadata import SPLIT, ListedState, ListPart
+from holdfast.checkpoint.metadata import CHANNEL_STATE, SPLIT, ListedState, ListPart
 from holdfast.checkpoint.storage import Storage
 from holdfast.common import pickling
 from holdfast.runtime.redistribution import OperatorSnapshot
 
-__all__ = ["ListedStates"]
+__all__ = ["ListedStates", "read_part", "write_part"]
+
+T = TypeVar("T")
 
 _INLINE = 1 << 10
 """Lists of more bytes than this are stored in a file, so that the metadata stays small."""
@@ -31,8 +33,8 @@ class ListedStates:
         self.restored = stored is not None
         """Whether the checkpoint has state of the operator."""
         self._storage = storage
-        self._listed: dict[str, ListedState] = {} if stored is None else dict(stored.listed)
-        self._parts: dict[str, list[ListPart]] = {} if stored is None else dict(stored.state.lists)
+        self._listed: dict[str, ListedState] = {} if stored is None else _without(stored.listed)
+        self._parts: dict[str, list[ListPart]] = {} if stored is None else _without(stored.state.lists)
         self._encoded: dict[str, list[bytes]] = {}
         """The stored form of the lists in use."""
         self._lists: dict[str, list[Any]] = {}
@@ -90,17 +92,11 @@ class ListedStates:
         return listed
 
     def _elements(self, name: str) -> list[bytes]:
-        return [element for part in self._parts.get(name, []) for element in self._read(part)]
+        return [element for part in self._parts.get(name, []) for element in read_part(self._storage, part)]
 
     def store(self, name: str, pickles: list[bytes]) -> None:
         """Replace a list returned by `stored`; the next `snapshot` writes it."""
         self._replaced[name] = pickles
-
-    def _read(self, part: ListPart) -> Sequence[bytes]:
-        if part.file is None:
-            return part.elements
-        assert isinstance(part.file, ContainedFile)
-        return _unpack(read_file(self._storage, part.file))[part.first : part.first + part.count]
 
     def described(self) -> dict[str, ListedState]:
         """The description of each list, by name."""
@@ -113,16 +109,35 @@ class ListedStates:
             new_path: Returns the path of a new file for a large list.
         """
         for name, pickles in self._replaced.items():
-            self._parts[name] = [self._write(pickles, new_path)]
+            self._parts[name] = [write_part(self._storage, pickles, new_path)]
         self._replaced.clear()
         for name, elements in self._lists.items():
             encoded = [pickling.dumps(element) for element in elements]
             if encoded != self._encoded[name]:
                 self._encoded[name] = encoded
-                self._parts[name] = [self._write(encoded, new_path)]
+                self._parts[name] = [write_part(self._storage, encoded, new_path)]
         return dict(self._parts), self.described()
 
-    def _write(self, encoded: list[bytes], new_path: Callable[[], str]) -> ListPart:
-        if sum(map(len, encoded)) <= _INLINE:
-            return ListPart(encoded)
-        return ListPart(file=write_file(self._storage, new_path(), _pack(encoded)), count=len(encoded))
+
+def _without(named: Mapping[str, T]) -> dict[str, T]:
+    """The operator's own lists."""
+    return {name: each for name, each in named.items() if name != CHANNEL_STATE}
+
+
+def read_part(storage: Storage, part: ListPart) -> Sequence[bytes]:
+    """Read the elements of a part.
+
+    Raises:
+        CorruptFile: its file is missing or altered.
+    """
+    if part.file is None:
+        return part.elements
+    assert isinstance(part.file, ContainedFile)
+    return _unpack(read_file(storage, part.file))[part.first : part.first + part.count]
+
+
+def write_part(storage: Storage, elements: list[bytes], new_path: Callable[[], str]) -> ListPart:
+    """Make a part of these elements; many bytes go to a file at ``new_path``."""
+    if sum(map(len, elements)) <= _INLINE:
+        return ListPart(elements)
+    return ListPart(file=write_file(storage, new_path(), _pack(elements)), count=len(elements))

@@ -17,7 +17,7 @@ tests/simulator does so on a simulated storage and a simulated broker.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from holdfast.checkpoint.ids import NO_CHECKPOINT, Epoch, checkpoint_of, epoch_of
 from holdfast.checkpoint.metadata import CheckpointMetadata
@@ -39,9 +39,9 @@ from holdfast.runtime.plan import JobPlan
 from holdfast.runtime.rescale_request import RescaleRequest
 from holdfast.runtime.restart import RestartStrategy, is_bug
 from holdfast.runtime.savepoint_requests import SavepointRequest, SavepointRequests
-from holdfast.runtime.sources import SourceProgress
-from holdfast.runtime.statistics import epoch_stats
-from holdfast.runtime.task_messages import TaskReport
+from holdfast.runtime.sources import SourceProgress, source_progress
+from holdfast.runtime.statistics import epoch_finished
+from holdfast.runtime.unaligned import UnalignedCheckpoints
 
 __all__ = ["CoordinatorMachine"]
 
@@ -90,6 +90,7 @@ class CoordinatorMachine:
         self._epochs: dict[Epoch, EpochInFlight] = {}
         """The epochs in flight, in order."""
         self._alarm = Alarm()
+        self._unaligned = UnalignedCheckpoints()
         self._savepoints = SavepointRequests()
         self._rescale: RescaleRequest | None = None
 
@@ -174,9 +175,7 @@ class CoordinatorMachine:
 
     def _advance(self) -> None:
         """Give the instructions that are due. All decisions about overlap are here."""
-        for epoch in list(self._epochs.values()):
-            if self.state in (JobState.RUNNING, JobState.CANCELLING):
-                self._advance_epoch(epoch)
+        self._advance_epochs()
         match self.state:
             case JobState.RUNNING:
                 self._write_savepoint()
@@ -187,6 +186,11 @@ class CoordinatorMachine:
                 self._end(JobState.CANCELED if self._failure is None else JobState.FAILED)
             case _:
                 pass
+
+    def _advance_epochs(self) -> None:
+        for epoch in list(self._epochs.values()):
+            if self.state in (JobState.RUNNING, JobState.CANCELLING):
+                self._advance_epoch(epoch)
 
     def _advance_epoch(self, epoch: EpochInFlight) -> None:
         match epoch.state:
@@ -216,9 +220,13 @@ class CoordinatorMachine:
                 self._take_over()
         elif unfinished:
             if not self._awaits(instructions.Plan) and not self._awaits(instructions.Sleep):
+                budget = self._unaligned.budget(self._plan, self._pace.budget())
+                if not budget:
+                    self._begin_without_input(ends=False)
+                    return self._advance_epochs()
                 self._planning_since = self._now.seconds
                 held = alignment.held_back(self._sources, self._processing_time)
-                self._give(instructions.Plan(unfinished, self._pace.budget(), held))
+                self._give(instructions.Plan(unfinished, budget, held))
         elif self._exchange.awaits_only():
             if self._completed is not None:
                 self._give(instructions.InputEnded())
@@ -232,7 +240,8 @@ class CoordinatorMachine:
     @property
     def _reads_no_more(self) -> bool:
         """Whether the job stops with a savepoint of the completed checkpoint, or of one that drains it."""
-        return self._completed is not None and self._savepoints.stop_planning(self._completed.checkpoint_id)
+        completed, left = self._completed, self._unaligned.waiting
+        return completed is not None and not left and self._savepoints.stop_planning(completed.checkpoint_id)
 
     @property
     def _commit_under_way(self) -> bool:
@@ -260,6 +269,7 @@ class CoordinatorMachine:
         restored = event.restored
         self._job, self._completed, self._committed = event.job, restored, NO_CHECKPOINT
         self._next_epoch = epoch_of(event.next_id)
+        self._unaligned.restored(restored)
         if restored is not None:
             self._resume_time(restored)
             try:
@@ -277,11 +287,7 @@ class CoordinatorMachine:
         if self._cancelled:
             self._life.to(JobState.STOPPING)
             return
-        self._sources = [
-            SourceProgress(v, v.source, None if restored is None else restored.sources.get(v.source.uid), now)
-            for v in self._plan.vertices
-            if v.source is not None
-        ]
+        self._sources = source_progress(self._plan, {} if restored is None else restored.sources, now)
         self._alarm.set([None if restored is None else now])
         self._life.to(JobState.OPENING)
         self._give(instructions.Open({source.uid: source.enumerator for source in self._sources if not source.finished}))
@@ -326,10 +332,10 @@ class CoordinatorMachine:
     def _run(self, epoch: EpochInFlight) -> None:
         job, now = self._job, self._now.seconds
         assert job is not None
-        assignment = epoch.run(
-            self._plan, job, self._completed, self._committed, self._restarts, self._sources, self._processing_time, now
-        )
-        self._give(instructions.Run(assignment))
+        ms, deadlines = self._processing_time, self._unaligned.deadlines(self._plan, aligned=bool(self._savepoints))
+        base, committed = self._completed, self._committed
+        run = epoch.run(self._plan, job, base, committed, self._restarts, self._sources, ms, now, deadlines)
+        self._give(instructions.Run(run))
 
     def _ran(self, epoch: EpochInFlight, event: events.Ran) -> None:
         found = failure_of(self._plan, event.reports)
@@ -352,7 +358,10 @@ class CoordinatorMachine:
             # Background uploads may last many epochs; the files of those that begin now have this epoch's number.
             sweep_from = Epoch(min([epoch.number, *(r.uploading for r in reports if r.uploading is not None)]))
         self._give(instructions.Commit(epoch.number, committables_of(epoch.checkpoint), sweep_from))
-        self._account(epoch, reports)
+        finished, seconds = epoch_finished(self._plan, epoch, reports, self._now.seconds)
+        self._give(finished)
+        self._unaligned.completed(reports, seconds)
+        self._pace = self._pace.after(finished.stats.records_in, seconds)
 
     def _committed_epoch(self, number: Epoch) -> None:
         self._committed = checkpoint_of(number)
@@ -360,14 +369,6 @@ class CoordinatorMachine:
             epoch = self._epochs[number]
             epoch.committed()
             self._give(instructions.Acknowledge(number, {u: s.enumerator for u, s in epoch.checkpoint.sources.items()}))
-
-    def _account(self, epoch: EpochInFlight, reports: Sequence[TaskReport]) -> None:
-        seconds = self._now.seconds - epoch.started
-        backlog = {uid: planned.input.backlog for uid, planned in epoch.inputs.items()}
-        stats = epoch_stats(self._plan, epoch.number, epoch.planned_ms, seconds, reports, epoch.phases, backlog)
-        sync_ms = 1000 * max((report.phases.get("state", 0.0) for report in reports), default=0.0)
-        self._give(instructions.EpochFinished(stats, epoch.checkpoint, sync_ms, len(reports)))
-        self._pace = self._pace.after(stats.records_in, seconds)
 
     # savepoints
 
@@ -380,7 +381,9 @@ class CoordinatorMachine:
     def _write_savepoint(self) -> None:
         """Begin the next savepoint if the latest checkpoint qualifies and its output is visible."""
         completed = self._completed
-        if completed is None or self._committed != completed.checkpoint_id or self._awaits(instructions.WriteSavepoint):
+        if self._unaligned.waiting or self._awaits(instructions.WriteSavepoint):
+            return  # savepoints are aligned: they have no channel state
+        if completed is None or self._committed != completed.checkpoint_id:
             return
         request = self._savepoints.next(completed.checkpoint_id, self._is_idle)
         if request is not None:
@@ -390,8 +393,7 @@ class CoordinatorMachine:
         """Begin the epoch that ends event time."""
         self._savepoints.draining()
         self._begin_without_input(ends=True)
-        for epoch in self._epochs.values():
-            self._advance_epoch(epoch)
+        self._advance_epochs()
 
     def _savepoint_written(self, number: int) -> None:
         if not self._savepoints.answered(number).stop:
@@ -443,9 +445,7 @@ class CoordinatorMachine:
 
     def _drop_idle_epochs(self) -> None:
         """Drop the epochs that are not running."""
-        for epoch in list(self._epochs.values()):
-            if epoch.is_idle:
-                del self._epochs[epoch.number]
+        self._epochs = {number: epoch for number, epoch in self._epochs.items() if not epoch.is_idle}
 
     def _epoch_failed(self, epoch: EpochInFlight, failure: BaseException, task: str) -> None:
         epoch.failed(failure, task)

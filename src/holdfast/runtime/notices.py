@@ -106,6 +106,7 @@ class Notices:
                 full_bytes=checkpoint.full_size,
                 path=self._log.locate(checkpoint.checkpoint_id),
                 subtasks=notice.subtasks,
+                persisted_bytes=sum(each.channel_state for vertex in stats.vertices for each in vertex.subtasks),
             )
         )
         log.debug(

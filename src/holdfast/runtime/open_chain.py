@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from holdfast.checkpoint.ids import Epoch
-from holdfast.checkpoint.metadata import KeyedHandle, OperatorCheckpoint, SubtaskState
+from holdfast.checkpoint.metadata import CHANNEL_STATE, KeyedHandle, ListPart, OperatorCheckpoint, SubtaskState
 from holdfast.checkpoint.paths import JobPaths, new_attempt
 from holdfast.checkpoint.storage import Storage
 from holdfast.common.pickling import use_class_aliases
@@ -25,6 +26,7 @@ from holdfast.runtime.operators.base import StateKind
 from holdfast.runtime.plan import Vertex
 from holdfast.runtime.redistribution import OperatorSnapshot, assigned, watermark_of
 from holdfast.runtime.task_messages import JobSetup
+from holdfast.runtime.time_slices import Slices, TimeSlices
 
 __all__ = ["OpenChain", "Restored", "TaskResources", "quietly", "restored"]
 
@@ -43,6 +45,8 @@ class TaskResources:
     """Runs background uploads."""
     seconds: Callable[[], float] = time.monotonic
     """The clock of processing time."""
+    slices: Callable[[float], Slices] = TimeSlices
+    """Cuts the work before a deadline, in so many seconds, into parts."""
     early: EarlyRestore | None = None
     """The keyed state that was restored before the first epoch."""
 
@@ -54,6 +58,8 @@ class Restored:
     operators: Mapping[str, OperatorSnapshot]
     """The state of its operators, by uid."""
     watermark: int = MIN_TIMESTAMP
+    channel_state: Sequence[ListPart] = ()
+    """The input that it has not processed."""
 
 
 def restored(operators: Mapping[str, OperatorCheckpoint], vertex: Vertex, subtask: int) -> Restored:
@@ -64,7 +70,10 @@ def restored(operators: Mapping[str, OperatorCheckpoint], vertex: Vertex, subtas
         for chained in vertex.chain
         if chained.uid in operators
     }
-    return Restored(stored, MIN_TIMESTAMP if head is None else watermark_of(head, vertex.parallelism, subtask))
+    if head is None:
+        return Restored(stored)
+    waiting = stored[vertex.chain[0].uid].state.lists.get(CHANNEL_STATE, [])
+    return Restored(stored, watermark_of(head, vertex.parallelism, subtask), waiting)
 
 
 class OpenChain:
@@ -143,12 +152,14 @@ class OpenChain:
                 handles, schema = keyed[uid]
                 schemas = {schema.fingerprint: schema.plain()}
 
-            def new_path(uid: str = uid) -> str:
-                return self._paths.state_file(generation, epoch, uid, self._subtask, new_attempt(), "list")
-
+            new_path = partial(self.new_path, generation, epoch, uid, "list")
             lists, listed = self.lists[uid].snapshot(new_path) if uid in self.lists else ({}, {})
             snapshots[uid] = OperatorSnapshot(SubtaskState(handles, lists), schemas, listed, generators.get(uid))
         return snapshots
+
+    def new_path(self, generation: int, epoch: Epoch, uid: str, kind: str) -> str:
+        """The path of a new file of an operator's state."""
+        return self._paths.state_file(generation, epoch, uid, self._subtask, new_attempt(), kind)
 
     def _abort_epoch(self) -> None:
         for operator in self.chain.opened:

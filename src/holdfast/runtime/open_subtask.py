@@ -6,6 +6,7 @@ import socket
 import time
 from collections.abc import Iterable
 from contextlib import ExitStack
+from functools import partial
 
 from holdfast.checkpoint.ids import NO_CHECKPOINT, CheckpointId, LogPosition
 from holdfast.checkpoint.layers import subtask_change
@@ -19,6 +20,7 @@ from holdfast.runtime.keyed_states import KeyedStates, KeyedSubtask
 from holdfast.runtime.open_chain import OpenChain, Restored, TaskResources, quietly, restored
 from holdfast.runtime.plan import Vertex
 from holdfast.runtime.processing_time import ProcessingTime
+from holdfast.runtime.redistribution import OperatorSnapshot
 from holdfast.runtime.samples import EdgeSample
 from holdfast.runtime.task_input import ChannelInput, SourceInput, TaskInput
 from holdfast.runtime.task_messages import EpochAssignment, JobSetup, OperatorReport, TaskReport
@@ -47,19 +49,22 @@ class OpenSubtask:
         self._subtask = subtask
         self._resources = resources
         self._paths = JobPaths.of(setup.job.job_name)
+        self._head = vertex.chain[0].uid
         self._batch = setup.plan.settings.batch
         self._send: Send = lambda partition, frame: None
         self._reported: dict[str, tuple[SubtaskState, int]] = {}
         """By uid: the states in the last report, and the sizes of their files."""
         self._check_storage(setup.takeover)
         restores = bool(assignment.tokens.get((vertex.id, subtask)))
+        state = self._restored(assignment) if restores else None
+        channel_state = () if state is None else state.channel_state
         with ExitStack() as stack:
             opened = self._opened = OpenChain(
                 setup,
                 vertex,
                 subtask,
                 resources,
-                self._restored(assignment) if restores else None,
+                state,
                 lambda partition, frame: self._send(partition, frame),
                 assignment.restarts,
                 self._early(assignment.base if restores else NO_CHECKPOINT),
@@ -68,6 +73,7 @@ class OpenSubtask:
             self._chain, self._keyed = opened.chain, opened.keyed
             self._input = self._open_input(setup)
             stack.callback(quietly, "close the reader", self._input.close)
+            self._input.restore(channel_state)
             self._closing = stack.pop_all()
         self._found_state = self._keyed.reused if restores else None
         self._time = ProcessingTime(0, lambda now: None)
@@ -101,7 +107,13 @@ class OpenSubtask:
         if vertex.source is not None:
             return SourceInput(setup, vertex, vertex.source, self._subtask, self._chain)
         return ChannelInput(
-            setup, vertex, self._subtask, self._chain, self._keyed, self._keyed.directory(vertex.chain[0].uid)
+            setup,
+            vertex,
+            self._subtask,
+            self._chain,
+            self._keyed,
+            self._keyed.directory(vertex.chain[0].uid),
+            self._resources,
         )
 
     def completed(self) -> None:
@@ -173,7 +185,13 @@ class OpenSubtask:
         return self._time.reached
 
     def _snapshot(self, assignment: EpochAssignment, report: TaskReport) -> None:
-        for uid, snapshot in self._opened.snapshot(assignment.generation, assignment.epoch).items():
+        snapshots = self._opened.snapshot(assignment.generation, assignment.epoch)
+        waiting = self._input.snapshot(
+            partial(self._opened.new_path, assignment.generation, assignment.epoch, self._head, "channel")
+        )
+        if waiting is not None:
+            snapshots[self._head] = snapshots.get(self._head, OperatorSnapshot()).with_channel_state(waiting)
+        for uid, snapshot in snapshots.items():
             before, size = self._reported.get(uid, (None, 0))
             change = subtask_change(before, snapshot.state)
             replaced = change is not None and change.state is not None

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
 
 from holdfast.checkpoint.metadata import (
     BROADCAST,
+    CHANNEL_STATE,
+    OWN,
     UNION,
     KeyedHandle,
     ListedState,
@@ -34,6 +36,13 @@ class OperatorSnapshot:
     """The listed states by name."""
     generator: Any = None
     """The state of the watermark generator, plain data; None for operators that generate no watermarks."""
+
+    def with_channel_state(self, parts: list[ListPart]) -> OperatorSnapshot:
+        """Add the input that the subtask has not processed."""
+        if not parts:
+            return self
+        state = SubtaskState(self.state.keyed, {**self.state.lists, CHANNEL_STATE: parts})
+        return replace(self, state=state, listed={**self.listed, CHANNEL_STATE: ListedState(OWN)})
 
 
 def assigned(operator: OperatorCheckpoint, parallelism: int, subtask: int) -> OperatorSnapshot:
@@ -83,6 +92,8 @@ def _share(stored: Sequence[list[ListPart]], mode: str, parallelism: int, subtas
     if len(stored) == parallelism:
         return stored[subtask]
     every = [part for parts in stored for part in parts]
+    if mode == OWN:
+        return every
     count = sum(map(len, every))
     return _elements(every, subtask * count // parallelism, (subtask + 1) * count // parallelism)
 

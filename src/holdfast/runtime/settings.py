@@ -69,6 +69,10 @@ class JobSettings:
     ignore_unclaimed_state: bool
     batch: bool
     """Whether the job runs in BATCH mode: one epoch with the whole input, sorted by key."""
+    aligned_timeout_ms: int | None
+    """The least time that subtasks process an epoch's input before the rest becomes channel state; None: all of it."""
+    most_channel_state: int
+    """The bytes of channel state of a subtask with which the sources stop."""
     autoscaler: AutoscalerSettings | None
     """None: the job keeps its parallelism."""
     watermark_interval_ms: int
@@ -118,6 +122,10 @@ class JobSettings:
             savepoint_directory=settings.get(CheckpointingOptions.SAVEPOINT_DIR) or "",
             ignore_unclaimed_state=settings.get(StateRecoveryOptions.IGNORE_UNCLAIMED_STATE),
             batch=settings.get(PipelineOptions.RUNTIME_MODE) is RuntimeExecutionMode.BATCH,
+            aligned_timeout_ms=settings.get(CheckpointingOptions.ALIGNED_TIMEOUT)
+            if settings.get(CheckpointingOptions.UNALIGNED)
+            else None,
+            most_channel_state=_positive(settings, EpochOptions.MAX_CHANNEL_STATE),
             autoscaler=_autoscaler(settings),
             watermark_interval_ms=settings.get(PipelineOptions.AUTO_WATERMARK_INTERVAL),
             standby=None if availability is None else availability is HighAvailabilityMode.STORAGE,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -11,10 +12,10 @@ from holdfast.common.watermark_strategy import WatermarkAlignment
 from holdfast.connectors.base import SplitRange
 from holdfast.runtime.event_time import SplitTime
 from holdfast.runtime.events import PlannedInput
-from holdfast.runtime.plan import SourceSpec, Vertex
+from holdfast.runtime.plan import JobPlan, SourceSpec, Vertex
 from holdfast.runtime.task_messages import SourceAssignment, TaskId
 
-__all__ = ["SourceProgress"]
+__all__ = ["SourceProgress", "source_progress"]
 
 
 class SourceProgress:
@@ -106,6 +107,11 @@ class SourceProgress:
         if timeout is None:
             return None
         return min((at for split in self._splits.values() if (at := split.idle_from(timeout)) > now), default=None)
+
+
+def source_progress(plan: JobPlan, restored: Mapping[str, SourceState], now: int) -> list[SourceProgress]:
+    """The progress of all sources of a job: those restored, by uid, and new ones."""
+    return [SourceProgress(v, v.source, restored.get(v.source.uid), now) for v in plan.vertices if v.source is not None]
 
 
 _FINISHED = "\x00finished"

@@ -44,13 +44,27 @@ class FrameStore:
 
     def get(self, place: int) -> bytes:
         """Take the frame at a place; its memory is freed."""
-        frame = self._frames[place]
+        frame = self.look(place)
         self._frames[place] = b""
+        return frame
+
+    def look(self, place: int) -> bytes:
+        """Read the frame at a place, which stays."""
+        frame = self._frames[place]
         if isinstance(frame, bytes):
             return frame
         assert self._file is not None
         self._file.seek(frame[0])
         return self._file.read(frame[1])
+
+    def size(self, place: int) -> int:
+        """The number of bytes of the frame at a place."""
+        frame = self._frames[place]
+        return len(frame) if isinstance(frame, bytes) else frame[1]
+
+    def put_back(self, place: int, frame: bytes) -> None:
+        """Undo a `get`."""
+        self._frames[place] = frame
 
     def close(self) -> None:
         """Drop everything."""

@@ -10,11 +10,13 @@ from holdfast.common.time import MIN_TIMESTAMP
 from holdfast.errors import ConfigurationError
 from holdfast.metrics.stats import EpochStats, OperatorStats, Straggler, SubtaskStats, VertexStats
 from holdfast.metrics.user import merge
+from holdfast.runtime.epoch import EpochInFlight
+from holdfast.runtime.instructions import EpochFinished
 from holdfast.runtime.plan import Chained, JobPlan, Vertex
 from holdfast.runtime.samples import Edge
 from holdfast.runtime.task_messages import SENDING, TaskReport
 
-__all__ = ["edge_between", "epoch_stats", "plan_shape"]
+__all__ = ["edge_between", "epoch_finished", "epoch_stats", "plan_shape"]
 
 
 def _shown_id(vertex: int) -> str:
@@ -65,6 +67,17 @@ def plan_shape(plan: JobPlan) -> dict[str, Any]:
     }
 
 
+def epoch_finished(
+    plan: JobPlan, epoch: EpochInFlight, reports: Sequence[TaskReport], now: float
+) -> tuple[EpochFinished, float]:
+    """The notice about a completed epoch, and the seconds that it took until ``now``."""
+    seconds = now - epoch.started
+    backlog = {uid: planned.input.backlog for uid, planned in epoch.inputs.items()}
+    stats = epoch_stats(plan, epoch.number, epoch.planned_ms, seconds, reports, epoch.phases, backlog)
+    sync_ms = 1000 * max((report.phases.get("state", 0.0) for report in reports), default=0.0)
+    return EpochFinished(stats, epoch.checkpoint, sync_ms, len(reports)), seconds
+
+
 def epoch_stats(
     plan: JobPlan,
     epoch: Epoch,
@@ -90,7 +103,9 @@ def epoch_stats(
                 level=vertex.level,
                 source_uid="" if vertex.source is None else vertex.source.uid,
                 phases=_longest(tasks),
-                subtasks=tuple(SubtaskStats(1000 * r.busy_seconds, r.records_in, r.watermark) for r in tasks),
+                subtasks=tuple(
+                    SubtaskStats(1000 * r.busy_seconds, r.records_in, r.watermark, r.channel_state) for r in tasks
+                ),
                 operators=(*(_operator(chained, tasks) for chained in vertex.chain), *_sending(vertex, tasks)),
             )
         )

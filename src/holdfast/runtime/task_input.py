@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
+from holdfast.checkpoint.metadata import ListPart
 from holdfast.common.time import MIN_TIMESTAMP
 from holdfast.connectors.base import ReaderContext
 from holdfast.errors import UserCodeError
 from holdfast.runtime.chain import Chain
+from holdfast.runtime.channel_state import ChannelState
 from holdfast.runtime.channels import InputMerge
 from holdfast.runtime.event_time import deadlines, pieces
 from holdfast.runtime.frames import Frame
 from holdfast.runtime.keyed_states import KeyedStates
+from holdfast.runtime.open_chain import TaskResources
 from holdfast.runtime.operators.base import StateKind
 from holdfast.runtime.plan import SourceSpec, Vertex
 from holdfast.runtime.records import RecordBatch
 from holdfast.runtime.sorted_input import sorted_frames
+from holdfast.runtime.spill import FrameStore
 from holdfast.runtime.split_merge import SplitMerge, with_location
 from holdfast.runtime.task_messages import EpochAssignment, JobSetup, TaskReport
+from holdfast.runtime.time_slices import Slices
 from holdfast.runtime.user_code import OperatorName
 
 __all__ = ["ChannelInput", "SourceInput", "TaskInput", "Tick"]
@@ -46,6 +51,12 @@ class TaskInput(Protocol):
         Returns:
             Whether the input is idle, and so does not hold back the watermark further on.
         """
+
+    def restore(self, channel_state: Sequence[ListPart]) -> None:
+        """Restore the input that the checkpoint's epochs have left."""
+
+    def snapshot(self, new_path: Callable[[], str]) -> list[ListPart] | None:
+        """Write the input that is left for later epochs; None if there never is any."""
 
     def close(self) -> None:
         """Release connections."""
@@ -99,13 +110,21 @@ class SourceInput:
         report.phases["read"] = merge.read_seconds
         return merge.idle
 
+    def restore(self, channel_state: Sequence[ListPart]) -> None:
+        """Nothing is left: `check_resumable` has seen to it."""
+        assert not channel_state
+
+    def snapshot(self, new_path: Callable[[], str]) -> list[ListPart] | None:
+        """Nothing is left."""
+        return None
+
     def close(self) -> None:
         """Close the reader."""
         self._reader.close()
 
 
 class ChannelInput:
-    """Merges the channels from other tasks into a chain.
+    """Merges the channels from other tasks into a chain, until the epoch's deadline if it has one.
 
     Args:
         setup: The job.
@@ -114,10 +133,18 @@ class ChannelInput:
         chain: Its operators.
         keyed: Its keyed state, kept within its memory bound between frames.
         directory: A local directory for frames beyond the memory bound.
+        resources: Of the process.
     """
 
     def __init__(
-        self, setup: JobSetup, vertex: Vertex, subtask: int, chain: Chain, keyed: KeyedStates, directory: str
+        self,
+        setup: JobSetup,
+        vertex: Vertex,
+        subtask: int,
+        chain: Chain,
+        keyed: KeyedStates,
+        directory: str,
+        resources: TaskResources,
     ) -> None:
         self._plan = setup.plan
         self._vertex = vertex
@@ -125,33 +152,77 @@ class ChannelInput:
         self._chain = chain
         self._keyed = keyed
         self._directory = directory
+        self._slices = resources.slices
+        self._waiting = ChannelState(resources.storage, vertex, subtask, lambda: FrameStore(self._directory, _FRAME_MEMORY))
+        self._has_channel_state = setup.plan.settings.aligned_timeout_ms is not None
+
+    def restore(self, channel_state: Sequence[ListPart]) -> None:
+        """Restore the input that the checkpoint's epochs have left."""
+        self._has_channel_state = self._has_channel_state or bool(channel_state)
+        self._waiting.restore(channel_state)
+
+    def snapshot(self, new_path: Callable[[], str]) -> list[ListPart] | None:
+        """Write the input that is left; see `TaskInput`."""
+        return self._waiting.snapshot(new_path) if self._has_channel_state else None
 
     def feed(self, assignment: EpochAssignment, frames: Iterable[bytes], tick: Tick, report: TaskReport) -> bool:
-        """Process the epoch's frames; see `TaskInput`."""
-        chain = self._chain
+        """Process the epoch's frames, behind those that earlier epochs have left; see `TaskInput`."""
+        chain, waiting = self._chain, self._waiting
         start = chain.clock.watermark
-        merge = InputMerge(self._plan, self._vertex, self._subtask, start, self._directory, _FRAME_MEMORY)
+        merge = InputMerge.of(self._plan, self._vertex, self._subtask, start, self._directory, _FRAME_MEMORY)
         for frame in frames:
             merge.add(frame)
         report.seen = merge.verify(assignment.epoch)
         if assignment.trace:
             chain.settle()
-        process, bound = chain.process, self._keyed.bound
+        seconds = assignment.deadlines.get(self._vertex.id)
+        slices = None if seconds is None else self._slices(seconds)
+        waiting.add(assignment.epoch, merge)
+        while waiting:
+            merge = waiting.oldest(chain.clock.watermark)
+            if not self._merged(merge, assignment.trace, slices, tick, report):
+                break
+            waiting.processed()
+        report.watermark = chain.clock.watermark
+        if not waiting:
+            return merge.idle
+        report.input_waits, report.channel_state = True, waiting.size
+        report.next_timer = assignment.processing_time
+        return False
+
+    def _merged(self, merge: InputMerge, trace: bool, slices: Slices | None, tick: Tick, report: TaskReport) -> bool:
+        """Process the input of an epoch; False if the deadline has cut it."""
+        chain, bound = self._chain, self._keyed.bound
         settings, received = self._plan.settings, merge.frames()
         if settings.batch and StateKind.KEYED in self._vertex.chain[0].factory.state:
             received = sorted_frames(received, self._directory, _FRAME_MEMORY, settings.frame_records)
         for content, index, watermark in received:
             tick()
             if content is not None:
-                report.records_in += len(content.values)
-                if assignment.trace and content.locations is not None:
+                count = processed = len(content.values)
+                if trace and content.locations is not None:
                     self._process_traced(content, content.locations, index)
+                elif slices is None:
+                    chain.process(content.batch(), index, content.late)
                 else:
-                    process(content.batch(), index, content.late)
+                    processed = self._process_slices(content, index, slices, tick)
+                report.records_in += processed
+                if processed < count:
+                    merge.cut(processed)
+                    return False
             chain.advance_watermark(watermark)
             bound()
-        report.watermark = chain.clock.watermark
-        return merge.idle
+        return True
+
+    def _process_slices(self, frame: Frame, index: int, slices: Slices, tick: Tick) -> int:
+        """Process the records of a frame until the deadline; returns how many."""
+        done, count = 0, len(frame.values)
+        while done < count and (size := slices.take(count - done)):
+            part = frame if size == count else frame.part(done, done + size)
+            self._chain.process(part.batch(), index, part.late)
+            done += size
+            tick()
+        return done
 
     def _process_traced(self, frame: Frame, locations: list[str], index: int) -> None:
         """Process element by element, so that a failure names the origin of its record."""
@@ -170,4 +241,5 @@ class ChannelInput:
                 raise with_location(error, location) from error
 
     def close(self) -> None:
-        """Nothing to release."""
+        """Drop the input that is left."""
+        self._waiting.close()

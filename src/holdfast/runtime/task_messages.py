@@ -77,6 +77,8 @@ class EpochAssignment:
     tokens: dict[TaskId, str]
     """The token of the state that each subtask continues; empty to begin without state."""
     sources: dict[TaskId, SourceAssignment] = field(default_factory=dict)
+    deadlines: dict[int, float] = field(default_factory=dict)
+    """By vertex: the seconds after which its subtasks leave the rest of the input to the next epoch."""
     trace: bool = False
     """Whether the epoch is processed element by element with each record's origin, to explain a failure."""
     sampled: frozenset[Edge] = frozenset()
@@ -142,6 +144,10 @@ class TaskReport:
     delta_bytes: int = 0
     found_state: bool | None = None
     """Whether the state was local (in the slot or on disk) or had to be fetched; None: there was no state."""
+    input_waits: bool = False
+    """Whether input of this epoch or an earlier one is not processed."""
+    channel_state: int = 0
+    """The bytes of that input."""
     phases: dict[str, float] = field(default_factory=dict)
     user_metrics: dict[str, Any] = field(default_factory=dict)
     warnings: dict[str, str] = field(default_factory=dict)

@@ -19,6 +19,7 @@ from holdfast.runtime.frames import unpack_header
 from holdfast.runtime.open_chain import TaskResources
 from holdfast.runtime.task import Subtask
 from holdfast.runtime.task_messages import EpochAssignment, JobSetup, TaskId, TaskReport
+from holdfast.runtime.time_slices import Slices, TimeSlices
 
 __all__ = ["InProcessExecutor"]
 
@@ -32,6 +33,7 @@ class InProcessExecutor:
         directory: The local directory for state.
         seconds: The clock of processing time.
         early: State that was restored before.
+        slices: Cuts the work before a deadline into parts.
     """
 
     def __init__(
@@ -41,6 +43,7 @@ class InProcessExecutor:
         directory: str,
         seconds: Callable[[], float] = time.monotonic,
         early: EarlyRestore | None = None,
+        slices: Callable[[float], Slices] = TimeSlices,
     ) -> None:
         self._plan = setup.plan
         stored = cloudpickle.dumps(setup)
@@ -50,7 +53,7 @@ class InProcessExecutor:
             return copy
 
         self._uploads = ThreadPoolExecutor(1)
-        resources = TaskResources(storage, directory, self._uploads, seconds, early)
+        resources = TaskResources(storage, directory, self._uploads, seconds, slices, early)
         self._subtasks: dict[TaskId, Subtask] = {
             # Every subtask gets its own copy of the user's functions, as in a separate process.
             (vertex.id, n): Subtask(load, vertex.id, n, resources)

@@ -1,0 +1,260 @@
+"""Channel state: the frames of earlier epochs that a subtask has not processed, and their form in a checkpoint.
+
+A subtask processes the input of its epochs one after the other. If a deadline cuts one, the rest waits, and goes into the
+checkpoint as a listed state of the chain's first operator. Its parts come in pairs: a cursor, written at every barrier, and
+the frames, written once.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import count
+
+import msgspec
+
+from holdfast.checkpoint.ids import Epoch
+from holdfast.checkpoint.metadata import ListPart
+from holdfast.checkpoint.storage import Storage
+from holdfast.errors import IncompatibleState
+from holdfast.runtime.channels import InputMerge, Lane
+from holdfast.runtime.frames import HEADER_SIZE, Barrier, Frame, decode_data, encode_data
+from holdfast.runtime.listed_states import read_part, write_part
+from holdfast.runtime.plan import Vertex
+from holdfast.runtime.spill import FrameStore
+from holdfast.state.key_groups import group_assigner
+
+__all__ = ["ChannelState"]
+
+
+class _StoredLane(msgspec.Struct, frozen=True, array_like=True):
+    """A lane of a merge: see `Lane`."""
+
+    channel: int
+    sender: int
+    index: int
+    watermark: int
+    idle: bool
+    end_watermark: int
+    """The watermark behind its last frame."""
+    end_idle: bool
+    frames: int
+    """The frames in the part behind the cursor."""
+    next: int
+    """Those of them that are processed."""
+    skip: int
+
+
+class _Cursor(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How far the input of an epoch is processed."""
+
+    epoch: Epoch
+    parallelism: int
+    max_parallelism: int
+    """Of the vertex that received it."""
+    inputs: list[str]
+    """The kinds of the operator's inputs."""
+    lanes: list[_StoredLane]
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(_Cursor).decode
+
+
+@dataclass
+class _Waiting:
+    """The input of one epoch, which is processed in part or not at all."""
+
+    epoch: Epoch
+    merge: InputMerge
+    frames: ListPart | None = None
+    """Its frames in the storage."""
+    first: tuple[int, ...] = ()
+    """By lane: the first frame in the storage."""
+
+    def remaining(self) -> Iterator[int]:
+        """The places of the frames that are not processed."""
+        for lane in self.merge.lanes.values():
+            for _, place in lane.frames[lane.next :]:
+                yield place
+
+    @property
+    def size(self) -> int:
+        """The bytes of the frames that are not processed."""
+        return sum(map(self.merge.store.size, self.remaining()))
+
+
+class ChannelState:
+    """The input that a subtask has not processed, oldest first.
+
+    Args:
+        storage: The checkpoint storage.
+        vertex: The subtask's vertex.
+        subtask: Its number.
+        new_store: Makes an empty store of frames.
+    """
+
+    def __init__(self, storage: Storage, vertex: Vertex, subtask: int, new_store: Callable[[], FrameStore]) -> None:
+        self._storage = storage
+        self._vertex = vertex
+        self._subtask = subtask
+        self._new_store = new_store
+        self._waiting: deque[_Waiting] = deque()
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def add(self, epoch: Epoch, merge: InputMerge) -> None:
+        """Add the input of a new epoch."""
+        if self._waiting and not any(lane.frames for lane in merge.lanes.values()):
+            last = self._waiting[-1].merge
+            if last.lanes.keys() == merge.lanes.keys():  # it only moves the barriers
+                for name, lane in last.lanes.items():
+                    lane.barrier = merge.lanes[name].barrier
+                merge.store.close()
+                return
+        self._waiting.append(_Waiting(epoch, merge))
+
+    def oldest(self, watermark: int) -> InputMerge:
+        """The input to process next; ``watermark``: the event time that the subtask has reached."""
+        merge = self._waiting[0].merge
+        merge.not_before(watermark)
+        return merge
+
+    def processed(self) -> None:
+        """The oldest input is processed."""
+        self._waiting.popleft()
+
+    @property
+    def size(self) -> int:
+        """The bytes of all frames."""
+        return sum(waiting.size for waiting in self._waiting)
+
+    def snapshot(self, new_path: Callable[[], str]) -> list[ListPart]:
+        """Write what the storage does not have; returns the parts of the listed state.
+
+        Args:
+            new_path: Returns the path of a new file.
+        """
+        parts = []
+        for waiting in self._waiting:
+            if waiting.frames is None:
+                store = waiting.merge.store
+                waiting.first = tuple(lane.next for lane in waiting.merge.lanes.values())
+                waiting.frames = write_part(self._storage, list(map(store.look, waiting.remaining())), new_path)
+            parts += [ListPart([_encode(self._cursor(waiting))]), waiting.frames]
+        return parts
+
+    def _cursor(self, waiting: _Waiting) -> _Cursor:
+        lanes = []
+        for ((channel, sender), lane), first in zip(waiting.merge.lanes.items(), waiting.first, strict=True):
+            end = lane.barrier
+            assert end is not None
+            lanes.append(
+                _StoredLane(
+                    channel,
+                    sender,
+                    lane.index,
+                    lane.watermark,
+                    lane.idle,
+                    end.watermark,
+                    end.idle,
+                    len(lane.frames) - first,
+                    lane.next - first,
+                    lane.skip,
+                )
+            )
+        return _Cursor(waiting.epoch, self._vertex.parallelism, self._vertex.max_parallelism, self._inputs(), lanes)
+
+    def _inputs(self) -> list[str]:
+        return [kind.value for kind in self._vertex.inputs]
+
+    # restore
+
+    def restore(self, parts: Sequence[ListPart]) -> None:
+        """Restore the parts of a checkpoint: this subtask's own, or those of all subtasks at another parallelism.
+
+        Raises:
+            IncompatibleState: the operator has other inputs now.
+            CorruptFile: a file is missing or altered.
+        """
+        stored: list[tuple[_Cursor, ListPart]] = []
+        for inline, frames in zip(parts[::2], parts[1::2], strict=True):
+            (encoded,) = read_part(self._storage, inline)
+            stored.append((_decode(encoded), frames))
+        for cursor, _ in stored:
+            if cursor.inputs != self._inputs():
+                head = self._vertex.chain[0]
+                raise IncompatibleState(
+                    f"operator {head.name!r} (uid {head.uid!r}) has channel state of inputs {cursor.inputs} in the "
+                    f"checkpoint, and inputs {self._inputs()} in the program: stop the old program with a savepoint, which "
+                    "holds no channel state, and start the new one from it"
+                )
+        width = self._vertex.parallelism, self._vertex.max_parallelism
+        if all((cursor.parallelism, cursor.max_parallelism) == width for cursor, _ in stored):
+            for cursor, frames in stored:
+                lanes = self._lanes(cursor, read_part(self._storage, frames))
+                self._waiting.append(self._restored(cursor, lanes))
+                self._waiting[-1].frames = frames
+                self._waiting[-1].first = (0,) * len(cursor.lanes)
+        else:
+            self._redistribute(stored)
+
+    def _lanes(self, cursor: _Cursor, frames: Sequence[bytes]) -> list[tuple[_StoredLane, list[bytes]]]:
+        """The lanes with their frames, processed ones included."""
+        lanes, at = [], 0
+        for lane in cursor.lanes:
+            lanes.append((lane, list(frames[at : at + lane.frames])))
+            at += lane.frames
+        return lanes
+
+    def _restored(self, cursor: _Cursor, stored: Sequence[tuple[_StoredLane, list[bytes]]]) -> _Waiting:
+        store = self._new_store()
+        lanes = {}
+        for each, frames in stored:
+            lane = lanes[(each.channel, each.sender)] = Lane(each.index, False, each.watermark)
+            lane.frames = [(n, store.put(frame)) for n, frame in enumerate(frames)]
+            lane.barrier = Barrier(cursor.epoch, "", len(frames), each.end_watermark, each.end_idle)
+            lane.idle, lane.next, lane.skip = each.idle, each.next, each.skip
+        return _Waiting(cursor.epoch, InputMerge(lanes, store))
+
+    def _redistribute(self, stored: Sequence[tuple[_Cursor, ListPart]]) -> None:
+        """Take this subtask's records: those of its key groups, and of frames without keys every n-th frame.
+
+        A key's records are in one lane or have no order, so lanes of several old subtasks can be merged, epoch by epoch.
+        """
+        mine = self._share()
+        for epoch in sorted({cursor.epoch for cursor, _ in stored}):
+            lanes: list[tuple[_StoredLane, list[bytes]]] = []
+            for cursor, part in stored:
+                if cursor.epoch == epoch:
+                    for lane, frames in self._lanes(cursor, read_part(self._storage, part)):
+                        taken = []
+                        for n, encoded in enumerate(frames[lane.next :]):
+                            frame = decode_data(memoryview(encoded)[HEADER_SIZE:])
+                            if n == 0:
+                                frame = frame.part(lane.skip, len(frame.values))
+                            positions = mine(frame)
+                            if positions:
+                                taken.append(encoded[:HEADER_SIZE] + encode_data(frame.chosen(positions)))
+                        lanes.append((msgspec.structs.replace(lane, sender=len(lanes), next=0, skip=0), taken))
+            self._waiting.append(self._restored(_Cursor(epoch, 0, 0, [], []), lanes))
+
+    def _share(self) -> Callable[[Frame], list[int]]:
+        """A function that returns the positions of this subtask's records in each frame, called in one order everywhere."""
+        parallelism = self._vertex.parallelism
+        assign, dealt = group_assigner(self._vertex.max_parallelism, parallelism), count()
+
+        def mine(frame: Frame) -> list[int]:
+            if frame.keys is not None:
+                return [at for at, owner in enumerate(assign(frame.keys)) if owner == self._subtask]
+            return list(range(len(frame.values))) if next(dealt) % parallelism == self._subtask else []
+
+        return mine
+
+    def close(self) -> None:
+        """Drop everything."""
+        for waiting in self._waiting:
+            waiting.merge.store.close()
+        self._waiting.clear()

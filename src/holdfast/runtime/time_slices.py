@@ -1,0 +1,55 @@
+"""TimeSlices: cuts the work before a deadline into parts, so that it ends soon after the deadline."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+__all__ = ["Slices", "TimeSlices"]
+
+_SHORT, _LONG = 0.005, 0.02
+"""A slice takes about so long, in seconds."""
+
+
+class Slices(Protocol):
+    """Says how many records a subtask processes before it asks again."""
+
+    def take(self, count: int) -> int:
+        """The records to process now, of ``count`` that are there; 0: the deadline has passed."""
+
+
+class TimeSlices:
+    """Slices of a few milliseconds. The first one is always granted, so that every epoch makes progress.
+
+    >>> times = iter([0.0, 0.0, 0.001, 0.05, 0.2])
+    >>> slices = TimeSlices(0.1, lambda: next(times))
+    >>> [slices.take(100) for _ in range(4)]
+    [1, 2, 1, 0]
+
+    Args:
+        seconds: The time until the deadline.
+        clock: Returns the time in seconds.
+    """
+
+    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._until = clock() + seconds
+        self._size = 1
+        self._taken = 0
+        self._asked: float | None = None
+
+    def take(self, count: int) -> int:
+        """The records to process now; see `Slices`."""
+        now = self._clock()
+        if self._asked is not None:
+            if now >= self._until:
+                return 0
+            spent = now - self._asked
+            if spent > _LONG:
+                self._size = max(1, self._taken // 2)
+            elif spent < _SHORT and self._taken == self._size:
+                self._size *= 2
+        self._asked = now
+        self._taken = min(self._size, count)
+        return self._taken

@@ -1,0 +1,92 @@
+"""UnalignedCheckpoints: the deadlines of an epoch's subtasks, and the input of a job with channel state. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from holdfast.checkpoint.metadata import CheckpointMetadata
+from holdfast.runtime.plan import JobPlan, Partitioning, Vertex
+from holdfast.runtime.task_messages import TaskReport
+
+__all__ = ["UnalignedCheckpoints", "can_be_cut"]
+
+_REDISTRIBUTED = frozenset({Partitioning.HASH, Partitioning.REBALANCE, Partitioning.SHUFFLE})
+"""Channels whose frames can go to any parallelism: every sender has a channel to every receiver, and a record's receiver
+follows from its key or does not matter."""
+_SHARE = 1 / 3
+"""How much longer than the other subtasks a subtask may take, as a share of the rest of the epoch: an epoch takes at most so
+much longer because of one subtask."""
+_WEIGHT = 0.3
+"""Of the latest epoch in the averages."""
+
+
+def can_be_cut(plan: JobPlan, vertex: Vertex) -> bool:
+    """Whether the vertex's input may become channel state: as in Flink, not that of pointwise or broadcast channels."""
+    channels = [c for sender in plan.vertices for chained in sender.chain for c in chained.channels if c.target == vertex.id]
+    return bool(channels) and all(channel.partitioning in _REDISTRIBUTED for channel in channels)
+
+
+class UnalignedCheckpoints:
+    """Decides how long the subtasks of each vertex process an epoch's input before the barrier overtakes the rest.
+
+    The deadline follows the other subtasks of the vertex: their typical time, and a share of the time that the rest of the
+    epoch takes anyway. It is at least the aligned-checkpoint timeout, and else at most the target duration of epochs.
+    """
+
+    def __init__(self) -> None:
+        self._typical: dict[int, float] = {}
+        """By vertex: the average time of its typical subtask, in seconds."""
+        self._rest: dict[int, float] = {}
+        """By vertex: the average time of an epoch without its processing, in seconds."""
+        self._largest = 0
+        """The channel state of the subtask with most of it, in bytes."""
+        self.waiting = False
+        """Whether the latest checkpoint has channel state."""
+
+    def deadlines(self, plan: JobPlan, *, aligned: bool) -> dict[int, float]:
+        """The seconds that the subtasks of each vertex may process the next epoch's input.
+
+        Args:
+            plan: The job. Vertices that are not in the answer process all of it.
+            aligned: Whether the checkpoint must have no channel state.
+        """
+        settings = plan.settings
+        if aligned or settings.aligned_timeout_ms is None or settings.batch:
+            return {}
+        least, target = settings.aligned_timeout_ms / 1000, settings.epoch_target_ms / 1000
+        return {v.id: max(least, min(target, self._deadline(v.id, target))) for v in plan.vertices if can_be_cut(plan, v)}
+
+    def _deadline(self, vertex: int, target: float) -> float:
+        if vertex not in self._typical:
+            return target
+        return self._typical[vertex] + _SHARE * self._rest[vertex]
+
+    def budget(self, plan: JobPlan, records: int) -> int:
+        """The records of the next epoch, of ``records`` that the pace allows: the fewer, the more are waiting; 0: none."""
+        if not self._largest:
+            return records
+        room = 1 - self._largest / plan.settings.most_channel_state
+        return max(1, int(records * room)) if room > 0 else 0
+
+    def restored(self, checkpoint: CheckpointMetadata | None) -> None:
+        """The job continues this checkpoint."""
+        operators = {} if checkpoint is None else checkpoint.operators
+        self.waiting = any(state.has_channel_state for operator in operators.values() for state in operator.subtasks)
+        self._largest = 0
+
+    def completed(self, reports: Sequence[TaskReport], seconds: float) -> None:
+        """An epoch has taken ``seconds``."""
+        self._largest = max((report.channel_state for report in reports), default=0)
+        self.waiting = any(report.input_waits for report in reports)
+        times: dict[int, list[float]] = {}
+        for report in reports:
+            times.setdefault(report.task[0], []).append(report.phases.get("process", 0.0))
+        for vertex, spent in times.items():
+            spent.sort()
+            _average(self._typical, vertex, spent[(len(spent) - 1) // 2])
+            _average(self._rest, vertex, max(0.0, seconds - spent[-1]))
+
+
+def _average(averages: dict[int, float], vertex: int, value: float) -> None:
+    known: Mapping[int, float] = averages
+    averages[vertex] = value if vertex not in known else known[vertex] + _WEIGHT * (value - known[vertex])

@@ -1,0 +1,107 @@
+"""Unaligned checkpoints: how long subtasks process an epoch's input, and how much the sources read meanwhile."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from holdfast.datastream import StreamExecutionEnvironment
+from holdfast.runtime.frames import Frame
+from holdfast.runtime.plan import JobPlan, Vertex
+from holdfast.runtime.task_messages import TaskReport
+from holdfast.runtime.time_slices import TimeSlices
+from holdfast.runtime.unaligned import UnalignedCheckpoints, can_be_cut
+
+ON = {"execution.checkpointing.unaligned.enabled": "true", "holdfast.epoch.max-channel-state": "1kb"}
+
+
+def plan(shape: Any = lambda stream: stream.key_by(lambda v: v).reduce(max), **config: str) -> JobPlan:
+    env = StreamExecutionEnvironment.get_execution_environment(spark=object())  # type: ignore[arg-type]
+    env.set_parallelism(3)
+    for key, value in config.items():
+        env._configuration.set_string(key, value)
+    shape(env.from_collection([1]).map(lambda v: v)).print()
+    return env._plan("job")
+
+
+def last(job: JobPlan) -> Vertex:
+    return max(job.vertices, key=lambda vertex: vertex.level)
+
+
+def reports(job: JobPlan, *seconds: float, waits: int = 0) -> list[TaskReport]:
+    """Of the keyed subtasks; the last one has so many bytes of channel state."""
+    made = [TaskReport((last(job).id, n), "a", phases={"process": spent}) for n, spent in enumerate(seconds)]
+    made[-1].input_waits, made[-1].channel_state = bool(waits), waits
+    return made
+
+
+def deadline(job: JobPlan, decided: UnalignedCheckpoints) -> float:
+    return decided.deadlines(job, aligned=False)[last(job).id]
+
+
+def the_deadline_is_that_of_the_other_subtasks_and_a_third_of_the_rest():
+    job, decided = plan(**ON), UnalignedCheckpoints()
+    assert deadline(job, decided) == 2.0, "nothing is known: the target duration"
+    for _ in range(50):
+        decided.completed(reports(job, 0.10, 0.12, 0.50), 0.8)
+    assert deadline(job, decided) == pytest.approx(0.12 + 0.3 / 3, rel=1e-3)
+
+
+def the_aligned_checkpoint_timeout_is_the_least_deadline_and_the_target_the_largest_without_it():
+    job = plan(**ON, **{"execution.checkpointing.aligned-checkpoint-timeout": "5 s"})
+    assert deadline(job, UnalignedCheckpoints()) == 5.0
+    job, decided = plan(**ON), UnalignedCheckpoints()
+    decided.completed(reports(job, 9, 9, 9), 30)
+    assert deadline(job, decided) == 2.0
+
+
+@pytest.mark.parametrize(
+    ("config", "aligned"),
+    [({}, False), (ON, True), ({**ON, "execution.runtime-mode": "BATCH"}, False)],
+    ids=["off", "savepoint", "batch"],
+)
+def an_epoch_may_have_no_deadline(config, aligned):
+    assert UnalignedCheckpoints().deadlines(plan(**config), aligned=aligned) == {}
+
+
+@pytest.mark.parametrize(
+    ("shape", "cut"),
+    [
+        (lambda stream: stream.key_by(lambda v: v).reduce(max), True),
+        (lambda stream: stream.rebalance().map(abs), True),
+        (lambda stream: stream.shuffle().map(abs), True),
+        (lambda stream: stream.rescale().map(abs), False),
+        (lambda stream: stream.broadcast().map(abs), False),
+        (lambda stream: stream.partition_custom(lambda key, n: 0, lambda v: v).map(abs), False),
+    ],
+    ids=["hash", "rebalance", "shuffle", "rescale", "broadcast", "custom"],
+)
+def test_input_that_can_go_to_any_parallelism_can_be_cut(shape, cut):
+    job = plan(shape, **ON)
+    assert can_be_cut(job, last(job)) is cut
+    assert (last(job).id in UnalignedCheckpoints().deadlines(job, aligned=False)) is cut
+
+
+def the_sources_read_the_less_the_more_input_waits():
+    job, decided = plan(**ON), UnalignedCheckpoints()
+    budgets = []
+    for waits in (0, 256, 512, 1023, 1024, 5000):
+        decided.completed(reports(job, 0.1, 0.1, 0.1, waits=waits), 1)
+        assert decided.waiting is bool(waits)
+        budgets.append(decided.budget(job, 1000))
+    assert budgets == [1000, 750, 500, 1, 0, 0]
+
+
+def a_part_of_a_frame_keeps_its_late_records():
+    frame = Frame(9, list("abcdef"), [1, 2, 3, 4, 5, 6], list("kkklll"), None, [(1, 3, 70), (4, 6, 80)])
+    assert frame.part(2, 5) == Frame(9, list("cde"), [3, 4, 5], list("kll"), None, [(0, 1, 70), (2, 3, 80)])
+    assert frame.chosen([0, 2, 5]) == Frame(9, list("acf"), [1, 3, 6], list("kkl"), None, [(1, 2, 70), (2, 3, 80)])
+
+
+def a_long_call_is_waited_for_and_every_epoch_processes_something():
+    now = [0.0]
+    slices = TimeSlices(0.0, lambda: now[0])
+    assert slices.take(10) == 1
+    now[0] = 60.0
+    assert slices.take(10) == 0
