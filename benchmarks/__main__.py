@@ -21,6 +21,7 @@ COMMANDS = {
     "flat": "cost per event, memory, threads and files over many epochs",
     "growth": "cost per event while the state grows to 10 GB",
     "restart": "time to the first new result after kill -9, with a large state",
+    "savepoints": "savepoints of N GB written and read through the State Processor API: time and memory",
     "rescale": "the pause of a running job when its parallelism changes",
     "metadata": "metadata bytes per checkpoint of 1,000 keyed subtasks",
     "large": "cost of changing a map of a million entries and a long list",

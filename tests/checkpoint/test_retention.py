@@ -12,6 +12,7 @@ from holdfast.checkpoint.paths import new_attempt
 from holdfast.checkpoint.retention import Retention, orphans, surplus_entries, verify_files
 from holdfast.errors import CorruptFile, StorageError
 from holdfast.testing.faulty_storage import Fault
+from holdfast.testing.memory_store import MemoryStore
 
 from .conftest import checkpoint, quick
 
@@ -152,6 +153,57 @@ def test_a_clean_up_that_fails_is_made_up_for(faulty, paths, caplog):
     assert len(job.stored()) == 3
     job.retention.sweep()
     assert job.stored() == paths_of(newest)
+
+
+class Killed(BaseException):
+    """The process dies here."""
+
+
+class MortalStore(MemoryStore):
+    """Dies once ``lives`` objects have been deleted."""
+
+    lives = 1_000_000
+
+    def delete(self, paths):
+        for path in paths:
+            if not self.lives:
+                raise Killed
+            self.lives -= 1
+            super().delete([path])
+
+
+@pytest.mark.parametrize("layers", [False, True], ids=["whole entries", "manifests"])
+@pytest.mark.parametrize("clean_up", ["collect", "sweep"])
+def a_driver_killed_after_any_deletion_leaves_whole_checkpoints_and_the_next_one_deletes_the_rest(
+    paths, monkeypatch, clean_up, layers
+):
+    if layers:
+        monkeypatch.setattr(manifests, "LARGEST_LAYER", 0)
+    lives, died = 0, True
+    while died:
+        store = MortalStore()
+        job = Job(quick(store), paths)
+        for _ in range(9):
+            job.epoch()
+        job.file(epoch=1)  # of a failed attempt
+        newest = job.log.owned.retained
+        store.lives = lives
+        try:
+            getattr(job.retention, clean_up)()
+            died = False
+        except Killed:
+            lives += 1
+        store.lives = 1_000_000
+        following = Job(quick(store), paths)
+        assert [c.checkpoint_id for c in following.log.owned.retained] == [c.checkpoint_id for c in newest]
+        for each in following.log.owned.retained:
+            verify_files(following.storage, each)
+        following.base = job.base
+        made = following.epoch()
+        verify_files(following.storage, made)
+        following.retention.sweep()
+        assert following.stored() == paths_of(*following.log.owned.retained)
+    assert lives >= 7
 
 
 def test_part_files_of_killed_processes_are_swept(tmp_path, paths):

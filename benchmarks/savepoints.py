@@ -1,0 +1,140 @@
+"""Writes and reads a savepoint through the State Processor API, and measures the memory of the processes that do it.
+
+    python -m benchmarks savepoints --gb 1
+    python -m benchmarks savepoints --gb 10 --directory /large/disk
+
+Steps: ``write`` bootstraps keyed state from a generated DataFrame; ``rewrite`` writes a savepoint with another number of key
+groups; ``scan`` reads all columns and adds them up; ``function`` reads every key by one. Each prints its time, and the
+largest memory (PSS, which shares out pages that several processes have) of one Python worker, of all workers, of Spark's JVM
+and of this process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+VALUE = 400
+"""Characters of a value. Random hexadecimal digits: zstd halves them."""
+_EVERY_S = 0.5
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options."""
+    parser.add_argument("--gb", type=float, default=1.0, help="size of the state before compression")
+    parser.add_argument("--cores", type=int, default=2)
+    parser.add_argument("--jvm-memory", default="1g", help="heap of Spark's JVM")
+    parser.add_argument("--directory", default="", help="where the savepoints go; by default a temporary directory")
+
+
+class Peaks:
+    """The largest memory of the processes below this one, sampled in a thread."""
+
+    def __init__(self) -> None:
+        self.mb = {"worker": 0, "workers": 0, "jvm": 0, "driver": 0}
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Peaks:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        own = psutil.Process()
+        while not self._stop.wait(_EVERY_S):
+            workers, jvm = [0], 0
+            for process in own.children(recursive=True):
+                try:
+                    memory = process.memory_full_info().pss >> 20
+                    if process.name() == "java":
+                        jvm += memory
+                    else:
+                        workers.append(memory)
+                except psutil.Error:
+                    continue  # it has ended
+            found = {"worker": max(workers), "workers": sum(workers), "jvm": jvm, "driver": own.memory_full_info().pss >> 20}
+            self.mb = {name: max(most, found[name]) for name, most in self.mb.items()}
+
+
+def run(options: argparse.Namespace) -> dict[str, Any]:
+    """Measure all steps."""
+    with _directory(options.directory) as directory:
+        return _measured(options, directory)
+
+
+@contextmanager
+def _directory(given: str) -> Iterator[Path]:
+    path = Path(tempfile.mkdtemp(prefix="savepoints-", dir=given or None))
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _measured(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    from pyspark.sql import SparkSession
+    from pyspark.sql import functions as F
+
+    from holdfast.common import Types
+    from holdfast.datastream import ValueStateDescriptor
+    from holdfast.state_api import KeyedStateReaderFunction, OperatorTransformation, SavepointReader, SavepointWriter
+
+    class Lengths(KeyedStateReaderFunction):
+        def open(self, runtime_context: Any) -> None:
+            self.text = runtime_context.get_state(ValueStateDescriptor("text", Types.STRING()))
+
+        def read_key(self, key: Any, ctx: Any) -> Any:
+            yield key, len(self.text.value())
+
+    session = SparkSession.builder.master(f"local[{options.cores}]").config("spark.driver.memory", options.jvm_memory)
+    session = session.config("spark.ui.enabled", "false").config("spark.local.dir", str(directory / "spark"))
+    spark = session.getOrCreate()
+    rows = round(options.gb * 2**30 / (VALUE + 8))
+    figures: dict[str, Any] = {"gb": options.gb, "rows": rows, "cores": options.cores}
+    first, second = directory / "first", directory / "second"
+
+    def step(name: str, do: Any) -> Any:
+        began = time.monotonic()
+        with Peaks() as peaks:
+            result = do()
+        took = time.monotonic() - began
+        figures[name] = {"s": round(took, 1), "mb_s": round(options.gb * 1024 / took, 1), "peak_mb": peaks.mb}
+        print(name, figures[name], file=sys.stderr, flush=True)
+        return result
+
+    digits = F.concat(*[F.md5(F.concat(F.col("id"), F.lit(f"-{n}"))) for n in range(-(-VALUE // 32))])
+    data = spark.range(rows, numPartitions=max(options.cores, rows // 500_000)).select(
+        F.col("id").alias("key"), F.substring(digits, 1, VALUE).alias("text")
+    )
+    keyed = OperatorTransformation.bootstrap_with(data).key_by("key", Types.LONG())
+    state = keyed.transform(ValueStateDescriptor("text", Types.STRING()))
+    step("write", lambda: SavepointWriter.new_savepoint(spark).with_operator("keyed", state).write(str(first)))
+    figures["stored_mb"] = sum(file.stat().st_size for file in first.iterdir()) >> 20
+    old = SavepointWriter.from_existing_savepoint(spark, str(first)).change_max_parallelism(256)
+    step("rewrite", lambda: old.write(str(second)))
+    reader = SavepointReader.read(spark, str(second))
+    scan = reader.read_keyed_state("keyed").agg(F.count("*"), F.sum(F.length("text")))
+    named = Types.ROW_NAMED(["key", "length"], [Types.LONG(), Types.LONG()])
+    by_function = reader.read_keyed_state("keyed", Lengths(), output_type=named).agg(F.count("*"), F.sum("length"))
+    for name, frame in (("scan", scan), ("function", by_function)):
+        (found,) = step(name, frame.collect)
+        if tuple(found) != (rows, rows * VALUE):
+            raise RuntimeError(f"{name} found {tuple(found)} instead of {(rows, rows * VALUE)}")
+    spark.stop()
+    return figures
