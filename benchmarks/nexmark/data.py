@@ -30,7 +30,7 @@ def part_paths(directory: Path, parts: int) -> list[Path]:
 
 
 def read_events(directory: Path, parts: int) -> Iterator[Event]:
-    """The events of a data set, one file after the other."""
+    """The events of a data set, one file after the other: those of an auction in the order of the stream."""
     decode = msgspec.json.Decoder(Event).decode
     for path in part_paths(directory, parts):
         with open(path, "rb") as lines:

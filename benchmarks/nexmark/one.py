@@ -16,9 +16,8 @@ from typing import Any
 
 from benchmarks import jobs, measure
 from benchmarks.nexmark.catalog import QUERIES
-from benchmarks.nexmark.data import data_set, part_paths
+from benchmarks.nexmark.data import data_set, part_paths, read_events
 from benchmarks.nexmark.digest import MEASURES, TOTALS, DigestSink, expected
-from benchmarks.nexmark.generator import Settings, events
 from benchmarks.nexmark.streams import EventSchema, times
 from holdfast.datastream import StreamExecutionEnvironment
 from holdfast.datastream.connectors.file_system import FileSource, StreamFormat
@@ -51,7 +50,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         figures = _on_flink(options.query, directory, count, options.cap)
     else:
         figures = _on_holdfast(options.query, directory, count, options.set)
-    want = _expected(options.query, directory, count)
+    want = _expected(options.query, directory)
     got = figures.pop("digest", None)
     ok = got == want and figures["events"] == count
     return {
@@ -65,11 +64,11 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def _expected(query: str, directory: Path, count: int) -> list[int]:
+def _expected(query: str, directory: Path) -> list[int]:
     """The model's digest, computed once for a data set."""
     path = directory / f"expected-{query}.json"
     if not path.exists():
-        path.write_text(json.dumps(expected(query, list(events(Settings(), 0, count)))))
+        path.write_text(json.dumps(expected(query, list(read_events(directory, PARTS)))))
     want: list[int] = json.loads(path.read_text())
     return want
 

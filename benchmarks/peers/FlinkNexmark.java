@@ -6,6 +6,8 @@ import java.time.LocalDate;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Locale;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicLong;
 import org.apache.flink.api.common.eventtime.WatermarkStrategy;
 import org.apache.flink.api.common.functions.AggregateFunction;
@@ -64,6 +66,7 @@ public class FlinkNexmark {
   static final AtomicLong CPU_AT_HALF = new AtomicLong();
   static final AtomicLong CPU_AT_END = new AtomicLong();
   static final AtomicLong HALF = new AtomicLong();
+  static final Map<Long, String> DAYS = new ConcurrentHashMap<>();
   static final Duration TEN_SECONDS = Duration.ofSeconds(10);
 
   /** A line of the data. */
@@ -433,6 +436,10 @@ public class FlinkNexmark {
     }
   }
 
+  static String day(long time) {
+    return DAYS.computeIfAbsent(time / 86_400_000, number -> LocalDate.ofEpochDay(number).toString());
+  }
+
   static long number(Row row, int field) {
     return (Long) row.getField(field);
   }
@@ -520,7 +527,7 @@ public class FlinkNexmark {
         tally(bids(events, bid -> {
               boolean low = bid.price < 10_000;
               boolean high = bid.price >= 1_000_000;
-              return Tuple9.of(bid.auction, LocalDate.ofEpochDay(bid.dateTime / 86_400_000).toString(), 1L,
+              return Tuple9.of(bid.auction, day(bid.dateTime), 1L,
                   low ? 1L : 0L, !low && !high ? 1L : 0L, high ? 1L : 0L, bid.price, bid.price, bid.price);
             }, type)
             .keyBy(total -> Tuple2.of(total.f0, total.f1), key)
