@@ -210,8 +210,9 @@ class TopN(KeyedProcessFunction[Any, Any, Row]):
             at -= 1
         best.insert(at, new)
         rows: list[Row] = []
+        before, after = RowKind.UPDATE_BEFORE, RowKind.UPDATE_AFTER
         for i in range(at, len(best) - 1):
-            rows += self._at(i, best[i + 1], RowKind.UPDATE_BEFORE), self._at(i, best[i], RowKind.UPDATE_AFTER)
+            rows += self._at(i, best[i + 1], before), self._at(i, best[i], after)
         if len(best) > self._n:
             best.pop()
         else:
