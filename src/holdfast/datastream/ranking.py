@@ -138,8 +138,7 @@ class TopN(KeyedProcessFunction[Any, Any, Row]):
         if self._unique_key is None:
             if len(best) == self._n and not self._better(order, best[-1][_ORDER]):
                 return ()
-            new = (order, None, value)
-            return self._entered(best, new) if self._rank_field is None else self._entered_with_rank(best, new)
+            return self._entered(best, (order, None, value))
         new = (order, self._unique_key(value), value)
         old = next((each for each in best if each[_ID] == new[_ID]), None)
         if old is not None:
@@ -159,7 +158,7 @@ class TopN(KeyedProcessFunction[Any, Any, Row]):
             )
         return kind is RowKind.UPDATE_BEFORE
 
-    def _entered(self, best: list[Ranked], new: Ranked) -> tuple[Row, ...]:
+    def _entered(self, best: list[Ranked], new: Ranked) -> Iterable[Row]:
         """Put an element among the best, in the list itself, and return the changes: the usual case of `_ranked`."""
         order, better, at = new[_ORDER], self._better, len(best)
         for each in reversed(best):
@@ -167,6 +166,8 @@ class TopN(KeyedProcessFunction[Any, Any, Row]):
                 break
             at -= 1
         best.insert(at, new)
+        if self._rank_field is not None:
+            return self._shifted_from(at, best)
         dropped = best.pop() if len(best) > self._n else None
         self._best.update(best)
         row = as_row(new[_ELEMENT], RowKind.INSERT)
@@ -203,12 +204,8 @@ class TopN(KeyedProcessFunction[Any, Any, Row]):
                 rows += self._at(i, before[i], RowKind.UPDATE_BEFORE), self._at(i, new, RowKind.UPDATE_AFTER)
         return rows
 
-    def _entered_with_rank(self, best: list[Ranked], new: Ranked) -> list[Row]:
-        """Put an element among the best, in the list itself, and return the changes of the ranks from its own on."""
-        order, better, at = new[_ORDER], self._better, len(best)
-        while at and better(order, best[at - 1][_ORDER]):
-            at -= 1
-        best.insert(at, new)
+    def _shifted_from(self, at: int, best: list[Ranked]) -> list[Row]:
+        """The changes of each rank after an element has been inserted; drops the last one if it is one too many."""
         rows: list[Row] = []
         before, after = RowKind.UPDATE_BEFORE, RowKind.UPDATE_AFTER
         for i in range(at, len(best) - 1):
