@@ -23,6 +23,7 @@ COMMANDS = {
     "restart": "time to the first new result after kill -9, with a large state",
     "savepoints": "savepoints of N GB written and read through the State Processor API: time and memory",
     "rescale": "the pause of a running job when its parallelism changes",
+    "watched": "throughput with ten open dashboards, compared with none",
     "metadata": "metadata bytes per checkpoint of 1,000 keyed subtasks",
     "large": "cost of changing a map of a million entries and a long list",
     "timers": "20 million timers a day ahead: registered, restored after kill -9, fired; and the memory they need",

@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
     """Fill, rescale twice, cancel; returns the pauses in seconds."""
-    os.environ["PYTHONPATH"] = measure.python_path()  # of Spark's workers
+    os.environ["PYTHONPATH"] = measure.environment()["PYTHONPATH"]  # of Spark's workers
     work = jobs.scratch()
     ended = threading.Condition()
     events = [0]

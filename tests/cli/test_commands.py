@@ -152,6 +152,13 @@ def a_job_is_rescaled_while_it_runs(shell: Shell, job: dict[str, Any]) -> None:
     assert shell.json("status")["restarts"] == 0
 
 
+def test_the_shell_completes_the_names_of_running_jobs(shell: Shell, job: dict[str, Any]) -> None:
+    words = {"_HOLDFAST_COMPLETE": "complete_bash", "COMP_WORDS": "holdfast status pay", "COMP_CWORD": "2"}
+    command = [sys.executable, "-c", "from holdfast.cli.__main__ import main; main()"]
+    done = subprocess.run(command, env=shell.environment | words, capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["payments"], done.stderr
+
+
 def the_state_of_a_key_is_queried_while_the_job_runs(shell: Shell, job: dict[str, Any]) -> None:
     merchants = [f"m{number:05}" for number in range(50)]
     found = until(lambda: [each for each in merchants if shell.json("query", "totals", "total", each)["value"]])

@@ -30,8 +30,19 @@ __all__ = [
     "standbys",
 ]
 
+
+def _completions(incomplete: str) -> list[str]:
+    """The names of the running jobs that begin like this, for the shell."""
+    return sorted({record.name for record in records() if not record.state and record.name.startswith(incomplete)})
+
+
 JobName = Annotated[
-    str | None, typer.Argument(metavar="[JOB]", help="Id (or its beginning) or name; may be left out if one job runs.")
+    str | None,
+    typer.Argument(
+        metavar="[JOB]",
+        help="Id (or its beginning) or name; may be left out if one job runs.",
+        autocompletion=_completions,
+    ),
 ]
 Address = Annotated[
     str | None,
