@@ -20,7 +20,7 @@ from benchmarks.stateful import Fraud
 from holdfast.common import WatermarkStrategy
 from holdfast.datastream import StreamExecutionEnvironment
 from holdfast.datastream.connectors.number_seq import NumberSequenceSource
-from holdfast.rest import RestServer
+from holdfast.rest.server import RestServer
 
 _WATCHER = """
 import http.client, json, sys, threading, time

@@ -101,13 +101,22 @@ class RateLimit:
         await self._app(scope, receive, send)
 
 
-def create_app(jobs: Callable[[], Mapping[str, Shown]], token: str, middleware: Iterable[Middleware] = ()) -> Starlette:
-    """Create the application over the jobs that ``jobs()`` returns at each request; changes need the token."""
-    pages = _Pages(jobs)
+def create_app(
+    jobs: Callable[[], Mapping[str, Shown]],
+    token: str,
+    middleware: Iterable[Middleware] = (),
+    elsewhere: Callable[[], list[dict[str, Any]]] = list,
+) -> Starlette:
+    """Create the application over the jobs that ``jobs()`` returns at each request; changes need the token.
+
+    ``elsewhere()`` returns the jobs of other drivers that the dashboard links to.
+    """
+    pages = _Pages(jobs, elsewhere)
     readings = {
         "/overview": pages.overview,
         "/jobs": pages.jobs,
         "/jobs/overview": pages.jobs_overview,
+        "/jobs/elsewhere": pages.jobs_elsewhere,
         "/jobs/{job_id}": pages.job,
         "/jobs/{job_id}/view": pages.view,
         "/jobs/{job_id}/metrics": pages.job_metrics,
@@ -175,8 +184,9 @@ def _with_token(token: str, page: Page) -> Page:
 
 
 class _Pages:
-    def __init__(self, jobs: Callable[[], Mapping[str, Shown]]) -> None:
+    def __init__(self, jobs: Callable[[], Mapping[str, Shown]], elsewhere: Callable[[], list[dict[str, Any]]]) -> None:
         self._jobs = jobs
+        self._elsewhere = elsewhere
         self._savepoints = Triggers("Savepoint")
         self._rescalings = Triggers("Rescaling")
         self._samples = Triggers("Sample", "sample")
@@ -221,6 +231,9 @@ class _Pages:
 
     async def jobs_overview(self, request: Request) -> Response:
         return Json({"jobs": [shapes.job_overview(job) for job in self._snapshots()]})
+
+    async def jobs_elsewhere(self, request: Request) -> Response:
+        return Json({"jobs": await asyncio.to_thread(self._elsewhere)})
 
     async def job(self, request: Request) -> Response:
         return Json(shapes.job_details(self._snapshot(request)))

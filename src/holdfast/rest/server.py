@@ -11,9 +11,9 @@ import logging
 import secrets
 import socket
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import uvicorn
 from starlette.middleware import Middleware
@@ -69,6 +69,8 @@ class RestServer:
         self._jobs: dict[str, Shown] = {}
         self._running: _Running | None = None
         self._port = self._wanted_port
+        self.elsewhere: Callable[[], list[dict[str, Any]]] = list
+        """Returns id, name and URL of the jobs of other drivers that the dashboard links to."""
         with self._lock:
             self._ensure_started()
 
@@ -139,7 +141,7 @@ class RestServer:
         if _is_loopback(self._address):  # or a web page could reach the API through a DNS name that points to this machine
             middleware.append(Middleware(TrustedHostMiddleware, allowed_hosts=["localhost", "127.0.0.1", "[::1]"]))
         config = uvicorn.Config(
-            create_app(lambda: self._jobs, self._token, middleware),
+            create_app(lambda: self._jobs, self._token, middleware, lambda: self.elsewhere()),
             log_config=None,
             log_level="warning",
             access_log=False,

@@ -7,11 +7,12 @@ import os
 import socket
 import sys
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.runtime.job_registry import JobRecord, Registration, register
+from holdfast.errors import ConfigurationError
+from holdfast.runtime.job_registry import JobRecord, Registration, records, register
 from holdfast.runtime.launch import launched
 from holdfast.runtime.local_directory import slot_directory
 from holdfast.runtime.plan import JobPlan
@@ -72,6 +73,7 @@ class Presence:
         from holdfast.rest.server import RestServer
 
         self._server = server = RestServer.shared(self._config)
+        server.elsewhere = _jobs_elsewhere
         server.add(job, self._config)
         tls = server.tls
         shown = msgspec.structs.replace(
@@ -105,3 +107,12 @@ class Presence:
             self._registration.end(state, failure)
         if self._server is not None:
             self._server.remove(self._record.job_id)
+
+
+def _jobs_elsewhere() -> list[dict[str, Any]]:
+    """The jobs of this user's other drivers on this machine, for the dashboard."""
+    try:
+        running = [each for each in records() if not each.state and each.pid != os.getpid()]
+    except (OSError, ConfigurationError):  # without records, jobs are found by their addresses only
+        return []
+    return [{"id": each.job_id, "name": each.name, "url": each.url, "owner": each.stands_by_for} for each in running]

@@ -2,12 +2,12 @@
 
 import { ask, hasToken, setToken, takeToken } from "./api.js";
 import { h, render } from "./dom.js";
-import { jobPage, jobsPage, TABS } from "./views.js";
+import { elsewhere, jobPage, jobsPage, TABS } from "./views.js";
 
 const EVERY_MS = 2000, OTHER_JOBS_EVERY = 5;
 
 const state = {
-  route: {}, jobs: null, view: null, config: null, epochs: [], selectedVertex: null, selectedEpoch: null, sample: null, keys: null,
+  route: {}, jobs: null, elsewhere: [], view: null, config: null, epochs: [], selectedVertex: null, selectedEpoch: null, sample: null, keys: null,
   problem: null, dialog: null, notice: null, narrow: matchMedia("(max-width: 760px)"),
 };
 let timer = null, asking = 0, turns = 0;
@@ -38,13 +38,13 @@ async function refresh() {
 async function update(mine) {
   const { id, tab } = state.route;
   if (!id || !state.jobs || ++turns % OTHER_JOBS_EVERY === 0) {
-    const { jobs } = await ask("jobs/overview");
+    const [{ jobs }, other] = await Promise.all([ask("jobs/overview"), ask("jobs/elsewhere").catch(() => ({ jobs: [] }))]);
     if (mine !== asking) return;
-    state.jobs = jobs;
+    Object.assign(state, { jobs, elsewhere: other.jobs });
   }
   if (!id) {
     const { jobs } = state;
-    if (jobs.length === 1) location.replace(`#/jobs/${jobs[0].jid}`);
+    if (jobs.length === 1 && !state.elsewhere.length) location.replace(`#/jobs/${jobs[0].jid}`);
     return;
   }
   const since = state.epochs.length ? state.epochs[state.epochs.length - 1].sequence : 0;
@@ -68,7 +68,8 @@ function draw() {
     h("header", { class: "top" },
       h("a", { class: "brand", href: "#/" }, h("img", { src: "ui/icon.svg", alt: "", width: 24, height: 24 }), "Holdfast"),
       h("nav", { "aria-label": "Jobs", class: "jobs-nav" }, (state.jobs || []).map((job) =>
-        h("a", { key: job.jid, href: `#/jobs/${job.jid}`, "aria-current": job.jid === at.id ? "page" : null }, job.name))),
+        h("a", { key: job.jid, href: `#/jobs/${job.jid}`, "aria-current": job.jid === at.id ? "page" : null }, job.name)),
+        (state.elsewhere || []).filter((job) => job.url).map((job) => h("a", { key: job.id, class: "elsewhere", href: elsewhere(job), title: "In another driver" }, job.name, h("span", { "aria-hidden": "true" }, " ↗"), h("span", { class: "hidden" }, ", in another driver")))),
       h("button", { class: "quiet", type: "button", onclick: theme, title: "Light or dark" }, h("span", { "aria-hidden": "true" }, "◐"), h("span", { class: "hidden" }, "Switch between light and dark"))),
     h("div", { role: "status", "aria-live": "polite" },
       state.problem && h("p", { class: "banner bad" }, state.problem),

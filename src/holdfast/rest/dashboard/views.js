@@ -15,7 +15,20 @@ const some = (n, thing) => `${count(n)} ${thing}${n === 1 ? "" : "s"}`;
 
 const badge = (state) => h("span", { class: "badge state-" + state.toLowerCase() }, state.toLowerCase());
 
-export function jobsPage({ jobs }) {
+// Drivers of this machine know each other by localhost; from another machine they are where this page came from.
+export function elsewhere(job) {
+  const url = new URL(job.url);
+  if (url.hostname === "localhost") url.hostname = location.hostname;
+  return `${url.origin}/#/jobs/${job.id}`;
+}
+
+function otherDrivers(jobs) {
+  if (!jobs.length) return null;
+  return h("section", {}, h("h2", {}, "Jobs of other drivers on this machine"), h("ul", {}, jobs.map((job) => h("li", { key: job.id },
+    job.url ? h("a", { href: elsewhere(job) }, job.name) : `${job.name}: stands by, a driver on ${job.owner} owns the job`, " ", h("span", { class: "dim" }, job.id)))));
+}
+
+export function jobsPage({ jobs, elsewhere: others }) {
   if (!jobs) return h("p", { class: "empty" }, "Asking the driver …");
   if (!jobs.length) return h("p", { class: "empty" }, "This driver runs no job.");
   return h("section", {}, h("h1", {}, "Jobs of this driver"),
@@ -25,7 +38,7 @@ export function jobsPage({ jobs }) {
         h("td", {}, h("a", { href: "#/jobs/" + job.jid }, job.name), h("div", { class: "dim" }, job.jid)),
         h("td", {}, badge(job.state)), h("td", {}, span(job.duration)),
         h("td", { class: "number" }, count(job["records-per-second"])), h("td", { class: "number" }, count(job["pending-records"])),
-        h("td", { class: "number" }, count(job.restarts))))))));
+        h("td", { class: "number" }, count(job.restarts)))))))), otherDrivers(others));
 }
 
 export function jobPage(state, actions) {
