@@ -38,7 +38,7 @@ export function jobsPage({ jobs, elsewhere: others }) {
         h("td", {}, h("a", { href: "#/jobs/" + job.jid }, job.name), h("div", { class: "dim" }, job.jid)),
         h("td", {}, badge(job.state)), h("td", {}, span(job.duration)),
         h("td", { class: "number" }, count(job["records-per-second"])), h("td", { class: "number" }, count(job["pending-records"])),
-        h("td", { class: "number" }, count(job.restarts)))))))), otherDrivers(others));
+        h("td", { class: "number" }, count(job.restarts))))))), otherDrivers(others));
 }
 
 export function jobPage(state, actions) {
