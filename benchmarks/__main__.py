@@ -22,6 +22,7 @@ COMMANDS = {
     "growth": "cost per event while the state grows to 10 GB",
     "restart": "time to the first new result after kill -9, with a large state",
     "savepoints": "savepoints of N GB written and read through the State Processor API: time and memory",
+    "recovery": "time to restore the state of a subtask: from files, from its changelog, from a local copy",
     "rescale": "the pause of a running job when its parallelism changes",
     "watched": "throughput with ten open dashboards, compared with none",
     "metadata": "metadata bytes per checkpoint of 1,000 keyed subtasks",

@@ -1,4 +1,7 @@
-"""Keyed, operator and broadcast state, and two inputs, lose and repeat nothing when drivers and slots are killed."""
+"""Keyed, operator and broadcast state, and two inputs, lose and repeat nothing when drivers and slots are killed.
+
+The keyed state is in changelogs, too, whose transactions the kills interrupt.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,8 @@ from typing import Any
 
 import pytest
 from seed_programs import KEPT, Feed, Program, Reader, new_seed, scattered_payments
+
+from kafka_fixtures import read_all
 
 pytestmark = [pytest.mark.fault, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(1800)]
 
@@ -48,7 +53,13 @@ def test_three_kinds_of_state_and_two_inputs_survive_kills_of_drivers_and_slots(
         "RULES_TOPIC": rules,
         "RESULTS_TOPIC": results,
     }
-    program = Program(str(Path(__file__).with_name("three_states.py")), "three-states", environment, feed)
+    changelog = {
+        "state.changelog.enabled": "true",
+        "state.changelog.storage": "kafka",
+        "state.changelog.partitions": "3",
+        "state.changelog.kafka.bootstrap.servers": kafka.bootstrap_servers,
+    }
+    program = Program(str(Path(__file__).with_name("three_states.py")), "three-states", environment, feed, **changelog)
     with program:
         for _ in range(2):
             program.start()
@@ -80,3 +91,6 @@ def test_three_kinds_of_state_and_two_inputs_survive_kills_of_drivers_and_slots(
     assert all(sorted(each) == list(range(1, len(each) + 1)) for each in numbers.values())  # of the operator
     assert len(numbers) == 2
     assert feed.version > 5
+    for uid in ("ruled", "both"):
+        rows = read_all(kafka.bootstrap_servers, f"three-states-{uid}-changelog")
+        assert len(rows) > len(sent)  # a row for each merchant, and markers

@@ -31,7 +31,11 @@ __all__ = [
     "OperatorCheckpoint",
     "SourceState",
     "SubtaskState",
+    "changelog_uid",
+    "has_output",
 ]
+
+_CHANGELOG = ":changelog"
 
 SPLIT = "split"
 """Redistribution of listed state: at another parallelism, the elements of all subtasks are divided evenly, in order."""
@@ -190,3 +194,17 @@ class CheckpointMetadata(msgspec.Struct, frozen=True, omit_defaults=True):
         for operator in self.operators.values():
             for subtask in operator.subtasks:
                 yield from subtask.files()
+
+
+def changelog_uid(uid: str) -> str:
+    """The uid under which an operator's changelog has committables.
+
+    >>> changelog_uid("counts")
+    'counts:changelog'
+    """
+    return uid + _CHANGELOG
+
+
+def has_output(uid: str) -> bool:
+    """Whether committables under this uid are output. Those of a changelog may be lost: the checkpoint has its rows."""
+    return not uid.endswith(_CHANGELOG)

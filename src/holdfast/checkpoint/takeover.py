@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from holdfast.checkpoint.entries import FORMAT_VERSION, CheckpointRecord, Takeover
 from holdfast.checkpoint.ids import NO_CHECKPOINT, CheckpointId, LogPosition
+from holdfast.checkpoint.metadata import has_output
 from holdfast.errors import CorruptFile
 
 __all__ = ["LogFacts", "after_takeover", "newest_intact", "next_takeover"]
@@ -66,7 +67,7 @@ def newest_intact(
 ) -> int:
     """Return the index of the newest checkpoint that can be restored without harm to the sinks.
 
-    A damaged checkpoint may be skipped only if it has no committables. Its prepared output may already be visible, and
+    A damaged checkpoint may be skipped only if it has no output to commit. Its prepared output may already be visible, and
     continuing from an older checkpoint would write it a second time.
 
     Args:
@@ -84,7 +85,7 @@ def newest_intact(
             return index
         except CorruptFile as error:
             first = first or error
-            if checkpoint.committables:
+            if any(has_output(uid) for uid, _, _ in checkpoint.committables):
                 older = completed[index + 1].checkpoint_id if index + 1 < len(completed) else NO_CHECKPOINT
                 raise CorruptFile(error.path, f"{error.reason}. {_advice(checkpoint, older, locate)}") from error
     assert first is not None

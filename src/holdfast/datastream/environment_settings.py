@@ -119,7 +119,7 @@ class EnvironmentSettings:
         return self.get_checkpoint_config().is_force_unaligned_checkpoints()
 
     def enable_changelog_state_backend(self, enabled: bool) -> Self:
-        """Kept; every epoch writes the changes of state and nothing else."""
+        """Keep keyed state in changelogs, too, if ``state.changelog.storage`` is set. Epochs write changes only, anyway."""
         self._configuration.set_boolean(_CHANGELOG, enabled)
         return self
 

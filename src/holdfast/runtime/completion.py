@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.checkpoint.metadata import CheckpointMetadata, OperatorCheckpoint, SubtaskState
+from holdfast.checkpoint.metadata import CheckpointMetadata, OperatorCheckpoint, SubtaskState, has_output
 from holdfast.connectors.base import Committable
 from holdfast.errors import HoldfastError, IncompatibleState, UserCodeError
 from holdfast.runtime.channels import ChannelIncomplete
@@ -125,7 +125,7 @@ def check_resumable(plan: JobPlan, checkpoint: CheckpointMetadata) -> None:
         if uid not in operators and not all(subtask.empty for subtask in operator.subtasks)
     ]
     unclaimed += [f"source {uid!r}" for uid in checkpoint.sources if uid not in sources]
-    outputs = {uid for uid, _, _ in checkpoint.committables}
+    outputs = {uid for uid, _, _ in checkpoint.committables if has_output(uid)}
     unclaimed += [f"sink {uid!r} (prepared output)" for uid in sorted(outputs - operators.keys())]
     if unclaimed and not plan.settings.ignore_unclaimed_state:
         raise IncompatibleState(

@@ -27,6 +27,7 @@ from holdfast.errors import CheckpointError, ConfigurationError, StorageError
 from holdfast.metrics.job import JobMetrics
 from holdfast.metrics.stats import EpochStats
 from holdfast.runtime import events, instructions
+from holdfast.runtime.changelogs import changelog_committers
 from holdfast.runtime.events import Event, Failed, Instant, PlannedInput
 from holdfast.runtime.instructions import Held, Instruction, Notice
 from holdfast.runtime.job_state import JobState
@@ -348,6 +349,7 @@ class Coordinator:
                     committer = sink.create_committer(self._job, chained.uid)
                     if committer is not None:
                         self._committers[chained.uid] = committer
+        self._committers.update(changelog_committers(self._plan, self._job))
         for uid, committer in self._committers.items():
             committer.recover([c for c in committables if c.uid == uid])
         self._retention.sweep()

@@ -35,6 +35,7 @@ from holdfast.metrics.job import JobMetrics
 from holdfast.metrics.stats import EpochStats
 from holdfast.metrics.traces import TraceReporter
 from holdfast.runtime.autoscaling import Autoscaler
+from holdfast.runtime.changelogs import check_changelogs
 from holdfast.runtime.coordinator import Coordinator, EpochExecutor
 from holdfast.runtime.exclusive_sinks import check_exclusive
 from holdfast.runtime.job_registry import died
@@ -162,6 +163,7 @@ class Job(JobClient):
         check_exclusive(sinks)
         for _, sink in sinks:
             sink.validate()
+        check_changelogs(plan)
         self._begin(session, uri, restore_from is None)
         self._executors: list[ClosableExecutor] = []
         self._autoscaler: Autoscaler | None = None

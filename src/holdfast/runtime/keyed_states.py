@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
-from holdfast.checkpoint.ids import Epoch
-from holdfast.checkpoint.metadata import KeyedHandle
+from holdfast.checkpoint.changelog import ChangelogLog
+from holdfast.checkpoint.ids import CheckpointId, Epoch
+from holdfast.checkpoint.metadata import KeyedHandle, changelog_uid
 from holdfast.checkpoint.paths import JobPaths, new_attempt, safe_name
 from holdfast.checkpoint.storage import Storage
+from holdfast.connectors.base import Committable
 from holdfast.runtime.operators.base import StateKind
 from holdfast.runtime.plan import Vertex
 from holdfast.runtime.redistribution import OperatorSnapshot
@@ -64,8 +66,21 @@ class KeyedStates:
         settings: StateBackendSettings,
         directory: str,
         uploads: ThreadPoolExecutor,
+        changelog: Callable[[str], ChangelogLog] | None = None,
+        uncommitted: Sequence[Committable] = (),
     ) -> None:
-        """``directory``: the job's local directory for state."""
+        """Open nothing yet.
+
+        Args:
+            storage: The checkpoint storage.
+            paths: The names of the job's files.
+            subtask: The subtask.
+            settings: The state backend.
+            directory: The job's local directory for state.
+            uploads: Runs background uploads.
+            changelog: Opens an operator's changelog, by uid; None: there are none.
+            uncommitted: The committables of the checkpoint to restore, if they may not have been committed yet.
+        """
         self._storage = storage
         self._paths = paths
         self.subtask = subtask
@@ -73,6 +88,8 @@ class KeyedStates:
         self._settings = replace(settings, cache_bytes=settings.cache_bytes // max(len(subtask.operators), 1))
         self._root = directory
         self._uploads = uploads
+        self._changelog = changelog
+        self._uncommitted = uncommitted
         self._kept: dict[str, _Kept] = {}
         self._epoch = (0, Epoch(0))
         """Generation and number of the last written epoch."""
@@ -95,7 +112,10 @@ class KeyedStates:
 
     def _open(self, uid: str, name: str, stored: OperatorSnapshot | None) -> _Kept:
         where = f"{name!r} (uid {uid!r})"
-        place = Place(where, self._groups, self.subtask.max_parallelism, self._storage, self.directory(uid))
+        log = None if self._changelog is None else self._changelog(uid)
+        most = self.subtask.max_parallelism
+        uncommitted = [each.data for each in self._uncommitted if each.uid == changelog_uid(uid)]
+        place = Place(where, self._groups, most, self._storage, self.directory(uid), log, uncommitted)
         backend = KeyedStateBackend(place, self._settings, self._uploads)
         state = backend.open(*_stored(where, stored))
         return _Kept(state, backend)
@@ -132,6 +152,19 @@ class KeyedStates:
         """Evict rows until memory is within the bound."""
         for kept in self._kept.values():
             kept.backend.bound()
+
+    def begin_epoch(self, epoch: Epoch, completed: CheckpointId) -> None:
+        """Begin an epoch. ``completed``: the last checkpoint whose committables have been committed."""
+        for kept in self._kept.values():
+            kept.backend.begin_epoch(epoch, completed)
+
+    def prepare_commit(self) -> list[Committable]:
+        """Prepare the changelogs' transactions with the changes of the last snapshot."""
+        return [
+            Committable(changelog_uid(uid), self.subtask.number, data)
+            for uid, kept in self._kept.items()
+            for data in kept.backend.prepare_commit(kept.written or [])
+        ]
 
     def snapshot(self, generation: int, epoch: Epoch) -> dict[str, tuple[list[KeyedHandle], OperatorSchema]]:
         """Write the epoch's changes; returns the handles and the schema of each state, by uid."""

@@ -17,7 +17,9 @@ from holdfast.checkpoint.paths import JobPaths, new_attempt
 from holdfast.checkpoint.storage import Storage
 from holdfast.common.pickling import use_class_aliases
 from holdfast.common.time import MIN_TIMESTAMP
+from holdfast.connectors.base import Committable
 from holdfast.runtime.chain import Chain
+from holdfast.runtime.changelogs import opener
 from holdfast.runtime.channels import Send
 from holdfast.runtime.early_restore import EarlyRestore
 from holdfast.runtime.keyed_states import KeyedStates, KeyedSubtask
@@ -60,6 +62,8 @@ class Restored:
     watermark: int = MIN_TIMESTAMP
     channel_state: Sequence[ListPart] = ()
     """The input that it has not processed."""
+    uncommitted: Sequence[Committable] = ()
+    """The checkpoint's committables, if they may not have been committed yet."""
 
 
 def restored(operators: Mapping[str, OperatorCheckpoint], vertex: Vertex, subtask: int) -> Restored:
@@ -115,6 +119,8 @@ class OpenChain:
                 setup.plan.settings.state_backend,
                 resources.directory,
                 resources.uploads,
+                opener(setup, vertex, subtask),
+                () if state is None else state.uncommitted,
             )
             stack.callback(quietly, "close the local store", self.keyed.close)
             self.states = self.keyed.open(stored)

@@ -6,6 +6,7 @@ import socket
 import time
 from collections.abc import Iterable
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 
 from holdfast.checkpoint.ids import NO_CHECKPOINT, CheckpointId, LogPosition
@@ -16,6 +17,7 @@ from holdfast.checkpoint.paths import JobPaths
 from holdfast.checkpoint.storage import NotFound
 from holdfast.errors import ConfigurationError
 from holdfast.runtime.channels import Send
+from holdfast.runtime.completion import committables_of
 from holdfast.runtime.keyed_states import KeyedStates, KeyedSubtask
 from holdfast.runtime.open_chain import OpenChain, Restored, TaskResources, quietly, restored
 from holdfast.runtime.plan import Vertex
@@ -95,8 +97,9 @@ class OpenSubtask:
 
     def _restored(self, assignment: EpochAssignment) -> Restored:
         """What the checkpoint has for this subtask."""
-        operators = read_checkpoint(self._resources.storage, self._paths, assignment.base).operators
-        return restored(operators, self._vertex, self._subtask)
+        checkpoint = read_checkpoint(self._resources.storage, self._paths, assignment.base)
+        found = restored(checkpoint.operators, self._vertex, self._subtask)
+        return found if assignment.committed >= assignment.base else replace(found, uncommitted=committables_of(checkpoint))
 
     def _early(self, checkpoint: CheckpointId) -> KeyedStates | None:
         early = self._resources.early
@@ -144,6 +147,7 @@ class OpenSubtask:
         samples = self._begin_samples(assignment)
         late_before = chain.late_dropped
         written_before = chain.records_written
+        self._keyed.begin_epoch(assignment.epoch, assignment.committed)
         chain.begin_epoch(assignment.epoch, report.attempt, assignment.committed)
         began = max(assignment.processing_time, earliest)
         now = self._time = ProcessingTime(began, chain.advance_processing_time, self._resources.seconds)
@@ -200,6 +204,7 @@ class OpenSubtask:
             self._reported[uid] = snapshot.state, size
             schemas = snapshot.schemas if replaced else {}
             report.state[uid] = OperatorReport(change, schemas, snapshot.listed, snapshot.generator, size)
+        report.committables += self._keyed.prepare_commit()
         report.delta_bytes = self._keyed.delta_bytes
         report.uploading = self._keyed.uploading
         report.event_time = self._chain.clock.watermark

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from holdfast.checkpoint.changelog import ChangelogSettings
 from holdfast.checkpoint.storage import storage_options
 from holdfast.common.config_options import (
     AutoscalerOptions,
@@ -21,7 +22,7 @@ from holdfast.common.configuration import Configuration
 from holdfast.common.modes import ExternalizedCheckpointRetention, HighAvailabilityMode, LogFormat, RuntimeExecutionMode
 from holdfast.errors import ConfigurationError
 from holdfast.runtime.autoscaling import AutoscalerSettings
-from holdfast.state.backend import StateBackendSettings
+from holdfast.state.backend import HEAP, StateBackendSettings
 
 __all__ = ["HeartbeatSettings", "JobSettings"]
 
@@ -47,6 +48,8 @@ class JobSettings:
     """The settings of the runtime, typed and checked. They travel with the plan to every task."""
 
     state_backend: StateBackendSettings
+    changelog: ChangelogSettings | None
+    """None: state is in the checkpoints only."""
     parallelism: int
     """The parallelism of operators without one of their own."""
     epoch_target_ms: int
@@ -103,10 +106,17 @@ class JobSettings:
         availability = settings.get(HighAvailabilityOptions.TYPE)
         try:
             state_backend = StateBackendSettings.of(config)
+            changelog = ChangelogSettings.of(config)
         except ValueError as error:
             raise ConfigurationError(str(error)) from error
+        if changelog is not None and state_backend.kind == HEAP:
+            raise ConfigurationError(
+                "state.changelog.storage: changelogs need a state backend with a store on disk; set state.backend.type to "
+                "rocksdb"
+            )
         return cls(
             state_backend=state_backend,
+            changelog=changelog,
             parallelism=settings.get(PipelineOptions.PARALLELISM) or 1,
             epoch_target_ms=min(target, interval) if interval else target,
             epoch_max_records=_positive(settings, EpochOptions.MAX_RECORDS),

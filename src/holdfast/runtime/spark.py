@@ -78,6 +78,8 @@ def restore_early(plan: JobPlan, job_id: str, uri: str, newest: Callable[[], Che
     """
     directory = slot_directory(plan.settings.temporary_directory, job_id)
     subtasks = _keyed_subtasks(plan)
+    if plan.settings.changelog is not None:
+        return  # an older driver's transactions may be open: its successor ends them at the take-over
     if not subtasks or plan.settings.state_backend.kind != ROCKSDB or not os.path.isdir(directory.path):
         return
 

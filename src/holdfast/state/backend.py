@@ -7,14 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
+from holdfast.checkpoint.changelog import ChangelogLog
 from holdfast.checkpoint.handles import Handle, LogRange
 from holdfast.checkpoint.metadata import KeyedHandle
 from holdfast.checkpoint.storage import Storage
 from holdfast.common.config_values import parse_memory_size
 from holdfast.state.delta import Change
 from holdfast.state.key_groups import KeyGroupRange
+from holdfast.state.keyed_changelog import KeyedChangelog
 from holdfast.state.keyed_state import KeyedState
 from holdfast.state.schema import OperatorSchema
 from holdfast.state.store import rocksdb_settings
@@ -78,6 +80,10 @@ class Place:
     storage: Storage
     directory: str
     """Local directory, exclusive to this operator and subtask."""
+    changelog: ChangelogLog | None = None
+    """The log that holds the state, too."""
+    uncommitted: Sequence[Any] = ()
+    """The log's committables in the checkpoint to restore, if they may not have been committed yet."""
 
 
 class LocalStore(Protocol):
@@ -85,6 +91,10 @@ class LocalStore(Protocol):
 
     reused: bool
     """Whether `open` could reuse the store left on this host."""
+    complete: bool
+    """Whether `open` has restored all of the state: there is nothing to replay."""
+    changelog: KeyedChangelog | None
+    """Writes the log of the state."""
     migrated: str
     """The `OperatorSchema.evolved` up to which all rows in the store have been rewritten."""
 

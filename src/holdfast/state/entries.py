@@ -25,7 +25,7 @@ from holdfast.state.delta import Change, Piece
 from holdfast.state.key_codec import encode_key
 from holdfast.state.key_groups import KeyGroupRange
 from holdfast.state.layout import after, group_prefix, group_range, section, slice_of, split_key
-from holdfast.state.ordered import OrderedStore, migrate
+from holdfast.state.ordered import OrderedStore, Writes, migrate
 
 __all__ = ["LARGE", "MOST_IN_ROW", "EntryFamily", "LargeList", "LargeMap", "SlotCodec", "sizes_by_key"]
 
@@ -143,6 +143,14 @@ class EntryFamily:
             puts = [(prefix + key, value) for key, value in zip(keys, values, strict=True) if _within(key, groups)]
             gone = [prefix + key for key in deletes if _within(key, groups)]
             self._write([prefix + key for key in drops if _within(key, groups)], puts, gone)
+
+    def writes(self, change: Change) -> Iterator[Writes]:
+        """The pieces of a change as writes to the store."""
+        prefix = change.section.prefix
+        for piece in change.pieces:
+            drops, keys, values, deletes = _unpack(piece.data)
+            puts = [(prefix + key, value) for key, value in zip(keys, values, strict=True)]
+            yield Writes([prefix + key for key in drops], puts, [prefix + key for key in deletes])
 
     def flush(self) -> None:
         """Do nothing: between epochs the store is up to date."""

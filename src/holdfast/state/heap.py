@@ -10,6 +10,7 @@ from holdfast.checkpoint.metadata import KeyedHandle
 from holdfast.checkpoint.storage import Storage
 from holdfast.state.backend import HEAP, Place, StateBackendSettings, base_due, clip
 from holdfast.state.delta import write_delta
+from holdfast.state.keyed_changelog import KeyedChangelog
 from holdfast.state.keyed_state import KeyedState
 from holdfast.state.ordered import SortedMemory
 from holdfast.state.schema import OperatorSchema
@@ -22,6 +23,8 @@ class HeapStore:
     """The heap backend's local store: the state's own memory."""
 
     reused = False
+    complete = False
+    changelog: KeyedChangelog | None = None
     migrated = ""
 
     def __init__(self, place: Place, settings: StateBackendSettings) -> None:

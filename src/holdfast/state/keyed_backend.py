@@ -10,11 +10,12 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
+from typing import Any
 
 import msgspec
 
 from holdfast.checkpoint.handles import Handle, IndexedFile
-from holdfast.checkpoint.ids import Epoch
+from holdfast.checkpoint.ids import CheckpointId, Epoch
 from holdfast.checkpoint.in_parallel import in_parallel
 from holdfast.checkpoint.metadata import KeyedHandle
 from holdfast.state.backend import (
@@ -115,6 +116,8 @@ class KeyedStateBackend:
         Raises:
             CorruptFile: a file of the checkpoint is missing or altered.
         """
+        if self._local.complete:
+            return
         for handle in self._stored:
             groups = clip(handle, self._place.groups)
             dumps = [each for each in handle.base if isinstance(each, IndexedFile)]
@@ -135,11 +138,18 @@ class KeyedStateBackend:
 
     # writing
 
+    def begin_epoch(self, epoch: Epoch, completed: CheckpointId) -> None:
+        """Begin an epoch after the ``completed`` checkpoint."""
+        if self._local.changelog is not None:
+            self._local.changelog.begin(self.state, epoch, completed)
+
     def snapshot(self, new_path: NewPath) -> list[KeyedHandle]:
         """Append the epoch's changes to the delta log; returns the state's handles for the checkpoint."""
         adopted = self._adopt_base()
         *others, own = self._stored
         changes = self.state.collect()
+        if self._local.changelog is not None:
+            self._local.changelog.append(self.state, changes)
         self.written = 0
         deltas = own.deltas
         if changes:
@@ -151,11 +161,18 @@ class KeyedStateBackend:
             self._local.adopt(handles)
         return handles
 
+    def prepare_commit(self, handles: Sequence[KeyedHandle]) -> list[Any]:
+        """Prepare the changelog's transaction; returns its committables. ``handles``: those of the snapshot."""
+        changelog = self._local.changelog
+        return [] if changelog is None else changelog.prepare(self.state, handles)
+
     def committed(self, handles: list[KeyedHandle], epoch: Epoch, new_path: NewPath) -> None:
         """Complete the epoch of these ``handles``: committed rows may enter the store, and a new base may begin."""
         self._stored = handles
         self._local.follow(handles)
         self._local.committed()
+        if self._local.changelog is not None:
+            self._local.changelog.committed()
         self.state.committed()
         self.bound()
         due = self._bases.due(handles)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import repeat
 from typing import Any
 
 from holdfast.state.delta import Change
 from holdfast.state.key_groups import KeyGroupRange, key_grouper
+from holdfast.state.layout import after, section
 from holdfast.state.ordered import Family, OrderedStore, SortedMemory
 from holdfast.state.registry import SchemaRegistry
 from holdfast.state.schema import ENTRIES, ROWS, TIMERS, OperatorSchema, StateSchema
@@ -102,6 +104,32 @@ class KeyedState:
         rows = [change for space in self.spaces.values() for change in space.collect()]
         others = [family for family in self._families.values() if family not in self.spaces.values()]
         return rows + [change for family in others for change in family.collect()]
+
+    def row_changes(self, changes: Iterable[Change], keys: Callable[[bytes], Iterable[bytes]]) -> dict[bytes, bytes | None]:
+        """The rows that an epoch's changes put, or delete (None), in the form of the store.
+
+        ``keys`` returns the keys with a prefix before the epoch: what is dropped as a whole is deleted row by row.
+        """
+        rows: dict[bytes, bytes | None] = {}
+        for change in changes:
+            if change.dropped:
+                rows.update(dict.fromkeys(keys(change.section.prefix)))
+            for drops, puts, deletes in self._families[change.section.state].writes(change):
+                for prefix in drops:
+                    rows.update(dict.fromkeys(keys(prefix)))
+                rows.update(puts)
+                rows.update(dict.fromkeys(deletes))
+        return rows
+
+    def stored_rows(self) -> Iterator[tuple[bytes, bytes]]:
+        """All committed rows in the form of the store, in order; called between epochs."""
+        self.flush()
+        for number, family in sorted(self._families.items()):
+            if isinstance(family, TimerFamily):
+                yield from zip(family.single_rows(), repeat(b""))
+            else:
+                prefix = section(number).prefix
+                yield from self.store.scan(prefix, after(prefix))
 
     def committed(self) -> None:
         """Complete the last collected epoch."""

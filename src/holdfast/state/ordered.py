@@ -10,12 +10,12 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from holdfast.state.delta import Change
 from holdfast.state.key_groups import KeyGroupRange
 
-__all__ = ["Family", "OrderedStore", "SortedMemory"]
+__all__ = ["Family", "OrderedStore", "SortedMemory", "Writes"]
 
 _BLOCK = 512
 _MIGRATED = 2_000
@@ -53,6 +53,14 @@ class OrderedStore(Protocol):
         """
 
 
+class Writes(NamedTuple):
+    """Writes to an ordered store: first all keys with a prefix in ``drops`` go, then rows come, then keys go."""
+
+    drops: Sequence[bytes]
+    puts: Sequence[tuple[bytes, bytes]]
+    deletes: Sequence[bytes]
+
+
 class Family(Protocol):
     """The rows or entries of one state (one state id), driven by the operator's state.
 
@@ -71,6 +79,9 @@ class Family(Protocol):
 
         A dropped section loses only the rows of these groups: other groups may come from another predecessor.
         """
+
+    def writes(self, change: Change) -> Iterator[Writes]:
+        """The pieces of a change as writes to the store, in order; without the drop of the section."""
 
     def flush(self) -> None:
         """Write all changes to the store for a materialisation. All changes are committed at that time."""

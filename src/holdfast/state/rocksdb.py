@@ -25,6 +25,7 @@ from holdfast.checkpoint.paths import new_attempt
 from holdfast.checkpoint.storage import Storage
 from holdfast.state.backend import ROCKSDB, Place, StateBackendSettings, base_due, clip, paths_of
 from holdfast.state.host_lock import HostLock, abandoned
+from holdfast.state.keyed_changelog import KeyedChangelog
 from holdfast.state.keyed_state import KeyedState
 from holdfast.state.schema import OperatorSchema
 from holdfast.state.sst import BASE_PREFIX, Sliced, clip_store, copy_base, fetch, sections_in, slicing, write_contents
@@ -89,6 +90,10 @@ class RocksDBLocalStore:
         self._all_touched = False
         """Whether all remaining rows in memory were touched in this epoch, so that none can be evicted."""
         self.reused = False
+        self.complete = False
+        self.changelog = None
+        if (changelog := place.changelog) is not None:
+            self.changelog = KeyedChangelog(changelog, place.where, place.groups, place.max_parallelism, place.uncommitted)
         self.migrated = ""
         self._evolved: Callable[[], str] = lambda: ""
         """Returns the `OperatorSchema.evolved` of the state."""
@@ -129,6 +134,12 @@ class RocksDBLocalStore:
             self._private = True
             path = f"{path}-{new_attempt()}"
             log.warning("another process holds the local store in %s; using %s instead", directory, path)
+        copy = f"{path}-changelog" if self._private else os.path.join(directory, "changelog")
+        if self.changelog is not None and self.changelog.restore(copy, self._settings.rocksdb, handles):
+            RocksDBStore.remove(path)
+            self.changelog.link(path)
+            self.reused, self.complete = self.changelog.found, True
+            return RocksDBStore(path, self._settings.rocksdb)
         if os.path.exists(os.path.join(path, "CURRENT")):
             try:
                 store = RocksDBStore(path, self._settings.rocksdb, compacts=False)
@@ -237,6 +248,8 @@ class RocksDBLocalStore:
         """Close the store; its files stay for this host's next process."""
         store, self._store = self._store, None
         try:
+            if self.changelog is not None:
+                self.changelog.close(keep=not self._private)
             if store is not None:
                 store.close()
         finally:  # closing a store that failed may fail, too

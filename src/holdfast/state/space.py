@@ -14,12 +14,13 @@ from holdfast.state.entries import EntryFamily, LargeList, LargeMap
 from holdfast.state.handles import HANDLES
 from holdfast.state.interfaces import KeyedStateStore
 from holdfast.state.key_groups import KeyGroupRange
-from holdfast.state.layout import Section, after, section, slice_of
-from holdfast.state.ordered import Family, OrderedStore
+from holdfast.state.layout import Section, after, group_prefix, section, slice_of
+from holdfast.state.ordered import Family, OrderedStore, Writes
 from holdfast.state.registry import SchemaRegistry
 from holdfast.state.row import DIRTY, Row
+from holdfast.state.row_pieces import encoded_rows
 from holdfast.state.schema import ROWS, ColumnSchema
-from holdfast.state.table import RowTable
+from holdfast.state.table import RowTable, store_keys
 from holdfast.state.timers import TimerQueue
 from holdfast.state.ttl import TTL_HANDLES, Expiry, HasProcessingTime
 from holdfast.state.typed import typed
@@ -300,6 +301,19 @@ class StateSpace(KeyedStateStore):
             # Slices are read as a whole, and soon dropped; rows of former types must not enter the store.
             later = self.store.on_disk and not self._sliced and not self.codec.has_former_types
             (self.table().set_aside if later else self.table(namespace).apply)(piece, groups)
+
+    def writes(self, change: Change) -> Iterator[Writes]:
+        """The pieces of a change as writes to the store."""
+        prefix = change.section.prefix
+        for piece in change.pieces:
+            changed = encoded_rows(piece, None)
+            head, start = self.codec.stored_head(changed.schema)
+            rows = [head + memoryview(raw)[start:] for raw in changed.rows]
+            puts = list(zip(self._store_keys(prefix, changed.keys), rows, strict=True))
+            yield Writes([], puts, self._store_keys(prefix, changed.deleted))
+
+    def _store_keys(self, prefix: bytes, keys: list[Any]) -> list[bytes]:
+        return store_keys([group_prefix(prefix, group) for group in self.groups_of(keys)], keys)
 
     def dump(self) -> Iterator[Change]:
         """All rows in memory, in the form that `apply` takes."""

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from holdfast.checkpoint.storage import Data
-from holdfast.state.key_codec import decode_key, decode_keys, encode_keys
+from holdfast.state.key_codec import decode_key, decode_keys, encode_key, encode_keys
 from holdfast.state.layout import after, group_prefix, section, slice_of, split_key
 from holdfast.state.ordered import OrderedStore
 from holdfast.state.timers import BUCKET_BITS, Timer
@@ -152,6 +152,21 @@ class TimerChunks:
         at = end - _SHORT.unpack_from(key, end)[0]
         time = first + _SHORT.unpack_from(key, at - _SHORT.size)[0]
         return time, (decode_key(key[: at - _SHORT.size]), decode_key(key[at:end]))
+
+    def single_rows(self, timers: TimerList) -> list[bytes]:
+        """The keys of these timers, each in a row of its own."""
+        rows = []
+        for group, members in self._by_group(timers.timers()).items():
+            for time, owner in members:
+                at = group_prefix(section(self._state, time >> BUCKET_BITS).prefix, group)
+                within = _SHORT.pack(time & _IN_BUCKET)
+                if self._namespaced:
+                    key, namespace = owner
+                    form = encode_key(namespace)
+                    rows.append(at + encode_key(key) + within + form + _SHORT.pack(len(form)))
+                else:
+                    rows.append(at + encode_key(owner) + within)
+        return rows
 
     def write(self, bucket: int, added: Collection[Timer], removed: Collection[Timer]) -> None:
         """Add and remove timers."""

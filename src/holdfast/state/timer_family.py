@@ -12,7 +12,7 @@ from itertools import islice
 from holdfast.state.delta import Change, Piece, cut
 from holdfast.state.key_groups import KeyGroupRange
 from holdfast.state.layout import section
-from holdfast.state.ordered import OrderedStore
+from holdfast.state.ordered import OrderedStore, Writes
 from holdfast.state.timer_chunks import (
     GroupsOf,
     TimerChunks,
@@ -81,6 +81,17 @@ class TimerFamily(TimerQueue):
             else:
                 self._store_all(added, removed)
         self.drain()
+
+    def writes(self, change: Change) -> Iterator[Writes]:
+        """The pieces of a change as writes to the store, each timer in a row of its own."""
+        for piece in change.pieces:
+            added, removed = unpack_change(piece.data)
+            puts = [(key, b"") for key in self._chunks.single_rows(added)]
+            yield Writes([], puts, self._chunks.single_rows(removed))
+
+    def single_rows(self) -> list[bytes]:
+        """The keys of all timers, each in a row of its own, in order."""
+        return sorted(self._chunks.single_rows(TimerList.of(list(self.all()), self._namespaced)))
 
     def _store_all(self, added: TimerList, removed: TimerList) -> None:
         """Write timers of any buckets and key groups to the store."""

@@ -81,9 +81,7 @@ class KafkaCommitter:
         self._fence_all()
         lost = [c for c in ours if outcomes[c.transaction] is Outcome.LOST]
         if lost:
-            create_token_topic(self._sink.properties, token_topic(self._prefix), self._sink.topic)
-            for committable in sorted(lost, key=lambda c: (c.generation, c.epoch, c.subtask)):
-                self._restore(committable)
+            self._rewrite(lost)
         try:
             # Older generations only: a driver fenced during recovery must not delete its successor's copies.
             self._empty_outbox(lambda generation, epoch: generation < self._job.generation)
@@ -134,6 +132,12 @@ class KafkaCommitter:
         self._client.fence(wanted, self._sink.transaction_timeout_ms)
         if dangling := sum(found[n] in _UNFINISHED for n in wanted):
             _logger.warning("%s: %d unfinished transactions of earlier attempts aborted", self._where, dangling)
+
+    def _rewrite(self, lost: Sequence[KafkaCommittable]) -> None:
+        """Rewrite the records of lost transactions, unless they were committed."""
+        create_token_topic(self._sink.properties, token_topic(self._prefix), self._sink.topic)
+        for committable in sorted(lost, key=lambda c: (c.generation, c.epoch, c.subtask)):
+            self._restore(committable)
 
     def _restore(self, committable: KafkaCommittable) -> None:
         """Rewrite the records of a lost transaction unless it was committed. A kill at any point is safe."""

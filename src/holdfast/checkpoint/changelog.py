@@ -1,0 +1,152 @@
+"""The log of a changelog: its records, and the interface between the keyed state that uses it and the connector that has it.
+
+`holdfast.state.changelog` explains what changelogs are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+
+from holdfast.checkpoint.ids import CheckpointId, Epoch
+
+__all__ = [
+    "ChangelogLog",
+    "ChangelogSettings",
+    "Delivered",
+    "LogRecord",
+    "LogTruncated",
+    "Marker",
+    "MarkerKey",
+    "Row",
+]
+
+_ENABLED = "state.changelog.enabled"
+_STORAGE = "state.changelog.storage"
+_PARTITIONS = "state.changelog.partitions"
+_FLINKS = ("memory", "filesystem")
+"""Flink's storages, which have no effect: the delta files of checkpoints are such a changelog already."""
+_KAFKA = "state.changelog.kafka."
+"""Prefix of Kafka's client properties."""
+
+
+@dataclass(frozen=True)
+class ChangelogSettings:
+    """The changelogs as configured."""
+
+    properties: Mapping[str, str] = field(repr=False)
+    """Kafka's client properties, ``bootstrap.servers`` among them."""
+    partitions: int = 8
+    """The partitions of each topic; at most the operator's max parallelism."""
+
+    @classmethod
+    def of(cls, config: Mapping[str, str]) -> ChangelogSettings | None:
+        """Read the settings from a configuration; None: changelogs are not enabled.
+
+        Raises:
+            ValueError: a value is missing or invalid.
+        """
+        storage = config.get(_STORAGE, "").strip().lower()
+        if storage not in ("", "kafka", *_FLINKS):
+            raise ValueError(f"{_STORAGE} is {storage!r}; it must be kafka")
+        if storage != "kafka" or config.get(_ENABLED, "false").strip().lower() != "true":
+            return None
+        properties = {key.removeprefix(_KAFKA): value for key, value in config.items() if key.startswith(_KAFKA)}
+        if not properties.get("bootstrap.servers"):
+            raise ValueError(f"{_KAFKA}bootstrap.servers is not set: the brokers that hold the changelogs")
+        partitions = config.get(_PARTITIONS, str(cls.partitions))
+        if not partitions.isdecimal() or not int(partitions):
+            raise ValueError(f"{_PARTITIONS} is {partitions!r}; it must be a number of at least 1")
+        return cls(properties, int(partitions))
+
+
+class LogTruncated(Exception):
+    """A partition ends before an offset that it has had."""
+
+
+class Row(NamedTuple):
+    """A row of the log with the key group that owns it."""
+
+    group: int
+    key: bytes
+    """The key in the local store (`holdfast.state.layout`)."""
+    value: bytes | None
+    """None: a tombstone."""
+
+
+class MarkerKey(NamedTuple):
+    """The place of a marker."""
+
+    partition: int
+    first: int
+    last: int
+    """The key groups of the subtask that wrote it."""
+
+
+class Marker(msgspec.Struct, frozen=True, array_like=True):
+    """The last checkpointed state that a partition holds of a range of key groups."""
+
+    state: str
+    """The name of its handles (`holdfast.state.changelog.name_of`)."""
+    seed: str
+    """Names the time since which every change was added to what the log held. With another one, copies are worthless."""
+    sliced: list[int]
+    """The ids of the states whose keys have slices."""
+
+
+class LogRecord(NamedTuple):
+    """A committed record of the log: a row or a marker."""
+
+    partition: int
+    offset: int
+    content: Row | tuple[MarkerKey, Marker | None]
+
+
+@dataclass(frozen=True)
+class Delivered:
+    """The place of an epoch's records in the log, by partition."""
+
+    first: Mapping[int, int]
+    end: Mapping[int, int]
+    """The offsets after the last."""
+
+
+class ChangelogLog(Protocol):
+    """The log of one operator, as one subtask uses it."""
+
+    id: str
+    """Another one if the log was created anew under the same name."""
+    partitions: int
+    tombstone_ms: int
+    """The least time for which the log keeps tombstones, in ms."""
+
+    def begin(self, epoch: Epoch, completed: CheckpointId) -> None:
+        """Begin an epoch; what an abandoned attempt has written stays invisible."""
+
+    def append(self, rows: Iterable[Row]) -> None:
+        """Write rows in the epoch's transaction."""
+
+    def mark(self, markers: Mapping[MarkerKey, Marker | None]) -> None:
+        """Write markers, or tombstones for them, in the epoch's transaction."""
+
+    def prepare(self) -> tuple[list[Any], Delivered]:
+        """Flush the transaction; returns the committables for the checkpoint, and where the records are."""
+
+    def commit(self, committables: Sequence[Any]) -> None:
+        """Commit the transactions of a complete checkpoint, unless they are gone."""
+
+    def read(self, starts: Mapping[int, int]) -> Iterator[list[LogRecord]]:
+        """Read the committed records of these partitions from these offsets, up to the present end.
+
+        Raises:
+            LogTruncated: a partition ends before its offset.
+        """
+
+    def settled(self, partitions: Iterable[int]) -> bool:
+        """Whether no transaction in these partitions is open: what is committed can be read."""
+
+    def close(self) -> None:
+        """Abort the open transaction and release resources."""

@@ -1,0 +1,158 @@
+"""Changelogs of keyed state in compacted topics: one topic for each operator, one transaction for each subtask and epoch.
+
+Transactions are prepared in the task and committed by the driver after the checkpoint, like those of the exactly-once
+sink. A record's key is the key group (u16) and the row's key; that of a marker begins with 0xFFFF, followed by the first
+and the last key group of its subtask (u16 each).
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+import msgspec
+import xxhash
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
+
+from holdfast.checkpoint.changelog import ChangelogSettings
+from holdfast.connectors.base import JobInfo
+from holdfast.connectors.kafka.changelog_log import KafkaChangelogLog
+from holdfast.connectors.kafka.cluster import ClusterView
+from holdfast.connectors.kafka.committable import KafkaCommittable
+from holdfast.connectors.kafka.committer import KafkaCommitter
+from holdfast.connectors.kafka.config import admin_properties
+from holdfast.connectors.kafka.outbox import OutgoingBatch
+from holdfast.connectors.kafka.output import KafkaOutput
+from holdfast.connectors.kafka.producer_record import KafkaSinkContext
+from holdfast.errors import ConfigurationError
+
+__all__ = ["ChangelogCommitter", "KafkaChangelog", "changelog_topic"]
+
+_logger = logging.getLogger(__name__)
+
+_TIMEOUT_S = 30.0
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+_TOMBSTONES_MS = 86_400_000
+"""Kafka's default of ``delete.retention.ms``."""
+
+
+def changelog_topic(job_name: str, uid: str) -> str:
+    """The changelog topic of an operator.
+
+    >>> changelog_topic("payments", "counts")
+    'payments-counts-changelog'
+    """
+    name = f"{job_name}-{uid}"
+    safe = _UNSAFE.sub("-", name)[:200]
+    return f"{safe if safe == name else f'{safe}-{xxhash.xxh3_64_hexdigest(name.encode())[:8]}'}-changelog"
+
+
+class KafkaChangelog:
+    """The changelog topic of one operator.
+
+    Args:
+        settings: The brokers, and the number of partitions.
+        job_name: The job.
+        uid: The operator.
+        max_parallelism: Its number of key groups.
+    """
+
+    def __init__(self, settings: ChangelogSettings, job_name: str, uid: str, max_parallelism: int) -> None:
+        self._properties = settings.properties
+        self._partitions = min(settings.partitions, max_parallelism)
+        self._max_parallelism = max_parallelism
+        self._uid = uid
+        self._prefix = f"{job_name}-changelog"
+        self.topic = changelog_topic(job_name, uid)
+
+    def validate(self) -> None:
+        """Create the topic, or check the one that is there.
+
+        Raises:
+            BrokerUnavailable: the brokers do not answer.
+            ConfigurationError: the topic cannot be created, has another number of partitions, or is not compacted.
+        """
+        found = ClusterView(self._properties, read_committed=True).topics([self.topic])[self.topic]
+        admin = AdminClient({**admin_properties(self._properties), "log_level": 0})
+        if found is None:
+            return self._create(admin)
+        where = f"the changelog topic {self.topic} of operator uid {self._uid!r}"
+        remedy = "Or delete the topic while the job does not run: it is created again and filled from the checkpoint's files"
+        if found.partitions != self._partitions:
+            raise ConfigurationError(
+                f"{where} has {found.partitions} partitions, but state.changelog.partitions asks for {self._partitions}: "
+                f"set it to {found.partitions}. {remedy}"
+            )
+        resource = ConfigResource(ResourceType.TOPIC, self.topic)
+        described = _result(admin.describe_configs([resource], request_timeout=_TIMEOUT_S))
+        policy = described["cleanup.policy"].value
+        if policy != "compact":
+            raise ConfigurationError(
+                f"{where} has cleanup.policy={policy}, so Kafka deletes rows that the state still has; set it to compact "
+                f"before Kafka has deleted any. {remedy}"
+            )
+
+    def _create(self, admin: AdminClient) -> None:
+        config = {"cleanup.policy": "compact", "delete.retention.ms": str(_TOMBSTONES_MS)}
+        new = NewTopic(self.topic, self._partitions, -1, config=config)
+        try:
+            _result(admin.create_topics([new], request_timeout=_TIMEOUT_S))
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
+                return  # another driver of the job was faster
+            raise ConfigurationError(
+                f"the changelog topic {self.topic} could not be created: {error.args[0].str()}. Create it yourself "
+                f"({self._partitions} partitions, cleanup.policy=compact), or allow its creation"
+            ) from error
+        _logger.info("created the changelog topic %s with %d partitions", self.topic, self._partitions)
+
+    def create_committer(self, job: JobInfo, uid: str) -> ChangelogCommitter:
+        """Create the committer of the topic's transactions."""
+        return ChangelogCommitter(self._output(), _without_storage(job), uid)
+
+    def open(self, job: JobInfo, uid: str, subtask: int) -> KafkaChangelogLog:
+        """Open the topic in a task."""
+        return KafkaChangelogLog(
+            self._output(), self.topic, self._partitions, self._max_parallelism, job.generation, uid, subtask, _TOMBSTONES_MS
+        )
+
+    def _output(self) -> KafkaOutput:
+        return KafkaOutput(self._properties, _Rows(self.topic), transactional_id_prefix=self._prefix)
+
+
+class _Rows(msgspec.Struct, frozen=True):
+    """The serializer of a `KafkaOutput` that gets records in Kafka's form."""
+
+    topic: str
+
+    def to_batch(self, values: Sequence[Any], timestamps: Sequence[int] | None, context: KafkaSinkContext) -> OutgoingBatch:
+        """Not called."""
+        raise NotImplementedError
+
+
+class ChangelogCommitter(KafkaCommitter):
+    """Commits the transactions of a changelog.
+
+    A lost transaction is not written again: the checkpoint's files have its rows, and the tasks fill the log from them.
+    """
+
+    def _rewrite(self, lost: Sequence[KafkaCommittable]) -> None:
+        _logger.warning(
+            "%s: %d transactions of the changelog are gone. If they were not committed, the state is restored from the "
+            "checkpoint's files",
+            self._where,
+            len(lost),
+        )
+
+
+def _without_storage(job: JobInfo) -> JobInfo:
+    return JobInfo(job.job_id, job.job_name, job.generation, None)
+
+
+def _result(futures: Mapping[Any, Future[Any]]) -> Any:
+    (future,) = futures.values()
+    return future.result(_TIMEOUT_S + 5)

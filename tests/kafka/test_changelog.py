@@ -1,0 +1,87 @@
+"""Changelogs in topics of a real broker."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
+
+import holdfast.state.delta_files
+import holdfast.state.rocksdb
+from engine.inprocess import LEDGERS, Lab
+from engine.programs import records, sessions, sessions_model
+from engine.test_same_results import config, visible
+from holdfast.checkpoint.changelog import ChangelogSettings
+from holdfast.connectors.kafka.changelog import KafkaChangelog, changelog_topic
+from holdfast.connectors.kafka.cluster import BrokerUnavailable
+from holdfast.errors import ConfigurationError
+from holdfast.testing.kafka import KafkaBroker
+from kafka_fixtures import read_all
+
+pytestmark = pytest.mark.kafka
+
+TOPIC = changelog_topic("job", "sessions")
+
+
+def read_from_files(*_: Any) -> Any:
+    raise AssertionError("the state was read from the checkpoint's files")
+
+
+def the_state_comes_back_from_its_topic(kafka: KafkaBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = records(7, 400, keys=20)
+    settings = {
+        **config("rocksdb", "64"),
+        "state.changelog.enabled": "true",
+        "state.changelog.storage": "kafka",
+        "state.changelog.partitions": "3",
+        "state.changelog.kafka.bootstrap.servers": kafka.bootstrap_servers,
+    }
+    LEDGERS["out"].committed.clear()
+    KafkaChangelog(ChangelogSettings({"bootstrap.servers": kafka.bootstrap_servers}, 3), "job", "sessions", 128).validate()
+    job = Lab(sessions(data, cut=40), tmp_path, budget=40, config=settings)
+    try:
+        assert not job._run_until("before complete", 3)
+        with monkeypatch.context() as patch:
+            patch.setattr(holdfast.state.delta_files, "read_delta", read_from_files)
+            patch.setattr(holdfast.state.rocksdb, "fetch", read_from_files)
+            shutil.rmtree(job.disk)
+            assert not job._run_until("after complete", 2)  # the next driver commits the last transaction
+            assert not job._run_until("run", 2)  # by the copy on the disk
+            shutil.rmtree(job.disk)
+            job.parallelism = 3
+            assert not job._run_until("before commit", 1)
+        admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+        admin.delete_topics([TOPIC])[TOPIC].result(30)
+        kafka.create_topic(TOPIC, 3, cleanup_policy="compact")
+        assert not job._run_until("before commit", 2)
+        with monkeypatch.context() as patch:
+            patch.setattr(holdfast.state.delta_files, "read_delta", read_from_files)
+            patch.setattr(holdfast.state.rocksdb, "fetch", read_from_files)
+            shutil.rmtree(job.disk)
+            assert not job._run_until("before complete", 1)
+        job.run()
+        assert visible() == sessions_model(data)
+    finally:
+        job.close()
+    assert read_all(kafka.bootstrap_servers, TOPIC)
+
+
+def a_topic_that_would_lose_rows_is_refused(kafka: KafkaBroker) -> None:
+    properties = {"bootstrap.servers": kafka.bootstrap_servers}
+    changelog = KafkaChangelog(ChangelogSettings(properties, 4), "refused", "counts", 128)
+    changelog.validate()
+    changelog.validate()
+    admin = AdminClient(properties)
+    described = ConfigResource(ResourceType.TOPIC, "refused-counts-changelog")
+    assert admin.describe_configs([described])[described].result(30)["cleanup.policy"].value == "compact"
+    with pytest.raises(ConfigurationError, match=r"has 4 partitions, but state\.changelog\.partitions asks for 5"):
+        KafkaChangelog(ChangelogSettings(properties, 5), "refused", "counts", 128).validate()
+    deletes = NewTopic("refused-sums-changelog", 4, 1, config={"cleanup.policy": "compact,delete"})
+    admin.create_topics([deletes])["refused-sums-changelog"].result(30)
+    with pytest.raises(ConfigurationError, match=r"cleanup\.policy=.*delete.*set it to compact"):
+        KafkaChangelog(ChangelogSettings(properties, 4), "refused", "sums", 128).validate()
+    with pytest.raises(BrokerUnavailable, match="does not answer"):
+        KafkaChangelog(ChangelogSettings({"bootstrap.servers": "127.0.0.1:1"}, 4), "refused", "counts", 128).validate()
