@@ -33,6 +33,8 @@ _MARKER = struct.Struct(">HHH")
 _MARKED = 0xFFFF
 _AT_ONCE = 10_000
 """Records read or written together."""
+_POLL_S = 0.05
+"""The client waits this long for more records, however few it has."""
 _SILENCE_S = 60.0
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Marker).decode
@@ -190,7 +192,7 @@ class KafkaChangelogLog:
             consumer.assign([TopicPartition(self._topic, p, starts[p] or OFFSET_BEGINNING) for p in left])
             heard = time.monotonic()
             while left:
-                messages = consumer.consume(_AT_ONCE, 0.5)
+                messages = consumer.consume(_AT_ONCE, _POLL_S)
                 if messages:
                     heard = time.monotonic()
                 elif time.monotonic() - heard > _SILENCE_S:
