@@ -13,8 +13,7 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
-import holdfast.cli.__main__
-from holdfast.cli.app import app
+from holdfast.cli.commands import app
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -119,6 +118,35 @@ def test_without_a_job_every_command_says_how_to_start_one(tmp_path: Path) -> No
     for command in ("status", "cancel", "stop", "savepoint", "dashboard", "token"):
         refused = holdfast(tmp_path, command)
         assert (refused.returncode, "holdfast run PROGRAM" in refused.stderr) == (3, True), command
+
+
+def test_control_c_while_the_command_line_starts_shows_no_traceback(tmp_path: Path) -> None:
+    interrupted = """
+import sys
+
+class Interrupted:
+    def find_spec(self, name, *_):
+        if name == "rich":
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Interrupted())
+from holdfast.cli.__main__ import main
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", interrupted], capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert (done.returncode, done.stderr) == (130, "Interrupted.\n")
+
+
+def test_what_the_user_gave_wrong_is_said_with_the_remedy(tmp_path: Path) -> None:
+    found = holdfast(tmp_path, "doctor", "-D", "rest.port=http", "--kafka", "localhost:1")
+    assert found.returncode == 1
+    assert "rest.port is 'http'" in found.stdout
+    assert "→ Set it to a number" in found.stdout
+    assert "FAIL" not in found.stderr, "the Kafka client's own messages"
+    refused = holdfast(tmp_path, "new", "/proc/shop")
+    assert (refused.returncode, "Name a directory where you may write" in refused.stderr) == (1, True)
+    nothing = holdfast(tmp_path, "dashboard", f"{tmp_path}/", "--no-open")
+    assert (nothing.returncode, "name a checkpoint directory" in nothing.stderr) == (3, True)
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from holdfast.cli import checkpoints, doctor, jobs, logs, new, query, run, services  # noqa: F401  (each adds commands)
-from holdfast.cli.app import app
+import sys
 
 __all__ = ["main"]
-
-_ORDER = ["new", "run", "standby", "list", "status", "dashboard", "logs", "query", "savepoint", "stop", "cancel", "rescale"]
-_ORDER += ["kafka", "doctor", "token"]
-"""The order of `--help`."""
-
-app.registered_commands.sort(key=lambda each: _ORDER.index(each.name or getattr(each.callback, "__name__", "")))
 
 
 def main() -> None:
     """Run the command that the arguments name."""
+    try:
+        from holdfast.cli.commands import app  # takes half a second, in which Ctrl-C is no reason for a traceback
+    except KeyboardInterrupt:
+        sys.stderr.write("Interrupted.\n")
+        sys.exit(130)
     app(prog_name="holdfast")
 
 

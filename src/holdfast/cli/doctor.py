@@ -184,7 +184,11 @@ def _user_directory() -> Finding:
 
 
 def _port(configured: str) -> Finding:
-    port = int(configured)
+    port = int(configured) if configured.isdecimal() else 65536
+    if port > 65535:
+        return Finding(
+            "Port", Verdict.FAILED, f"rest.port is {configured!r}", "Set it to a number from 1024 to 65535; 0: any free port"
+        )
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -216,7 +220,7 @@ def _kafka(brokers: str | None) -> Finding:
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient
 
-    client = AdminClient({"bootstrap.servers": brokers}, logger=None)
+    client = AdminClient({"bootstrap.servers": brokers, "log_level": 0}, logger=None)  # the finding says what failed
     try:
         found = client.list_topics(timeout=_KAFKA_TIMEOUT_S)
     except KafkaException as error:
@@ -236,6 +240,10 @@ def _storage(uri: str | None, config: dict[str, str]) -> Finding:
         )
     storage = Storage.open(uri, storage_options(config))
     paths = JobPaths.of("holdfast-doctor")
-    storage.check(paths)
+    try:
+        storage.check(paths)
+    except HoldfastError as error:
+        remedy = "Check the address, its network, and the rights of the credentials that this machine has (AWS_*, s3.*)"
+        return Finding("Storage", Verdict.FAILED, str(error), remedy)
     storage.delete(storage.list(f"{paths.directory}/"))
     return Finding("Storage", Verdict.OK, f"{storage.uri} can be written, read, listed and put to once")

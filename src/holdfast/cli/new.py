@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli.app import USAGE, AsJson, CommandFailed, command
+from holdfast.cli.app import FAILED, USAGE, AsJson, CommandFailed, command
 from holdfast.cli.output import note, print_json
 
 __all__: list[str] = []
@@ -26,7 +26,11 @@ def new(
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise CommandFailed(f"{directory} is not empty. Name a new directory.", USAGE)
     name = re.sub(r"[^\w-]+", "-", directory.resolve().name).strip("-") or "job"
-    directory.mkdir(parents=True, exist_ok=True)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        said = f"{directory} cannot be made: {error.strerror}. Name a directory where you may write."
+        raise CommandFailed(said, FAILED) from None
     for file in _FILES:
         text = (files("holdfast.cli") / "template" / f"{file}.template").read_text(encoding="utf-8")
         (directory / file).write_text(text.replace("JOB_NAME", name), encoding="utf-8")

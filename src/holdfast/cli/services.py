@@ -120,7 +120,8 @@ def _show_history(directory: str, job_id: str, settings: list[str] | None, port:
     died = {record.job_id for record in records() if record.state == DIED}
     archives = {key: each.lost() if key in died and not each.ended else each for key, each in archives.items()}
     if not archives:
-        raise CommandFailed(f"{directory} keeps nothing of jobs that have run. It is a checkpoint directory?", NOT_FOUND)
+        said = f"{directory} keeps no history of jobs: name a checkpoint directory of jobs that have run."
+        raise CommandFailed(said, NOT_FOUND)
     with bind("127.0.0.1", port) as bound:
         page = f"http://localhost:{bound.getsockname()[1]}/#/" + (f"jobs/{job_id}" if job_id in archives else "")
         if json:
