@@ -13,7 +13,7 @@ from holdfast.common.types import Row
 from holdfast.functions.process_functions import KeyedProcessFunction
 from holdfast.functions.timer_service import TimerService
 from holdfast.runtime.context import Clock
-from holdfast.runtime.copies import FIXED, fixed
+from holdfast.runtime.copies import FIXED, fixed, same
 from holdfast.runtime.operators.base import Operator, StateKind
 from holdfast.runtime.operators.function_life import FunctionLife
 from holdfast.runtime.operators.last_timers import last_rounds
@@ -173,6 +173,7 @@ class KeyedProcess(KeyedOperator):
         space, context, own = self.space, self._element_context, self.own
         rows = self.table.load(keys)
         out = Collector(self.context.copied)
+        reused = out.copied is same
         take, append, append_stamp = out.take_one, out.values.append, out.stamps.append
         key = value = results = None
         try:
@@ -187,7 +188,7 @@ class KeyedProcess(KeyedOperator):
                         if (
                             kind in FIXED
                             or (kind is tuple and fixed(map(type, result)))
-                            or (kind is own and fixed(map(type, result._values)))
+                            or (kind is own and (reused or fixed(map(type, result._values))))
                         ):  # the usual cases, without a call
                             append(result)
                             append_stamp(stamp)
