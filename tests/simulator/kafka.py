@@ -7,6 +7,7 @@ answers get lost, transactions time out.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, field
@@ -320,6 +321,18 @@ class Executor:
                 deferred.wait()
 
 
+class Event(threading.Event):
+    """An event on which nobody waits for long: another thread's turn comes by chance."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self._world = world
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Whether it is set, or would have been before the caller looks again."""
+        return self.is_set() or self._world.random.random() < 0.5
+
+
 def install(patch: pytest.MonkeyPatch, world: World) -> Brokers:
     """Put simulated brokers, threads and storage under the sink's writers and committers."""
     brokers = Brokers(world)
@@ -368,6 +381,7 @@ def install(patch: pytest.MonkeyPatch, world: World) -> Brokers:
     patch.setattr(TransactionClient, "list", listed)
     patch.setattr(producers, "Producer", lambda config, logger: Producer(world, brokers, config))
     patch.setattr(producers, "time", SimpleNamespace(monotonic=lambda: world.time, sleep=sleep))
+    patch.setattr(committer, "threading", SimpleNamespace(Event=lambda: Event(world), Lock=threading.Lock))
     patch.setattr(committer, "read_tokens", read_tokens)
     patch.setattr(committer, "create_token_topic", lambda properties, topic, output: None)
     patch.setattr(job_files, "Storage", SimpleNamespace(open=lambda uri, config: world.storage()))
