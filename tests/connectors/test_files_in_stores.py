@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import itertools
 import json
+import os
 import re
 import signal
 import subprocess
@@ -22,6 +24,7 @@ from hypothesis import strategies as st
 
 from holdfast.checkpoint import bucket
 from holdfast.checkpoint.storage import FileStorage, RetryPolicy
+from holdfast.common import Configuration, RestartStrategies, WatermarkStrategy
 from holdfast.common.avro import AvroSchema
 from holdfast.common.serialization import Encoder
 from holdfast.common.time import Duration
@@ -35,6 +38,7 @@ from holdfast.connectors.file.outputs import StoreOutput
 from holdfast.connectors.file.source import FileEnumerator
 from holdfast.connectors.file_system import BucketAssigner, FileSink, FileSource, JsonLinesEncoder, StreamFormat
 from holdfast.errors import ConfigurationError, InputLost, StorageError, UserCodeError
+from holdfast.testing import InProcessEnvironment
 from holdfast.testing.faulty_storage import Fault, FaultyStorage
 from holdfast.testing.memory_store import MemoryStore
 from s3_fixtures import Relay
@@ -449,3 +453,29 @@ def a_process_killed_before_or_after_a_step_of_its_commit_loses_and_repeats_noth
     assert sorted(flat(read)) == ["epoch 1", "epoch 2", "epoch 3"]
     storage = FileStorage.open("s3://checkpoints/", config)
     assert not storage.walk(f"{tmp_path.name}/.inprogress")
+
+
+def fails_once(marker: str, line: str) -> str:
+    """Fail at the second half of the input, in the first run only."""
+    if line == "150" and not os.path.exists(marker):
+        Path(marker).touch()
+        raise ValueError("once")
+    return line
+
+
+def a_job_reads_and_writes_s3_and_an_epoch_that_failed_leaves_nothing(s3_config: dict[str, str], tmp_path: Path) -> None:
+    uri = f"s3://checkpoints/{tmp_path.name}"
+    storage = FileStorage.open("s3://checkpoints/", s3_config)
+    for part in range(2):
+        storage.put(f"{tmp_path.name}/in/{part}", "".join(f"{n}\n" for n in range(part * 100, part * 100 + 100)).encode())
+    own = {"execution.checkpointing.dir": f"{uri}/job", "holdfast.epoch.max-records": "40", **s3_config}
+    env = InProcessEnvironment(Configuration.from_dict(own))
+    env.set_restart_strategy(RestartStrategies.fixed_delay_restart(3, 0))
+    lines = env.from_source(lines_of(f"{uri}/in"), WatermarkStrategy.no_watermarks(), "lines")
+    once = functools.partial(fails_once, str(tmp_path / "failed"))
+    lines.map(once, Types.STRING()).sink_to(sink_to(f"{uri}/out"))
+    env.execute("from S3 to S3")
+    assert (tmp_path / "failed").exists()
+    written = flat(SourceRun(lines_of(f"{uri}/out"), config=s3_config).start().run(1000))
+    assert sorted(map(int, written)) == list(range(200))
+    assert not storage.walk(f"{tmp_path.name}/out/.inprogress")
