@@ -47,7 +47,7 @@ def test_the_built_wheel_runs_a_program_in_an_empty_environment(tmp_path: Path) 
 
     venv.create(tmp_path / "empty", with_pip=True)
     python = tmp_path / "empty" / "bin" / "python"
-    call(python, "-m", "pip", "install", "--quiet", wheel, cwd=tmp_path)
+    call(python, "-m", "pip", "install", "--quiet", "--no-compile", wheel, cwd=tmp_path)
     call(python, "-m", "pip", "check", cwd=tmp_path)
     (tmp_path / "sums.py").write_text(PROGRAM)
     no_cache = {"XDG_CACHE_HOME": os.devnull}  # else it makes an AOT cache for this environment, which ends with the test

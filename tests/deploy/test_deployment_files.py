@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -15,10 +15,13 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from awaiting import until
+
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
 CHART = DEPLOY / "helm" / "holdfast"
 RENDERED = sorted((DEPLOY / "kubernetes").glob("*.yaml"))
+QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 PROGRAM = "from holdfast.datastream import StreamExecutionEnvironment\n"
 OPTIONS = {
     "one-pod.yaml": [],
@@ -37,27 +40,30 @@ OPTIONS = {
 }
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @pytest.mark.spark
 def a_job_runs_on_the_standalone_cluster_of_the_script(tmp_path: Path) -> None:
-    master = f"spark://127.0.0.1:{free_port()}"
-    script = [sys.executable, DEPLOY / "standalone" / "standalone"]
-    daemons = [
-        subprocess.Popen(
-            [*script, *options, "--host", "127.0.0.1", "--webui-port", "0"],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            cwd=tmp_path,
-            env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"},
-        )
-        for options in (["master", "--port", master.rsplit(":", 1)[1]], ["worker", master, "--cores", "2", "--memory", "1g"])
-    ]
+    daemons: list[subprocess.Popen[bytes]] = []
+
+    def start(*options: str) -> Path:
+        log = tmp_path / f"{options[0]}.log"
+        command = [
+            sys.executable,
+            DEPLOY / "standalone" / "standalone",
+            *options,
+            "--host",
+            "127.0.0.1",
+            "--webui-port",
+            "0",
+        ]
+        own = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_JAVA_OPTS": QUICK_JVM}
+        with log.open("wb") as said:
+            daemons.append(subprocess.Popen(command, stdout=said, stderr=said, cwd=tmp_path, env={**os.environ, **own}))
+        return log
+
     try:
+        log = start("master", "--port", "0")
+        master = until(lambda: re.search(r"Starting Spark master at (spark://\S+)", log.read_text())).group(1)
+        start("worker", master, "--cores", "2", "--memory", "1g")
         program = tmp_path / "program.py"
         program.write_text(
             "from holdfast.datastream import StreamExecutionEnvironment\n"
@@ -67,6 +73,7 @@ def a_job_runs_on_the_standalone_cluster_of_the_script(tmp_path: Path) -> None:
         )
         settings = {
             "spark.executor.memory": "512m",
+            "spark.executor.extraJavaOptions": QUICK_JVM,
             "spark.driver.host": "127.0.0.1",
             "execution.checkpointing.dir": f"file://{tmp_path}/checkpoints",
             "io.tmp.dirs": str(tmp_path / "local"),
@@ -80,7 +87,7 @@ def a_job_runs_on_the_standalone_cluster_of_the_script(tmp_path: Path) -> None:
     finally:
         for daemon in daemons:
             daemon.send_signal(signal.SIGTERM)
-            daemon.wait(60)
+            daemon.wait(600)
 
 
 def the_script_says_how_it_is_used() -> None:
