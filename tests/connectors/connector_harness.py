@@ -212,7 +212,7 @@ class SinkRun:
         self.committer.close()
 
 
-def eventually(condition: Callable[[], Any], epoch: Callable[[], Any] = lambda: None, most: int = 2000) -> None:
+def eventually(condition: Callable[[], Any], epoch: Callable[[], Any] = lambda: None, most: int = 100_000) -> None:
     """Do ``epoch`` again and again until the condition holds."""
     for _ in range(most):
         if condition():

@@ -440,7 +440,7 @@ def a_process_killed_before_or_after_a_step_of_its_commit_loses_and_repeats_noth
     assert process.stdout.readline() == "recovers\n"
     prepared.set()  # the probe of the store is done; an empty recovery moves and deletes nothing
     data = json.loads(process.stdout.readline())
-    process.wait(60)
+    process.wait(600)
     process.stdout.close()
     assert killed.is_set()
     assert process.returncode == -signal.SIGKILL

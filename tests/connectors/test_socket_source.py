@@ -23,7 +23,7 @@ class Server:
 
     def __init__(self) -> None:
         self.listening = socket.create_server(("127.0.0.1", 0))
-        self.listening.settimeout(30)
+        self.listening.settimeout(600)
         self.port: int = self.listening.getsockname()[1]
         self.connections: list[socket.socket] = []
 

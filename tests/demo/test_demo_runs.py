@@ -46,7 +46,7 @@ class Demo:
         self.process.send_signal(number)
         assert self.process.stdout is not None
         self.lines += self.process.stdout.readlines()
-        return self.process.wait(120)
+        return self.process.wait(600)
 
 
 @pytest.fixture

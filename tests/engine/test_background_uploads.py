@@ -37,7 +37,7 @@ def an_upload_that_outlasts_the_sweep_of_orphans_gives_a_restorable_base(lab, mo
 
     def uploading(self: Any, *args: Any) -> Any:
         result = upload(self, *args)
-        go_on.wait(60)
+        go_on.wait(600)
         return result
 
     def snapping(self: Any, new_path: Any) -> Any:
@@ -64,7 +64,7 @@ def a_subtask_that_ends_waits_for_one_file_of_an_upload_at_most(lab, monkeypatch
         if closed.is_set():
             late.append(path)
         begun.set()
-        closed.wait(60)
+        closed.wait(600)
         return write(storage, path, data)
 
     def ending(self: Any) -> None:
@@ -74,7 +74,7 @@ def a_subtask_that_ends_waits_for_one_file_of_an_upload_at_most(lab, monkeypatch
     monkeypatch.setattr(rocksdb, "write_raw", writing)
     monkeypatch.setattr(KeyedStateBackend, "close", ending)
     coordinator = lab.coordinator()
-    canceller = threading.Thread(target=lambda: begun.wait(60) and coordinator.cancel())
+    canceller = threading.Thread(target=lambda: begun.wait(600) and coordinator.cancel())
     canceller.start()
     coordinator.run()
     canceller.join()

@@ -61,7 +61,7 @@ class Feed:
         last = max(at for _, at in self.sent) + 10 * MINUTE
         for partition in range(partitions):
             self._write(partition, f"last-{partition}", last)
-        assert self._producer.flush(60) == 0
+        assert self._producer.flush(600) == 0
 
     def _write(self, partition: int, merchant: str, at: int) -> None:
         payment = json.dumps({"merchant_id": merchant, "ts_ms": at})

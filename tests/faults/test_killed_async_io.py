@@ -53,7 +53,7 @@ def test_requests_in_flight_survive_kills_of_drivers_and_slots_and_another_paral
         program.start()
         program.wait_for_checkpoints(3)
         program._feed = None
-        assert feed._producer.flush(60) == 0
+        assert feed._producer.flush(600) == 0
         # The job is idle now: it wakes up by itself for the answers that come.
         program.wait(lambda: reader.look() >= 2 * len(feed.sent), f"{2 * len(feed.sent)} results visible", program.driver)
         program.kill()
@@ -90,7 +90,7 @@ def test_the_example_with_a_lookup_join_enriches_each_payment_once_although_it_i
         program.start()
         program.wait_for_checkpoints(3)
         program._feed = None
-        assert feed._producer.flush(60) == 0
+        assert feed._producer.flush(600) == 0
         program.wait(lambda: reader.look() >= len(feed.sent), f"{len(feed.sent)} results visible", program.driver)
         program.kill()
         found = reader.by_key()

@@ -19,7 +19,7 @@ KILLS = 3
 def test_the_running_average_counts_every_number_that_was_read_although_it_is_killed() -> None:
     draw = random.Random(new_seed())
     with socket.create_server(("127.0.0.1", 0)) as server:
-        server.settimeout(60)
+        server.settimeout(600)
         address = f"127.0.0.1:{server.getsockname()[1]}"
         sent: list[int] = []
         with Program("running_average.py", "running-average", {"SOCKET": address}) as program:

@@ -31,10 +31,10 @@ class RuledFeed(Feed):
 
     def _write(self, partition: int, merchant: str, at: int) -> None:
         if len(self.sent) % 50 == 0:
-            assert self._producer.flush(60) == 0
+            assert self._producer.flush(600) == 0
             self.version += 1
             self._producer.produce(self._rules, json.dumps({"version": self.version}))
-            assert self._producer.flush(60) == 0
+            assert self._producer.flush(600) == 0
         payment = json.dumps({"merchant_id": merchant, "known": self.version})
         self._producer.produce(self._topic, payment, partition=partition)
         self.sent.append((merchant, at))
@@ -72,7 +72,7 @@ def test_three_kinds_of_state_and_two_inputs_survive_kills_of_drivers_and_slots(
         program.start()
         program.wait_for_checkpoints(2)
         program._feed = None
-        assert feed._producer.flush(60) == 0
+        assert feed._producer.flush(600) == 0
         program.wait(lambda: reader.look() >= len(feed.sent), f"all {len(feed.sent)} results visible", program.driver)
         program.kill()
         found = reader.by_key()

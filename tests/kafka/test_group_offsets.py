@@ -68,7 +68,7 @@ def test_the_process_that_commits_offsets_outlives_every_death_of_the_broker(tmp
         program.stdin.close()
         rest = [int(line) for line in program.stdout]
         last = max([last, *rest])
-        assert program.wait(60) == 0
+        assert program.wait(600) == 0
         program.stdout.close()
         partition = KafkaTopicPartition("t", 0)
         view = ClusterView({"bootstrap.servers": kafka.bootstrap_servers}, read_committed=True)

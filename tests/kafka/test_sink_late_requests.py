@@ -200,7 +200,7 @@ def test_commits_do_not_wait_for_the_clean_up_of_earlier_ones(start: Start, monk
     really_list = driver.committer._client.list
 
     def list_slowly(prefix: str, patience: float = 0.0) -> dict[str, TransactionState]:
-        assert reachable.wait(60)
+        assert reachable.wait(600)
         return really_list(prefix, patience)
 
     monkeypatch.setattr(driver.committer._client, "list", list_slowly)

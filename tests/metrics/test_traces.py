@@ -71,7 +71,7 @@ def an_epoch_is_a_span_and_so_is_a_start(collector):
     env = environment(f"http://127.0.0.1:{collector.server_port}")
     env.from_collection([1, 2, 3]).map(fails_once).print()
     job = env.execute_async("traced")
-    job.get_job_execution_result().result(60)
+    job.get_job_execution_result().result(600)
     assert {path for path, _ in collector.requests} == {"/v1/traces"}
     resources = [resource for _, request in collector.requests for resource in request.resource_spans]
     assert {attributes(each.resource)["service.name"] for each in resources} == {"holdfast"}

@@ -104,7 +104,7 @@ def a_page_never_contains_what_a_record_or_a_name_says_in_html() -> None:
     env = InProcessEnvironment()
     env.from_collection([1]).name("<script>").print()
     job = env.execute_async("<script>")
-    job.get_job_execution_result().result(60)
+    job.get_job_execution_result().result(600)
     assert "<script>" not in job_html(job.metrics.snapshot())  # type: ignore[attr-defined]
 
 

@@ -75,7 +75,7 @@ def job(directory: Path) -> Iterator[JobClient]:
         until(lambda: view(client)["epochs"][1:])
         yield client
         if not client.get_job_execution_result().done():
-            client.cancel().result(120)
+            client.cancel().result(600)
     cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
 
 
@@ -261,7 +261,7 @@ def a_job_is_rescaled_by_a_button(page: Page, job: JobClient) -> None:
     expect(page.get_by_role("status")).to_contain_text("runs at parallelism 3", timeout=300_000)
     page.goto(address(job, "/failures"))
     expect(page.get_by_role("table")).to_contain_text("The job runs at parallelism 3.")
-    job.rescale(2).result(60)
+    job.rescale(2).result(600)
 
 
 def a_failure_shows_the_users_traceback(page: Page, job: JobClient, directory: Path) -> None:
@@ -279,12 +279,12 @@ def a_failure_shows_the_users_traceback(page: Page, job: JobClient, directory: P
         expect(page.locator(".findings")).to_contain_text("ZeroDivisionError")
         expect(page.locator(".jobs-nav a")).to_have_count(2)
     finally:
-        failing.cancel().result(120)
+        failing.cancel().result(600)
 
 
 def a_job_is_cancelled_by_its_button_and_the_page_says_so(page: Page, job: JobClient) -> None:
     page.goto(address(job, token=server().token))
     page.get_by_role("button", name="Cancel").click()
     page.get_by_role("button", name="Cancel the job").click()
-    job.get_job_execution_result().result(120)
+    job.get_job_execution_result().result(600)
     expect(page.get_by_role("status")).to_contain_text("The driver does not answer", timeout=300_000)

@@ -261,7 +261,7 @@ def the_configuration_is_shown_without_its_secrets(client: httpx.Client, jobs: J
 def a_job_is_cancelled_by_patch(client: httpx.Client, jobs: Jobs, metrics: JobMetrics) -> None:
     answer = client.patch(f"/jobs/{ID}?mode=cancel")
     assert (answer.status_code, answer.json()) == (202, {})
-    assert jobs.by_id[ID].cancelled.wait(10)
+    assert jobs.by_id[ID].cancelled.wait(600)
 
 
 def a_job_that_is_over_cannot_be_cancelled(client: httpx.Client, jobs: Jobs, metrics: JobMetrics) -> None:
@@ -466,7 +466,7 @@ def a_server_that_died_is_started_again_by_the_next_job(jobs: Jobs, metrics: Job
     running = jobs.server._running
     assert running is not None
     running.server.force_exit = running.server.should_exit = True
-    running.thread.join(20)
+    running.thread.join(600)
     assert not jobs.server.alive
     metrics.epoch_finished(EpochStats(2, 0, 1, 1, 1))
     jobs.add(OTHER)

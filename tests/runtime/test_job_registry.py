@@ -86,7 +86,7 @@ def a_job_whose_driver_was_killed_has_died(home: Path) -> None:
         (alive,) = records()
         assert (alive.state, alive.token) == ("", "secret")
         driver.send_signal(signal.SIGKILL)
-        driver.wait(30)
+        driver.wait(600)
     (dead,) = records()
     assert (dead.state, dead.token) == (DIED, "")
 

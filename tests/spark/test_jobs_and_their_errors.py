@@ -364,7 +364,7 @@ def an_asynchronous_job_has_an_id_a_status_and_a_result() -> None:
     env = environment()
     env.from_collection([1]).print()
     client = env.execute_async("short")
-    result = client.get_job_execution_result().result(120)
+    result = client.get_job_execution_result().result(600)
     assert str(result.get_job_id()) == str(client.get_job_id())
     assert client.get_job_status().result() is JobStatus.FINISHED
     assert result.get_net_runtime() > 0
@@ -383,7 +383,7 @@ def a_cancelled_job_has_stopped_when_cancel_is_done_and_goes_on_with_the_next_st
     numbers = env.from_source(NumberSequenceSource(1, 100), WatermarkStrategy.no_watermarks(), "numbers").uid("numbers")
     numbers.map(str).uid("text").sink_to(file_sink(tmp_path / "out")).uid("out")
     client = env.execute_async("cancelled")
-    client.cancel().result(120)
+    client.cancel().result(600)
     assert client.get_job_status().result() is JobStatus.CANCELED
     env.from_source(NumberSequenceSource(1, 100), WatermarkStrategy.no_watermarks(), "numbers").uid("numbers").map(str).uid(
         "text"
@@ -396,7 +396,7 @@ def test_sparks_ui_shows_jobs_by_job_epoch_and_operators() -> None:
     env = environment()
     env.from_collection([1, 2]).map(str).name("to-text").key_by(lambda text: text).reduce(max).name("latest").print()
     client = env.execute_async("shown")
-    client.get_job_execution_result().result(120)
+    client.get_job_execution_result().result(600)
     context = SparkContext._active_spark_context
     assert context is not None
     numbers = context.statusTracker().getJobIdsForGroup(f"holdfast-{client.get_job_id()}")

@@ -78,17 +78,17 @@ def post(path: str, body: dict[str, Any]) -> dict[str, Any]:
 def test_a_job_moves_twice_by_savepoints_and_every_number_is_counted_once(tmp_path: Path) -> None:
     savepoints = (tmp_path / "savepoints").as_uri()
     first = job(tmp_path, 2).execute_async("first")
-    still_running = first.trigger_savepoint(savepoints).result(120)
+    still_running = first.trigger_savepoint(savepoints).result(600)
     assert (Path(still_running.removeprefix("file://")) / "_metadata").exists()
     assert first.get_job_status().result() is JobStatus.RUNNING
-    stopped = first.stop_with_savepoint(False, savepoints).result(120)
+    stopped = first.stop_with_savepoint(False, savepoints).result(600)
     assert first.get_job_status().result() is JobStatus.FINISHED
     so_far = len(written(tmp_path))
     assert 0 < so_far < LAST, "it was stopped in the middle"
 
     second = job(tmp_path, 3, **{"execution.state-recovery.path": stopped}).execute_async("second")
     answer = post(f"/jobs/{second.get_job_id()}/stop", {"targetDirectory": savepoints})
-    second.get_job_execution_result().result(120)
+    second.get_job_execution_result().result(600)
     assert so_far <= len(written(tmp_path)) < LAST
 
     third = {"execution.state-recovery.path": answer["location"], "state.backend.type": "hashmap"}
@@ -100,7 +100,7 @@ def test_a_job_moves_twice_by_savepoints_and_every_number_is_counted_once(tmp_pa
 def test_a_running_job_is_rescaled_up_and_down_and_every_number_is_counted_once(tmp_path: Path) -> None:
     client = job(tmp_path, 2).execute_async("rescaled")
     for parallelism in (3, 1):
-        client.rescale(parallelism).result(120)
+        client.rescale(parallelism).result(600)
         vertices = client.metrics.snapshot().plan["nodes"]
         assert {vertex["parallelism"] for vertex in vertices} == {parallelism, 1}, "the sink has its own"
     with pytest.raises(ConfigurationError, match=r"parallelism must be"):
@@ -108,7 +108,7 @@ def test_a_running_job_is_rescaled_up_and_down_and_every_number_is_counted_once(
     with pytest.raises(ConfigurationError, match=r"only 128 key groups"):
         client.rescale(129)
     assert 0 < len(written(tmp_path)) < LAST, "it was rescaled in the middle"
-    client.get_job_execution_result().result(120)
+    client.get_job_execution_result().result(600)
     assert client.metrics.snapshot().values["numRestarts"] == 0
     assert sorted(written(tmp_path)) == sorted(EACH)
 
@@ -123,4 +123,4 @@ def a_job_without_a_directory_for_savepoints_says_which_setting_is_missing(tmp_p
     client = job(tmp_path, 1).execute_async("nowhere")
     with pytest.raises(ConfigurationError, match=r"execution\.checkpointing\.savepoint-dir"):
         client.trigger_savepoint()
-    client.cancel().result(120)
+    client.cancel().result(600)
