@@ -48,6 +48,30 @@ def the_deadline_is_that_of_the_other_subtasks_and_a_third_of_the_rest():
     assert deadline(job, decided) == pytest.approx(0.12 + 0.3 / 3, rel=1e-3)
 
 
+def a_slow_first_epoch_is_soon_forgotten():
+    job, decided = plan(**ON), UnalignedCheckpoints()
+    decided.completed(reports(job, 0.5, 0.5, 0.5), 6)
+    for _ in range(4):
+        decided.completed(reports(job, 0.01, 0.01, 0.01), 0.16)
+    assert deadline(job, decided) < 0.1
+
+
+def the_deadline_doubles_while_it_cuts_most_subtasks_as_that_is_no_skew():
+    job, decided = plan(**ON), UnalignedCheckpoints()
+    decided.completed(reports(job, 0.01, 0.01, 0.01), 0.16)
+    before = deadline(job, decided)
+    for _ in range(6):
+        spent = deadline(job, decided)
+        cut = reports(job, spent, spent, spent, waits=100)
+        for report in cut:
+            report.input_waits = True
+        decided.completed(cut, spent + 0.15)
+    assert before < 0.1
+    assert deadline(job, decided) == 2.0
+    decided.completed(reports(job, 0.01, 0.01, 0.5, waits=100), 0.65)
+    assert deadline(job, decided) < 2.0
+
+
 def the_aligned_checkpoint_timeout_is_the_least_deadline_and_the_target_the_largest_without_it():
     job = plan(**ON, **{"execution.checkpointing.aligned-checkpoint-timeout": "5 s"})
     assert deadline(job, UnalignedCheckpoints()) == 5.0

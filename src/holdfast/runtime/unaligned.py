@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from holdfast.checkpoint.metadata import CheckpointMetadata
 from holdfast.runtime.plan import JobPlan, Partitioning, Vertex
@@ -16,8 +16,8 @@ follows from its key or does not matter."""
 _SHARE = 1 / 3
 """How much longer than the other subtasks a subtask may take, as a share of the rest of the epoch: an epoch takes at most so
 much longer because of one subtask."""
-_WEIGHT = 0.3
-"""Of the latest epoch in the averages."""
+_LESS, _MORE = 0.7, 0.2
+"""The weight of the latest epoch in the averages, if it took less time and if it took more."""
 
 
 def can_be_cut(plan: JobPlan, vertex: Vertex) -> bool:
@@ -30,7 +30,8 @@ class UnalignedCheckpoints:
     """Decides how long the subtasks of each vertex process an epoch's input before the barrier overtakes the rest.
 
     The deadline follows the other subtasks of the vertex: their typical time, and a share of the time that the rest of the
-    epoch takes anyway. It is at least the aligned-checkpoint timeout, and else at most the target duration of epochs.
+    epoch takes anyway. If it cuts the typical subtask, too, it doubles. It is at least the aligned-checkpoint timeout, and
+    else at most the target duration of epochs.
     """
 
     def __init__(self) -> None:
@@ -78,15 +79,20 @@ class UnalignedCheckpoints:
         """An epoch has taken ``seconds``."""
         self._largest = max((report.channel_state for report in reports), default=0)
         self.waiting = any(report.input_waits for report in reports)
-        times: dict[int, list[float]] = {}
+        tasks: dict[int, list[tuple[float, bool]]] = {}
         for report in reports:
-            times.setdefault(report.task[0], []).append(report.phases.get("process", 0.0))
-        for vertex, spent in times.items():
+            tasks.setdefault(report.task[0], []).append((report.phases.get("process", 0.0), report.input_waits))
+        for vertex, spent in tasks.items():
             spent.sort()
-            _average(self._typical, vertex, spent[(len(spent) - 1) // 2])
-            _average(self._rest, vertex, max(0.0, seconds - spent[-1]))
+            typical, cut = spent[(len(spent) - 1) // 2]
+            if cut:  # the load of most subtasks has grown: that is no skew
+                self._typical[vertex] = 2 * typical
+            else:
+                _average(self._typical, vertex, typical)
+            _average(self._rest, vertex, max(0.0, seconds - spent[-1][0]))
 
 
 def _average(averages: dict[int, float], vertex: int, value: float) -> None:
-    known: Mapping[int, float] = averages
-    averages[vertex] = value if vertex not in known else known[vertex] + _WEIGHT * (value - known[vertex])
+    """Average, so that a slow epoch, such as the first one, is soon forgotten."""
+    known = averages.get(vertex, value)
+    averages[vertex] = known + (_LESS if value < known else _MORE) * (value - known)
