@@ -355,6 +355,9 @@ def a_program_whose_driver_is_killed_is_started_again(shell: Shell) -> None:
     options = ["-d", "--restart", "always", "-D", "rest.port=0", "-D", f"execution.checkpointing.dir={checkpoints}"]
     first = json.loads(shell.run("run", *options, "-p", "1", "--json", program).stdout)
     until(lambda: shell.json("status", "restarted")["counts"]["completed"])
+    (running,) = [each for each in shell.json("list") if each["name"] == "restarted"]
+    assert running["driver-pid"] == first["driver_pid"]
+    assert f"process {first['driver_pid']}, " in shell.run("status", "restarted").stdout
     os.kill(first["driver_pid"], signal.SIGKILL)
     again = until(
         lambda: [each for each in shell.json("list") if each["name"] == "restarted" and each["state"] == "RUNNING"]

@@ -86,6 +86,7 @@ def _listed(job: RunningJob) -> dict[str, Any]:
     return _shown(job.id, job.name, view["state"], view["started"], lasted, job.driver.url) | {
         "records-per-second": view["rates"]["in"],
         "backlog": view["backlog"],
+        "driver-pid": job.record.pid if job.record is not None else None,
     }
 
 
@@ -108,6 +109,7 @@ def _shown(job_id: str, name: str, state: str, start: int, lasted: int, url: str
         "duration": lasted,
         "records-per-second": None,
         "backlog": None,
+        "driver-pid": None,
         "dashboard": f"{url}/#/jobs/{job_id}" if url else None,
     }
 
@@ -154,8 +156,10 @@ def status(job: JobName = None, address: Address = None, json: AsJson = False) -
 
 
 def _figures(job: RunningJob, view: Mapping[str, Any]) -> list[tuple[str, str]]:
-    shown = [
-        ("Dashboard", f"{job.driver.url}/#/jobs/{job.id}"),
+    shown = [("Dashboard", f"{job.driver.url}/#/jobs/{job.id}")]
+    if job.record is not None:
+        shown.append(("Driver", f"process {job.record.pid}, {job.record.program}"))
+    shown += [
         ("Records/s", f"{count(view['rates']['in'])} in, {count(view['rates']['out'])} out"),
         ("Backlog", f"{count(view['backlog'])} records"),
     ]
