@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,9 @@ import holdfast.state.rocksdb
 from engine.inprocess import LEDGERS, Lab
 from engine.programs import records, sessions, sessions_model
 from engine.test_same_results import config, visible
-from holdfast.checkpoint.changelog import ChangelogSettings
+from holdfast.checkpoint.changelog import ChangelogSettings, LogRecord
 from holdfast.connectors.kafka.changelog import KafkaChangelog, changelog_topic
+from holdfast.connectors.kafka.changelog_log import KafkaChangelogLog
 from holdfast.connectors.kafka.cluster import BrokerUnavailable
 from holdfast.errors import ConfigurationError
 from holdfast.testing.kafka import KafkaBroker
@@ -41,15 +43,26 @@ def the_state_comes_back_from_its_topic(kafka: KafkaBroker, tmp_path: Path, monk
     }
     LEDGERS["out"].committed.clear()
     KafkaChangelog(ChangelogSettings({"bootstrap.servers": kafka.bootstrap_servers}, 3), "job", "sessions", 128).validate()
-    job = Lab(sessions(data, cut=40), tmp_path, budget=40, config=settings)
+    job = Lab(sessions(data, cut=20), tmp_path, budget=20, config=settings)
+    counted = [0]
+    read = KafkaChangelogLog.read
+
+    def reading(log: KafkaChangelogLog, starts: Mapping[int, int]) -> Iterator[list[LogRecord]]:
+        for found in read(log, starts):
+            counted[0] += len(found)
+            yield found
+
+    monkeypatch.setattr(KafkaChangelogLog, "read", reading)
     try:
         assert not job._run_until("before complete", 3)
         with monkeypatch.context() as patch:
             patch.setattr(holdfast.state.delta_files, "read_delta", read_from_files)
             patch.setattr(holdfast.state.rocksdb, "fetch", read_from_files)
             shutil.rmtree(job.disk)
-            assert not job._run_until("after complete", 2)  # the next driver commits the last transaction
-            assert not job._run_until("run", 2)  # by the copy on the disk
+            assert not job._run_until("after complete", 6)  # the next driver commits the last transaction
+            counted[0] = 0
+            assert not job._run_until("run", 1)  # by the copy on the disk
+            assert 0 < counted[0] < len(read_all(kafka.bootstrap_servers, TOPIC)) / 2
             shutil.rmtree(job.disk)
             job.parallelism = 3
             assert not job._run_until("before commit", 1)

@@ -43,14 +43,16 @@ _decode = msgspec.msgpack.Decoder(Marker).decode
 class _Producer(TransactionalProducer):
     """A producer that notes where its records are."""
 
+    _told_of = "delivery.report.only.error", False
+
     def __init__(self, *args: Any) -> None:
         self.first: dict[int, int] = {}
         self.end: dict[int, int] = {}
         super().__init__(*args)
 
-    def _on_failure(self, error: KafkaError | None, message: Any) -> None:
+    def _on_delivery(self, error: KafkaError | None, message: Any) -> None:
         if error is not None:
-            super()._on_failure(error, message)
+            super()._on_delivery(error, message)
             return
         partition, offset = message.partition(), message.offset()
         self.first.setdefault(partition, offset)

@@ -50,10 +50,13 @@ class RecordProducer:
         where: The writer, for error messages.
     """
 
+    _told_of = "delivery.report.only.error", True
+    """Whether `_on_delivery` hears of failures only. To hear of each record costs more than to send it."""
+
     def __init__(self, settings: Mapping[str, Any], where: str) -> None:
         self._where = where
         self._failed: list[tuple[KafkaError, str, int]] = []
-        callbacks = {"on_delivery": self._on_failure, "error_cb": self._on_error}
+        callbacks = dict([self._told_of], on_delivery=self._on_delivery, error_cb=self._on_error)
         self._settings = settings
         self._servers = settings.get("bootstrap.servers", "")
         self._producer = Producer({**settings, **callbacks}, logger=_logger)
@@ -61,7 +64,7 @@ class RecordProducer:
     def _on_error(self, error: KafkaError) -> None:
         _logger.info("%s: %s", self._where, error.str())
 
-    def _on_failure(self, error: KafkaError | None, message: Any) -> None:
+    def _on_delivery(self, error: KafkaError | None, message: Any) -> None:
         if error is not None and len(self._failed) < 10:
             self._failed.append((error, message.topic(), message.partition()))
 
