@@ -302,8 +302,9 @@ def test_two_jobs_of_one_name_are_told_apart_by_their_ids_and_cancelled(shell: S
     try:
         both = until(lambda: [each for each in shell.json("list") if each["state"] == "RUNNING"][1:] and shell.json("list"))
         ids = {each["id"] for each in both}
-        unclear = shell.run("stop", "payments")
-        assert unclear.returncode == 2
+        for command in ("stop", "status"):
+            unclear = shell.run(command, "payments")
+            assert unclear.returncode == 2, unclear.stdout
         assert all(each in unclear.stderr for each in ids)
         (other,) = ids - {job["id"]}
         assert shell.json("cancel", other)["state"] == "CANCELED"

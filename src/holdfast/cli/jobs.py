@@ -119,8 +119,9 @@ def status(job: JobName = None, address: Address = None, json: AsJson = False) -
     """Show a job, running or ended: its state, throughput, vertices, what is slow and why, and its latest failure."""
     try:
         found = find_job(job, address)
-    except CommandFailed:
-        record = None if address else _ended_record(job)
+    except CommandFailed as error:
+        waits = any(job in (None, each.name) or each.job_id.startswith(job or "") for each in standbys())
+        record = None if address or waits or error.code != NOT_FOUND else _ended_record(job)
         if record is None:
             raise
         _show_ended(record, json)

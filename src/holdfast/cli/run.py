@@ -18,6 +18,7 @@ from holdfast.cli.output import duration, note, print_json, working
 from holdfast.common.config_options import HighAvailabilityOptions
 from holdfast.common.modes import HighAvailabilityMode
 from holdfast.runtime.job_registry import JobRecord
+from holdfast.runtime.leadership import UNKNOWN_HOST
 
 __all__: list[str] = []
 
@@ -42,7 +43,9 @@ _OWN_OPTIONS = {"ignore_unknown_options": True, "allow_interspersed_args": False
 """Options behind the program are the program's."""
 
 
-_STEPS = ("starting Python and Spark", "restoring the state")
+_LONGEST_LOOK_S = 20.0
+"""A driver takes over by then from an owner of whom nothing is known, unless that one lives."""
+_STEPS = ("starting Python and Spark", "looking for other drivers of the job, restoring the state")
 
 
 class WhenRun(str, Enum):
@@ -217,6 +220,7 @@ def _wait_for_job(launcher: Launcher, child: int, quiet: bool) -> JobRecord:
     Raises:
         CommandFailed: the program ended without a job.
     """
+    waits = 0.0
     with working(_STEPS[0], quiet) as update:
         while True:
             ended, status = os.waitpid(child, os.WNOHANG)
@@ -224,7 +228,9 @@ def _wait_for_job(launcher: Launcher, child: int, quiet: bool) -> JobRecord:
             step = 0
             if job is not None:
                 state = job.state or _state(job)
-                if state in ("RUNNING", "FINISHED", STANDBY):
+                waits = waits or (time.monotonic() if state == STANDBY else 0.0)
+                looked = job.stands_by_for != UNKNOWN_HOST or time.monotonic() - waits > _LONGEST_LOOK_S
+                if state in ("RUNNING", "FINISHED") or (state == STANDBY and looked):
                     return job
                 step = 1
             if ended:

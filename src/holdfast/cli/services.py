@@ -128,7 +128,7 @@ def _show_history(directory: str, job_id: str, settings: list[str] | None, port:
             print_json({"url": page, "jobs": [archive.overview for archive in archives.values()]})
             sys.stdout.flush()
         else:
-            note(f"{len(archives)} runs of jobs are shown at {page}, until Ctrl-C.")
+            note(f"{len(archives)} {'run is' if len(archives) == 1 else 'runs are'} shown at {page}, until Ctrl-C.")
         if browser and not json:
             webbrowser.open(page)
         serve(archives, bound)

@@ -25,7 +25,7 @@ from holdfast.checkpoint.storage import NotFound, RetryPolicy, Storage
 from holdfast.errors import CorruptFile, Fenced, IncompatibleState, StorageError
 from holdfast.runtime.settings import HeartbeatSettings
 
-__all__ = ["Heartbeat", "Leadership", "Watch"]
+__all__ = ["UNKNOWN_HOST", "Heartbeat", "Leadership", "Watch"]
 
 log = logging.getLogger("holdfast")
 
@@ -33,6 +33,8 @@ STEPPED_DOWN = "SUSPENDED"
 """The final state of a driver that leaves the job to another one."""
 
 
+UNKNOWN_HOST = "another host"
+"""Stands for the host of an owner whose heartbeat has not been seen."""
 _MOST_POLLS = 4
 """The time between two looks counts up to so many times the usual one: a busy machine looks late."""
 
@@ -141,7 +143,7 @@ class Leadership:
     @property
     def owner(self) -> str:
         """The host of the driver that owns the job, as far as it is known."""
-        return self._owners.host if self._owners is not None else "another host"
+        return self._owners.host if self._owners is not None else UNKNOWN_HOST
 
     @property
     def leads(self) -> bool:
