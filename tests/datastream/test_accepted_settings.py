@@ -17,6 +17,7 @@ from holdfast.datastream.environment_settings import EnvironmentSettings
 from holdfast.datastream.slot_sharing_group import MemorySize, SlotSharingGroup
 from holdfast.errors import ConfigurationError
 from holdfast.graph.transformations import SourceTransformation
+from holdfast.runtime.settings import JobSettings
 
 
 @pytest.fixture
@@ -161,3 +162,10 @@ def a_configuration_and_its_equal_have_one_hash():
     assert len({first, second}) == 1
     assert Configuration.from_dict({"list": ["a", 2], "map": {"k": "v"}}).to_dict() == {"list": "a;2", "map": "k:v"}
     assert Configuration.parse_list_value("a;2") == ["a", "2"]
+
+
+def a_wrong_setting_is_refused_without_the_frames_of_holdfast() -> None:
+    with pytest.raises(ConfigurationError, match="state.backend.type is 'foo'; it must be hashmap or rocksdb") as caught:
+        JobSettings.of({"state.backend.type": "foo"})
+    assert caught.value.__cause__ is None
+    assert caught.value.__suppress_context__

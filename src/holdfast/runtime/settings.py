@@ -108,7 +108,7 @@ class JobSettings:
             state_backend = StateBackendSettings.of(config)
             changelog = ChangelogSettings.of(config)
         except ValueError as error:
-            raise ConfigurationError(str(error)) from error
+            raise ConfigurationError(str(error)) from None
         if changelog is not None and state_backend.kind == HEAP:
             raise ConfigurationError(
                 "state.changelog.storage: changelogs need a state backend with a store on disk; set state.backend.type to "
