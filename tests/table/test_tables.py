@@ -249,24 +249,13 @@ def referring(left: Any, right: Any, keeps_left: bool) -> dict[Any, Any]:
     return {key: joined(left[key], other) for key, other in found.items() if keeps_left or other is not None}
 
 
-def arrived(records: list[Any], order: Any = lambda value: value) -> dict[str, tuple[int, int]]:
-    """The values of the left table, and when each became what it is ordered by."""
-    table: dict[str, tuple[int, int]] = {}
-    for at, (side, key, value) in enumerate(records):
-        if side == 0 and value is None:
-            table.pop(key, None)
-        elif side == 0:
-            since = table[key][1] if key in table and order(table[key][0]) == order(value) else at
-            table[key] = (value, since)
-    return table
-
-
 def best_of(records: list[Any], n: int) -> dict[Any, Any]:
-    rows = sorted((-(value // 2), at, (value, key)) for key, (value, at) in arrived(records, lambda v: v // 2).items())
+    # Of equal rows of several subtasks, either may come first: the key decides.
+    pairs = sorted(((value // 2, key), (value, key)) for key, value in newest(records, 0).items())
     groups: dict[bool, list[Any]] = {}
-    for _, _, pair in rows:
+    for _, pair in reversed(pairs):
         groups.setdefault(pair[1] < "c", []).append(pair)
-    return {group: pairs[:n] for group, pairs in groups.items()}
+    return {group: best[:n] for group, best in groups.items()}
 
 
 OPERATIONS: dict[str, tuple[Any, Any]] = {
@@ -304,16 +293,18 @@ OPERATIONS: dict[str, tuple[Any, Any]] = {
         lambda r: referring(newest(r, 0), newest(r, 1), True),
     ),
     "top_n": (
-        lambda left, right: left.group_by(lambda key, value: (key < "c", (value, key))).top_n(2, lambda pair: pair[0] // 2),
+        lambda left, right: left.group_by(lambda key, value: (key < "c", (value, key))).top_n(
+            2, lambda pair: (pair[0] // 2, pair[1])
+        ),
         lambda r: best_of(r, 2),
     ),
     "top_n ascending": (
         lambda left, right: left.group_by(lambda key, value: (value % 2, (value, key))).top_n(
-            1, lambda pair: pair[0], descending=False
+            1, lambda pair: pair, descending=False
         ),
         lambda r: {
-            group: [min((value, at, key) for key, (value, at) in arrived(r).items() if value % 2 == group)[::2]]
-            for group in {value % 2 for value, _ in arrived(r).values()}
+            group: [min((value, key) for key, value in newest(r, 0).items() if value % 2 == group)]
+            for group in {value % 2 for value in newest(r, 0).values()}
         },
     ),
     "aggregate": (sums, lambda r: grouped(r, False)),
