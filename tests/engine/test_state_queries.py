@@ -57,7 +57,7 @@ def queries(job: Any) -> tuple[StateQueries, Any]:
     settings = JobSettings.of(dict(job.config))
     retention = Retention(job.storage, paths, log)
     newest = lambda: log.owned.retained[0] if log.owned.retained else None
-    return StateQueries(job.storage, retention, settings, newest), taken.restored
+    return StateQueries(job.storage, retention, settings, newest, log.locate), taken.restored
 
 
 @pytest.mark.parametrize("backend", ["rocksdb", "hashmap"])
