@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import cached_property, partial
 from typing import Any
 
+from holdfast.checkpoint.checked_writer import CheckedWriter
 from holdfast.checkpoint.object_store import AlreadyExists, Data, NotFound, ObjectInfo, Unavailable
 from holdfast.errors import ConfigurationError, StorageError
 
@@ -138,11 +139,11 @@ class Bucket:
         with self._errors("list", directory):
             return [_info(entry) for chunk in self._obstore.list(self._bucket, directory) for entry in chunk]
 
-    def create(self, path: str) -> _PartWriter:
+    def create(self, path: str) -> CheckedWriter:
         """Begin an object, which is written in parts."""
         with self._errors("write", path):
             file = self._obstore.open_writer(self._patient, path, buffer_size=_PART, max_concurrency=_WRITES_AT_ONCE)
-        return _PartWriter(file, lambda: self._errors("write", path))
+        return CheckedWriter(file, lambda: self._errors("write", path))
 
     @cached_property
     def _patient(self) -> Any:
@@ -199,24 +200,6 @@ class Bucket:
         if any(each in str(error) for each in self._missing):
             name = self.uri.partition("://")[2].partition("/")[0]
             raise StorageError(f"{self.uri}: the bucket {name} does not exist; create it") from error
-
-
-class _PartWriter:
-    """An object that is written in parts."""
-
-    def __init__(self, file: Any, errors: Callable[[], AbstractContextManager[None]]) -> None:
-        self._file = file
-        self._errors = errors
-
-    def write(self, data: Data) -> None:
-        """Append bytes; uploads each part that is full."""
-        with self._errors():
-            self._file.write(bytes(data))
-
-    def close(self) -> None:
-        """Upload the rest, and join the parts."""
-        with self._errors():
-            self._file.close()
 
 
 def _info(entry: Any) -> ObjectInfo:

@@ -8,9 +8,10 @@ of the configuration are options of the HDFS client, without this prefix (``hdfs
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
+from holdfast.checkpoint.checked_writer import CheckedWriter
 from holdfast.checkpoint.object_store import AlreadyExists, Data, NotFound, ObjectInfo, Unavailable
 from holdfast.checkpoint.paths import JobPaths
 from holdfast.errors import ConfigurationError, StorageError
@@ -21,20 +22,6 @@ _MODE = 0o755
 _WRITE = 8 << 20
 """Bytes per write; the file may have any size."""
 _REFUSED = ("AccessControlException", "Permission denied", "SafeModeException", "QuotaExceeded", "UnsupportedOperation")
-
-
-class _Writer:
-    def __init__(self, file: Any, errors: Callable[[], AbstractContextManager[None]]) -> None:
-        self._file = file
-        self._errors = errors
-
-    def write(self, data: Data) -> None:
-        with self._errors():
-            self._file.write(bytes(data))
-
-    def close(self) -> None:
-        with self._errors():
-            self._file.close()
 
 
 class HDFSStore:
@@ -160,10 +147,10 @@ class HDFSStore:
         changed = int(status.modification_time)
         return ObjectInfo(status.path[len(self._at("").rstrip("/")) + 1 :], int(status.length), changed, changed)
 
-    def create(self, path: str) -> _Writer:
+    def create(self, path: str) -> CheckedWriter:
         """Begin a file."""
         with self._errors("write", path):
-            return _Writer(self._client.create(self._at(path), self._options()), lambda: self._errors("write", path))
+            return CheckedWriter(self._client.create(self._at(path), self._options()), lambda: self._errors("write", path))
 
     def move(self, source: str, target: str) -> None:
         """Rename a file."""

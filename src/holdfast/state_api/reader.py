@@ -11,6 +11,7 @@ from holdfast.checkpoint.metadata import BROADCAST, SPLIT, UNION, ListPart
 from holdfast.checkpoint.storage import Storage
 from holdfast.common.typeinfo import ListTypeInfo, MapTypeInfo, TypeInformation, Types
 from holdfast.errors import ConfigurationError
+from holdfast.runtime.listed_states import read_part
 from holdfast.state.contents import contents_of, declare_stored, timers_of
 from holdfast.state.declared_keys import key_restorer
 from holdfast.state.elements import ElementForm
@@ -20,7 +21,7 @@ from holdfast.state_api.catalog import Snapshot, open_snapshot
 from holdfast.state_api.function_reading import KeyReading, Results, function_context
 from holdfast.state_api.reader_functions import KeyedStateReaderFunction
 from holdfast.state_api.state_rows import Field, StateRows, batches_of, frame_of
-from holdfast.state_api.stored_operator import StoredOperator, elements_of
+from holdfast.state_api.stored_operator import StoredOperator
 from holdfast.state_api.window_reader import WindowReader
 
 if TYPE_CHECKING:
@@ -219,7 +220,7 @@ class StateReader(Generic[R]):
         def extract(storage: Storage, part: ListPart) -> Iterator[Sequence[Any]]:
             where = f"state {name!r} of uid {uid!r}"
             read = ElementForm(declared).reader(stored, where) if declared is not None else _same
-            for element in map(read, elements_of(storage, part)):
+            for element in map(read, read_part(storage, part)):
                 yield from element.items() if entries else [(element,)]
 
         fields: list[Field] = [("value", declared)]

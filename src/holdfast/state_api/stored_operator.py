@@ -7,11 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
-
-from holdfast.checkpoint.files import read_file
-from holdfast.checkpoint.handles import ContainedFile
-from holdfast.checkpoint.metadata import ListPart, OperatorCheckpoint
+from holdfast.checkpoint.metadata import OperatorCheckpoint
 from holdfast.checkpoint.storage import Storage
 from holdfast.common.typeinfo import TypeInformation
 from holdfast.errors import ConfigurationError
@@ -23,7 +19,7 @@ from holdfast.state_api.catalog import Snapshot
 from holdfast.state_api.contents import schema_of
 from holdfast.state_api.state_rows import Field, StateRows
 
-__all__ = ["StoredOperator", "elements_of"]
+__all__ = ["StoredOperator"]
 
 Extract = Callable[[KeyedState], Iterator[Sequence[Any]]]
 Declare = Callable[[KeyedState], None]
@@ -95,16 +91,3 @@ class StoredOperator:
 
         parts = list(parts_of(self.uid, self.operator))
         return StateRows(self.snapshot.storage.uri, self.options, fields, parts, read)
-
-
-def elements_of(storage: Storage, part: ListPart) -> Sequence[bytes]:
-    """The stored elements of a part of operator state.
-
-    Raises:
-        CorruptFile: its file is missing or altered.
-    """
-    if part.file is None:
-        return part.elements
-    assert isinstance(part.file, ContainedFile)
-    every = msgspec.msgpack.decode(read_file(storage, part.file), type=list[bytes])
-    return every[part.first : part.first + part.count]
