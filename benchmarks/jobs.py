@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -178,6 +179,30 @@ def run(env: StreamExecutionEnvironment, name: str, each: Callable[[EpochStats],
     client, outcome = start(env, name, each)
     client.get_job_execution_result().result()
     return outcome
+
+
+class RunningJob:
+    """A job that runs beside the benchmark, which waits for its epochs."""
+
+    def __init__(self, env: StreamExecutionEnvironment, name: str) -> None:
+        self._changed = threading.Condition()
+        self.records = 0
+        """The records read so far."""
+        self.client, self.outcome = start(env, name, self._note)
+        self._result = self.client.get_job_execution_result()
+
+    def _note(self, stats: EpochStats) -> None:
+        with self._changed:
+            self.records += stats.records_in
+            self._changed.notify_all()
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        """Wait until the condition holds after an epoch; raises the job's failure, or SystemExit if it has ended before."""
+        with self._changed:
+            while not self._changed.wait_for(condition, 1):
+                if self._result.done():
+                    self._result.result()
+                    raise SystemExit("the job has ended: it had too little input for this measurement")
 
 
 def tidy(work: Path) -> None:

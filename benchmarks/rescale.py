@@ -9,8 +9,6 @@ from __future__ import annotations
 import argparse
 import os
 import statistics
-import threading
-from collections.abc import Callable
 from typing import Any
 
 from benchmarks import jobs, measure, restart
@@ -29,31 +27,16 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     """Fill, rescale twice, cancel; returns the pauses in seconds."""
     os.environ["PYTHONPATH"] = measure.environment()["PYTHONPATH"]  # of Spark's workers
     work = jobs.scratch()
-    ended = threading.Condition()
-    events = [0]
-
-    def each(stats: Any) -> None:
-        with ended:
-            events[0] += stats.records_in
-            ended.notify_all()
-
     figures: dict[str, Any] = {"label": f"holdfast-{options.backend}", "workload": "rescale", "data": f"{options.keys} keys"}
     try:
         settings = ["execution.checkpointing.interval=500 ms", *options.set]
-        client, outcome = jobs.start(restart.program(work, options.keys, options.backend, settings), "rescale", each)
-
-        result = client.get_job_execution_result()
-
-        def until(condition: Callable[[], bool]) -> None:
-            with ended:
-                while not ended.wait_for(condition, 1):
-                    if result.done():
-                        result.result()  # raises the failure
+        job = jobs.RunningJob(restart.program(work, options.keys, options.backend, settings), "rescale")
+        client, outcome = job.client, job.outcome
 
         def epochs(number: int) -> None:
-            until(lambda: len(outcome.epochs) >= number)
+            job.until(lambda: len(outcome.epochs) >= number)
 
-        until(lambda: events[0] >= options.keys * 11 // 10)
+        job.until(lambda: job.records >= options.keys * 11 // 10)
         figures["state_mb"] = round(client.metrics.snapshot().completed[-1].full_bytes / 2**20)
         pauses = []
         for parallelism in STEPS:

@@ -11,7 +11,6 @@ import os
 import statistics
 import subprocess
 import sys
-import threading
 import time
 from typing import Any
 
@@ -62,32 +61,20 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     """Run the job under full load; returns the median of the ratios of adjacent turns, watched to not watched."""
     os.environ["PYTHONPATH"] = measure.environment()["PYTHONPATH"]  # of Spark's workers
     work = jobs.scratch()
-    done = threading.Condition()
-    events = [0]
-
-    def each(stats: Any) -> None:
-        with done:
-            events[0] += stats.records_in
-            done.notify_all()
-
     env = StreamExecutionEnvironment.get_execution_environment(jobs.settings(work, options.backend, options.set))
     keys = options.keys
     numbers = env.from_source(NumberSequenceSource(1, 1 << 50), WatermarkStrategy.no_watermarks(), "numbers")
     payments = numbers.map(lambda n: (n * 7919 % keys, float(n % 100), n))
     payments.key_by(lambda payment: payment[0]).process(Fraud()).sink_to(jobs.Discard())
     try:
-        client, _ = jobs.start(env, "watched", each)
-        server = RestServer.running
-        result = client.get_job_execution_result()
+        job = jobs.RunningJob(env, "watched")
+        client, server = job.client, RestServer.running
 
         def next_epoch() -> tuple[float, int]:
             """The end of the running epoch, and the events up to there."""
-            with done:
-                before = events[0]
-                while not done.wait_for(lambda: events[0] > before, 1):
-                    if result.done():
-                        result.result()  # raises the failure
-                return time.perf_counter(), events[0]
+            before = job.records
+            job.until(lambda: job.records > before)
+            return time.perf_counter(), job.records
 
         def rate() -> float:
             began, first = next_epoch()
@@ -95,7 +82,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
                 pass
             return (now[1] - first) / (now[0] - began)
 
-        while events[0] < 20 * keys:
+        while job.records < 20 * keys:
             next_epoch()
         rate()  # warm
         found = server()

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -98,22 +96,12 @@ def _on_holdfast(query: str, directory: Path, count: int, extra: Sequence[str]) 
 
 
 def _on_flink(query: str, directory: Path, count: int, cap_s: float) -> dict[str, Any]:
-    from benchmarks.peers.run import flink_java
+    from benchmarks.peers.run import rates, run_flink_java
 
-    checkpoints = Path(tempfile.mkdtemp(prefix="holdfast-peer-"))
-    try:
-        where = [query, "rocksdb", str(directory), str(count), str(checkpoints)]
-        done = measure.run(flink_java("FlinkNexmark", where), cap_s)
-    finally:
-        shutil.rmtree(checkpoints, ignore_errors=True)
-    told = [line for line in done.output.splitlines() if line.startswith("{")]
-    if not told:
+    done, got = run_flink_java("FlinkNexmark", query, "rocksdb", directory, count, cap_s)
+    if got is None:
         raise SystemExit(f"Flink failed: {done.output[-2000:]}")
-    got = json.loads(told[-1])
     return {
-        "events": got["events"],
-        "events_per_s": round(got["events"] / got["busy_s"]),
-        "busy_s": got["busy_s"],
-        "events_per_cpu_s": round(got["cpu_events"] / got["cpu_s"]),
+        **rates(got),
         "digest": [got["rows"], got["checksum"]],
     }

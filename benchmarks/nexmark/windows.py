@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from benchmarks.jobs import Count
 from benchmarks.nexmark.streams import auctions, bids, persons
 from holdfast.common import Time, Types
 from holdfast.common.time import MAX_TIMESTAMP
@@ -22,22 +23,6 @@ from holdfast.datastream import (
 from holdfast.datastream.window import TimeWindow, Trigger, TriggerResult
 
 SECOND = 1000
-
-
-class Count(AggregateFunction):
-    """Counts elements."""
-
-    def create_accumulator(self) -> int:
-        return 0
-
-    def add(self, value: Any, accumulator: int) -> int:
-        return accumulator + 1
-
-    def get_result(self, accumulator: int) -> int:
-        return accumulator
-
-    def merge(self, a: int, b: int) -> int:
-        return a + b
 
 
 class Largest(AggregateFunction):

@@ -18,9 +18,6 @@ import org.apache.flink.api.common.typeinfo.Types;
 import org.apache.flink.api.java.tuple.Tuple2;
 import org.apache.flink.api.java.tuple.Tuple3;
 import org.apache.flink.api.java.tuple.Tuple4;
-import org.apache.flink.configuration.Configuration;
-import org.apache.flink.connector.file.src.FileSource;
-import org.apache.flink.connector.file.src.reader.TextLineInputFormat;
 import org.apache.flink.streaming.api.datastream.KeyedStream;
 import org.apache.flink.streaming.api.environment.StreamExecutionEnvironment;
 import org.apache.flink.streaming.api.functions.KeyedProcessFunction;
@@ -257,23 +254,8 @@ public class FlinkJob {
     String workload = arguments[0];
     String data = arguments[2];
     String tallies = arguments[3];
-    Configuration settings = new Configuration();
-    settings.setString("state.backend.type", arguments[1]);
-    settings.setString("execution.checkpointing.interval", "10s");
-    settings.setString("execution.checkpointing.mode", "EXACTLY_ONCE");
-    settings.setString("execution.checkpointing.storage", "filesystem");
-    settings.setString("execution.checkpointing.dir", "file://" + arguments[4]);
-    settings.setString("execution.checkpointing.incremental", "true");
-    settings.setString("taskmanager.memory.managed.size", "1g");
-    settings.setString("restart-strategy.type", "none");
-    StreamExecutionEnvironment env = StreamExecutionEnvironment.createLocalEnvironment(2, settings);
-    env.getConfig().enableObjectReuse();
-    FileSource<String> files = FileSource.forRecordStreamFormat(
-            new TextLineInputFormat(),
-            new org.apache.flink.core.fs.Path(data + "/part-0.csv"),
-            new org.apache.flink.core.fs.Path(data + "/part-1.csv"))
-        .build();
-    KeyedStream<Event, Long> byUser = env.fromSource(files, WatermarkStrategy.noWatermarks(), "csv")
+    StreamExecutionEnvironment env = FlinkLocal.environment(arguments[1], arguments[4]);
+    KeyedStream<Event, Long> byUser = FlinkLocal.lines(env, "csv", data + "/part-0.csv", data + "/part-1.csv")
         .map(new Parse())
         .returns(Event.class)
         .assignTimestampsAndWatermarks(

@@ -1,6 +1,4 @@
-import com.sun.management.OperatingSystemMXBean;
 import java.io.Serializable;
-import java.lang.management.ManagementFactory;
 import java.time.Duration;
 import java.time.LocalDate;
 import java.util.ArrayList;
@@ -29,9 +27,6 @@ import org.apache.flink.api.java.tuple.Tuple4;
 import org.apache.flink.api.java.tuple.Tuple5;
 import org.apache.flink.api.java.tuple.Tuple7;
 import org.apache.flink.api.java.tuple.Tuple9;
-import org.apache.flink.configuration.Configuration;
-import org.apache.flink.connector.file.src.FileSource;
-import org.apache.flink.connector.file.src.reader.TextLineInputFormat;
 import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.annotation.JsonSubTypes;
 import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.annotation.JsonTypeInfo;
 import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.ObjectMapper;
@@ -57,15 +52,8 @@ import org.apache.flink.util.Collector;
 
 /** Queries of benchmarks/nexmark on Flink's Java API, in a local cluster of one JVM: QUERY BACKEND DATA EVENTS CHECKPOINTS. */
 public class FlinkNexmark {
-  static final OperatingSystemMXBean SYSTEM = (OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean();
-  static final AtomicLong EVENTS = new AtomicLong();
   static final AtomicLong ROWS = new AtomicLong();
   static final AtomicLong CHECKSUM = new AtomicLong();
-  static final AtomicLong FIRST_MS = new AtomicLong();
-  static final AtomicLong LAST_MS = new AtomicLong();
-  static final AtomicLong CPU_AT_HALF = new AtomicLong();
-  static final AtomicLong CPU_AT_END = new AtomicLong();
-  static final AtomicLong HALF = new AtomicLong();
   static final Map<Long, String> DAYS = new ConcurrentHashMap<>();
   static final Duration TEN_SECONDS = Duration.ofSeconds(10);
 
@@ -123,15 +111,12 @@ public class FlinkNexmark {
       Types.TUPLE(Types.LONG, Types.STRING, Types.STRING, Types.LONG, Types.LONG, Types.LONG, Types.LONG, Types.LONG,
           Types.LONG, Types.STRING);
 
-  /** Decodes lines, and notes the processor time after half of the events. */
-  static class Decode extends RichMapFunction<String, Event> {
-    static final int STEP = 1000;
-    final long half;
+  /** Decodes lines of JSON. */
+  static class Decode extends FlinkLocal.Decoder<Event> {
     transient ObjectReader reader;
-    transient int n;
 
     Decode(long events) {
-      half = events / 2;
+      super(events);
     }
 
     @Override
@@ -140,23 +125,8 @@ public class FlinkNexmark {
     }
 
     @Override
-    public Event map(String line) throws Exception {
-      if (n++ == 0) {
-        FIRST_MS.compareAndSet(0, System.currentTimeMillis());
-      }
-      if (n % STEP == 0) {
-        long all = EVENTS.addAndGet(STEP);
-        if (all >= half && HALF.compareAndSet(0, all)) {
-          CPU_AT_HALF.set(SYSTEM.getProcessCpuTime());
-        }
-      }
+    Event decode(String line) throws Exception {
       return reader.readValue(line);
-    }
-
-    @Override
-    public void close() {
-      EVENTS.addAndGet(n % STEP);
-      n = 0;
     }
   }
 
@@ -193,8 +163,7 @@ public class FlinkNexmark {
       ROWS.addAndGet(rows);
       CHECKSUM.addAndGet(sum);
       rows = sum = 0;
-      LAST_MS.accumulateAndGet(System.currentTimeMillis(), Math::max);
-      CPU_AT_END.accumulateAndGet(SYSTEM.getProcessCpuTime(), Math::max);
+      FlinkLocal.ended();
     }
   }
 
@@ -551,23 +520,8 @@ public class FlinkNexmark {
 
   public static void main(String[] arguments) throws Exception {
     String data = arguments[2];
-    Configuration settings = new Configuration();
-    settings.setString("state.backend.type", arguments[1]);
-    settings.setString("execution.checkpointing.interval", "10s");
-    settings.setString("execution.checkpointing.mode", "EXACTLY_ONCE");
-    settings.setString("execution.checkpointing.storage", "filesystem");
-    settings.setString("execution.checkpointing.dir", "file://" + arguments[4]);
-    settings.setString("execution.checkpointing.incremental", "true");
-    settings.setString("taskmanager.memory.managed.size", "1g");
-    settings.setString("restart-strategy.type", "none");
-    StreamExecutionEnvironment env = StreamExecutionEnvironment.createLocalEnvironment(2, settings);
-    env.getConfig().enableObjectReuse();
-    FileSource<String> files = FileSource.forRecordStreamFormat(
-            new TextLineInputFormat(),
-            new org.apache.flink.core.fs.Path(data + "/events-0.json"),
-            new org.apache.flink.core.fs.Path(data + "/events-1.json"))
-        .build();
-    DataStream<Event> events = env.fromSource(files, WatermarkStrategy.noWatermarks(), "json")
+    StreamExecutionEnvironment env = FlinkLocal.environment(arguments[1], arguments[4]);
+    DataStream<Event> events = FlinkLocal.lines(env, "json", data + "/events-0.json", data + "/events-1.json")
         .map(new Decode(Long.parseLong(arguments[3])))
         .returns(Types.GENERIC(Event.class))
         .assignTimestampsAndWatermarks(
@@ -575,11 +529,7 @@ public class FlinkNexmark {
                 .withTimestampAssigner((event, recorded) -> event.dateTime));
     build(events, arguments[0]);
     env.execute(arguments[0]);
-    System.out.println(String.format(
-        Locale.ROOT,
-        "{\"events\": %d, \"rows\": %d, \"checksum\": %d, \"busy_s\": %s, \"cpu_events\": %d, \"cpu_s\": %s}",
-        EVENTS.get(), ROWS.get(), CHECKSUM.get(), (LAST_MS.get() - FIRST_MS.get()) / 1000.0,
-        EVENTS.get() - HALF.get(), (CPU_AT_END.get() - CPU_AT_HALF.get()) / 1e9));
+    FlinkLocal.print(String.format(Locale.ROOT, "\"rows\": %d, \"checksum\": %d", ROWS.get(), CHECKSUM.get()));
     System.exit(0);
   }
 }

@@ -1,5 +1,3 @@
-import com.sun.management.OperatingSystemMXBean;
-import java.lang.management.ManagementFactory;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Collections;
@@ -27,9 +25,6 @@ import org.apache.flink.cep.PatternSelectFunction;
 import org.apache.flink.cep.nfa.aftermatch.AfterMatchSkipStrategy;
 import org.apache.flink.cep.pattern.Pattern;
 import org.apache.flink.cep.pattern.conditions.SimpleCondition;
-import org.apache.flink.configuration.Configuration;
-import org.apache.flink.connector.file.src.FileSource;
-import org.apache.flink.connector.file.src.reader.TextLineInputFormat;
 import org.apache.flink.streaming.api.datastream.AsyncDataStream;
 import org.apache.flink.streaming.api.datastream.DataStream;
 import org.apache.flink.streaming.api.datastream.KeyedStream;
@@ -46,16 +41,8 @@ import org.apache.flink.util.Collector;
 /** The jobs of benchmarks/operators.py on Flink's Java API, in a local cluster of one JVM: WORKLOAD BACKEND DATA EVENTS CHECKPOINTS. */
 public class FlinkOperators {
   static final int BEST = 10;
-  static final OperatingSystemMXBean SYSTEM =
-      (OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean();
-  static final AtomicLong EVENTS = new AtomicLong();
   static final AtomicLong RESULTS = new AtomicLong();
   static final AtomicLong QUARTERS = new AtomicLong();
-  static final AtomicLong FIRST_MS = new AtomicLong();
-  static final AtomicLong LAST_MS = new AtomicLong();
-  static final AtomicLong CPU_AT_HALF = new AtomicLong();
-  static final AtomicLong CPU_AT_END = new AtomicLong();
-  static final AtomicLong HALF = new AtomicLong();
 
   /** A line of the data; a POJO for Flink's serializer. */
   public static class Event {
@@ -64,27 +51,14 @@ public class FlinkOperators {
     public long timestamp;
   }
 
-  /** Parses, and notes the processor time after half of the events. */
-  static class Parse extends RichMapFunction<String, Event> {
-    static final int STEP = 1000;
-    final long half;
-    transient int n;
-
+  /** Parses lines of CSV. */
+  static class Parse extends FlinkLocal.Decoder<Event> {
     Parse(long events) {
-      half = events / 2;
+      super(events);
     }
 
     @Override
-    public Event map(String line) {
-      if (n++ == 0) {
-        FIRST_MS.compareAndSet(0, System.currentTimeMillis());
-      }
-      if (n % STEP == 0) {
-        long all = EVENTS.addAndGet(STEP);
-        if (all >= half && HALF.compareAndSet(0, all)) {
-          CPU_AT_HALF.set(SYSTEM.getProcessCpuTime());
-        }
-      }
+    Event decode(String line) {
       int first = line.indexOf(',');
       int second = line.indexOf(',', first + 1);
       Event event = new Event();
@@ -92,12 +66,6 @@ public class FlinkOperators {
       event.amount = Double.parseDouble(line.substring(first + 1, second));
       event.timestamp = Long.parseLong(line.substring(second + 1));
       return event;
-    }
-
-    @Override
-    public void close() {
-      EVENTS.addAndGet(n % STEP);
-      n = 0;
     }
   }
 
@@ -118,8 +86,7 @@ public class FlinkOperators {
       RESULTS.addAndGet(results);
       QUARTERS.addAndGet(quarters);
       results = quarters = 0;
-      LAST_MS.accumulateAndGet(System.currentTimeMillis(), Math::max);
-      CPU_AT_END.accumulateAndGet(SYSTEM.getProcessCpuTime(), Math::max);
+      FlinkLocal.ended();
     }
   }
 
@@ -274,23 +241,8 @@ public class FlinkOperators {
   public static void main(String[] arguments) throws Exception {
     String workload = arguments[0];
     String data = arguments[2];
-    Configuration settings = new Configuration();
-    settings.setString("state.backend.type", arguments[1]);
-    settings.setString("execution.checkpointing.interval", "10s");
-    settings.setString("execution.checkpointing.mode", "EXACTLY_ONCE");
-    settings.setString("execution.checkpointing.storage", "filesystem");
-    settings.setString("execution.checkpointing.dir", "file://" + arguments[4]);
-    settings.setString("execution.checkpointing.incremental", "true");
-    settings.setString("taskmanager.memory.managed.size", "1g");
-    settings.setString("restart-strategy.type", "none");
-    StreamExecutionEnvironment env = StreamExecutionEnvironment.createLocalEnvironment(2, settings);
-    env.getConfig().enableObjectReuse();
-    FileSource<String> files = FileSource.forRecordStreamFormat(
-            new TextLineInputFormat(),
-            new org.apache.flink.core.fs.Path(data + "/part-0.csv"),
-            new org.apache.flink.core.fs.Path(data + "/part-1.csv"))
-        .build();
-    DataStream<Event> payments = env.fromSource(files, WatermarkStrategy.noWatermarks(), "csv")
+    StreamExecutionEnvironment env = FlinkLocal.environment(arguments[1], arguments[4]);
+    DataStream<Event> payments = FlinkLocal.lines(env, "csv", data + "/part-0.csv", data + "/part-1.csv")
         .map(new Parse(Long.parseLong(arguments[3])))
         .returns(Event.class)
         .assignTimestampsAndWatermarks(
@@ -298,12 +250,8 @@ public class FlinkOperators {
                 .withTimestampAssigner((event, recorded) -> event.timestamp));
     build(env, payments, workload).map(new Tally()).sinkTo(new DiscardingSink<>());
     env.execute(workload);
-    System.out.println(String.format(
-        Locale.ROOT,
-        "{\"events\": %d, \"results\": %d, \"sum\": %s, \"busy_s\": %s, \"cpu_events\": %d, \"cpu_s\": %s}",
-        EVENTS.get(), RESULTS.get(), Double.toString(QUARTERS.get() / 4.0),
-        (LAST_MS.get() - FIRST_MS.get()) / 1000.0, EVENTS.get() - HALF.get(),
-        (CPU_AT_END.get() - CPU_AT_HALF.get()) / 1e9));
+    FlinkLocal.print(String.format(
+        Locale.ROOT, "\"results\": %d, \"sum\": %s", RESULTS.get(), Double.toString(QUARTERS.get() / 4.0)));
     System.exit(0);
   }
 }

@@ -51,16 +51,19 @@ def _site() -> Path:
 
 
 def _classes(job: str) -> str:
-    """The class path of a Java job; compiles it if its source is newer."""
+    """The class path of a Java job; compiles it if a source is newer."""
     jars = f"{_site()}/pyflink/lib/*"
     classes = BENCH / "classes"
     source = HERE / f"{job}.java"
     made = classes / f"{job}.class"
-    if not made.exists() or made.stat().st_mtime < source.stat().st_mtime:
+    changed = max(each.stat().st_mtime for each in HERE.glob("*.java"))
+    if not made.exists() or made.stat().st_mtime < changed:
         javac = shutil.which("javac")
         if javac is None:
             raise SystemExit("Flink's Java job must be compiled: install a JDK (javac), 17 or later")
-        subprocess.run([javac, "-nowarn", "-cp", jars, "-d", str(classes), str(source)], check=True)
+        subprocess.run(
+            [javac, "-nowarn", "-cp", jars, "-sourcepath", str(HERE), "-d", str(classes), str(source)], check=True
+        )
     return f"{classes}:{jars}"
 
 
@@ -167,28 +170,41 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def _run_operator(options: argparse.Namespace) -> dict[str, Any]:
-    """Run a job around one operator on Flink; it prints its figures."""
-    backend = {"flink-java-rocksdb": "rocksdb", "flink-java-hashmap": "hashmap"}[options.engine]
-    data = data_set(options.data)
+def run_flink_java(
+    job: str, workload: str, backend: str, data: Path, events: int, cap_s: float
+) -> tuple[measure.Run, dict[str, Any] | None]:
+    """Run a Java job that prints its own figures; returns the run, and these figures or None if there are none."""
     checkpoints = Path(tempfile.mkdtemp(prefix="holdfast-peer-"))
-    where = [options.workload, backend, str(data), str(Events.size(options.data)), str(checkpoints)]
     try:
-        done = measure.run(flink_java("FlinkOperators", where), options.cap)
+        done = measure.run(flink_java(job, [workload, backend, str(data), str(events), str(checkpoints)]), cap_s)
     finally:
         shutil.rmtree(checkpoints, ignore_errors=True)
-    figures: dict[str, Any] = {"label": options.engine, "workload": options.workload, "data": options.data}
-    figures |= measure.usage_of(done)
     told = [line for line in done.output.splitlines() if line.startswith("{")]
-    if not told:
-        return {**figures, "ok": False, "error": done.output[-2000:]}
-    got = json.loads(told[-1])
+    return done, json.loads(told[-1]) if told else None
+
+
+def rates(got: dict[str, Any]) -> dict[str, Any]:
+    """The rates in the figures of a Java job."""
     return {
-        **figures,
         "events": got["events"],
         "events_per_s": round(got["events"] / got["busy_s"]),
         "busy_s": got["busy_s"],
         "events_per_cpu_s": round(got["cpu_events"] / got["cpu_s"]),
+    }
+
+
+def _run_operator(options: argparse.Namespace) -> dict[str, Any]:
+    """Run a job around one operator on Flink; it prints its figures."""
+    backend = {"flink-java-rocksdb": "rocksdb", "flink-java-hashmap": "hashmap"}[options.engine]
+    data, events = data_set(options.data), Events.size(options.data)
+    done, got = run_flink_java("FlinkOperators", options.workload, backend, data, events, options.cap)
+    figures: dict[str, Any] = {"label": options.engine, "workload": options.workload, "data": options.data}
+    figures |= measure.usage_of(done)
+    if got is None:
+        return {**figures, "ok": False, "error": done.output[-2000:]}
+    return {
+        **figures,
+        **rates(got),
         "results": got["results"],
         "sum": got["sum"],
     }
