@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from effort import examples
 from engine.inprocess import LedgerSink
 from engine.programs import records, stream
-from engine.test_same_results import backends, budgets, config, crashes, few, frames, lab, parallelisms, seeds, visible
+from engine.test_same_results import config, few, lab, runs, visible
 from holdfast.cep import CEP, AfterMatchSkipStrategy, Pattern, PatternProcessFunction, TimedOutPartialMatchHandler
 from holdfast.common import Row, Time, Types
 from holdfast.datastream import OutputTag, StreamExecutionEnvironment
@@ -260,7 +260,7 @@ def a_stream_without_keys_has_one_subtask():
 
 
 @few
-@given(seed=seeds, backend=backends, parallelism=parallelisms, budget=budgets, frame=frames, crashes=crashes)
+@given(**runs)
 def a_job_finds_each_match_once_whatever_its_epochs_and_crashes(seed, backend, parallelism, budget, frame, crashes):
     data = {}
     for split, drawn in records(seed, 150).items():

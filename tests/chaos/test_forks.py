@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+
+from awaiting import until
 
 pytestmark = pytest.mark.fault
 
@@ -43,7 +44,4 @@ def a_forked_driver_dies_with_its_campaign(tmp_path: Path) -> None:
         check=False,
     )
     process = Path(f"/proc/{int(done.stdout)}")
-    deadline = time.monotonic() + 600
-    while process.exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not process.exists()
+    until(lambda: not process.exists())

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 import msgspec
+import pytest
 
 from holdfast.connectors.base import (
     Batch,
@@ -200,6 +201,16 @@ class SinkRun:
         self.committer.commit(self.committables)
         self.committer.commit(self.committables)  # an answer was lost
         self._point("committed", crash_at)
+
+    def recover_overtaken(self, values: Sequence[Sequence[Any]]) -> None:
+        """A driver that was overtaken before it recovered does so when its successor has died before its first commit."""
+        overtaken = self.sink.create_committer(self.job, self.uid)
+        assert overtaken is not None
+        self.start()
+        with pytest.raises(Crash):
+            self.epoch(values, crash_at="complete")
+        overtaken.recover([])
+        self.start()
 
     @staticmethod
     def _point(point: str, crash_at: str | None) -> None:

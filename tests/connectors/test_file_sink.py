@@ -93,13 +93,7 @@ def an_abandoned_epoch_leaves_nothing(tmp_path: Path) -> None:
 
 def a_driver_that_was_overtaken_before_it_recovered_leaves_its_successors_files_alone(tmp_path: Path) -> None:
     run = SinkRun(file_sink(tmp_path), (tmp_path / "checkpoints").as_uri(), parallelism=1)
-    overtaken = run.sink.create_committer(run.job, run.uid)
-    assert overtaken is not None
-    run.start()
-    with pytest.raises(Crash):
-        run.epoch([["x"]], crash_at="complete")
-    overtaken.recover([])
-    run.start()
+    run.recover_overtaken([["x"]])
     assert visible(tmp_path) == ["x"]
 
 

@@ -134,13 +134,7 @@ def a_file_that_a_zombie_finishes_later_never_appears_and_is_deleted_by_the_next
 
 def a_driver_that_was_overtaken_before_it_recovered_leaves_its_successors_files_alone(memory: InMemory) -> None:
     run = SinkRun(sink_to("s3://bucket/out"), "memory:c", parallelism=1)
-    overtaken = run.sink.create_committer(run.job, run.uid)
-    assert overtaken is not None
-    run.start()
-    with pytest.raises(Crash):
-        run.epoch([["x"]], crash_at="complete")
-    overtaken.recover([])
-    run.start()
+    run.recover_overtaken([["x"]])
     assert memory.visible() == ["x"]
 
 

@@ -12,6 +12,7 @@ from connector_harness import SourceRun, eventually, flat, job_info
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from awaiting import until
 from holdfast.connectors import write_ahead
 from holdfast.connectors.job_files import JobFiles
 from holdfast.connectors.socket import SocketTextSource
@@ -157,7 +158,7 @@ def a_driver_restarted_after_the_end_does_not_connect_again(server: Server, runs
     connection = server.accept()
     connection.sendall(b"1\n2\n3\n")
     connection.close()
-    eventually(lambda: run.enumerator._log.ended, lambda: threading.Event().wait(0.005))  # type: ignore[attr-defined]
+    until(lambda: run.enumerator._log.ended)  # type: ignore[attr-defined]
     read = flat(run.epoch(1))
     server.close()
     run.crash()
@@ -249,7 +250,7 @@ def a_storage_that_fails_fails_the_job(
 
     monkeypatch.setattr(JobFiles, "put", full)
     server.accept().sendall(b"1\n")
-    eventually(lambda: run.enumerator._log.ended, lambda: threading.Event().wait(0.005))  # type: ignore[attr-defined]
+    until(lambda: run.enumerator._log.ended)  # type: ignore[attr-defined]
     with pytest.raises(OSError, match="no space"):
         run.epoch()
 

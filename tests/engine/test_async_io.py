@@ -30,7 +30,7 @@ from holdfast.errors import UserCodeError
 from .async_programs import ASKED, GATE, LONG, Gated, Looks, both, is_a, numbers, waiting
 from .inprocess import LEDGERS, LedgerSink, SplitEnumerator, SplitSource
 from .programs import records, windows, windows_model
-from .test_same_results import backends, budgets, config, crashes, few, frames, lab, parallelisms, seeds, visible
+from .test_same_results import budgets, config, crashes, few, lab, runs, seeds, visible
 
 # ---- results ------------------------------------------------------------------------------------------------------------
 
@@ -38,12 +38,7 @@ from .test_same_results import backends, budgets, config, crashes, few, frames, 
 @both
 @settings(few, max_examples=examples(6))
 @given(
-    seed=seeds,
-    backend=backends,
-    parallelism=parallelisms,
-    budget=budgets,
-    frame=frames,
-    crashes=crashes,
+    **runs,
     capacity=st.sampled_from([1, 3, 100]),
     spread=st.booleans(),
 )

@@ -30,7 +30,7 @@ from holdfast.errors import ConfigurationError, UserCodeError
 
 from .inprocess import LEDGERS, LedgerSink
 from .programs import MINUTE, everything, records, start_of, stream
-from .test_same_results import backends, budgets, config, crashes, few, frames, lab, parallelisms, seeds, visible
+from .test_same_results import backends, budgets, config, crashes, few, frames, lab, parallelisms, runs, seeds, visible
 
 BATCH = {"execution.runtime-mode": "BATCH"}
 LATE = OutputTag("late")
@@ -50,7 +50,7 @@ class Stamped(ProcessFunction):
 
 
 @settings(few, max_examples=8)
-@given(seed=seeds, backend=backends, parallelism=parallelisms, budget=budgets, frame=frames, crashes=crashes)
+@given(**runs)
 def test_rolling_aggregations_give_one_result_a_key(seed, backend, parallelism, budget, frame, crashes):
     data = records(seed, 200)
 

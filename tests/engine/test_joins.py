@@ -36,7 +36,7 @@ from holdfast.runtime.records import RecordBatch
 from .inprocess import LedgerSink, SplitSource
 from .one_operator import opened
 from .programs import DELAY, records, stream
-from .test_same_results import backends, budgets, config, crashes, few, frames, lab, parallelisms, seeds, visible
+from .test_same_results import config, few, lab, runs, visible
 
 LATE_LEFT, LATE_RIGHT = OutputTag("left"), OutputTag("right")
 
@@ -83,7 +83,7 @@ WINDOWS = {
 @pytest.mark.parametrize("windows", sorted(WINDOWS))
 @pytest.mark.parametrize("how", ["join", "lambda", "flat", "co_group"])
 @settings(few, max_examples=examples(4))
-@given(seed=seeds, backend=backends, parallelism=parallelisms, budget=budgets, frame=frames, crashes=crashes)
+@given(**runs)
 def test_joins_by_window(windows, how, seed, backend, parallelism, budget, frame, crashes):
     assigner, windows_of = WINDOWS[windows]
     left, right = records(seed, 80), records(seed + 1, 80)
@@ -158,12 +158,7 @@ def a_case_of_flinks_interval_join_gives_its_pairs(case, budget):
 
 @settings(few, max_examples=examples(8))
 @given(
-    seed=seeds,
-    backend=backends,
-    parallelism=parallelisms,
-    budget=budgets,
-    frame=frames,
-    crashes=crashes,
+    **runs,
     bounds=st.tuples(st.integers(-9_000, 9_000), st.integers(0, 9_000)),
     exclusive=st.tuples(st.booleans(), st.booleans()),
 )
@@ -256,12 +251,7 @@ OUTER = {"left_outer": (True, False), "right_outer": (False, True), "full_outer"
 @pytest.mark.parametrize("how", OUTER)
 @settings(few, max_examples=examples(5))
 @given(
-    seed=seeds,
-    backend=backends,
-    parallelism=parallelisms,
-    budget=budgets,
-    frame=frames,
-    crashes=crashes,
+    **runs,
     bounds=st.tuples(st.integers(-9_000, 9_000), st.integers(0, 9_000)),
 )
 def test_outer_joins_by_interval_emit_each_element_without_a_partner_once(

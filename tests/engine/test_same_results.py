@@ -32,6 +32,15 @@ parallelisms = st.integers(1, 5)
 budgets = st.sampled_from([15, 60, 400, 5000])
 frames = st.sampled_from(["3", "64", "2048"])
 crashes = st.lists(st.tuples(st.sampled_from(CRASH_POINTS), st.integers(1, 5)), max_size=4)
+runs = {
+    "seed": seeds,
+    "backend": backends,
+    "parallelism": parallelisms,
+    "budget": budgets,
+    "frame": frames,
+    "crashes": crashes,
+}
+"""How a job runs that may run in any way: the strategies of all arguments."""
 few = settings(
     deadline=None,
     max_examples=examples(8),
@@ -66,7 +75,7 @@ def config(backend: str, frame: str, cache: str = "256mb") -> dict[str, str]:
 
 
 @few
-@given(seed=seeds, backend=backends, parallelism=parallelisms, budget=budgets, frame=frames, crashes=crashes)
+@given(**runs)
 def test_windows_of_out_of_order_input(seed, backend, parallelism, budget, frame, crashes):
     data = records(seed, 300)
     options = {"parallelism": parallelism, "budget": budget, "config": config(backend, frame)}
@@ -77,12 +86,7 @@ def test_windows_of_out_of_order_input(seed, backend, parallelism, budget, frame
 
 @few
 @given(
-    seed=seeds,
-    backend=backends,
-    parallelism=parallelisms,
-    budget=budgets,
-    frame=frames,
-    crashes=crashes,
+    **runs,
     function=st.sampled_from([UntypedSessions, UntypedSessions.__base__]),
     cache=st.sampled_from(["256mb", "2kb"]),
     keep_disk=st.booleans(),
@@ -101,7 +105,7 @@ def test_all_kinds_of_state_with_timers(seed, backend, parallelism, budget, fram
 
 
 @few
-@given(seed=seeds, backend=backends, parallelism=parallelisms, budget=budgets, frame=frames, crashes=crashes)
+@given(**runs)
 def test_several_shuffles_unions_and_ways_to_spread(seed, backend, parallelism, budget, frame, crashes):
     data, other = records(seed, 150), records(seed + 1, 100, splits=1)
     # No key of one source is in the other: their elements have no order between them.

@@ -26,7 +26,7 @@ from holdfast.runtime.records import RecordBatch
 from .inprocess import LEDGERS, LedgerSink
 from .one_operator import opened
 from .programs import DELAY, records, stream
-from .test_same_results import backends, budgets, config, crashes, few, frames, lab, parallelisms, seeds, visible
+from .test_same_results import config, few, lab, runs, visible
 
 LATE_LEFT, LATE_RIGHT = OutputTag("left"), OutputTag("right")
 
@@ -63,12 +63,7 @@ def in_time(data: dict[str, list[Any]]) -> tuple[list[Any], list[Any]]:
 
 @settings(few, max_examples=examples(8))
 @given(
-    seed=seeds,
-    backend=backends,
-    parallelism=parallelisms,
-    budget=budgets,
-    frame=frames,
-    crashes=crashes,
+    **runs,
     outer=st.booleans(),
     jitter=st.sampled_from([DELAY, 3 * DELAY]),
 )

@@ -25,7 +25,7 @@ from holdfast.state.key_groups import group_assigner
 from .inprocess import LEDGERS, Crash, Lab, LedgerSink, SplitSource
 from .programs import UntypedSessions, network, network_model, records, sessions, sessions_model, windows, windows_model
 from .test_rescaling import moves, rescaling, run
-from .test_same_results import backends, budgets, config, crashes, few, frames, lab, parallelisms, seeds, visible
+from .test_same_results import backends, budgets, config, crashes, few, lab, parallelisms, runs, seeds, visible
 from .test_savepoints import run as stopped
 
 UNALIGNED = {"execution.checkpointing.unaligned.enabled": "true"}
@@ -38,7 +38,7 @@ def unaligned(backend: str, frame: str = "64", cache: str = "256mb") -> dict[str
 
 
 @few
-@given(seed=seeds, backend=backends, parallelism=parallelisms, budget=budgets, frame=frames, crashes=crashes, most=deadlines)
+@given(**runs, most=deadlines)
 def the_windows_are_those_of_aligned_checkpoints(seed, backend, parallelism, budget, frame, crashes, most):
     data = records(seed, 300)
     options = {"parallelism": parallelism, "budget": budget, "config": unaligned(backend, frame), "seed": seed}
@@ -49,12 +49,7 @@ def the_windows_are_those_of_aligned_checkpoints(seed, backend, parallelism, bud
 
 @few
 @given(
-    seed=seeds,
-    backend=backends,
-    parallelism=parallelisms,
-    budget=budgets,
-    frame=frames,
-    crashes=crashes,
+    **runs,
     function=st.sampled_from([UntypedSessions, UntypedSessions.__base__]),
     keep_disk=st.booleans(),
     most=deadlines,

@@ -24,7 +24,7 @@ from holdfast.datastream.window import EventTimeTrigger
 
 from .inprocess import LedgerSink
 from .programs import DELAY, records, stream
-from .test_same_results import backends, budgets, config, crashes, few, frames, lab, parallelisms, seeds, visible
+from .test_same_results import config, few, lab, runs, visible
 
 SECOND = 1000
 LATE = OutputTag("late")
@@ -134,7 +134,7 @@ def model(data: Any, kind: str) -> Counter[Any]:
 @pytest.mark.parametrize("how", ["all", "reduce", "aggregate", "unmerged"])
 @pytest.mark.parametrize("kind", sorted(KINDS))
 @settings(few, max_examples=examples(3))
-@given(seed=seeds, backend=backends, parallelism=parallelisms, budget=budgets, frame=frames, crashes=crashes)
+@given(**runs)
 def test_windows_with_late_elements_give_what_their_splits_say(
     kind, how, seed, backend, parallelism, budget, frame, crashes
 ):

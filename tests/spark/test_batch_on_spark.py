@@ -10,6 +10,7 @@ from typing import Any
 import cloudpickle
 import pytest
 
+from awaiting import until
 from holdfast.common import Configuration, Encoder, JobStatus, WatermarkStrategy
 from holdfast.datastream import RuntimeExecutionMode, StreamExecutionEnvironment
 from holdfast.datastream.connectors.file_system import FileSink
@@ -66,10 +67,7 @@ def a_job_in_batch_mode_that_is_cancelled_ends_at_once_and_writes_nothing(tmp_pa
     client = env.execute_async("slow")
     with pytest.raises(ConfigurationError, match="in BATCH mode has no savepoints"):
         client.trigger_savepoint(str(tmp_path / "savepoints"))
-    deadline = time.monotonic() + 600
-    while not begun.exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    until(begun.exists)
     client.cancel().result()  # the whole input would take hours
     assert client.get_job_status().result() is JobStatus.CANCELED
     assert not (tmp_path / "out").exists() or written(tmp_path) == []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import orjson
 import pytest
 from pyspark import SparkContext
 
+from awaiting import until
 from holdfast.common import Configuration, Encoder, JobStatus, Types, WatermarkStrategy
 from holdfast.datastream import KeyedProcessFunction, StreamExecutionEnvironment, ValueStateDescriptor
 from holdfast.datastream.connectors.file_system import FileSink
@@ -65,10 +65,8 @@ def written(directory: Path) -> list[str]:
 
 
 def post(path: str, body: dict[str, Any]) -> dict[str, Any]:
-    deadline = time.monotonic() + 600
-    while (server := RestServer.running()) is None:  # it starts beside the job
-        assert time.monotonic() < deadline, "the REST API does not start"
-        time.sleep(0.02)
+    server = until(RestServer.running)  # it starts beside the job
+    assert server is not None
     request = urllib.request.Request(f"{server.url}{path}", orjson.dumps(body), method="POST")
     request.add_header("Authorization", f"Bearer {server.token}")
     with urllib.request.urlopen(request, timeout=300) as answer:
