@@ -14,6 +14,7 @@ from typing import Any
 from holdfast.checkpoint.checked_writer import CheckedWriter
 from holdfast.checkpoint.object_store import AlreadyExists, Data, NotFound, ObjectInfo, Unavailable
 from holdfast.checkpoint.paths import JobPaths
+from holdfast.common.optional_library import optional_library
 from holdfast.errors import ConfigurationError, StorageError
 
 __all__ = ["HDFSStore"]
@@ -37,16 +38,13 @@ class HDFSStore:
     """
 
     def __init__(self, authority: str, directory: str, config: Mapping[str, str]) -> None:
-        try:
-            from hdfs_native import Client, WriteOptions
-        except ImportError as error:
-            raise ConfigurationError("hdfs:// needs hdfs-native: pip install 'holdfast[hdfs]'") from error
+        hdfs = optional_library("hdfs_native", "hdfs:// needs hdfs-native", "'holdfast[hdfs]'")
         self._root = "/" + directory.strip("/")
         self._uri = f"hdfs://{authority}{self._root}"
-        self._options: Callable[[], Any] = lambda: WriteOptions(overwrite=True, create_parent=True)
+        self._options: Callable[[], Any] = lambda: hdfs.WriteOptions(overwrite=True, create_parent=True)
         options = {key.removeprefix("hdfs."): value for key, value in config.items() if key.startswith("hdfs.")}
         try:
-            self._client = Client(f"hdfs://{authority}" if authority else None, options)
+            self._client = hdfs.Client(f"hdfs://{authority}" if authority else None, options)
         except Exception as error:  # hdfs-native raises plain exceptions for any configuration that it cannot use
             raise ConfigurationError(
                 f"{self._uri}: {error}; set HADOOP_CONF_DIR, or give hdfs://namenode:8020/path"
