@@ -8,7 +8,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import tempfile
 import time
@@ -30,17 +29,11 @@ from holdfast.connectors.file_system import FileSink, FileSource, StreamFormat
 from holdfast.errors import ConfigurationError, StorageError
 from holdfast.runtime.java import find_java
 from holdfast.testing.kafka_distribution import cache_directory, spark_jars
+from holdfast.testing.ports import ReservedPort
 
 QUICK = RetryPolicy(budget=2.0, first_delay=0.001, longest_delay=0.01)
 AZURITE_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 """The key of Azurite's account, which its documentation publishes."""
-
-
-def free_port() -> int:
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        port: int = listening.getsockname()[1]
-        return port
 
 
 def hadoop_jars() -> str:
@@ -68,10 +61,10 @@ def hadoop_jars() -> str:
 @pytest.fixture(scope="module")
 def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     pytest.importorskip("hdfs_native", reason="needs pip install 'holdfast[hdfs]'")
-    directory, port = tmp_path_factory.mktemp("hdfs"), free_port()
+    directory, port, http_port = tmp_path_factory.mktemp("hdfs"), ReservedPort(), ReservedPort()
     details = directory / "details.json"
     manager = ["org.apache.hadoop.test.MiniDFSClusterManager", "-format", "-datanodes", "1"]
-    manager += ["-nnport", str(port), "-httpport", str(free_port()), "-writeDetails", str(details)]
+    manager += ["-nnport", str(port.number), "-httpport", str(http_port.number), "-writeDetails", str(details)]
     java = [str(find_java().executable), "-Xmx384m", f"-Dtest.build.data={directory}", "-cp", hadoop_jars()]
     with open(directory / "log", "w") as log:
         cluster = subprocess.Popen([*java, *manager], stdout=log, stderr=log, cwd=directory)
@@ -81,10 +74,12 @@ def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             failed = cluster.poll() is not None or time.monotonic() > deadline
             assert not failed, (directory / "log").read_text()[-2000:]
             time.sleep(0.1)
-        yield f"hdfs://127.0.0.1:{port}"
+        yield f"hdfs://127.0.0.1:{port.number}"
     finally:
         cluster.kill()
         cluster.wait()
+        port.release()
+        http_port.release()
 
 
 @pytest.fixture(scope="module")
@@ -92,16 +87,17 @@ def azurite() -> Iterator[dict[str, str]]:
     program = os.environ.get("AZURITE")
     if not program:
         pytest.skip("AZURITE does not name Azurite's dist/src/blob/main.js (npm install azurite)")
-    port = free_port()
-    command = ["node", program, "--inMemoryPersistence", "--blobHost", "127.0.0.1", "--blobPort", str(port)]
+    port = ReservedPort()
+    command = ["node", program, "--inMemoryPersistence", "--blobHost", "127.0.0.1", "--blobPort", str(port.number)]
     command += ["--skipApiVersionCheck", "--disableTelemetry", "--silent"]
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        endpoint = f"http://127.0.0.1:{port}/devstoreaccount1"
+        endpoint = f"http://127.0.0.1:{port.number}/devstoreaccount1"
         yield {"fs.azure.account.key.devstoreaccount1": AZURITE_KEY, "fs.azure.endpoint": endpoint}
     finally:
         server.kill()
         server.wait()
+        port.release()
 
 
 def create_container(config: dict[str, str], name: str) -> None:

@@ -109,7 +109,7 @@ def a_kafka_port_in_use_is_told_in_a_sentence(tmp_path: Path) -> None:
         refused = holdfast(tmp_path, "kafka", "--host", "127.0.0.1", "--port", port)
     assert refused.returncode == 1
     assert f"Kafka cannot listen on 127.0.0.1:{port}" in refused.stderr
-    assert "Use another --port" in refused.stderr
+    assert "choose another one (--port)" in refused.stderr
     assert "Traceback" not in refused.stderr
 
 

@@ -25,13 +25,15 @@ class Demo:
     """A running demo and what it prints."""
 
     def __init__(self, state_dir: Path, *options: str) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "holdfast.demo", "--rate", "4000", "--state-dir", str(state_dir), *options],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            env={**os.environ, "NO_COLOR": "1"},
-        )
+        self.errors = state_dir / "stderr"
+        with open(self.errors, "ab") as errors:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "holdfast.demo", "--rate", "4000", "--state-dir", str(state_dir), *options],
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                env={**os.environ, "NO_COLOR": "1"},
+            )
         self.lines: list[str] = []
 
     def wait_for(self, pattern: str) -> re.Match[str]:
@@ -40,7 +42,9 @@ class Demo:
             self.lines.append(line)
             if match := re.search(pattern, line):
                 return match
-        raise AssertionError(f"{pattern!r} was not printed:\n{''.join(self.lines[-40:])}")
+        raise AssertionError(
+            f"{pattern!r} was not printed:\n{''.join(self.lines[-40:])}\n{self.errors.read_text(errors='replace')[-4000:]}"
+        )
 
     def stop(self, number: signal.Signals) -> int:
         self.process.send_signal(number)

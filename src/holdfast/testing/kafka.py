@@ -36,6 +36,7 @@ from holdfast.errors import ConfigurationError, HoldfastError
 from holdfast.runtime.aot_cache import AotCache
 from holdfast.runtime.java import find_java
 from holdfast.testing.kafka_distribution import KAFKA_VERSION, kafka_jars
+from holdfast.testing.ports import ReservedPort
 
 __all__ = ["KafkaBroker", "KafkaCluster", "run_broker"]
 
@@ -78,18 +79,6 @@ def new_id() -> str:
     return urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
 
 
-def free_ports(n: int) -> list[int]:
-    """Return ``n`` different TCP ports that are free on the loopback interface now."""
-    sockets = [socket.socket() for _ in range(n)]
-    try:
-        for s in sockets:
-            s.bind(("127.0.0.1", 0))
-        return [s.getsockname()[1] for s in sockets]
-    finally:
-        for s in sockets:
-            s.close()
-
-
 class KafkaBroker:
     """A broker process that is its own controller, or a member of a `KafkaCluster`.
 
@@ -118,9 +107,9 @@ class KafkaBroker:
         self.directory = Path(tempfile.mkdtemp(prefix="holdfast-kafka-") if directory is None else directory)
         self.host = host
         self.node_id = node_id
-        ports = free_ports(2)
-        self.port = ports[0] if port is None else port
-        self.controller_port = ports[1]
+        self._reserved: list[ReservedPort] = []
+        self.port = self._reserve_port() if port is None else port
+        self.controller_port = self._reserve_port()
         self.heap = heap
         self.version = version
         self.properties = dict(properties or {})
@@ -161,7 +150,7 @@ class KafkaBroker:
 
         Returns: the port, for a `holdfast.testing.proxy.KafkaProxy` between the two.
         """
-        port = free_ports(1)[0]
+        port = self._reserve_port()
         self._listeners[name] = port, advertised_port
         return port
 
@@ -275,8 +264,10 @@ class KafkaBroker:
         self._paused = False
 
     def close(self) -> None:
-        """Kill the broker, and remove its directory if it is temporary."""
+        """Kill the broker, give its ports back, and remove its directory if it is temporary."""
         self.kill()
+        for port in self._reserved:
+            port.release()
         atexit.unregister(self.kill)
         if self._temporary:
             shutil.rmtree(self.directory, ignore_errors=True)
@@ -307,6 +298,10 @@ class KafkaBroker:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.close()
+
+    def _reserve_port(self) -> int:
+        self._reserved.append(ReservedPort(self.host))
+        return self._reserved[-1].number
 
     def _end(self, how: signal.Signals, timeout: float = _STOP_TIMEOUT_S) -> None:
         process = self._process
@@ -458,14 +453,6 @@ def run_broker(
         HoldfastError: the broker does not start, or ended by itself.
     """
     wanted = [(name, _partitions(spec, number)) for spec in topics for name, _, number in [spec.partition(":")]]
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError as error:
-            raise ConfigurationError(
-                f"Kafka cannot listen on {host}:{port}: {error.strerror}. Use another --port"
-            ) from error
     broker = KafkaBroker(directory, host=host, port=port, properties={"auto.create.topics.enable": "true"})
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:

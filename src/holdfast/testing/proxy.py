@@ -24,7 +24,8 @@ from enum import Enum, IntEnum
 from types import TracebackType
 from typing import Any
 
-from holdfast.testing.kafka import KafkaBroker, free_ports
+from holdfast.testing.kafka import KafkaBroker
+from holdfast.testing.ports import ReservedPort
 
 __all__ = ["ApiKey", "Disturbance", "KafkaProxy", "Message", "Side"]
 
@@ -270,7 +271,8 @@ class KafkaProxy:
 
     def __init__(self, broker: KafkaBroker, listener: str = "PROXIED") -> None:
         self.broker = broker
-        self.port = free_ports(1)[0]
+        self._reserved = ReservedPort(broker.host)
+        self.port = self._reserved.number
         self.upstream = broker.add_listener(listener, self.port)
         self.seen: Counter[int] = Counter()
         """Requests by kind (`ApiKey`), including disturbed ones."""
@@ -371,6 +373,7 @@ class KafkaProxy:
 
     def close(self) -> None:
         """Stop listening, and close all connections."""
+        self._reserved.release()
         if not self._thread.is_alive():
             return
         asyncio.run_coroutine_threadsafe(self._shut_down(), self._loop).result(_WAIT_S)
