@@ -40,7 +40,7 @@ demo: $(VENV)/.ready ## run the fraud and payment totals demo live (KAFKA=1: fro
 .PHONY: test
 test: $(VENV)/.ready ## run all tests, including those on real Spark and real Kafka
 	@$(BIN)/python -m holdfast.testing.kafka_training
-	EFFORT=$(EFFORT) $(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0 --durations 20 --durations-min 5 $(ARGS)
+	EFFORT=$(EFFORT) $(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0 --reruns 1 -r fER --durations 20 --durations-min 5 $(ARGS)
 
 .PHONY: lint
 lint: $(VENV)/.ready ## run ruff, mypy --strict and the import contract

@@ -55,7 +55,10 @@ def home_of_jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the files that take longest, so that at the end no process runs a long one alone."""
+    """Begin with the files that take longest, so that at the end no process runs a long one alone.
+
+    Tests without processes of Spark and Kafka have no excuse: they are never repeated (``--reruns``).
+    """
 
     def rank(item: pytest.Item) -> int:
         return min(n for n, mark in enumerate((*LONGEST, None)) if mark is None or item.get_closest_marker(mark))
@@ -63,4 +66,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     ranks: dict[Path, int] = {}
     for item in items:
         ranks[item.path] = min(rank(item), ranks.get(item.path, len(LONGEST)))
+        if rank(item) == len(LONGEST):
+            item.add_marker(pytest.mark.flaky(reruns=0))
     items.sort(key=lambda item: ranks[item.path])
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Show why a test that passed in the end failed before."""
+    for report in terminalreporter.stats.get("rerun", []):
+        terminalreporter.section(f"failed at first: {report.nodeid}")
+        terminalreporter.write_line(report.longreprtext)
