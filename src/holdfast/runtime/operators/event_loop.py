@@ -19,6 +19,7 @@ from typing import Any
 
 from holdfast.functions.async_functions import AsyncFunction, AsyncRetryStrategy
 from holdfast.runtime.copies import Copy
+from holdfast.runtime.operators.fine_timers import new_loop
 from holdfast.runtime.operators.result_queue import Request
 
 __all__ = ["BlockedLoop", "EventLoop"]
@@ -93,7 +94,7 @@ class EventLoop:
         self._timer: asyncio.TimerHandle | None = None
         self._overdue: tuple[asyncio.TimerHandle | None, float] = (None, 0.0)
         """A timer that the loop has not noticed, and when that was seen first."""
-        self._loop = asyncio.new_event_loop()
+        self._loop = new_loop()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
