@@ -49,9 +49,9 @@ def outcome(build: Any, **options: Any) -> list[Any]:
         return list(LEDGERS["out"].values)
 
 
-def streams(env: Any, records: list[Any]) -> list[Any]:
+def streams(env: Any, records: list[Any], watermarks: WatermarkStrategy) -> list[Any]:
     """The left and the right records (side, value, time, key), which come in one order."""
-    timed = WatermarkStrategy.no_watermarks().with_timestamp_assigner(lambda record, _: record[2])
+    timed = watermarks.with_timestamp_assigner(lambda record, _: record[2])
     source = env.from_source(SplitSource({"all": records}, 1), timed, "source")
     return [source.filter(lambda record, side=side: record[0] == side) for side in (0, 1)]
 
@@ -64,12 +64,13 @@ class Timed(ProcessFunction):
         yield f"{'null' if value is None else value}@{ctx.timestamp()}"
 
 
-def step_by_step(steps: list[Any], join: Any) -> list[str]:
+def step_by_step(steps: list[Any], join: Any, watermarks: WatermarkStrategy | None = None) -> list[str]:
     """What a join emits, with one record in an epoch."""
     records = [(*step, "key")[:4] for step in steps]
 
     def build(env: Any) -> None:
-        join(*streams(env, records)).process(Timed()).sink_to(LedgerSink("out"))
+        both = streams(env, records, watermarks or WatermarkStrategy.no_watermarks())
+        join(*both).process(Timed()).sink_to(LedgerSink("out"))
 
     return outcome(build, parallelism=1, budget=1)
 
@@ -190,7 +191,7 @@ def the_intervals_of_a_join_are_those_of_kafka_streams(bounds: tuple[int, int]):
     ]
 
     def build(env: Any) -> None:
-        left, right = streams(env, records)
+        left, right = streams(env, records, WatermarkStrategy.no_watermarks())
         between = keyed(left).interval_join(keyed(right)).between(lower, upper)
         between.process(Joined()).map(text_of).process(Timed()).sink_to(LedgerSink("out"))
 

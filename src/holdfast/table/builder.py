@@ -12,7 +12,7 @@ from holdfast.datastream.data_stream import DataStream
 from holdfast.datastream.function_checks import check_function
 from holdfast.datastream.stream_execution_environment import StreamExecutionEnvironment
 from holdfast.table.cluster import Cluster, register
-from holdfast.table.tables import KStream, KTable
+from holdfast.table.tables import KStream, KTable, Span
 
 __all__ = ["StreamsBuilder"]
 
@@ -66,6 +66,8 @@ class StreamsBuilder:
         value_deserializer: Deserializer | None = None,
         watermark_strategy: WatermarkStrategy | None = None,
         value_type: TypeInformation | None = None,
+        *,
+        history_retention: Span | None = None,
     ) -> KTable[Any, Any]:
         """Read a compacted topic as a table: the newest value of each key. A record without a value deletes its key.
 
@@ -75,11 +77,15 @@ class StreamsBuilder:
             topic: The topic.
             key_deserializer: A DeserializationSchema or a callable from bytes for the keys; None: strings.
             value_deserializer: The same for the values.
-            watermark_strategy: Timestamps and watermarks; None: Kafka's timestamps, without watermarks.
+            watermark_strategy: Timestamps and watermarks; None: Kafka's timestamps, without watermarks. Of a versioned table
+                None means that the watermark is the latest timestamp, as Kafka Streams' stream time.
             value_type: The declared type of the values.
+            history_retention: Makes the table versioned, see ``KStream.to_table``.
         """
+        if history_retention is not None and watermark_strategy is None:
+            watermark_strategy = WatermarkStrategy.for_monotonous_timestamps()
         pairs = self._pairs("table", topic, key_deserializer, value_deserializer, watermark_strategy, True)
-        return KStream(pairs).to_table(value_type)
+        return KStream(pairs).to_table(value_type, history_retention=history_retention)
 
     def _pairs(
         self, call: str, topic: str, key: Any, value: Any, strategy: WatermarkStrategy | None, of_table: bool

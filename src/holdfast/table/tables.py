@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any, Generic, cast
 
 from holdfast.common.serialization import SerializationSchema
+from holdfast.common.time import Duration, Time, to_milliseconds
 from holdfast.common.type_variables import R, S, T
 from holdfast.common.typeinfo import TypeInformation, Types
 from holdfast.common.types import Row
 from holdfast.datastream.data_stream import DataStream
 from holdfast.datastream.data_stream_sink import DataStreamSink
-from holdfast.datastream.function_checks import check_function
+from holdfast.datastream.function_checks import check_function, check_type
+from holdfast.datastream.two_inputs import two_inputs
 from holdfast.errors import ConfigurationError
 from holdfast.table.best import Best
 from holdfast.table.changes import (
@@ -36,8 +40,11 @@ from holdfast.table.changes import (
 )
 from holdfast.table.cluster import cluster_of
 from holdfast.table.variables import K, V
+from holdfast.table.versions import JoinVersions, KeptVersion, MappedVersion, VersionedFactory
 
 __all__ = ["KGroupedStream", "KGroupedTable", "KStream", "KTable"]
+
+Span = Time | Duration | datetime.timedelta
 
 
 class KStream(Generic[K, V]):
@@ -93,37 +100,56 @@ class KStream(Generic[K, V]):
         sink = cluster_of(self._pairs.get_execution_environment()).sink(topic, key_serializer, value_serializer)
         return self._pairs.sink_to(sink).name(f"KStream.to {topic}")
 
-    def to_table(self, value_type: TypeInformation | None = None) -> KTable[K, V]:
+    def to_table(self, value_type: TypeInformation | None = None, *, history_retention: Span | None = None) -> KTable[K, V]:
         """Make a table of the newest value of each key; the value None deletes the key.
 
         Args:
             value_type: The declared type of the values.
+            history_retention: Makes the table *versioned*, as a versioned state store does in Kafka Streams: the newest
+                value of a key is the one with the latest timestamp, and a stream is joined with the value that was valid
+                at the timestamp of its pair. A value that another one has replaced is kept for so long; one that the
+                watermark has passed by more is dropped.
         """
+        if history_retention is not None:
+            retention = _milliseconds(history_retention, "history_retention", "to_table()")
+            return _VersionedTable(self._pairs, retention, check_type(value_type, "the value_type of to_table()"))
         return KTable(self._pairs.key_by(key_of).process(Materialize(value_type)).name("KStream.to_table"))
 
     def group_by_key(self) -> KGroupedStream[K, V]:
         """Group the pairs by their keys."""
         return KGroupedStream(self._pairs)
 
-    def join(self, table: KTable[K, R], joiner: Callable[[V, R], S]) -> KStream[K, S]:
+    def join(self, table: KTable[K, R], joiner: Callable[[V, R], S], *, grace_period: Span | None = None) -> KStream[K, S]:
         """Join each pair with the value that a table has for its key when the pair comes; pairs without one are dropped.
+
+        With a versioned table it is the value that is valid at the pair's timestamp.
 
         Args:
             table: The table. Its changes give no results by themselves.
             joiner: A callable ``(value, table value) -> value``.
+            grace_period: For a versioned table: how long a pair waits in event time for values that come out of order. The
+                event time of the results is behind by that. A pair that is later than that is joined at once.
         """
-        return self._join(table, joiner, "join", False)
+        return self._join(table, joiner, "join", False, grace_period)
 
-    def left_join(self, table: KTable[K, R], joiner: Callable[[V, R | None], S]) -> KStream[K, S]:
+    def left_join(
+        self, table: KTable[K, R], joiner: Callable[[V, R | None], S], *, grace_period: Span | None = None
+    ) -> KStream[K, S]:
         """Join as `join` does, and keep pairs whose key the table does not have: the joiner gets None."""
-        return self._join(table, joiner, "left_join", True)
+        return self._join(table, joiner, "left_join", True, grace_period)
 
-    def _join(self, table: Any, joiner: Any, how: str, keeps_left: bool) -> KStream[K, Any]:
+    def _join(self, table: Any, joiner: Any, how: str, keeps_left: bool, grace: Span | None) -> KStream[K, Any]:
         if not isinstance(table, KTable):
             raise TypeError(f"{how}() of a KStream takes a KTable, not {table!r}; make one with to_table().")
-        if table._changes.get_execution_environment() is not self._pairs.get_execution_environment():
+        if table._stream.get_execution_environment() is not self._pairs.get_execution_environment():
             raise ConfigurationError(f"{how}() takes a stream and a table of one environment; these belong to two.")
         check_function(joiner, "apply", ("value", "table_value"), f"{how}() of a KStream")
+        if isinstance(table, _VersionedTable):
+            return KStream(table._joined(self._pairs, joiner, how, keeps_left, grace))
+        if grace is not None:
+            raise ConfigurationError(
+                f"{how}() of a KStream with a grace_period needs a versioned table: make it with a history_retention."
+            )
         connected = self._pairs.key_by(key_of).connect(table._changes.key_by(key_of))
         return KStream(connected.process(JoinTable(joiner, keeps_left)).name(f"KStream.{how}"))
 
@@ -185,7 +211,11 @@ class KTable(Generic[K, V]):
 
     def __init__(self, changes: DataStream[Any]) -> None:
         """Create a table of its changes: triples of key, new value and old value."""
-        self._changes = changes
+        self._stream = changes
+
+    @property
+    def _changes(self) -> DataStream[Any]:
+        return self._stream
 
     def filter(self, predicate: Callable[[K, V], Any]) -> KTable[K, V]:
         """Keep the rows for which the predicate ``(key, value) -> bool`` holds. A row that no longer does is deleted."""
@@ -276,10 +306,71 @@ class KTable(Generic[K, V]):
     def _checked(self, other: Any, joiner: Any, how: str) -> DataStream[Any]:
         if not isinstance(other, KTable):
             raise TypeError(f"{how}() of a KTable takes a KTable, not {other!r}; make one with to_table().")
-        if other._changes.get_execution_environment() is not self._changes.get_execution_environment():
+        if other._stream.get_execution_environment() is not self._stream.get_execution_environment():
             raise ConfigurationError(f"{how}() takes tables of one environment; these belong to two.")
         check_function(joiner, "apply", ("value", "other_value"), f"{how}() of a KTable")
         return other._changes
+
+
+class _VersionedTable(KTable[K, V]):
+    """A table that knows the versions of its rows. Its changes are those of the newest versions.
+
+    Args:
+        versions: Pairs of key and value.
+        retention: The history retention in ms.
+        value_type: The declared type of the values.
+    """
+
+    def __init__(self, versions: DataStream[Any], retention: int, value_type: TypeInformation | None) -> None:
+        super().__init__(versions)
+        self._retention = retention
+        self._type = value_type
+
+    @cached_property
+    def _changes(self) -> DataStream[Any]:
+        newest = VersionedFactory.newest(self._type, self._retention)
+        return self._stream.key_by(key_of)._then("NewestVersion", newest, newest.func, None).name("KStream.to_table")
+
+    def filter(self, predicate: Callable[[K, V], Any]) -> KTable[K, V]:
+        check_function(predicate, "test", ("key", "value"), "filter() of a KTable")
+        return self._with(KeptVersion(predicate, True), "filter", self._type)
+
+    def filter_not(self, predicate: Callable[[K, V], Any]) -> KTable[K, V]:
+        check_function(predicate, "test", ("key", "value"), "filter_not() of a KTable")
+        return self._with(KeptVersion(predicate, False), "filter_not", self._type)
+
+    def map_values(self, mapper: Callable[[V], R]) -> KTable[K, R]:
+        check_function(mapper, "apply", ("value",), "map_values() of a KTable")
+        return self._with(MappedVersion(mapper), "map_values", None)
+
+    def _with(self, function: Any, how: str, value_type: TypeInformation | None) -> KTable[K, Any]:
+        return _VersionedTable(self._stream.map(function).name(f"KTable.{how}"), self._retention, value_type)
+
+    def _joined(
+        self, pairs: DataStream[Any], joiner: Any, how: str, keeps_left: bool, grace_period: Span | None
+    ) -> DataStream[Any]:
+        grace = None if grace_period is None else _milliseconds(grace_period, "grace_period", f"{how}() of a KStream")
+        if grace is not None and grace > self._retention:
+            raise ConfigurationError(
+                f"{how}() of a KStream has a grace_period of {grace} ms, but the table keeps replaced values for "
+                f"{self._retention} ms: the history_retention must be at least as long."
+            )
+        function = JoinVersions(joiner, keeps_left, self._type, self._retention, grace)
+        factory = VersionedFactory.join(function, self._retention, grace)
+        streams = (pairs.key_by(key_of), self._stream.key_by(key_of))
+        joined = two_inputs(streams, "VersionedJoin", factory, (("join function", function),), None)
+        return joined.name(f"KStream.{how}")
+
+
+def _milliseconds(span: Span, name: str, where: str) -> int:
+    """The length of a span that may not be negative."""
+    try:
+        length = to_milliseconds(span)
+    except TypeError:
+        raise TypeError(f"the {name} of {where} is a Time or a Duration, not {span!r}.") from None
+    if length < 0:
+        raise ConfigurationError(f"the {name} of {where} may not be negative: {span!r}.")
+    return length
 
 
 def _newest(change: Change) -> tuple[Any, Any]:

@@ -20,6 +20,7 @@ from holdfast.functions.join_functions import FlatJoinFunction
 from holdfast.runtime.context import UserRuntimeContext
 from holdfast.runtime.operators.base import Operator, OperatorFactory, StateKind
 from holdfast.runtime.operators.stateless import Collector
+from holdfast.runtime.operators.versions import Versions
 from holdfast.runtime.records import RecordBatch
 from holdfast.runtime.user_code import close_function, not_iterable, open_function, user_callable, user_error
 from holdfast.state.descriptors import MapStateDescriptor
@@ -40,8 +41,7 @@ class _TemporalJoin(Operator):
         self._table = self._space.table()
         elements = None if spec.left_type is None else Types.LIST(spec.left_type)
         self._elements = self._space.get_map_state(MapStateDescriptor("elements", Types.LONG(), elements))
-        self._versions = self._space.get_map_state(MapStateDescriptor("versions", Types.LONG(), spec.right_type))
-        self._deletions = self._space.get_map_state(MapStateDescriptor("deletions", Types.LONG(), Types.BOOLEAN()))
+        self._versions = Versions(self._space, spec.right_type)
         self._timers = state.timer_queue("temporal-join")
         open_function(spec.func, UserRuntimeContext(self.context, None))
         self._join = user_callable(spec.func, "join")
@@ -86,10 +86,8 @@ class _TemporalJoin(Operator):
 
     def _add_version(self, stamp: int, value: Any) -> None:
         if isinstance(value, Row) and value.get_row_kind() in _DELETIONS:
-            self._versions.remove(stamp)
-            self._deletions.put(stamp, True)
+            self._versions.delete(stamp)
         else:
-            self._deletions.remove(stamp)
             self._versions.put(stamp, value)
 
     def advance_watermark(self, watermark: int) -> None:
@@ -99,33 +97,13 @@ class _TemporalJoin(Operator):
         for when, key in self._timers.due(watermark, self._table.load):
             space.row, space.key, space.namespace = rows[key], key, None
             if key not in known:
-                known[key] = deque(sorted({*self._versions.keys(), *self._deletions.keys()}))
-            valid = self._newest(known[key], when)
+                known[key] = self._versions.stamps()
+            valid = self._versions.forget_before(known[key], when)
             elements = self._elements.get(when)
             if elements is not None:
                 self._elements.remove(when)
-                self._join_all(out, key, list(elements), None if valid is None else self._versions.get(valid), when)
+                self._join_all(out, key, list(elements), self._versions.get(valid), when)
         out.emit(self.context)
-
-    def _newest(self, stamps: deque[int], when: int) -> int | None:
-        """The timestamp of the version that is valid at ``when``; None without one. The versions before it are removed.
-
-        Args:
-            stamps: The timestamps of the versions and deletions of the key, in order; those that are removed leave it.
-            when: The time.
-        """
-        while len(stamps) > 1 and stamps[1] <= when:
-            self._remove(stamps.popleft())
-        if not stamps or stamps[0] > when:
-            return None
-        if self._deletions.contains(stamps[0]):
-            self._remove(stamps.popleft())
-            return None
-        return stamps[0]
-
-    def _remove(self, stamp: int) -> None:
-        self._versions.remove(stamp)
-        self._deletions.remove(stamp)
 
     def _join_all(self, out: Collector, key: Any, elements: list[Any], version: Any, stamp: int) -> None:
         if version is None and not self._spec.left_outer:
