@@ -13,7 +13,7 @@ import pytest
 from holdfast.checkpoint.paths import JobPaths
 from holdfast.errors import StorageError
 from holdfast.runtime import machine
-from holdfast.state import backend, keyed_backend, rocksdb
+from holdfast.state import compaction, keyed_backend, rocksdb
 from holdfast.state.keyed_backend import KeyedStateBackend
 from holdfast.state.rocksdb import RocksDBFiles
 
@@ -30,7 +30,7 @@ def lab(tmp_path: Path):
 
 
 def an_upload_that_outlasts_the_sweep_of_orphans_gives_a_restorable_base(lab, monkeypatch):
-    monkeypatch.setattr(backend, "MOST_DELTAS", 2)
+    monkeypatch.setattr(compaction, "MOST_DELTAS", 2)
     monkeypatch.setattr(machine, "_SWEEP_EVERY", 5)
     upload, snapshot = RocksDBFiles._upload, KeyedStateBackend.snapshot
     go_on = threading.Event()
@@ -54,7 +54,7 @@ def an_upload_that_outlasts_the_sweep_of_orphans_gives_a_restorable_base(lab, mo
 
 
 def a_subtask_that_ends_waits_for_one_file_of_an_upload_at_most(lab, monkeypatch):
-    monkeypatch.setattr(backend, "MOST_DELTAS", 2)
+    monkeypatch.setattr(compaction, "MOST_DELTAS", 2)
     monkeypatch.setattr(keyed_backend, "_UPLOAD_PATIENCE", 0.0)
     begun, closed = threading.Event(), threading.Event()
     late: list[str] = []
@@ -84,7 +84,7 @@ def a_subtask_that_ends_waits_for_one_file_of_an_upload_at_most(lab, monkeypatch
 
 
 def an_upload_that_fails_leaves_no_copy_of_the_store_on_the_disk(lab, monkeypatch, caplog):
-    monkeypatch.setattr(backend, "MOST_DELTAS", 2)
+    monkeypatch.setattr(compaction, "MOST_DELTAS", 2)
 
     def failing(storage: Any, path: str, data: bytes) -> Any:
         raise StorageError("no storage")

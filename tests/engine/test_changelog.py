@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import compactions
 import holdfast.runtime.changelogs
-import holdfast.state.backend
 import holdfast.state.delta_files
+import holdfast.state.keyed_backend
 import holdfast.state.keyed_changelog
 import holdfast.state.rocksdb
 from effort import examples
@@ -48,7 +49,7 @@ KAFKA = {"state.changelog.storage": "kafka", "state.changelog.kafka.bootstrap.se
 
 @pytest.fixture(autouse=True)
 def early_bases(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(holdfast.state.backend, "MOST_DELTAS", 3)
+    monkeypatch.setattr(holdfast.state.keyed_backend, "due", compactions.anything(1))
 
 
 @pytest.fixture(autouse=True)

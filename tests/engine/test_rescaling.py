@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import holdfast.state.backend
+import compactions
+import holdfast.state.keyed_backend
 from effort import examples
 
 from .inprocess import CRASH_POINTS, Lab
@@ -22,8 +23,8 @@ moves = st.lists(st.tuples(parallelisms, st.sampled_from(CRASH_POINTS), st.integ
 
 @pytest.fixture(autouse=True)
 def early_bases(monkeypatch):
-    """Materialisations after a few epochs, so that bases and deltas are both restored."""
-    monkeypatch.setattr(holdfast.state.backend, "MOST_DELTAS", 3)
+    """Bases and merged deltas after a few epochs, so that both are restored."""
+    monkeypatch.setattr(holdfast.state.keyed_backend, "due", compactions.anything(1))
 
 
 def run(job: Lab, drivers: list[tuple[int, str, int]], last: int) -> None:

@@ -16,7 +16,7 @@ from holdfast.datastream import (
     StateTtlConfig,
     ValueStateDescriptor,
 )
-from holdfast.state import backend as backends
+from holdfast.state import compaction
 from holdfast.state.store import RocksDBStore
 
 from .inprocess import LEDGERS, Lab
@@ -28,7 +28,7 @@ from .small_programs import Remember, program, visible
 @pytest.mark.parametrize("disk", ["kept", "lost"])
 @pytest.mark.parametrize("cache", ["256mb", "2kb"])
 def a_state_comes_back_from_materialisations_and_deltas(job, monkeypatch, backend, disk, cache):
-    monkeypatch.setattr(backends, "MOST_DELTAS", 4)
+    monkeypatch.setattr(compaction, "MOST_DELTAS", 4)
     data = records(5, 200, keys=30)
     crashes = [("run", 9), ("after complete", 7), ("before commit", 5), ("before complete", 6)]
     settings = {"state.backend.type": backend, "state.backend.cache.size": cache}

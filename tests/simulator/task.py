@@ -47,10 +47,12 @@ def read_source(numbers: Input, assignment: EpochAssignment, subtask: int) -> tu
 
 @dataclass
 class Upload:
-    """A materialisation in the background: its files are in a checkpoint only some epochs after it began."""
+    """A base or a merged delta, stored in the background: it is in a checkpoint only some epochs after it began."""
 
     begun: int
     files: list[ContainedFile]
+    merged: list[ContainedFile] = field(default_factory=list)
+    """The deltas that the one file replaces; empty: the files are a base."""
 
 
 @dataclass
@@ -132,8 +134,12 @@ class Slot:
         deltas = [*old.deltas, *delta]
         base, base_epoch = old.base, old.base_epoch
         if self.upload is not None and self.world.random.random() < 0.5:
-            base, base_epoch = self.upload.files, self.upload.begun
-            deltas = [d for d in deltas if self._epoch_of(d) > base_epoch]
+            if self.upload.merged:
+                at = deltas.index(self.upload.merged[0])
+                deltas[at : at + len(self.upload.merged)] = self.upload.files
+            else:
+                base, base_epoch = self.upload.files, self.upload.begun
+                deltas = [d for d in deltas if self._epoch_of(d) > base_epoch]
             self.upload = None
         elif self.upload is not None:
             report.uploading = self.upload.begun
@@ -145,6 +151,24 @@ class Slot:
         self.world.states[report.attempt] = dict(self.counts)
 
     def _begin_upload(self, generation: int) -> None:
+        """Merge some deltas, or materialise the state of the completed epoch."""
+        assert self.stored is not None
+        older = self.stored.deltas[:-1]
+        if len(older) > 1 and self.world.random.random() < 0.7:
+            self._begin_merge(generation, older)
+        else:
+            self._begin_base(generation)
+
+    def _begin_merge(self, generation: int, deltas: list[ContainedFile]) -> None:
+        first, end = sorted(self.world.random.sample(range(len(deltas) + 1), 2))
+        merged = deltas[first:end]
+        counts: dict[int, int] = {}
+        for delta in merged:
+            counts.update(self._read(delta))
+        path = self.world.paths.state_file(generation, self.written, "count", self.subtask, new_attempt(), "delta")
+        self.upload = Upload(self.written, [write_file(self.world.storage(), path, _encode(counts))], merged)
+
+    def _begin_base(self, generation: int) -> None:
         """Materialise the state of the completed epoch, sharing the half of the files that did not change."""
         assert self.stored is not None
         shared = [f for f in self.stored.base[:1] if self._read(f).items() <= self.counts.items()]

@@ -13,8 +13,7 @@ import msgspec
 import pytest
 
 from holdfast.errors import CorruptFile
-from holdfast.state import backend as backends
-from holdfast.state import rocksdb, sst
+from holdfast.state import compaction, rocksdb, sst
 from holdfast.state.key_groups import KeyGroupRange, key_group, key_group_range
 from holdfast.state.manifest import _BLOCK, _records, without_files
 from holdfast.state.store import RocksDBStore, rocksdb_settings
@@ -59,7 +58,7 @@ NEXT_FILE_1000 = b"\x03\xe8\x07"
 
 @pytest.fixture(autouse=True)
 def bases_after_few_deltas_and_files_that_are_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backends, "MOST_DELTAS", 4)
+    monkeypatch.setattr(compaction, "MOST_DELTAS", 4)
     monkeypatch.setattr(rocksdb, "_SMALL", 1)
     monkeypatch.setattr(rocksdb, "_LEAST_FILE", 2048)
 

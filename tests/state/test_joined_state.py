@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.common.typeinfo import Types
 from holdfast.datastream.state import ListStateDescriptor, MapStateDescriptor
-from holdfast.state import backend as backends
+from holdfast.state import compaction
 from holdfast.state.key_groups import KeyGroupRange, key_group, key_group_range
 from holdfast.state.schema import OperatorSchema, joined
 
@@ -44,7 +44,7 @@ def content(subtask: Backend, key: int) -> dict[str, Any]:
 def a_subtask_takes_over_maps_and_lists_that_have_grown_in_another_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, by: str, bases: int
 ):
-    monkeypatch.setattr(backends, "MOST_DELTAS", bases)
+    monkeypatch.setattr(compaction, "MOST_DELTAS", bases)
     expected, olds = {}, []
     for number, names in enumerate(("ml", "lm", "m", "")):
         groups = key_group_range(128, 4, number)

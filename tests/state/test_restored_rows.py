@@ -9,8 +9,7 @@ import pytest
 
 from holdfast.common.typeinfo import Types
 from holdfast.datastream.state import ValueStateDescriptor
-from holdfast.state import backend as state_backend
-from holdfast.state import rocksdb
+from holdfast.state import compaction, rocksdb
 
 from .backend import Backend
 
@@ -111,7 +110,7 @@ def a_reused_store_is_not_compacted_before_an_epoch_is_complete(tmp_path: Path):
 def the_store_of_a_killed_process_is_reused_when_a_checkpoint_has_a_new_base(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, commits: bool
 ):
-    monkeypatch.setattr(state_backend, "MOST_DELTAS", 3)
+    monkeypatch.setattr(compaction, "MOST_DELTAS", 3)
     backend = Backend("rocksdb", [TEXT], tmp_path, **{"state.backend.cache.size": "1kb"})
     bases = set()
     for epoch in range(1, 20):
@@ -136,13 +135,13 @@ def the_store_of_a_killed_process_is_reused_when_a_checkpoint_has_a_new_base(
 def the_store_that_was_built_from_a_base_is_reused_when_the_process_is_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(state_backend, "MOST_DELTAS", 1)
+    monkeypatch.setattr(compaction, "MOST_DELTAS", 1)
     backend = Backend("rocksdb", [TEXT], tmp_path)
     for turn in range(2):
         backend.use(7)
         backend.handles["text"].update(text(7, turn))
         backend.checkpoint()
-    monkeypatch.setattr(state_backend, "MOST_DELTAS", 64)
+    monkeypatch.setattr(compaction, "MOST_DELTAS", 64)
     backend.restart(elsewhere=True)
     backend.use(7)
     backend.handles["text"].update("new")

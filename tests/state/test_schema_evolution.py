@@ -28,8 +28,7 @@ from holdfast.datastream import (
     ValueStateDescriptor,
 )
 from holdfast.errors import IncompatibleState
-from holdfast.state import backend as backends
-from holdfast.state import entries, ordered
+from holdfast.state import compaction, entries, ordered
 from holdfast.state.schema import OperatorSchema
 
 from .backend import Backend
@@ -124,7 +123,7 @@ def shown(one: Backend, key: int, window: int | None = None) -> Any:
 def small(monkeypatch):
     """Large maps and lists, materialisations and steps of a migration come soon."""
     monkeypatch.setattr(entries, "MOST_IN_ROW", 4)
-    monkeypatch.setattr(backends, "MOST_DELTAS", 3)
+    monkeypatch.setattr(compaction, "MOST_DELTAS", 3)
     monkeypatch.setattr(ordered, "_MIGRATED", 5)
 
 
@@ -348,7 +347,7 @@ def a_stored_checkpoint_with_former_types_is_restored(tmp_path, form, kind, by):
 
 def store(kind: str, name: str, evolved: bool) -> None:
     """Store a checkpoint with a base and deltas behind it; ``evolved``: with rows of two versions."""
-    entries.MOST_IN_ROW, backends.MOST_DELTAS = 4, 3
+    entries.MOST_IN_ROW, compaction.MOST_DELTAS = 4, 3
     one = Backend(kind, states(OLD))
     for start in range(4):
         for key in range(start, 30, 4):

@@ -14,7 +14,7 @@ import pytest
 import zstandard
 
 from holdfast.checkpoint.metadata import KeyedHandle
-from holdfast.state import backend as backends
+from holdfast.state import compaction
 from holdfast.state.schema import OperatorSchema
 
 from .filled import STATES, Filled
@@ -55,7 +55,7 @@ def a_stored_checkpoint_is_restored(tmp_path, form, kind, by):
 
 def store(kind: str, name: str) -> None:
     """Store a checkpoint with a base, and deltas behind it."""
-    backends.MOST_DELTAS = 4
+    compaction.MOST_DELTAS = 4
     one = Filled(kind, STATES)
     one.fill(KEYS, 7)
     handles, schema = one.checkpoints[-1]

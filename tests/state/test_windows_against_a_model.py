@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
+import compactions
 from effort import examples
 from holdfast.common import Types
 from holdfast.common.time import MIN_TIMESTAMP
@@ -27,7 +28,7 @@ from holdfast.datastream import (
 from holdfast.runtime.operators import window
 from holdfast.runtime.operators.window_content import Elements, Reduced
 from holdfast.runtime.records import RecordBatch
-from holdfast.state import backend, entries, row_pieces, table
+from holdfast.state import entries, keyed_backend, row_pieces, table
 from holdfast.state.layout import END, FIRST
 
 from .window_harness import WindowBackend
@@ -192,7 +193,7 @@ HeapMachine.TestCase.settings = LIMITS
 
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(backend, "MOST_DELTAS", 4)
+    monkeypatch.setattr(keyed_backend, "due", compactions.anything(1))
     monkeypatch.setattr(table, "_PART", 3)
     monkeypatch.setattr(row_pieces, "_BLOCK", 5)
     monkeypatch.setattr(row_pieces, "_LEAST", 1)

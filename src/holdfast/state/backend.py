@@ -29,7 +29,6 @@ __all__ = [
     "Materialisation",
     "Place",
     "StateBackendSettings",
-    "base_due",
     "clip",
     "paths_of",
     "size_of",
@@ -37,8 +36,6 @@ __all__ = [
 
 HEAP = "heap"
 ROCKSDB = "rocksdb"
-MOST_DELTAS = 64
-_LARGE = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -107,11 +104,17 @@ class LocalStore(Protocol):
             CorruptFile: a file of the checkpoint is missing or altered.
         """
 
+    def missing(self, deltas: Sequence[Handle]) -> Sequence[Handle]:
+        """After `open`: those of the deltas whose rows the store may lack."""
+
     def follow(self, handles: Sequence[KeyedHandle]) -> None:
         """Tag rows that enter the store from now on with the checkpoint of these handles."""
 
     def adopt(self, handles: Sequence[KeyedHandle]) -> None:
-        """Prepare for a checkpoint of these handles, the first with a new base, that may become complete."""
+        """Prepare for a checkpoint of these handles, the first with a new base or a merged delta, that may be completed."""
+
+    def settle(self, state: KeyedState, handles: Sequence[KeyedHandle]) -> None:
+        """Write all committed rows to the store, so that a restart on this host need not read these handles' deltas."""
 
     def committed(self) -> None:
         """An epoch since `open` is complete."""
@@ -143,9 +146,6 @@ class Materialisation(Protocol):
     kind: str
     """The `KeyedHandle.kind` of its bases."""
 
-    def due(self, handles: Sequence[KeyedHandle]) -> bool:
-        """Whether these handles have too many deltas."""
-
     def begin(
         self, state: KeyedState, new_path: Callable[[str], str], ended: Callable[[], bool]
     ) -> Callable[[], list[Handle]]:
@@ -156,13 +156,6 @@ class Materialisation(Protocol):
             new_path: Returns a unique storage path for a kind of file.
             ended: Whether the subtask has ended, so that the result is no longer needed.
         """
-
-
-def base_due(handles: Sequence[KeyedHandle]) -> bool:
-    """Whether a new base is due: too many deltas, deltas much larger than the base, or several predecessors' handles."""
-    deltas = [delta for handle in handles for delta in handle.deltas]
-    base = sum(size_of(each) for handle in handles for each in handle.base)
-    return len(deltas) >= MOST_DELTAS or sum(map(size_of, deltas)) > max(_LARGE, 2 * base) or len(handles) > 1
 
 
 def clip(handle: KeyedHandle, groups: KeyGroupRange) -> KeyGroupRange:

@@ -19,15 +19,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, groupby, islice
 from typing import Any, Protocol
 
-import msgspec
-
-from holdfast.state.delta import Change, Piece
+from holdfast.state.delta import Change
+from holdfast.state.entry_pieces import DELETE, DROP, MOST_IN_PIECE, PUT, Entry, entry_piece, unpack_entries
 from holdfast.state.key_codec import encode_key
 from holdfast.state.key_groups import KeyGroupRange
 from holdfast.state.layout import after, group_prefix, group_range, section, slice_of, split_key
 from holdfast.state.ordered import OrderedStore, Writes, migrate
 
-__all__ = ["LARGE", "MOST_IN_ROW", "EntryFamily", "LargeList", "LargeMap", "SlotCodec", "sizes_by_key"]
+__all__ = ["LARGE", "MOST_IN_ROW", "EntryFamily", "LargeList", "LargeMap", "SlotCodec"]
 
 MOST_IN_ROW = 256
 """The most entries or elements stored in the row itself from one epoch to the next."""
@@ -37,18 +36,12 @@ _MOST_CACHED = 4096
 """Cached entries per map that survive the end of an epoch."""
 _READ_AHEAD = 64
 """Chunks of a list fetched per read."""
-_PIECE = 4096
 _GONE: Any = object()
 """Marks a missing entry."""
 _END = b"\xff" * 9
 """Sorts after every canonical form: no form begins with this many 0xFF bytes."""
 
 _NUMBER = struct.Struct(">I")
-_pack = msgspec.msgpack.Encoder().encode
-_unpack = msgspec.msgpack.Decoder(tuple[list[bytes], list[bytes], list[bytes], list[bytes]]).decode
-
-
-_pair = msgspec.msgpack.Decoder(tuple[msgspec.Raw, msgspec.Raw]).decode
 
 
 class SlotCodec(Protocol):
@@ -104,7 +97,7 @@ class EntryFamily:
     def collect(self) -> Sequence[Change]:
         """At the barrier: drain the changes since the last one, in stored form."""
         dropped, self._dropped_slices = self._dropped_slices, set()
-        changes: dict[int | None, list[_Entry]] = {slice: [] for slice in dropped}
+        changes: dict[int | None, list[Entry]] = {slice: [] for slice in dropped}
         for part in self._dirty:
             changes.setdefault(slice_of(part.prefix) if self._sliced else None, []).extend(part.drain())
         self._dirty = []
@@ -113,11 +106,11 @@ class EntryFamily:
             at = section(self._state, slice)
             width = len(at.prefix)
             entries.sort(key=lambda entry: split_key(entry[1], width)[0])
-            drops = [key for kind, key, _ in entries if kind is _DROP]
-            puts = [(key, value) for kind, key, value in entries if kind is _PUT]
-            deletes = [key for kind, key, _ in entries if kind is _DELETE]
+            drops = [key for kind, key, _ in entries if kind is DROP]
+            puts = [(key, value) for kind, key, value in entries if kind is PUT]
+            deletes = [key for kind, key, _ in entries if kind is DELETE]
             self._waiting.append(([at.prefix, *drops] if slice in dropped else drops, puts, deletes))
-            pieces = [_piece(entries[n : n + _PIECE], width) for n in range(0, len(entries), _PIECE)]
+            pieces = [entry_piece(entries[n : n + MOST_IN_PIECE], width) for n in range(0, len(entries), MOST_IN_PIECE)]
             collected.append(Change(at, slice in dropped, pieces))
         return collected
 
@@ -139,7 +132,7 @@ class EntryFamily:
         if change.dropped:
             self.store.delete_range(*((prefix, after(prefix)) if groups is None else group_range(prefix, groups)))
         for piece in change.pieces:
-            drops, keys, values, deletes = _unpack(piece.data)
+            drops, keys, values, deletes = unpack_entries(piece)
             puts = [(prefix + key, value) for key, value in zip(keys, values, strict=True) if _within(key, groups)]
             gone = [prefix + key for key in deletes if _within(key, groups)]
             self._write([prefix + key for key in drops if _within(key, groups)], puts, gone)
@@ -148,7 +141,7 @@ class EntryFamily:
         """The pieces of a change as writes to the store."""
         prefix = change.section.prefix
         for piece in change.pieces:
-            drops, keys, values, deletes = _unpack(piece.data)
+            drops, keys, values, deletes = unpack_entries(piece)
             puts = [(prefix + key, value) for key, value in zip(keys, values, strict=True)]
             yield Writes([prefix + key for key in drops], puts, [prefix + key for key in deletes])
 
@@ -166,50 +159,14 @@ class EntryFamily:
         whole = section(self._state).prefix
         rows = self.store.scan(whole, after(whole))
         width = len(section(self._state, 0 if self._sliced else None).prefix)
-        while part := list(islice(rows, _PIECE)):
+        while part := list(islice(rows, MOST_IN_PIECE)):
             for prefix, entries in groupby(part, lambda row: row[0][:width]):
                 at = section(self._state, slice_of(prefix) if self._sliced else None)
-                yield Change(at, False, [_piece([(_PUT, key, value) for key, value in entries], width)])
+                yield Change(at, False, [entry_piece([(PUT, key, value) for key, value in entries], width)])
 
 
 def _within(key: bytes, groups: KeyGroupRange | None) -> bool:
     return groups is None or split_key(key, 0)[0] in groups
-
-
-def sizes_by_key(piece: Piece) -> Iterator[tuple[bytes, int]]:
-    """The stored keys that the entries of a piece belong to, and the bytes of each entry."""
-    _, keys, values, _ = _unpack(piece.data)
-    for key, value in zip(keys, values):
-        yield _owner(split_key(key, 0)[1]), len(key) + len(value)
-
-
-def _owner(stored: bytes) -> bytes:
-    """The key in a stored key without section and key group: a map's entry is one more canonical form, a list's 4 bytes.
-
-    >>> anna = encode_key("anna")
-    >>> _owner(anna + encode_key("coffee")) == _owner(anna + _NUMBER.pack(7)) == anna
-    True
-    """
-    try:
-        return bytes(_pair(b"\x92" + stored)[0])
-    except msgspec.DecodeError:
-        return stored[: -_NUMBER.size]
-
-
-_DROP, _PUT, _DELETE = range(3)
-_Entry = tuple[int, bytes, bytes]
-"""Kind, stored key and value of one write: drop all keys with a prefix, put, or delete."""
-
-
-def _piece(entries: Sequence[_Entry], width: int) -> Piece:
-    """A piece of one section's entries, in order of key group; the keys lack the section's prefix."""
-    data = (
-        [key[width:] for kind, key, _ in entries if kind is _DROP],
-        [key[width:] for kind, key, _ in entries if kind is _PUT],
-        [value for kind, _, value in entries if kind is _PUT],
-        [key[width:] for kind, key, _ in entries if kind is _DELETE],
-    )
-    return Piece(split_key(entries[0][1], width)[0], split_key(entries[-1][1], width)[0], _pack(data))
 
 
 class LargeMap:
@@ -338,18 +295,18 @@ class LargeMap:
         self._touch()
         self._changed, self._cached, self._cleared = {}, {}, True
 
-    def drain(self) -> Iterator[_Entry]:
+    def drain(self) -> Iterator[Entry]:
         """At the barrier: drain this epoch's changes, in stored form."""
         assert self._family.codec is not None
         if self._cleared:
-            yield _DROP, self.prefix, b""
+            yield DROP, self.prefix, b""
         encode = self._family.codec.encode
         for key, value in self._changed.items():
             form = self.prefix + encode_key(key)
             if value is not _GONE:
-                yield _PUT, form, encode(self._key, {key: value})
+                yield PUT, form, encode(self._key, {key: value})
             elif not self._cleared:
-                yield _DELETE, form, b""
+                yield DELETE, form, b""
         self._cached.update(self._changed)
         if len(self._cached) > _MOST_CACHED:
             self._cached = {}
@@ -470,17 +427,17 @@ class LargeList:
         self._held, self._touched, self._cleared = {}, set(), True
         self._first = self._end = 0
 
-    def drain(self) -> Iterator[_Entry]:
+    def drain(self) -> Iterator[Entry]:
         """At the barrier: drain this epoch's changes, in stored form."""
         assert self._family.codec is not None
         if self._cleared:
-            yield _DROP, self.prefix, b""
+            yield DROP, self.prefix, b""
         for number in sorted(self._touched):
             form = self.prefix + _NUMBER.pack(number)
             if self._held[number]:
-                yield _PUT, form, self._family.codec.encode(self._key, self._held[number])
+                yield PUT, form, self._family.codec.encode(self._key, self._held[number])
             elif not self._cleared:
-                yield _DELETE, form, b""
+                yield DELETE, form, b""
         last = self._held.get(self._end - 1)
         self._held = {} if last is None else {self._end - 1: last}
         self._touched, self._cleared, self._dirty = set(), False, False

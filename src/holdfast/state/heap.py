@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from holdfast.checkpoint.handles import Handle, RawFile
 from holdfast.checkpoint.metadata import KeyedHandle
 from holdfast.checkpoint.storage import Storage
-from holdfast.state.backend import HEAP, Place, StateBackendSettings, base_due, clip
+from holdfast.state.backend import HEAP, Place, StateBackendSettings, clip
 from holdfast.state.delta import write_delta
 from holdfast.state.keyed_changelog import KeyedChangelog
 from holdfast.state.keyed_state import KeyedState
@@ -43,10 +43,17 @@ class HeapStore:
         state.hold_all()
         return state
 
+    def missing(self, deltas: Sequence[Handle]) -> Sequence[Handle]:
+        """All of them: memory does not outlive the process."""
+        return deltas
+
     def follow(self, handles: Sequence[KeyedHandle]) -> None:
         """Do nothing: memory does not outlive the process."""
 
     def adopt(self, handles: Sequence[KeyedHandle]) -> None:
+        """Do nothing: memory does not outlive the process."""
+
+    def settle(self, state: KeyedState, handles: Sequence[KeyedHandle]) -> None:
         """Do nothing: memory does not outlive the process."""
 
     def committed(self) -> None:
@@ -66,10 +73,6 @@ class HeapDump:
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
-
-    def due(self, handles: Sequence[KeyedHandle]) -> bool:
-        """Whether there are too many deltas."""
-        return base_due(handles)
 
     def begin(
         self, state: KeyedState, new_path: Callable[[str], str], ended: Callable[[], bool]

@@ -1,14 +1,14 @@
 """KeyedStateBackend: restores, writes and bounds the keyed state of one subtask of an operator.
 
-Every epoch appends its changes to the delta log. From time to time a materialisation writes a new base, so a restore
-reads the bases and a bounded number of deltas.
+Every epoch appends its changes to the delta log. From time to time, in the background, small deltas are merged, or a
+materialisation writes a new base (`holdfast.state.compaction`), so a restore reads the bases and a bounded amount of deltas.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from functools import partial
 from typing import Any
 
@@ -29,8 +29,10 @@ from holdfast.state.backend import (
     clip,
     size_of,
 )
+from holdfast.state.compaction import Base, Merge, due
 from holdfast.state.delta import Change
 from holdfast.state.delta_files import DeltaFiles
+from holdfast.state.delta_merge import DeltaMerge
 from holdfast.state.heap import HeapDump, HeapStore
 from holdfast.state.key_groups import KeyGroupRange
 from holdfast.state.keyed_state import KeyedState
@@ -41,8 +43,10 @@ __all__ = ["KeyedStateBackend", "NewPath"]
 
 log = logging.getLogger(__name__)
 
-_TOO_MANY_DELTAS = 256
-"""The job fails at this many deltas without a new base, because each further delta would lengthen recovery."""
+_MOST_FAILURES = 192
+"""The job fails when so many attempts in a row to store a base failed, because each further delta lengthens recovery."""
+_SETTLED = 128 << 20
+"""Bytes of deltas that a restart on the same host reads at most, approximately."""
 _READ_AHEAD = 4 << 20
 """Size of the largest delta, in bytes, that is read while others are applied."""
 _UPLOAD_PATIENCE = 10.0
@@ -74,8 +78,11 @@ class KeyedStateBackend:
         self._local, self._deltas, self._bases = _BACKENDS[settings.kind](place, settings)
         self._stored: list[KeyedHandle] = []
         self._pending: Future[list[Handle]] | None = None
-        self._begun = (Epoch(0), 0)
-        """The epoch in which the pending base began, and the number of this subtask's deltas that it covers."""
+        self._begun: tuple[Epoch, Base | Merge, int] = Epoch(0), Base(), 0
+        """The epoch in which the pending base or merge began, which of the two, and the number of the subtask's deltas."""
+        self._failures = 0
+        self._unsettled = 0
+        """Bytes of deltas whose rows the local store may lack."""
         self._migration: Iterator[None] | None = None
         self._ended = False
         self.written = 0
@@ -123,7 +130,10 @@ class KeyedStateBackend:
             dumps = [each for each in handle.base if isinstance(each, IndexedFile)]
             for dump in dumps:
                 self._apply(self._deltas.replay(dump, groups), groups)
-            for changes in in_parallel(partial(self._read, groups), handle.deltas):
+            # With several handles, a later one may have newer rows than the deltas of an earlier one.
+            deltas = self._local.missing(handle.deltas) if len(self._stored) == 1 else handle.deltas
+            self._unsettled += sum(map(size_of, deltas))
+            for changes in in_parallel(partial(self._read, groups), deltas):
                 self._apply(changes, groups)
 
     def _read(self, groups: KeyGroupRange, delta: Handle) -> Iterable[Change]:
@@ -145,7 +155,7 @@ class KeyedStateBackend:
 
     def snapshot(self, new_path: NewPath) -> list[KeyedHandle]:
         """Append the epoch's changes to the delta log; returns the state's handles for the checkpoint."""
-        adopted = self._adopt_base()
+        adopted = self._adopt()
         *others, own = self._stored
         changes = self.state.collect()
         if self._local.changelog is not None:
@@ -167,7 +177,7 @@ class KeyedStateBackend:
         return [] if changelog is None else changelog.prepare(self.state, handles)
 
     def committed(self, handles: list[KeyedHandle], epoch: Epoch, new_path: NewPath) -> None:
-        """Complete the epoch of these ``handles``: committed rows may enter the store, and a new base may begin."""
+        """Complete the epoch of these ``handles``: committed rows may enter the store; a base or a merge may begin."""
         self._stored = handles
         self._local.follow(handles)
         self._local.committed()
@@ -175,13 +185,40 @@ class KeyedStateBackend:
             self._local.changelog.committed()
         self.state.committed()
         self.bound()
-        due = self._bases.due(handles)
-        if due or self._migration is not None:
+        self._unsettled += self.written
+        wanted = due(handles) if self._pending is None else None
+        if wanted is not None or self._migration is not None:
             self._migrate()
-        if self._pending is None and due:
-            self._begun = (epoch, len(handles[-1].deltas))
-            job = self._bases.begin(self.state, new_path, lambda: self._ended)
+        if wanted is not None:
+            if self._failures:  # a base needs no delta, which may be damaged
+                wanted = Base()
+            self._begun = epoch, wanted, len(handles[-1].deltas)
+            job = self._merge(wanted, new_path) if isinstance(wanted, Merge) else self._base(new_path)
             self._pending = self._uploads.submit(job)
+        if isinstance(wanted, Merge) or (self._unsettled > _SETTLED and len(handles) == 1):
+            self._local.settle(self.state, handles)
+            self._unsettled = 0
+
+    def _base(self, new_path: NewPath) -> Callable[[], list[Handle]]:
+        """Begin a base of the committed state; the returned function stores it."""
+        return self._bases.begin(self.state, new_path, lambda: self._ended)
+
+    def _merge(self, which: Merge, new_path: NewPath) -> Callable[[], list[Handle]]:
+        """Begin to merge deltas; the returned function reads them, and stores the merged one."""
+        groups = clip(self._stored[-1], self._place.groups)
+        deltas = self._stored[-1].deltas[which.first : which.end]
+        kinds = {state.id: state.kind for state in self.state.schema.states.values()}
+
+        def merged() -> list[Handle]:
+            merge = DeltaMerge(kinds, groups)
+            for changes in in_parallel(partial(self._read, groups), deltas):
+                for change in changes:
+                    merge.add(change)
+                if self._ended:
+                    raise CancelledError("the subtask has ended")
+            return [self._deltas.append(merge.drain(), new_path("delta"))]
+
+        return merged
 
     def _migrate(self) -> None:
         """Rewrite some of the local store's rows of former types; a base can begin before all are rewritten."""
@@ -195,23 +232,31 @@ class KeyedStateBackend:
             self._local.migrated = evolved
             self._local.follow(self._stored)
 
-    def _adopt_base(self) -> bool:
-        """Replace the deltas covered by a finished base with that base; returns whether there was one."""
+    def _adopt(self) -> bool:
+        """Replace deltas by the base or the merged delta that is finished; returns whether there was one."""
         if self._pending is None or not self._pending.done():
             return False
         pending, self._pending = self._pending, None
         own = self._stored[-1]
+        epoch, what, covered = self._begun
         try:
-            base = pending.result()
+            stored = pending.result()
         except Exception as error:
-            if len(own.deltas) >= _TOO_MANY_DELTAS:
+            self._failures += 1
+            if self._failures >= _MOST_FAILURES:
                 raise
-            log.warning("storing a new base of the state of %s failed, will retry: %s", self._place.where, error)
+            kind = "merged deltas" if isinstance(what, Merge) else "a new base"
+            log.warning("storing %s of the state of %s failed, will retry: %s", kind, self._place.where, error)
             return False
-        epoch, covered = self._begun
-        self._stored = [
-            msgspec.structs.replace(own, base_epoch=epoch, base=base, kind=self._bases.kind, deltas=own.deltas[covered:])
-        ]
+        self._failures = 0
+        if isinstance(what, Merge):
+            deltas = [*own.deltas[: what.first], *stored, *own.deltas[what.end :]]
+            self._stored = [msgspec.structs.replace(own, deltas=deltas)]
+        else:
+            deltas = own.deltas[covered:]
+            self._stored = [
+                msgspec.structs.replace(own, base_epoch=epoch, base=stored, kind=self._bases.kind, deltas=deltas)
+            ]
         return True
 
     def bound(self) -> None:

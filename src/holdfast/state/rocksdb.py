@@ -23,7 +23,7 @@ from holdfast.checkpoint.handles import Handle, RawFile
 from holdfast.checkpoint.metadata import KeyedHandle
 from holdfast.checkpoint.paths import new_attempt
 from holdfast.checkpoint.storage import Storage
-from holdfast.state.backend import ROCKSDB, Place, StateBackendSettings, base_due, clip, paths_of
+from holdfast.state.backend import ROCKSDB, Place, StateBackendSettings, clip, paths_of
 from holdfast.state.host_lock import HostLock, abandoned
 from holdfast.state.keyed_changelog import KeyedChangelog
 from holdfast.state.keyed_state import KeyedState
@@ -68,6 +68,8 @@ class _Meta(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
     """The bases of a checkpoint that may be complete by now; empty: none."""
     next_delta: str = ""
     """The last delta of that checkpoint."""
+    settled: str = ""
+    """The last delta of which, and of those before it, all rows are in the store; empty: unknown."""
 
     @staticmethod
     def of(store: RocksDBStore) -> _Meta:
@@ -98,6 +100,8 @@ class RocksDBLocalStore:
         self._evolved: Callable[[], str] = lambda: ""
         """Returns the `OperatorSchema.evolved` of the state."""
         self._followed: Sequence[KeyedHandle] = ()
+        self._settled = ""
+        """As in `_Meta`."""
         self._built = False
         """Whether the store was built from bases, and its files do not name them yet."""
         self.files: list[RawFile] = []
@@ -148,6 +152,7 @@ class RocksDBLocalStore:
             else:
                 if self._reusable(store, handles, evolved):
                     self.reused = self._rests = True
+                    self._settled = _Meta.of(store).settled
                     self.files = [each for base in _bases(handles)[:1] for each in base.base if isinstance(each, RawFile)]
                     return store
                 store.close()
@@ -190,11 +195,23 @@ class RocksDBLocalStore:
         self._followed = handles
         self.store.set_meta(msgspec.msgpack.encode(self._meta(handles)))
 
+    def missing(self, deltas: Sequence[Handle]) -> Sequence[Handle]:
+        """The deltas after the last settled one."""
+        paths = paths_of(deltas)
+        return deltas[paths.index(self._settled) + 1 :] if self._settled in paths else deltas
+
+    def settle(self, state: KeyedState, handles: Sequence[KeyedHandle]) -> None:
+        """Write all committed rows to the store. The record that says so becomes durable after them."""
+        state.flush()
+        self._settled = (_deltas(handles) or [""])[-1]
+        self.follow(handles)
+        self.store.flush(wait=False)
+
     def adopt(self, handles: Sequence[KeyedHandle]) -> None:
-        """Record also what the store continues once the checkpoint with this new base is complete.
+        """Record also what the store continues once the checkpoint with this new base, or merged delta, is complete.
 
         The record is in the files before the checkpoint can be complete. Otherwise a killed process would leave a store that
-        names an earlier base.
+        names an earlier base, or a delta that was merged.
         """
         new = self._meta(handles)
         meta = msgspec.structs.replace(self._meta(self._followed), next_lineage=new.lineage, next_delta=new.last_delta)
@@ -203,7 +220,8 @@ class RocksDBLocalStore:
 
     def _meta(self, handles: Sequence[KeyedHandle]) -> _Meta:
         deltas = _deltas(handles)
-        return _Meta(self._lineage(handles), deltas[-1] if deltas else "", self._evolved(), self.migrated)
+        last = deltas[-1] if deltas else ""
+        return _Meta(self._lineage(handles), last, self._evolved(), self.migrated, settled=self._settled)
 
     def _lineage(self, handles: Sequence[KeyedHandle]) -> bytes:
         groups = self._place.groups
@@ -214,8 +232,9 @@ class RocksDBLocalStore:
         """Whether the store continues the checkpoint's bases and holds only data of the checkpoint.
 
         Rows enter the store when committed, so everything beyond the base is in deltas, which are applied again. A delta's
-        path is unique and stays in the list until a base covers it: if the checkpoint has the store's last delta, it has all
-        of them. Rows of types that the checkpoint's schema does not know cannot be read with it.
+        path is unique and stays in the list until a base covers it. Before it is merged, the store's files name a later one
+        (`adopt`). So if the checkpoint has the store's last delta, it has all of them. Rows of types that the checkpoint's
+        schema does not know cannot be read with it.
         """
         meta, lineage = _Meta.of(store), self._lineage(handles)
         known = {meta.next_lineage: meta.next_delta, meta.lineage: meta.last_delta}
@@ -270,10 +289,6 @@ class RocksDBFiles:
         self._settings = settings
         self._known: dict[str, RawFile] | None = None
         """The store's SST files that the storage also has, by local name."""
-
-    def due(self, handles: Sequence[KeyedHandle]) -> bool:
-        """Whether there are too many deltas."""
-        return base_due(handles)
 
     def begin(
         self, state: KeyedState, new_path: Callable[[str], str], ended: Callable[[], bool]

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from itertools import chain, compress
+from itertools import chain, compress, repeat
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -23,7 +23,7 @@ from holdfast.state.key_codec import decode_keys, encode_keys
 from holdfast.state.key_groups import KeyGroupRange
 from holdfast.state.row import PERSISTED, UNFLUSHED, Row
 
-__all__ = ["EncodedRows", "RowPieces", "deleted_pieces", "encoded_rows", "read_piece"]
+__all__ = ["EncodedRows", "NewestRows", "RowPieces", "deleted_pieces", "encoded_rows", "read_piece"]
 
 _PARTS = 48
 """Rows collected together become this many pieces, within the size limits below. A reader of one eighth of the key groups
@@ -107,30 +107,82 @@ class RowPieces:
     def _join(self) -> None:
         """Join the encoded rows to pieces of adjacent key groups."""
         self._codec.footprint.sample(self._latest, self._codec.encode)
-        enough = _enough(self._count)
-        last = max(self._rows, default=0)
-        runs: list[int] = []
-        keys: list[Any] = []
-        rows: list[bytes] = []
-        for group in sorted(self._rows):
-            runs += (group, len(self._keys[group]))
-            keys += self._keys[group]
-            rows += self._rows[group]
-            if len(keys) >= enough or group == last:
-                data = packed_array(rows)
-                content = _pack((self._codec.schema_id, runs, encode_keys(keys), data, (), _NO_KEYS))
-                self._pieces.append(Piece(runs[0], runs[-2], content))
-                self._codec.footprint.count(len(keys), len(data))
-                runs, keys, rows = [], [], []
+        for piece, count, size in _joined(self._codec.schema_id, self._keys, self._rows, self._count):
+            self._pieces.append(piece)
+            self._codec.footprint.count(count, size)
         self._keys.clear()
         self._rows.clear()
         self._count, self._latest = 0, []
 
 
-def deleted_pieces(keys: list[Any], groups: list[int], codec: RowCodec) -> Iterator[Piece]:
-    """Encode the deletion of keys, given with their key groups, as pieces."""
+class NewestRows:
+    """The newest version of each row in several pieces of one section, still encoded."""
+
+    def __init__(self, groups: KeyGroupRange) -> None:
+        """``groups``: the key groups of which rows are kept."""
+        self._groups = groups
+        self._rows: dict[Any, tuple[int, int, msgspec.Raw | None]] = {}
+        """Schema, key group and content by key; None: the row was deleted."""
+
+    def add(self, piece: Piece) -> None:
+        """Add a piece whose rows are newer than those added before."""
+        schema, runs, keys, data, deleted_runs, deleted = _unpack(piece.data)
+        clip = _clipper(piece, self._groups)
+        for found, of, rows in ((keys, runs, _split(data)), (deleted, deleted_runs, repeat(None))):
+            if of:
+                groups = chain.from_iterable(map(repeat, of[::2], of[1::2]))
+                self._rows.update(clip(zip(decode_keys(found), zip(repeat(schema), groups, rows)), of))
+
+    def pieces(self) -> list[Piece]:
+        """All rows, in pieces by key group."""
+        kept: defaultdict[int, tuple[_ByGroup[Any], _ByGroup[Any]]] = defaultdict(
+            lambda: (defaultdict(list), defaultdict(list))
+        )
+        gone: defaultdict[int, tuple[list[Any], list[int]]] = defaultdict(lambda: ([], []))
+        for key, (schema, group, row) in self._rows.items():
+            if row is None:
+                gone[schema][0].append(key)
+                gone[schema][1].append(group)
+            else:
+                keys, rows = kept[schema]
+                keys[group].append(key)
+                rows[group].append(row)
+        pieces = [
+            piece for schema, (keys, rows) in kept.items() for piece, *_ in _joined(schema, keys, rows, len(self._rows))
+        ]
+        for schema, (deleted, groups) in gone.items():
+            pieces += deleted_pieces(deleted, groups, schema)
+        return sorted(pieces, key=lambda piece: piece.first)
+
+
+_ByGroup = defaultdict[int, list[T]]
+
+
+def _joined(schema: int, keys: _ByGroup[Any], rows: _ByGroup[Any], count: int) -> Iterator[tuple[Piece, int, int]]:
+    """Join ``count`` encoded rows to pieces of adjacent key groups: each with its number of rows, and their bytes."""
+    enough = _enough(count)
+    last = max(rows, default=0)
+    runs: list[int] = []
+    found: list[Any] = []
+    parts: list[Any] = []
+    for group in sorted(rows):
+        runs += (group, len(keys[group]))
+        found += keys[group]
+        parts += rows[group]
+        if len(found) >= enough or group == last:
+            data = packed_array(parts)
+            yield (
+                Piece(runs[0], runs[-2], _pack((schema, runs, encode_keys(found), data, (), _NO_KEYS))),
+                len(found),
+                len(data),
+            )
+            runs, found, parts = [], [], []
+
+
+def deleted_pieces(keys: list[Any], groups: list[int], schema: int) -> Iterator[Piece]:
+    """Encode the deletion of keys, given with their key groups, as pieces; ``schema``: the id of the schema."""
     for runs, part in cut(groups, keys, _enough(len(keys)), _MOST):
-        yield Piece(runs[0], runs[-2], _pack((codec.schema_id, (), _NO_KEYS, _NO_ROWS, runs, encode_keys(part))))
+        yield Piece(runs[0], runs[-2], _pack((schema, (), _NO_KEYS, _NO_ROWS, runs, encode_keys(part))))
 
 
 def _enough(rows: int) -> int:

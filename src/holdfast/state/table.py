@@ -250,7 +250,7 @@ class RowTable:
             for key in deleted:
                 del rows[key]
         pieces = encoder.drain()
-        pieces += deleted_pieces(deleted, self._groups_of(deleted), self.codec)
+        pieces += deleted_pieces(deleted, self._groups_of(deleted), self.codec.schema_id)
         pieces.sort(key=_first_group)
         return pieces
 

@@ -14,7 +14,7 @@ from holdfast.errors import ConfigurationError, HoldfastError
 from holdfast.state.backend import StateBackendSettings, size_of
 from holdfast.state.canonical import opened_part, part_of
 from holdfast.state.delta import Change
-from holdfast.state.entries import sizes_by_key
+from holdfast.state.entry_pieces import sizes_by_key
 from holdfast.state.key_codec import decode_key, encode_key
 from holdfast.state.key_groups import KeyGroupRange, key_group
 from holdfast.state.row_pieces import encoded_rows

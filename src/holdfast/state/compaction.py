@@ -1,0 +1,92 @@
+"""Decides when a new base is written, and when deltas are merged. Pure.
+
+A base bounds the bytes that a restore reads, merges the number of files. Both write bytes again, so both are due by bytes:
+
+- A base is due when the deltas since the last one are `RATIO` times as large. An epoch's changes are thus written
+  ``1 + 1 / RATIO`` times, and a restore reads at most ``1 + RATIO`` times the base.
+- `ALIKE` deltas of similar size are merged into one. Sizes are similar if they lie in the same band; each band is `ALIKE`
+  times as wide as the one below, so a byte is merged about once per band. A delta that is large beside the base is never
+  merged: the next base comes before there are many.
+
+The newest delta is never merged: changelogs and local stores recognise a state by its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from holdfast.checkpoint.metadata import KeyedHandle
+from holdfast.state.backend import size_of
+
+__all__ = ["Base", "Merge", "due"]
+
+RATIO = 2.5
+"""Bytes of deltas for each byte of the base before the next base."""
+ENOUGH = 64 << 20
+"""Bytes of deltas that need no base, however small it is."""
+ALIKE = 64
+"""Deltas of similar size that are merged."""
+_FEW, _MANY = 16, 256
+"""Small deltas that are merged even if their sizes are not similar: between larger ones, and behind the last of those."""
+_BAND = 64 << 10
+"""Upper bound of the smallest band of sizes, in bytes."""
+_SMALL, _SMALL_SHARE = 256 << 10, 1024
+"""A delta is small below this size, or below this part of the base."""
+_MERGED, _MERGED_SHARE = 64 << 20, 64
+"""The most bytes merged at once, which the merge holds in memory: a size, or a part of the base."""
+MOST_DELTAS = 8192
+"""Deltas at which a base is due, whatever their sizes."""
+
+
+class Base(NamedTuple):
+    """A new base is due."""
+
+
+class Merge(NamedTuple):
+    """The deltas ``[first, end)`` of the handle are to be merged."""
+
+    first: int
+    end: int
+
+
+def due(handles: Sequence[KeyedHandle]) -> Base | Merge | None:
+    """What to write after a checkpoint with these handles. Those of several predecessors become one base.
+
+    >>> from holdfast.checkpoint.handles import IndexedFile
+    >>> due([KeyedHandle(0, 127, deltas=[IndexedFile(str(n), 1000, b"") for n in range(65)])])
+    Merge(first=0, end=64)
+    """
+    if len(handles) > 1:
+        return Base()
+    sizes = [size_of(each) for handle in handles for each in handle.deltas]
+    base = sum(size_of(each) for handle in handles for each in handle.base)
+    if sum(sizes) > max(ENOUGH, RATIO * base) or len(sizes) >= MOST_DELTAS:
+        return Base()
+    return _merge(sizes, max(_SMALL, base // _SMALL_SHARE), max(_MERGED, base // _MERGED_SHARE))
+
+
+def _merge(sizes: Sequence[int], small: int, most: int) -> Merge | None:
+    """The deltas to merge, if any; never the newest one, nor more than ``most`` bytes at once."""
+    end = first = len(sizes) - 1
+    total, least, bound = 0, 0, min(_BAND, small)
+    while first > 0 and sizes[first - 1] < small:
+        alike = 0
+        while first > 0 and sizes[first - 1] < bound:
+            first -= 1
+            total += sizes[first]
+            if total > most:
+                return Merge(first + 1, end)
+            alike += sizes[first] >= least
+        if alike >= ALIKE or end - first >= _MANY:
+            return Merge(first, end)
+        least, bound = bound, min(bound * ALIKE, small)
+    while first > 0:  # small deltas between large ones
+        end = first = first - 1
+        total = 0
+        while first > 0 and sizes[first - 1] < small and total + sizes[first - 1] <= most:
+            first -= 1
+            total += sizes[first]
+        if end - first >= _FEW:
+            return Merge(first, end)
+    return None

@@ -1,0 +1,225 @@
+"""Bases and merged deltas: how often bytes are written again, how much a restore reads, and what happens if one fails."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from effort import examples
+from holdfast.checkpoint.handles import Handle, IndexedFile
+from holdfast.checkpoint.metadata import KeyedHandle
+from holdfast.common.typeinfo import Types
+from holdfast.datastream.state import MapStateDescriptor
+from holdfast.datastream.state import ValueStateDescriptor as Value
+from holdfast.state import compaction, entries, keyed_backend
+from holdfast.state.backend import size_of
+from holdfast.state.compaction import Base, Merge, due
+from holdfast.state.delta_files import DeltaFiles
+
+from .backend import Backend
+
+MB = 1 << 20
+TEXT = Value("text", Types.STRING())
+SCORES = MapStateDescriptor("scores", Types.INT(), Types.STRING())
+
+
+class Epochs:
+    """The sizes of a state's files, epoch after epoch, if every base and merge is stored at once."""
+
+    def __init__(self, base: int, kept: float) -> None:
+        """``base``: the size of every base; ``kept``: the part of the bytes of deltas that a merge keeps."""
+        self._base = base
+        self._kept = kept
+        self.handle = KeyedHandle(0, 127, base=[_file(base)])
+        self.changed = self.written = 0
+        self.bases = 0
+
+    def end(self, size: int) -> None:
+        """End an epoch with a delta of this size."""
+        self.changed += size
+        self.written += size
+        self.handle = KeyedHandle(0, 127, base=self.handle.base, deltas=[*self.handle.deltas, _file(size)])
+        while (what := due([self.handle])) is not None:
+            deltas = self.handle.deltas
+            if isinstance(what, Base):
+                self.bases += 1
+                self.written += self._base
+                self.handle = KeyedHandle(0, 127, base=self.handle.base)
+            else:
+                assert 0 <= what.first < what.end < len(deltas), "the newest delta is not merged"
+                size = max(1, int(self._kept * sum(map(size_of, deltas[what.first : what.end]))))
+                self.written += size
+                merged = [*deltas[: what.first], _file(size), *deltas[what.end :]]
+                self.handle = KeyedHandle(0, 127, base=self.handle.base, deltas=merged)
+
+
+def _file(size: int) -> Handle:
+    return IndexedFile("", size, b"")
+
+
+@pytest.mark.parametrize("share", [0.01, 0.03, 0.3])
+@pytest.mark.parametrize("base", [25 * MB, 2500 * MB, 100_000 * MB])
+def the_changes_of_a_part_of_the_state_are_written_one_and_a_half_times_at_most(base: int, share: float) -> None:
+    epochs = Epochs(base, 1.0)
+    while epochs.bases < 3:
+        epochs.end(int(base * share))
+        read = sum(map(size_of, epochs.handle.handles()))
+        assert read <= max((2.5 + share + 1) * base, base + 64 * MB + base * share)
+    assert epochs.written <= 1.5 * epochs.changed
+    assert len(epochs.handle.deltas) < 260
+
+
+@settings(max_examples=examples(12), deadline=None)
+@given(
+    base=st.integers(0, 34).map(lambda power: 1 << power),
+    kept=st.sampled_from([0.01, 0.5, 1.0]),
+    usual=st.integers(0, 28).map(lambda power: 1 << power),
+    spread=st.sampled_from([1, 4, 1000]),
+    seed=st.integers(0, 1000),
+)
+def the_deltas_of_an_epoch_of_any_size_stay_few_and_are_rarely_written_again(
+    base: int, kept: float, usual: int, spread: int, seed: int
+) -> None:
+    chance = random.Random(seed)
+    epochs = Epochs(base, kept)
+    small = max(256 << 10, base // 1024)
+    for _ in range(600):
+        epochs.end(int(usual * spread ** chance.uniform(-1, 1)) + 1)
+        few = sum(size_of(delta) < small for delta in epochs.handle.deltas)
+        assert few <= 320 + 16 * (len(epochs.handle.deltas) - few)
+    # Once as a delta, once in each of up to five bands of sizes, and in bases. Below 64 KB, bytes may be written more often.
+    assert epochs.written <= 7 * epochs.changed + base + 600 * 1024
+
+
+def the_tiny_changes_of_a_large_state_are_merged_again_and_again_without_a_base() -> None:
+    epochs = Epochs(5000 * MB, 1.0)
+    for _ in range(6000):
+        epochs.end(1000)
+    assert not epochs.bases
+    assert len(epochs.handle.deltas) < 3 * 64
+    assert epochs.written <= 3.5 * epochs.changed
+
+
+@pytest.mark.parametrize("size", [3_000_000, 4_100_000, 5_000_000])
+def a_merge_never_holds_more_than_its_share_of_memory(size: int) -> None:
+    handle = KeyedHandle(0, 127, base=[_file(8000 * MB)], deltas=[_file(size) for _ in range(80)])
+    merge = due([handle])
+    assert isinstance(merge, Merge)
+    assert 100 * MB < (merge.end - merge.first) * size <= 8000 * MB // 64
+
+
+def a_restore_from_several_predecessors_gives_one_base() -> None:
+    assert due([KeyedHandle(0, 63), KeyedHandle(64, 127)]) == Base()
+
+
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four deltas are merged."""
+    monkeypatch.setattr(compaction, "ALIKE", 4)
+    monkeypatch.setattr(entries, "MOST_IN_ROW", 2)
+
+
+def write(backend: Backend, epochs: range, keys: int = 20) -> None:
+    for epoch in epochs:
+        for key in (*range(keys), f"epoch {epoch}"):
+            backend.use(key)
+            backend.handles["text"].update(f"{key} at {epoch}" * 10)
+        backend.use("map")
+        backend.handles["scores"].put_all({n: f"{n} at {epoch}" * 10 for n in range(10)})
+        backend.checkpoint()
+
+
+def check(backend: Backend, epoch: int, keys: int = 20) -> None:
+    for key, at in (*((key, epoch) for key in range(keys)), *((f"epoch {each}", each) for each in range(epoch + 1))):
+        backend.use(key)
+        assert backend.handles["text"].value() == f"{key} at {at}" * 10
+    backend.use("map")
+    assert dict(backend.handles["scores"].items()) == {n: f"{n} at {epoch}" * 10 for n in range(10)}
+    backend.space.row = []
+
+
+@pytest.mark.parametrize("kind", ["rocksdb", "hashmap"])
+@pytest.mark.usefixtures("soon")
+def the_rows_and_entries_that_change_in_every_epoch_are_once_in_a_merged_delta(tmp_path: Path, kind: str) -> None:
+    backend = Backend(kind, [TEXT, SCORES], tmp_path)
+    write(backend, range(1))
+    one = size_of(backend.checkpoints[-1][0][-1].deltas[0])
+    write(backend, range(1, 40))
+    ((own,), _) = backend.checkpoints[-1]
+    assert len(own.deltas) <= 6
+    assert not own.base
+    assert sum(map(size_of, own.deltas)) <= 7 * one
+    backend.restart(elsewhere=True)
+    check(backend, 39)
+    backend.close()
+
+
+@pytest.mark.usefixtures("soon")
+def a_restart_on_the_same_host_reads_only_deltas_that_the_store_may_lack(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = Backend("rocksdb", [TEXT, SCORES], tmp_path)
+    read = _replayed(monkeypatch)
+    write(backend, range(30))
+    deltas = backend.checkpoints[-1][0][-1].deltas
+    read.clear()
+    backend.kill()
+    assert backend.backend.reused
+    assert 0 < len(read) < len(deltas)
+    assert read == deltas[-len(read) :]
+    check(backend, 29)
+    read.clear()
+    backend.restart(elsewhere=True)
+    assert read == deltas
+    check(backend, 29)
+    backend.close()
+
+
+def the_store_gets_the_rows_of_large_deltas_before_they_are_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keyed_backend, "_SETTLED", 5000)
+    backend = Backend("rocksdb", [TEXT, SCORES], tmp_path)
+    write(backend, range(30))
+    deltas = backend.checkpoints[-1][0][-1].deltas
+    assert len(deltas) == 30
+    read = _replayed(monkeypatch)
+    backend.flushed()
+    backend.kill()
+    assert sum(map(size_of, read)) < 5000 + size_of(deltas[0])
+    check(backend, 29)
+    backend.close()
+
+
+def _replayed(monkeypatch: pytest.MonkeyPatch) -> list[Handle]:
+    """The deltas that are read from now on, in order."""
+    read: list[Handle] = []
+    replay: Callable[..., object] = DeltaFiles.replay
+
+    def replaying(self: DeltaFiles, handle: Handle, *args: object) -> object:
+        read.append(handle)
+        return replay(self, handle, *args)
+
+    monkeypatch.setattr(DeltaFiles, "replay", replaying)
+    monkeypatch.setattr(keyed_backend, "in_parallel", map)  # in order
+    return read
+
+
+@pytest.mark.usefixtures("soon")
+def a_base_follows_when_a_merge_fails(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    backend = Backend("rocksdb", [TEXT, SCORES], tmp_path)
+    write(backend, range(4))
+    lost = backend.checkpoints[-1][0][-1].deltas[1]
+    assert isinstance(lost, IndexedFile)
+    backend.storage.delete([lost.path])
+    write(backend, range(4, 10))
+    assert "storing merged deltas of the state of 'op' (uid 'op') failed, will retry" in caplog.text
+    ((own,), _) = backend.checkpoints[-1]
+    assert own.base
+    assert lost not in own.deltas
+    backend.restart(elsewhere=True)
+    check(backend, 9)
+    backend.close()
