@@ -1,0 +1,212 @@
+"""HybridSource, a source of several sources one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from holdfast.checkpoint.ids import CheckpointId
+from holdfast.connectors.base import Batch, Enumerator, EpochInput, JobInfo, ReaderContext, Source, SourceReader, SplitRange
+from holdfast.errors import ConfigurationError, IncompatibleState
+
+__all__ = ["HybridSource", "HybridSourceBuilder"]
+
+
+class HybridSource:
+    """A source that reads several sources one after the other, e.g. the history in files, then a Kafka topic.
+
+    Each source but the last must be bounded. The next one starts when all records of the one before are planned; its
+    position does not depend on where that one ended. The watermark never goes back: records of the next source that are
+    older than those before may be late.
+
+    Examples:
+        >>> from holdfast.datastream.connectors.number_seq import NumberSequenceSource
+        >>> HybridSource.builder(NumberSequenceSource(1, 10)).add_source(NumberSequenceSource(11, 20)).build().bounded
+        True
+    """
+
+    def __init__(self, sources: Sequence[Source]) -> None:
+        """Create a source of at least one source; `builder` checks them."""
+        self.sources = tuple(sources)
+
+    @staticmethod
+    def builder(first_source: Source) -> HybridSourceBuilder:
+        """Begin with the first source."""
+        return HybridSourceBuilder(first_source)
+
+    @property
+    def bounded(self) -> bool:
+        """Whether the last source is bounded."""
+        return self.sources[-1].bounded
+
+    @property
+    def timestamped(self) -> bool:
+        """Whether the records of all sources have timestamps."""
+        return all(getattr(source, "timestamped", True) for source in self.sources)
+
+    def create_enumerator(self, job: JobInfo, uid: str) -> Enumerator:
+        """Create the enumerator, in the driver."""
+        return _HybridEnumerator(self.sources, job, uid)
+
+    def create_reader(self, context: ReaderContext) -> SourceReader:
+        """Create a reader, in a task slot."""
+        return _HybridReader(self.sources, context)
+
+
+class HybridSourceBuilder:
+    """Collects the sources of a HybridSource."""
+
+    def __init__(self, first_source: Source) -> None:
+        self._sources: list[Source] = []
+        self.add_source(first_source)
+
+    def add_source(self, source: Source) -> HybridSourceBuilder:
+        """Read this source after those before.
+
+        Raises:
+            TypeError: it is not a source.
+            ConfigurationError: the source before it never ends.
+        """
+        given: Any = source
+        if not isinstance(given, Source):
+            remedy = " Call build() on it." if hasattr(given, "build") else ""
+            raise TypeError(f"a HybridSource consists of Sources; this is a {type(given).__name__}.{remedy}")
+        if self._sources and not self._sources[-1].bounded:
+            raise ConfigurationError(
+                f"source {len(self._sources)} of the HybridSource, a {type(self._sources[-1]).__name__}, is unbounded, so "
+                "the next one would never be read: make it bounded (a KafkaSource by set_bounded()), or put it last."
+            )
+        self._sources.append(source)
+        return self
+
+    def build(self) -> HybridSource:
+        """The source."""
+        return HybridSource(self._sources)
+
+
+def _uid(uid: str, number: int) -> str:
+    """The uid of one of the sources, under which it may store files."""
+    return f"{uid}-{number + 1}"
+
+
+class _HybridEnumerator:
+    """Plans one source after the other."""
+
+    def __init__(self, sources: Sequence[Source], job: JobInfo, uid: str) -> None:
+        self._sources = sources
+        self._job = job
+        self._uid = uid
+        self._enumerators: dict[int, Enumerator] = {}
+        """The current one, and those before whose last checkpoint is not completed."""
+        self._number = 0
+        self._finished = False
+        """Whether the current source has ended."""
+        self._open: dict[str, Any] = {}
+        """The splits of the current source that have not ended, and where each goes on."""
+
+    def start(self, state: Any | None) -> None:
+        number, inner = 0, None
+        if state is not None:
+            if not isinstance(state, dict) or "number" not in state or state["number"] >= len(self._sources):
+                raise IncompatibleState(
+                    f"the checkpoint was made with another source than this HybridSource of {len(self._sources)} sources; "
+                    "run the program with the same ones, or give the source another uid"
+                )
+            number, inner = state["number"], state["state"]
+            if state["finished"] and number + 1 < len(self._sources):
+                number, inner = number + 1, None
+            else:
+                self._open = dict(state["open"])
+        self._enter(number, inner)
+
+    def _enter(self, number: int, state: Any | None) -> None:
+        self._number = number
+        self._finished = False
+        current = self._enumerators[number] = self._sources[number].create_enumerator(self._job, _uid(self._uid, number))
+        current.start(state)
+
+    @property
+    def _current(self) -> Enumerator:
+        return self._enumerators[self._number]
+
+    @property
+    def _is_last(self) -> bool:
+        return self._number + 1 == len(self._sources)
+
+    def plan(self, max_records: int) -> EpochInput:
+        while True:
+            if self._finished and not self._is_last:
+                self._enter(self._number + 1, None)
+            planned = self._current.plan(max_records)
+            self._finished = planned.finished
+            ranges = [self._own(part) for part in planned.ranges]
+            if planned.finished:
+                ranges += self._ends()
+            if ranges or not planned.finished or self._is_last:
+                break
+        more = self._finished and not self._is_last
+        return EpochInput(tuple(ranges), planned.backlog + more, self._finished and not more)
+
+    def _own(self, part: SplitRange) -> SplitRange:
+        """A range of the current source as one of the hybrid source."""
+        if part.last:
+            self._open.pop(part.split, None)
+        else:
+            self._open[part.split] = part.end
+        return self._renamed(part)
+
+    def _renamed(self, part: SplitRange) -> SplitRange:
+        name = f"source {self._number + 1}: {part.split}"
+        return replace(part, split=name, payload=(self._number, part.split, part.payload))
+
+    def _ends(self) -> Iterator[SplitRange]:
+        """The ends of the splits that the finished source has left open: they must not hold the watermark back."""
+        for split, end in self._open.items():
+            yield self._renamed(SplitRange(split, end, end, weight=0, last=True))
+        self._open = {}
+
+    def snapshot(self) -> Any:
+        return {
+            "number": self._number,
+            "state": self._current.snapshot(),
+            "finished": self._finished,
+            "open": dict(self._open),
+        }
+
+    def checkpoint_completed(self, checkpoint_id: CheckpointId, state: Any) -> None:
+        number = state["number"]
+        for earlier in [each for each in self._enumerators if each < number]:
+            self._enumerators.pop(earlier).close()
+        if number in self._enumerators:
+            self._enumerators[number].checkpoint_completed(checkpoint_id, state["state"])
+
+    def wait(self, timeout: float) -> None:
+        if not self._finished or self._is_last:
+            self._current.wait(timeout)
+
+    def close(self) -> None:
+        for enumerator in self._enumerators.values():
+            enumerator.close()
+
+
+class _HybridReader:
+    """Reads ranges by the reader of their source."""
+
+    def __init__(self, sources: Sequence[Source], context: ReaderContext) -> None:
+        self._sources = sources
+        self._context = context
+        self._readers: dict[int, SourceReader] = {}
+
+    def read(self, part: SplitRange, max_batch: int) -> Iterator[Batch]:
+        number, split, payload = part.payload
+        if number not in self._readers:
+            for earlier in [each for each in self._readers if each < number]:
+                self._readers.pop(earlier).close()
+            context = replace(self._context, uid=_uid(self._context.uid, number))
+            self._readers[number] = self._sources[number].create_reader(context)
+        return self._readers[number].read(replace(part, split=split, payload=payload), max_batch)
+
+    def close(self) -> None:
+        for reader in self._readers.values():
+            reader.close()
