@@ -260,6 +260,10 @@ class RecordSlices:
         self._left -= taken
         return taken
 
+    @property
+    def spent(self) -> float:
+        return 0.0
+
 
 class FixedPace:
     """Epochs of about so many records."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -116,6 +117,47 @@ def the_windows_are_complete_at_another_parallelism(seed, drivers, last, most):
         assert visible() == windows_model(data)
 
 
+class Nth(KeyedProcessFunction):
+    """Each element, a key and its number within it, with the number that the state gives it."""
+
+    def open(self, runtime_context: Any) -> None:
+        self.count = runtime_context.get_state(ValueStateDescriptor("count", Types.LONG()))
+
+    def process_element(self, value: tuple[str, int], ctx: Any) -> Iterator[Any]:
+        self.count.update((self.count.value() or 0) + 1)
+        yield *value, self.count.value()
+
+
+def skewed(seed: int, size: int) -> dict[str, list[tuple[str, int]]]:
+    """Numbered elements of 13 keys in two splits; one key of each split has half of the elements."""
+    draw, counts = random.Random(seed), Counter[str]()
+    data: dict[str, list[tuple[str, int]]] = {"a": [], "b": []}
+    for _ in range(size):
+        split = draw.choice("ab")
+        key = split if draw.random() < 0.5 else split + str(draw.randrange(6))
+        counts[key] += 1
+        data[split].append((key, counts[key]))
+    return data
+
+
+@settings(few, max_examples=examples(20))
+@given(
+    seed=seeds, backend=backends, drivers=moves, last=st.integers(1, 5), most=deadlines, frame=st.sampled_from(["3", "64"])
+)
+def the_records_of_a_key_stay_in_order_while_keys_take_turns(seed, backend, drivers, last, most, frame):
+    data = skewed(seed, 300)
+
+    def build(env: StreamExecutionEnvironment) -> None:
+        stream = env.from_source(SplitSource(data, cut=40), WatermarkStrategy.no_watermarks(), "source").uid("source")
+        stream.key_by(lambda value: value[0], Types.STRING()).process(Nth()).uid("nth").sink_to(LedgerSink("out")).uid(
+            "sink"
+        )
+
+    with lab(build, budget=40, config=unaligned(backend, frame), records_before_deadline=most) as job:
+        run(job, drivers, last)
+        assert visible() == Counter(repr((key, nth, nth)) for split in data.values() for key, nth in split)
+
+
 # ---- one job, checkpoint by checkpoint
 
 HOT, OTHERS = "hot", "abcdefgh"
@@ -211,6 +253,30 @@ class SlowForOneKey(Numbered):
     def process_element(self, value: str, ctx: Any) -> Iterator[Any]:
         SECONDS[0] += value == HOT
         yield from super().process_element(value, ctx)
+
+
+def test_keys_beside_a_slow_key_take_turns_with_it(job, monkeypatch):
+    monkeypatch.setattr(f"{__name__}.Numbered", SlowForOneKey)
+    job.parallelism, job.records_before_deadline = 1, 0
+    job.slices = lambda seconds: TimeSlices(10, lambda: SECONDS[0])  # ten elements of the hot key
+    coordinator = job.coordinator()
+    complete = coordinator._log.complete
+    behind: list[int] = []
+    read, waits = [0], [False]
+
+    def completing(checkpoint: CheckpointMetadata, *more: Any) -> None:
+        shown = sum(value[0] != HOT for value in LEDGERS["out"].values)  # with the checkpoint before this one
+        if any(waits[-2:-1]):
+            behind.append(read[-1] - shown)
+        read.append(checkpoint.sources["source"].enumerator["others"])
+        waits.append(bool(states(checkpoint)))
+        complete(checkpoint, *more)
+
+    coordinator._log.complete = completing  # type: ignore[method-assign]
+    coordinator.run()
+    assert len(behind) >= 2
+    assert set(behind) == {0}, "while the hot key waits, the others of an epoch are visible with its checkpoint"
+    assert visible() == COUNTED
 
 
 def a_slow_key_does_not_hold_up_the_others(job, monkeypatch):

@@ -31,7 +31,7 @@ def last(job: JobPlan) -> Vertex:
 
 def reports(job: JobPlan, *seconds: float, waits: int = 0) -> list[TaskReport]:
     """Of the keyed subtasks; the last one has so many bytes of channel state."""
-    made = [TaskReport((last(job).id, n), "a", phases={"process": spent}) for n, spent in enumerate(seconds)]
+    made = [TaskReport((last(job).id, n), "a", input_seconds=spent) for n, spent in enumerate(seconds)]
     made[-1].input_waits, made[-1].channel_state = bool(waits), waits
     return made
 

@@ -2,7 +2,7 @@
 
 A subtask processes the input of its epochs one after the other. If a deadline cuts one, the rest waits, and goes into the
 checkpoint as a listed state of the chain's first operator. Its parts come in pairs: a cursor, written at every barrier, and
-the frames, written once.
+the frames, written once. Waiting records with keys that do not move event time are processed in rounds (`Rounds`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, takewhile
 
 import msgspec
 
@@ -21,11 +21,15 @@ from holdfast.errors import IncompatibleState
 from holdfast.runtime.channels import InputMerge, Lane
 from holdfast.runtime.frames import HEADER_SIZE, Barrier, Frame, decode_data, encode_data
 from holdfast.runtime.listed_states import read_part, write_part
-from holdfast.runtime.plan import Vertex
+from holdfast.runtime.plan import InputKind, Vertex
+from holdfast.runtime.rounds import Rounds, RoundsMerge
 from holdfast.runtime.spill import FrameStore
 from holdfast.state.key_groups import group_assigner
 
 __all__ = ["ChannelState"]
+
+_MOST_SORTED = 32 << 20
+"""Frames of an epoch with more bytes keep their order: they would be decoded all at once."""
 
 
 class _StoredLane(msgspec.Struct, frozen=True, array_like=True):
@@ -93,20 +97,28 @@ class ChannelState:
         vertex: The subtask's vertex.
         subtask: Its number.
         new_store: Makes an empty store of frames.
+        frame_records: The most records of a frame.
     """
 
-    def __init__(self, storage: Storage, vertex: Vertex, subtask: int, new_store: Callable[[], FrameStore]) -> None:
+    def __init__(
+        self, storage: Storage, vertex: Vertex, subtask: int, new_store: Callable[[], FrameStore], frame_records: int
+    ) -> None:
         self._storage = storage
         self._vertex = vertex
         self._subtask = subtask
         self._new_store = new_store
+        self._frame_records = frame_records
+        self._keyed = all(kind is InputKind.KEYED for kind in vertex.inputs)
+        self._rounds = Rounds()
         self._waiting: deque[_Waiting] = deque()
+        self.idle = False
+        """Whether the channels were idle at the end of the last input that is processed."""
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
 
-    def add(self, epoch: Epoch, merge: InputMerge) -> None:
-        """Add the input of a new epoch."""
+    def add(self, epoch: Epoch, merge: InputMerge, watermark: int) -> None:
+        """Add the input of a new epoch; ``watermark``: the event time that the subtask has reached."""
         if self._waiting and not any(lane.frames for lane in merge.lanes.values()):
             last = self._waiting[-1].merge
             if last.lanes.keys() == merge.lanes.keys():  # it only moves the barriers
@@ -114,7 +126,58 @@ class ChannelState:
                     lane.barrier = merge.lanes[name].barrier
                 merge.store.close()
                 return
+        if not self._waiting:
+            self._rounds = Rounds()
         self._waiting.append(_Waiting(epoch, merge))
+        if len(self._waiting) > 1:
+            self.sort(watermark)
+
+    def sort(self, watermark: int) -> None:
+        """Put the records of the newest input in the order of their rounds, if none of the input moves event time."""
+        *older, newest = self._waiting
+        merge, store = newest.merge, newest.merge.store
+        size = newest.size
+        if len(self._timeless(watermark)) < len(self._waiting) or size > _MOST_SORTED:
+            return
+        for each in older:
+            self._number(each)
+        self._rounds.forget()
+        merge.store = self._new_store()
+        for lane in merge.lanes.values():
+            self._rounds.sort(lane, store, merge.store, self._frame_records)
+        store.close()
+
+    def _number(self, waiting: _Waiting) -> None:
+        for lane in waiting.merge.lanes.values():
+            self._rounds.number(lane, waiting.merge.store)
+
+    def _timeless(self, watermark: int) -> list[_Waiting]:
+        """The oldest input up to the first that moves event time; none without keys."""
+        return list(takewhile(lambda each: self._keyed and each.merge.end <= watermark, self._waiting))
+
+    def in_rounds(self, watermark: int) -> RoundsMerge:
+        """The oldest records to process round by round: those that do not move event time.
+
+        Args:
+            watermark: The event time that the subtask has reached.
+        """
+        timeless = self._timeless(watermark)
+        for each in timeless:
+            self._number(each)
+        return RoundsMerge(
+            self._rounds, [(lane, each.merge.store) for each in timeless for lane in each.merge.lanes.values()]
+        )
+
+    def processed_in_rounds(self, watermark: int) -> None:
+        """Some of the input that `in_rounds` has returned for this watermark is processed."""
+        count = len(self._timeless(watermark))
+        waiting, self._waiting = self._waiting, deque()
+        for number, each in enumerate(waiting):
+            if number < count and each.merge.all_processed:
+                self.idle = each.merge.idle
+                each.merge.store.close()
+            else:
+                self._waiting.append(each)
 
     def oldest(self, watermark: int) -> InputMerge:
         """The input to process next; ``watermark``: the event time that the subtask has reached."""
@@ -124,7 +187,7 @@ class ChannelState:
 
     def processed(self) -> None:
         """The oldest input is processed."""
-        self._waiting.popleft()
+        self.idle = self._waiting.popleft().merge.idle
 
     @property
     def size(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from array import array
 from collections.abc import Callable, Iterator
 from operator import index
 from typing import Any, SupportsIndex
@@ -268,6 +269,8 @@ class Lane:
         self.next = 0
         self.skip = 0
         """The records of the next frame that are processed already."""
+        self.rounds: list[array[int]] | None = None
+        """The rounds of each frame's records, if they are processed in rounds."""
 
     def finish(self) -> None:
         """All frames are processed: the barrier's watermark holds."""
@@ -388,11 +391,22 @@ class InputMerge:
         self.store.put_back(source.frames[source.next][1], encoded)
         self._current = None
 
+    @property
+    def all_processed(self) -> bool:
+        """Whether no frames are left."""
+        return all(lane.next == len(lane.frames) for lane in self.lanes.values())
+
+    @property
+    def end(self) -> int:
+        """The watermark behind all frames."""
+        ends = [(lane.watermark, lane.barrier) for lane in self.lanes.values()]
+        return combined((max(at, end.watermark), end.idle) for at, end in ends if end is not None)
+
     def watermark(self) -> int:
         """The minimum over the channels, idle ones left out."""
         return combined((source.watermark, source.idle) for source in self.lanes.values())
 
     @property
     def idle(self) -> bool:
-        """Whether all channels are idle."""
-        return all(source.idle for source in self.lanes.values())
+        """Whether all channels are idle at the end."""
+        return all(source.barrier is not None and source.barrier.idle for source in self.lanes.values())

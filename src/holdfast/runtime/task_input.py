@@ -153,7 +153,13 @@ class ChannelInput:
         self._keyed = keyed
         self._directory = directory
         self._slices = resources.slices
-        self._waiting = ChannelState(resources.storage, vertex, subtask, lambda: FrameStore(self._directory, _FRAME_MEMORY))
+        self._waiting = ChannelState(
+            resources.storage,
+            vertex,
+            subtask,
+            lambda: FrameStore(self._directory, _FRAME_MEMORY),
+            setup.plan.settings.frame_records,
+        )
         self._has_channel_state = setup.plan.settings.aligned_timeout_ms is not None
 
     def restore(self, channel_state: Sequence[ListPart]) -> None:
@@ -177,15 +183,20 @@ class ChannelInput:
             chain.settle()
         seconds = assignment.deadlines.get(self._vertex.id)
         slices = None if seconds is None else self._slices(seconds)
-        waiting.add(assignment.epoch, merge)
-        while waiting:
+        behind = bool(waiting)
+        waiting.add(assignment.epoch, merge, chain.clock.watermark)
+        goes_on = slices is None or not behind or self._in_rounds(slices, tick, report)
+        while goes_on and waiting:
             merge = waiting.oldest(chain.clock.watermark)
-            if not self._merged(merge, assignment.trace, slices, tick, report):
-                break
-            waiting.processed()
+            goes_on = self._merged(merge, assignment.trace, slices, tick, report)
+            if goes_on:
+                waiting.processed()
+        report.input_seconds = None if slices is None else slices.spent
         report.watermark = chain.clock.watermark
         if not waiting:
-            return merge.idle
+            return waiting.idle
+        if not behind:
+            waiting.sort(chain.clock.watermark)
         report.input_waits, report.channel_state = True, waiting.size
         report.next_timer = assignment.processing_time
         return False
@@ -213,6 +224,26 @@ class ChannelInput:
             chain.advance_watermark(watermark)
             bound()
         return True
+
+    def _in_rounds(self, slices: Slices, tick: Tick, report: TaskReport) -> bool:
+        """Process waiting records round by round, as far as they do not move event time; False if the deadline has come."""
+        watermark, since = self._chain.clock.watermark, 0
+        merge = self._waiting.in_rounds(watermark)
+        while (taken := merge.take()) is not None:
+            tick()
+            records, index = taken
+            processed = self._process_slices(records, index, slices, tick)
+            merge.processed(processed)
+            report.records_in += processed
+            since += processed
+            if since >= self._plan.settings.frame_records:
+                since = 0
+                self._keyed.bound()
+            if processed < len(records.values):
+                break
+        self._keyed.bound()
+        self._waiting.processed_in_rounds(watermark)
+        return taken is None
 
     def _process_slices(self, frame: Frame, index: int, slices: Slices, tick: Tick) -> int:
         """Process the records of a frame until the deadline; returns how many."""

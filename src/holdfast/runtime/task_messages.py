@@ -148,6 +148,8 @@ class TaskReport:
     """Whether input of this epoch or an earlier one is not processed."""
     channel_state: int = 0
     """The bytes of that input."""
+    input_seconds: float | None = None
+    """The time that the deadline has bounded; None without a deadline."""
     phases: dict[str, float] = field(default_factory=dict)
     user_metrics: dict[str, Any] = field(default_factory=dict)
     warnings: dict[str, str] = field(default_factory=dict)

@@ -18,14 +18,21 @@ class Slices(Protocol):
     def take(self, count: int) -> int:
         """The records to process now, of ``count`` that are there; 0: the deadline has passed."""
 
+    @property
+    def spent(self) -> float:
+        """The seconds that count against the deadline."""
+
 
 class TimeSlices:
     """Slices of a few milliseconds. The first one is always granted, so that every epoch makes progress.
 
-    >>> times = iter([0.0, 0.0, 0.001, 0.05, 0.2])
+    The time begins after the first slice, in which a sink opens its transaction: a subtask that has waited for that is not
+    behind the others.
+
+    >>> times = iter([0.0, 0.5, 0.501, 0.55, 0.6])
     >>> slices = TimeSlices(0.1, lambda: next(times))
-    >>> [slices.take(100) for _ in range(4)]
-    [1, 2, 1, 0]
+    >>> [slices.take(100) for _ in range(5)]
+    [1, 1, 2, 1, 0]
 
     Args:
         seconds: The time until the deadline.
@@ -34,7 +41,8 @@ class TimeSlices:
 
     def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._until = clock() + seconds
+        self._seconds = seconds
+        self._began: float | None = None
         self._size = 1
         self._taken = 0
         self._asked: float | None = None
@@ -43,7 +51,9 @@ class TimeSlices:
         """The records to process now; see `Slices`."""
         now = self._clock()
         if self._asked is not None:
-            if now >= self._until:
+            if self._began is None:
+                self._began = now
+            if now >= self._began + self._seconds:
                 return 0
             spent = now - self._asked
             if spent > _LONG:
@@ -53,3 +63,8 @@ class TimeSlices:
         self._asked = now
         self._taken = min(self._size, count)
         return self._taken
+
+    @property
+    def spent(self) -> float:
+        """The seconds since the end of the first slice; see `Slices`."""
+        return 0.0 if self._began is None else self._clock() - self._began

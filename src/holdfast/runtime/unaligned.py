@@ -16,6 +16,8 @@ follows from its key or does not matter."""
 _SHARE = 1 / 3
 """How much longer than the other subtasks a subtask may take, as a share of the rest of the epoch: an epoch takes at most so
 much longer because of one subtask."""
+_SHORTEST = 0.02
+"""The shortest deadline in seconds: subtasks look at the clock about so often."""
 _LESS, _MORE = 0.7, 0.2
 """The weight of the latest epoch in the averages, if it took less time and if it took more."""
 
@@ -54,7 +56,7 @@ class UnalignedCheckpoints:
         settings = plan.settings
         if aligned or settings.aligned_timeout_ms is None or settings.batch:
             return {}
-        least, target = settings.aligned_timeout_ms / 1000, settings.epoch_target_ms / 1000
+        least, target = max(_SHORTEST, settings.aligned_timeout_ms / 1000), settings.epoch_target_ms / 1000
         return {v.id: max(least, min(target, self._deadline(v.id, target))) for v in plan.vertices if can_be_cut(plan, v)}
 
     def _deadline(self, vertex: int, target: float) -> float:
@@ -81,7 +83,8 @@ class UnalignedCheckpoints:
         self.waiting = any(report.input_waits for report in reports)
         tasks: dict[int, list[tuple[float, bool]]] = {}
         for report in reports:
-            tasks.setdefault(report.task[0], []).append((report.phases.get("process", 0.0), report.input_waits))
+            if report.input_seconds is not None:
+                tasks.setdefault(report.task[0], []).append((report.input_seconds, report.input_waits))
         for vertex, spent in tasks.items():
             spent.sort()
             typical, cut = spent[(len(spent) - 1) // 2]
