@@ -33,6 +33,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--only", action="append", default=[], metavar="FAULT", help="only faults with this in their name; repeatable"
     )
+    parser.add_argument(
+        "--unaligned", action="store_true", help="unaligned checkpoints, and a slow key in the jobs that number their input"
+    )
     parser.add_argument("--directory", type=Path, help="working directory (default: a new one, removed on success)")
     options = parser.parse_args(arguments)
     seed = random.SystemRandom().randrange(1_000_000) if options.seed is None else options.seed
@@ -52,6 +55,7 @@ def main(arguments: list[str] | None = None) -> int:
                     rate=options.rate,
                     directory=options.directory,
                     only=options.only,
+                    unaligned=options.unaligned,
                     say=lambda line: print(line, flush=True),
                 )
             )

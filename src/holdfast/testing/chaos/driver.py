@@ -6,6 +6,7 @@ The settings:
     program: The module whose ``build(environment, settings)`` builds the job.
     job: The job's name.
     configuration: The job's configuration.
+    width: The job's parallelism; 2 if it is missing.
     without_spark: Whether tasks run sequentially in this process, without Spark.
     step: The arguments of `act_at`: the storage or broker call at which the driver kills or stops itself.
     listing_lag_s: Seconds that the storage's listings lag.
@@ -60,7 +61,7 @@ def main(arguments: list[str]) -> int:
     if shift := settings.get("clock_shift_ms"):
         _shift_clock(shift)
     env = StreamExecutionEnvironment.get_execution_environment(Configuration.from_dict(settings["configuration"]))
-    env.set_parallelism(2)
+    env.set_parallelism(settings.get("width", 2))
     importlib.import_module(settings["program"]).build(env, settings)
     if step := settings.get("step"):
         act_at(**step)

@@ -29,6 +29,8 @@ __all__ = ["JOB_NAME", "Stage"]
 JOB_NAME = "chaos"
 _RECOVERY_S = 480.0
 _ENOUGH = 3
+_UNALIGNED = 0.8
+"""The share of drivers that make unaligned checkpoints, if any do."""
 _DISK = "192m"
 _BROKER = {
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
@@ -44,9 +46,12 @@ class Stage:
         seed: Seed of faults and input.
         directory: The working directory; None: a new temporary one.
         say: Called with progress messages.
+        unaligned: Whether most drivers make unaligned checkpoints.
     """
 
-    def __init__(self, scenario: str, seed: int, directory: Path | None, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, scenario: str, seed: int, directory: Path | None, say: Callable[[str], None], *, unaligned: bool = False
+    ) -> None:
         self.random = random.Random(seed)
         self.seed = seed
         self.directory = Path(tempfile.mkdtemp(prefix="hfchaos-")) if directory is None else directory / scenario
@@ -58,6 +63,7 @@ class Stage:
         """Whether `disk` is a separate small file system."""
         self.report = Report(scenario, seed, self.directory)
         self.say = say
+        self.unaligned = unaligned
         self.job_name = JOB_NAME
         self.program = ""
         """The module that builds the job."""
@@ -158,6 +164,9 @@ class Stage:
         self.report.drivers += 1
         varied = self.vary()
         configuration = {**self.configuration, **varied.pop("configuration", {})}
+        if self.unaligned:  # a driver without them, or with another parallelism, goes on with the channel state it finds
+            configuration["execution.checkpointing.unaligned.enabled"] = str(self.random.random() < _UNALIGNED).lower()
+            given["width"] = self.random.randint(1, 3)
         given = {"program": self.program, "job": self.job_name, **self.settings, **varied, **settings}
         driver = DriverProcess(
             self.report.drivers,

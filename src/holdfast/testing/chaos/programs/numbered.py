@@ -43,6 +43,8 @@ _SPEED = 10
 _START = 1_700_000_000_000
 _RECENT = 3
 _ASIDE = 7
+_SLOW = "k1"
+"""The key whose records take time, if any do."""
 
 Record = tuple[str, int, int, int]
 """Key, number (1, 2, 3, ... per key), event time in ms, send time (wall clock, ms)."""
@@ -53,7 +55,14 @@ _SIDE = OutputTag("every-seventh")
 
 
 class _Track(KeyedProcessFunction):
-    """Keeps per key the count, the last number, the last three numbers, and a sum per minute."""
+    """Keeps per key the count, the last number, the last three numbers, and a sum per minute.
+
+    Args:
+        slow_ms: How long it waits for each record of one key.
+    """
+
+    def __init__(self, slow_ms: int) -> None:
+        self.slow_ms = slow_ms
 
     def open(self, runtime_context: Any) -> None:
         self.count = runtime_context.get_state(ValueStateDescriptor("count", Types.LONG()))
@@ -62,14 +71,16 @@ class _Track(KeyedProcessFunction):
         self.minutes = runtime_context.get_map_state(MapStateDescriptor("minutes", Types.LONG(), Types.LONG()))
 
     def process_element(self, value: Record, ctx: Any) -> Iterator[Any]:
-        key, number, time, sent = value
+        key, number, event_time, sent = value
+        if self.slow_ms and key == _SLOW:
+            time.sleep(self.slow_ms / 1000)
         count = (self.count.value() or 0) + 1
         self.count.update(count)
         last = self.last.value() or 0
         self.last.update(number)
         recent = [*self.recent.get(), number][-_RECENT:]
         self.recent.update(recent)
-        minute = time - time % MINUTE_MS
+        minute = event_time - event_time % MINUTE_MS
         self.minutes.put(minute, (self.minutes.get(minute) or 0) + number)
         ctx.timer_service().register_event_time_timer(minute + MINUTE_MS)
         yield "seen", key, number, count, last, recent, sent
@@ -97,13 +108,13 @@ def build(env: StreamExecutionEnvironment, settings: dict[str, Any]) -> None:
     """Add the job to an environment.
 
     Settings: ``input``, ``elements`` and ``totals`` are the topics, ``source`` and ``sink`` the properties of the Kafka
-    clients; ``every`` other than 1 makes the elements sparse.
+    clients; ``every`` other than 1 makes the elements sparse; ``slow_ms`` is the time that a record of one key takes.
     """
     source = KafkaSource({**settings["source"], "group.id": "chaos"}, (settings["input"],), deserializer=_record)
     strategy = WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_millis(DELAY_MS))
     strategy = strategy.with_timestamp_assigner(lambda record, _: record[2])
     keyed = env.from_source(source, strategy, "numbers").uid("numbers").key_by(lambda record: record[0])
-    tracked = keyed.process(_Track()).uid("track").name("track")
+    tracked = keyed.process(_Track(settings.get("slow_ms", 0))).uid("track").name("track")
     windows = keyed.window(TumblingEventTimeWindows.of(Time.minutes(1))).process(_Named()).uid("windows").name("windows")
     totals = windows.union(tracked.get_side_output(_SIDE))
     every = settings.get("every", 1)

@@ -14,6 +14,8 @@ __all__ = ["NumberedScenario"]
 
 DRAIN_S = 480.0
 _LOOK_S = 15.0
+_SLOW_MS = 20
+"""How long the job takes for each record of one key, if there are unaligned checkpoints."""
 
 
 class NumberedScenario(Scenario):
@@ -53,6 +55,7 @@ class NumberedScenario(Scenario):
             "source": {"bootstrap.servers": stage.servers},
             "sink": {"bootstrap.servers": stage.servers, **self.sink_properties},
             "every": self.every,
+            "slow_ms": _SLOW_MS if stage.unaligned else 0,
             "without_spark": self.without_spark,
             **self.driver_settings,
         }
