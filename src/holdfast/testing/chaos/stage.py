@@ -164,10 +164,10 @@ class Stage:
         self.report.drivers += 1
         varied = self.vary()
         configuration = {**self.configuration, **varied.pop("configuration", {})}
+        given = {"program": self.program, "job": self.job_name, **self.settings, **varied, **settings}
         if self.unaligned:  # a driver without them, or with another parallelism, goes on with the channel state it finds
             configuration["execution.checkpointing.unaligned.enabled"] = str(self.random.random() < _UNALIGNED).lower()
             given["width"] = self.random.randint(1, 3)
-        given = {"program": self.program, "job": self.job_name, **self.settings, **varied, **settings}
         driver = DriverProcess(
             self.report.drivers,
             self.directory,
