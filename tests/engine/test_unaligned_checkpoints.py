@@ -5,12 +5,12 @@ from __future__ import annotations
 import itertools
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from effort import examples
@@ -23,7 +23,7 @@ from holdfast.runtime import listed_states
 from holdfast.runtime.time_slices import TimeSlices
 from holdfast.state.key_groups import group_assigner
 
-from .inprocess import LEDGERS, Crash, Lab, LedgerSink, SplitSource
+from .inprocess import LEDGERS, Crash, Lab, LedgerSink, LedgerWriter, SplitSource
 from .programs import UntypedSessions, network, network_model, records, sessions, sessions_model, windows, windows_model
 from .test_rescaling import moves, rescaling, run
 from .test_same_results import backends, budgets, config, crashes, few, lab, parallelisms, runs, seeds, visible
@@ -72,6 +72,7 @@ def the_state_and_timers_are_those_of_aligned_checkpoints(
 
 @few
 @given(seed=seeds, backend=backends, parallelism=parallelisms, budget=budgets, crashes=crashes, most=deadlines)
+@example(seed=170, backend="hashmap", parallelism=3, budget=400, crashes=[], most=40)  # keys took turns across a watermark
 def test_several_shuffles_and_unions_keep_their_records(seed, backend, parallelism, budget, crashes, most):
     data, other = records(seed, 150), records(seed + 1, 100, splits=1)
     other = {name: [(f"k{int(k[1:]) + 50}", ts, v) for k, ts, v in split] for name, split in other.items()}
@@ -279,8 +280,20 @@ def test_keys_beside_a_slow_key_take_turns_with_it(job, monkeypatch):
     assert visible() == COUNTED
 
 
-def a_slow_key_does_not_hold_up_the_others(job, monkeypatch):
-    monkeypatch.setattr(f"{__name__}.Numbered", SlowForOneKey)
+class SlowWriter(LedgerWriter):
+    """Takes a second for each result of the hot key, by the same clock."""
+
+    def write(self, values: Sequence[Any], timestamps: Sequence[int] | None) -> None:
+        SECONDS[0] += sum(value[0] == HOT for value in values)
+        super().write(values, timestamps)
+
+
+@pytest.mark.parametrize("slow", ["function", "sink"])
+def a_slow_key_does_not_hold_up_the_others(job, monkeypatch, slow):
+    if slow == "function":
+        monkeypatch.setattr(f"{__name__}.Numbered", SlowForOneKey)
+    else:
+        monkeypatch.setattr(LedgerSink, "create_writer", lambda self, context: SlowWriter())
     job.slices, job.records_before_deadline = lambda seconds: TimeSlices(seconds, lambda: SECONDS[0]), 0
     owner = {key: owned for key, owned in zip([HOT, *OTHERS], group_assigner(128, 2)([HOT, *OTHERS]))}
     free = [key for key in OTHERS if owner[key] != owner[HOT]]

@@ -74,6 +74,7 @@ class Rounds:
             return
         first, *others = [decode_data(memoryview(each)[HEADER_SIZE:]) for each in stored]
         frame = _joined([first.part(skip, len(first.values)), *others])
+        frame.watermark = lane.watermark  # the lane's time moves behind all of them, at its barrier
         rounds = self.arrived(frame.keys or ())
         order = sorted(range(len(rounds)), key=rounds.__getitem__)
         for at in range(0, len(order), most):
