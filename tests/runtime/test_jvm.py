@@ -9,6 +9,9 @@ import subprocess
 import sys
 
 import pytest
+from pyspark import SparkContext
+
+from holdfast.runtime import spark_context
 
 ENDS_AT_ONCE = """
 import os, signal, sys
@@ -41,3 +44,17 @@ def test_a_jvm_ends_with_a_program_that_ends_before_it_is_used(how: str) -> None
         assert ended, "the JVM lives on without its program"
     finally:
         os.close(watch)
+
+
+def test_no_second_jvm_starts_beside_that_of_a_session_that_the_program_has_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[object] = []
+    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+    monkeypatch.setattr(SparkContext, "_gateway", object())
+    monkeypatch.setattr(SparkContext, "_active_spark_context", None)
+    monkeypatch.setattr(spark_context, "_begun", None)
+    monkeypatch.setattr(spark_context, "_begin", begun.append)
+    spark_context.begin_spark("job", {})
+    assert begun == []
+    monkeypatch.setattr(SparkContext, "_gateway", None)
+    spark_context.begin_spark("job", {})
+    assert len(begun) == 1

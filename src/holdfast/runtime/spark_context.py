@@ -69,7 +69,7 @@ def begin_spark(name: str, config: Mapping[str, str]) -> None:
     Does nothing if a JVM exists, if Spark's own scripts must start it, or if it cannot be started; `spark_context` will
     raise the error.
     """
-    if _submitted_program() or _begun is not None or _active() is not None:
+    if _submitted_program() or _begun is not None or _has_jvm():
         return
     settings = _settings(name, config)
     if not must_use_scripts(settings, os.environ):
@@ -120,10 +120,10 @@ def jvm_process() -> int | None:
     return _begun.jvm.pid if _begun is not None and is_local(_begun.settings["spark.master"]) else None
 
 
-def _active() -> SparkContext | None:
+def _has_jvm() -> bool:
+    """Whether PySpark has a JVM, also if the program has stopped the session that started it."""
     pyspark = sys.modules.get("pyspark")
-    active: SparkContext | None = None if pyspark is None else pyspark.SparkContext._active_spark_context
-    return active
+    return pyspark is not None and pyspark.SparkContext._gateway is not None
 
 
 def _settings(name: str, config: Mapping[str, str]) -> dict[str, str]:
