@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from effort import examples
-from holdfast.state import entries
+from holdfast.state import entries, entry_pieces
 from holdfast.state.delta import Change
 from holdfast.state.entries import EntryFamily, LargeList, LargeMap
 from holdfast.state.key_groups import KeyGroupRange
@@ -39,7 +39,7 @@ def small_parts(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(entries, "_CHUNK", 3)
     monkeypatch.setattr(entries, "_READ_AHEAD", 2)
     monkeypatch.setattr(entries, "_MOST_CACHED", 4)
-    monkeypatch.setattr(entries, "_PIECE", 5)
+    monkeypatch.setattr(entries, "MOST_IN_PIECE", 5)
 
 
 owners = st.sampled_from([(None, 1, "a"), (None, 1, "ab"), (None, 2, ("a", 1))])
@@ -247,7 +247,7 @@ def an_added_entry_is_written_alone_and_an_added_element_with_its_chunk():
     large[17] = 1
     chunks.append(1000)
     ((_, dropped, (piece,)),) = family.collect()
-    drops, _, values, deletes = entries._unpack(piece.data)
+    drops, _, values, deletes = entry_pieces.unpack_entries(piece)
     assert not dropped
     assert (drops, deletes) == ([], [])
     assert [pickle.loads(value) for value in values] == [{17: 1}, [999, 1000]]
