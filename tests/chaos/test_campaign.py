@@ -11,6 +11,6 @@ from .campaigns import TIMEOUT, check
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.fault, pytest.mark.timeout(TIMEOUT)]
 
 
-@pytest.mark.parametrize("scenario", [name for name in SCENARIOS if name not in ("hosts", "tail")])
+@pytest.mark.parametrize("scenario", [name for name in SCENARIOS if name not in ("changelogs", "hosts", "tail")])
 def test_random_faults_lose_nothing_and_repeat_nothing(scenario: str) -> None:
     check(scenario)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -91,6 +91,8 @@ class Broker:
         self.loses = loses
         self.partitions = partitions
         self.numbers = itertools.count()
+        self.watch: Callable[[], None] = lambda: None
+        """Called when a transaction is prepared, and before and after each commit."""
 
     def changelog(self, settings: ChangelogSettings, job_name: str, uid: str, max_parallelism: int) -> ModelChangelog:
         """Replaces `holdfast.runtime.changelogs.new_changelog`."""
@@ -109,15 +111,19 @@ class ModelChangelog:
         pass
 
     def create_committer(self, job: JobInfo, uid: str) -> ModelCommitter:
-        return ModelCommitter(self.broker.topics[self.uid])
+        return ModelCommitter(self.broker.topics[self.uid], self.broker.watch)
 
     def open(self, job: JobInfo, uid: str, subtask: int) -> ModelLog:
         return ModelLog(self.broker, self.broker.topics[self.uid], self.max_parallelism)
 
+    def follow(self) -> ModelLog:
+        return ModelLog(self.broker, self.broker.topics[self.uid], self.max_parallelism)
+
 
 class ModelCommitter:
-    def __init__(self, topic: Topic) -> None:
+    def __init__(self, topic: Topic, watch: Callable[[], None]) -> None:
         self.topic = topic
+        self.watch = watch
 
     def recover(self, committables: Sequence[Committable]) -> None:
         for committable in committables:
@@ -128,8 +134,10 @@ class ModelCommitter:
 
     def commit(self, committables: Sequence[Committable]) -> None:
         for committable in committables:
+            self.watch()
             if not self._commit(committable.data):
                 raise HoldfastError("the transaction is gone")
+        self.watch()
         if self.topic.random.random() < 0.5:
             self.topic.compact()
 
@@ -151,6 +159,7 @@ class ModelLog:
         self.partitions = topic.partitions
         self._max_parallelism = max_parallelism
         self._numbers = broker.numbers
+        self._watch = broker.watch
         self._open: int | None = None
         self._delivered = Delivered({}, {})
 
@@ -187,6 +196,7 @@ class ModelLog:
         if self._open is None:
             return [], Delivered({}, {})
         transaction, self._open = self._open, None
+        self._watch()
         return [transaction], self._delivered
 
     def commit(self, committables: Sequence[Any]) -> None:
@@ -207,6 +217,10 @@ class ModelLog:
             self.topic.read += len(records)
             for at in range(0, len(records), 7):
                 yield records[at : at + 7]
+            yield [LogRecord(partition, end - 1, None)]
+
+    def ends(self, partitions: Iterable[int]) -> dict[int, int]:
+        return {partition: self.topic.stable_end(partition) for partition in partitions}
 
     def settled(self, partitions: Iterable[int]) -> bool:
         return all(self.topic.stable_end(partition) == self.topic.ends[partition] for partition in partitions)

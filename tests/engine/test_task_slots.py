@@ -19,11 +19,13 @@ import cloudpickle
 import pytest
 
 from holdfast.connectors.base import JobInfo
-from holdfast.runtime import slot
+from holdfast.runtime import slot, slot_server
 from holdfast.runtime.dependencies import Dependencies
 from holdfast.runtime.local_directory import LocalDirectory
-from holdfast.runtime.slot import SlotClient, SlotServer, TaskHost
+from holdfast.runtime.slot import SlotClient
+from holdfast.runtime.slot_server import SlotServer
 from holdfast.runtime.slot_starter import start_slots
+from holdfast.runtime.task_host import TaskHost
 from holdfast.runtime.task_messages import EpochAssignment, JobSetup
 
 from .inprocess import Lab
@@ -90,7 +92,7 @@ class ProgramWithOldCycles:
 
 
 def the_cycles_that_a_program_drops_late_are_freed(tmp_path: Path, as_in_a_slot, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(slot, "_COLLECT_ALL_EVERY", 8)
+    monkeypatch.setattr(slot_server, "_COLLECT_ALL_EVERY", 8)
     monkeypatch.setattr(SlotServer, "_watch_executor", lambda self: None)
     server = SlotServer(str(tmp_path / "slot-0.sock"), os.getpid())
     program = ProgramWithOldCycles()
@@ -117,7 +119,7 @@ def the_end_of_a_job_does_not_wait_for_a_slot_that_hangs(tmp_path: Path, monkeyp
     os.kill(process, signal.SIGSTOP)
     monkeypatch.setattr(slot, "_RETIRE_TIMEOUT", 0.2)
     client.retire()
-    slot._await_end(process)
+    slot_server._await_end(process)
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")

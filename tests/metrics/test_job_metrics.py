@@ -6,6 +6,7 @@ import pytest
 
 from holdfast.metrics import CheckpointStats, EpochStats, Failure, JobMetrics, VertexStats
 from holdfast.metrics.rate import Rate
+from holdfast.metrics.stats import StandbyStats
 
 
 class Clock:
@@ -158,6 +159,19 @@ def the_share_of_states_found_where_they_were_left_is_over_all_epochs(metrics: J
     values = metrics.snapshot().values
     assert values["localStateShare"] == 94 / 96
     assert values["numStateFetches"] == 2
+
+
+def the_standby_copies_are_counted_and_the_longest_lag_is_shown(metrics: JobMetrics, clock: Clock) -> None:
+    run_epoch(metrics, clock, 1.0, 1)
+    assert metrics.snapshot().values["numStandbyCopies"] == 0
+    filling = StandbyStats("count", 0, "a", None, None)
+    whole = StandbyStats("count", 1, "b", 3, 100.0)
+    late = StandbyStats("count", 2, "b", 7, 1500.0)
+    run_epoch(metrics, clock, 1.0, 1, 2, standbys=(filling, whole, late), takeovers=(whole,))
+    values = metrics.snapshot().values
+    assert values["numStandbyCopies"] == 2
+    assert (values["standbyLagRecords"], values["standbyLagMs"]) == (7, 1500)
+    assert values["numStandbyTakeovers"] == 1
 
 
 def a_vertex_sums_its_epochs_and_shows_its_busy_share(metrics: JobMetrics, clock: Clock) -> None:

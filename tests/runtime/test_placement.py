@@ -5,7 +5,7 @@ from collections import Counter
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from holdfast.runtime.placement import place
+from holdfast.runtime.placement import neighbours, place, standby_hosts
 
 HOSTS = st.dictionaries(st.sampled_from("abcdefgh"), st.integers(1, 8), min_size=1)
 WIDTHS = st.integers(1, 40)
@@ -43,3 +43,43 @@ def test_without_executors_there_is_no_place():
 
 def test_a_host_that_comes_gets_no_partition_where_there_are_not_enough():
     assert place(2, {"a": 1, "b": 1, "c": 1}, ["b", "a"]) == ["b", "a"]
+
+
+@given(WIDTHS, HOSTS, HOSTS, st.integers(0, 3))
+def a_standby_copy_is_on_another_host_and_stays_there(width, first, then, replicas):
+    before = place(width, first)
+    copies = standby_hosts(before, replicas)
+    hosts = place(width, then, before, copies)
+    after = standby_hosts(hosts, replicas, copies)
+    others = len(set(hosts)) - 1
+    for host, old, new in zip(hosts, copies, after):
+        assert len(new) == min(replicas, others)
+        assert len({host, *new}) == len(new) + 1
+        assert {copy for copy in old if copy in hosts and copy != host} <= set(new)
+    beside = neighbours(hosts, after)
+    found = [(number, hosts[carrier]) for carrier, numbers in enumerate(beside) for number in numbers]
+    assert sorted(found) == sorted((number, copy) for number, copies in enumerate(after) for copy in copies)
+
+
+@given(WIDTHS, HOSTS, st.integers(1, 2))
+def the_partitions_of_a_lost_host_go_to_their_standby_copies(width, cores, replicas):
+    before = place(width, cores)
+    copies = standby_hosts(before, replicas)
+    lost = sorted(cores)[0]
+    left = {host: count for host, count in cores.items() if host != lost}
+    hosts = place(width, left, before, copies)
+    if left:
+        shares = Counter(place(width, left, before))
+        assert Counter(hosts) == shares, "the shares stay fair"
+    for number, host in enumerate(hosts):
+        if before[number] == lost and host not in copies[number]:
+            free = [copy for copy in copies[number] if copy in left]
+            assert all(Counter(hosts)[copy] == shares[copy] for copy in free), "a standby's host has room"
+
+
+def test_a_lost_host_has_its_partitions_resumed_by_its_standby():
+    before = ["a", "b", "c", "a", "b", "c"]
+    copies = standby_hosts(before, 1)
+    assert copies == [["b"], ["a"], ["a"], ["c"], ["c"], ["b"]]
+    after = place(6, {"b": 1, "c": 1}, before, copies)
+    assert after == ["b", "b", "c", "c", "b", "c"]

@@ -15,6 +15,7 @@ from holdfast.checkpoint.ids import CheckpointId, Epoch
 
 __all__ = [
     "ChangelogLog",
+    "ChangelogReader",
     "ChangelogSettings",
     "Delivered",
     "LogRecord",
@@ -29,6 +30,7 @@ _STORAGE = "state.changelog.storage"
 _PARTITIONS = "state.changelog.partitions"
 _FLINKS = ("memory", "filesystem")
 """Flink's storages, which have no effect: the delta files of checkpoints are such a changelog already."""
+_STANDBYS = "state.changelog.num-standby-replicas"
 _KAFKA = "state.changelog.kafka."
 """Prefix of Kafka's client properties."""
 
@@ -41,6 +43,8 @@ class ChangelogSettings:
     """Kafka's client properties, ``bootstrap.servers`` among them."""
     partitions: int = 8
     """The partitions of each topic; at most the operator's max parallelism."""
+    standby_replicas: int = 0
+    """How many other hosts keep a copy of each subtask's state up to date."""
 
     @classmethod
     def of(cls, config: Mapping[str, str]) -> ChangelogSettings | None:
@@ -57,10 +61,15 @@ class ChangelogSettings:
         properties = {key.removeprefix(_KAFKA): value for key, value in config.items() if key.startswith(_KAFKA)}
         if not properties.get("bootstrap.servers"):
             raise ValueError(f"{_KAFKA}bootstrap.servers is not set: the brokers that hold the changelogs")
-        partitions = config.get(_PARTITIONS, str(cls.partitions))
-        if not partitions.isdecimal() or not int(partitions):
-            raise ValueError(f"{_PARTITIONS} is {partitions!r}; it must be a number of at least 1")
-        return cls(properties, int(partitions))
+        partitions = _number(config, _PARTITIONS, cls.partitions, 1)
+        return cls(properties, partitions, _number(config, _STANDBYS, cls.standby_replicas, 0))
+
+
+def _number(config: Mapping[str, str], key: str, default: int, least: int) -> int:
+    text = config.get(key, str(default)).strip()
+    if not text.isdecimal() or int(text) < least:
+        raise ValueError(f"{key} is {text!r}; it must be a number of at least {least}")
+    return int(text)
 
 
 class LogTruncated(Exception):
@@ -102,7 +111,8 @@ class LogRecord(NamedTuple):
 
     partition: int
     offset: int
-    content: Row | tuple[MarkerKey, Marker | None]
+    content: Row | tuple[MarkerKey, Marker | None] | None
+    """None: the partition ends after this offset, which is that of no row and no marker."""
 
 
 @dataclass(frozen=True)
@@ -114,14 +124,31 @@ class Delivered:
     """The offsets after the last."""
 
 
-class ChangelogLog(Protocol):
-    """The log of one operator, as one subtask uses it."""
+class ChangelogReader(Protocol):
+    """The log of one operator, as a copy reads it."""
 
     id: str
     """Another one if the log was created anew under the same name."""
     partitions: int
     tombstone_ms: int
     """The least time for which the log keeps tombstones, in ms."""
+
+    def ends(self, partitions: Iterable[int]) -> Mapping[int, int]:
+        """The offsets at which these partitions end for a reader of committed records."""
+
+    def read(self, starts: Mapping[int, int]) -> Iterator[list[LogRecord]]:
+        """Read the committed records of these partitions from these offsets, up to the present end.
+
+        Raises:
+            LogTruncated: a partition ends before its offset.
+        """
+
+    def close(self) -> None:
+        """Release resources."""
+
+
+class ChangelogLog(ChangelogReader, Protocol):
+    """The log of one operator, as one subtask uses it; `close` also aborts the open transaction."""
 
     def begin(self, epoch: Epoch, completed: CheckpointId) -> None:
         """Begin an epoch; what an abandoned attempt has written stays invisible."""
@@ -138,15 +165,5 @@ class ChangelogLog(Protocol):
     def commit(self, committables: Sequence[Any]) -> None:
         """Commit the transactions of a complete checkpoint, unless they are gone."""
 
-    def read(self, starts: Mapping[int, int]) -> Iterator[list[LogRecord]]:
-        """Read the committed records of these partitions from these offsets, up to the present end.
-
-        Raises:
-            LogTruncated: a partition ends before its offset.
-        """
-
     def settled(self, partitions: Iterable[int]) -> bool:
         """Whether no transaction in these partitions is open: what is committed can be read."""
-
-    def close(self) -> None:
-        """Abort the open transaction and release resources."""

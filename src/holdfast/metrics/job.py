@@ -121,6 +121,7 @@ class _Sums:
     late: int = 0
     states_needed: int = 0
     states_found: int = 0
+    takeovers: int = 0
     restarts: int = 0
     epochs: int = 0
     completed: int = 0
@@ -222,6 +223,7 @@ class JobMetrics:
             for name, sample in stats.user_metrics.items():
                 self._user_metric(name, sample, start, end)
             self._late.extend(stats.late)
+            sums.takeovers += len(stats.takeovers)
             last.watermark = max(last.watermark, stats.watermark)
             last.epoch = stats
 
@@ -345,6 +347,7 @@ class JobMetrics:
             "numberOfFailedCheckpoints": sums.failed,
             "totalNumberOfCheckpoints": sums.completed + sums.failed,
             "numStateFetches": sums.states_needed - sums.states_found,
+            "numStandbyTakeovers": sums.takeovers,
         }
         if sums.states_needed:
             values["localStateShare"] = sums.states_found / sums.states_needed
@@ -376,6 +379,11 @@ def _epoch_values(epoch: EpochStats) -> dict[str, float]:
     values: dict[str, float] = {"currentEpoch": epoch.epoch, "epochDuration": epoch.duration_ms}
     values |= {f"epochDuration.{phase}": seconds * 1000 for phase, seconds in epoch.phases.items()}
     values |= {f"{uid}.pendingRecords": pending for uid, pending in epoch.backlog.items()}
+    whole = [copy for copy in epoch.standbys if copy.lag_records is not None]
+    values["numStandbyCopies"] = len(whole)
+    if whole:
+        values["standbyLagRecords"] = max(copy.lag_records or 0 for copy in whole)
+        values["standbyLagMs"] = round(max(copy.lag_ms or 0 for copy in whole))
     return values
 
 

@@ -18,6 +18,7 @@ __all__ = [
     "LateRecord",
     "OperatorStats",
     "RestoredCheckpoint",
+    "StandbyStats",
     "Straggler",
     "SubtaskStats",
     "VertexStats",
@@ -40,7 +41,7 @@ class JobEvent(NamedTuple):
 
     timestamp_ms: int
     kind: str
-    """``restart``, ``rescale``, ``resume`` or ``savepoint``."""
+    """``restart``, ``rescale``, ``resume``, ``savepoint`` or ``standby``."""
     text: str
 
 
@@ -78,6 +79,19 @@ class Straggler:
     busy_ms: float
     typical_ms: float
     """The average of the other subtasks of its vertex."""
+
+
+@dataclass(frozen=True)
+class StandbyStats:
+    """A standby copy of the keyed state of a subtask."""
+
+    vertex: str
+    subtask: int
+    host: str
+    lag_records: int | None
+    """The records of the changelogs that it lacks; None: it has never held all of them."""
+    lag_ms: float | None
+    """The time since it held all of them."""
 
 
 @dataclass(frozen=True)
@@ -130,6 +144,9 @@ class EpochStats:
     """The merged snapshots of the tasks' metric groups (`holdfast.metrics.user.merge`)."""
     straggler: Straggler | None = None
     """None for an epoch whose vertices have one subtask each."""
+    standbys: tuple[StandbyStats, ...] = ()
+    takeovers: tuple[StandbyStats, ...] = ()
+    """Those that subtasks, whose hosts had failed, have gone on with."""
     late: tuple[LateRecord, ...] = ()
     """Some of the records that were dropped."""
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Protocol
 
-from holdfast.checkpoint.changelog import ChangelogLog, ChangelogSettings
+from holdfast.checkpoint.changelog import ChangelogLog, ChangelogReader, ChangelogSettings
 from holdfast.checkpoint.metadata import changelog_uid
 from holdfast.connectors.base import Committer, JobInfo
 from holdfast.errors import ConfigurationError
@@ -14,7 +14,7 @@ from holdfast.runtime.operators.base import StateKind
 from holdfast.runtime.plan import JobPlan, Vertex
 from holdfast.runtime.task_messages import JobSetup
 
-__all__ = ["Changelog", "changelog_committers", "check_changelogs", "new_changelog", "opener"]
+__all__ = ["Changelog", "changelog_committers", "check_changelogs", "follower", "new_changelog", "opener"]
 
 
 class Changelog(Protocol):
@@ -32,6 +32,9 @@ class Changelog(Protocol):
 
     def open(self, job: JobInfo, uid: str, subtask: int) -> ChangelogLog:
         """Open the log in a task. ``uid``: that of the committables."""
+
+    def follow(self) -> ChangelogReader:
+        """Read the log for a standby copy."""
 
 
 def new_changelog(settings: ChangelogSettings, job_name: str, uid: str, max_parallelism: int) -> Changelog:
@@ -82,3 +85,14 @@ def opener(setup: JobSetup, vertex: Vertex, subtask: int) -> Callable[[str], Cha
 def _open(settings: ChangelogSettings, setup: JobSetup, vertex: Vertex, subtask: int, uid: str) -> ChangelogLog:
     changelog = new_changelog(settings, setup.plan.name, uid, vertex.max_parallelism)
     return changelog.open(setup.job, changelog_uid(uid), subtask)
+
+
+def follower(setup: JobSetup, vertex: Vertex) -> Callable[[str], ChangelogReader]:
+    """Opens the changelog of an operator of a vertex for a standby copy, by uid."""
+    settings = setup.plan.settings.changelog
+    assert settings is not None
+    return partial(_follow, settings, setup.plan.name, vertex.max_parallelism)
+
+
+def _follow(settings: ChangelogSettings, job_name: str, max_parallelism: int, uid: str) -> ChangelogReader:
+    return new_changelog(settings, job_name, uid, max_parallelism).follow()

@@ -23,7 +23,7 @@ from holdfast.state.keyed_backend import KeyedStateBackend, NewPath
 from holdfast.state.keyed_state import KeyedState
 from holdfast.state.schema import OperatorSchema, joined, restored_schema
 
-__all__ = ["KeyedStates", "KeyedSubtask"]
+__all__ = ["KeyedStates", "KeyedSubtask", "local_state"]
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,11 @@ class KeyedSubtask:
         """The keyed operators of a vertex's subtask."""
         keyed = {chained.uid: chained.name for chained in vertex.chain if StateKind.KEYED in chained.factory.state}
         return KeyedSubtask(vertex.id, number, vertex.parallelism, vertex.max_parallelism, keyed)
+
+
+def local_state(directory: str, uid: str, subtask: int) -> str:
+    """The local directory for an operator's state in a subtask, below the job's."""
+    return os.path.join(directory, f"{safe_name(uid)}-{subtask}")
 
 
 @dataclass
@@ -101,7 +106,7 @@ class KeyedStates:
 
     def directory(self, uid: str) -> str:
         """This subtask's local directory for an operator."""
-        return os.path.join(self._root, f"{safe_name(uid)}-{self.subtask.number}")
+        return local_state(self._root, uid, self.subtask.number)
 
     def open(self, stored: Mapping[str, OperatorSnapshot]) -> dict[str, KeyedState]:
         """Open the states of a checkpoint, by uid, unless they are open; `replay` completes them."""

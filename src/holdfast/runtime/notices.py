@@ -95,6 +95,13 @@ class Notices:
 
     def _show_epoch(self, notice: instructions.EpochFinished) -> None:
         stats, checkpoint = notice.stats, notice.checkpoint
+        for copy in stats.takeovers:
+            lag = (
+                "before it held all of the changelog" if copy.lag_ms is None else f"{copy.lag_ms:.0f} ms after it was whole"
+            )
+            text = f"subtask {copy.subtask} of {copy.vertex!r} goes on at host {copy.host} from its standby copy, {lag}"
+            log.info("job %r: %s", self._job_name, text)
+            self._metrics.event("standby", text)
         self._metrics.epoch_finished(stats, checkpoint.delta_size, checkpoint.full_size)
         self._metrics.checkpoint_completed(
             CheckpointStats(

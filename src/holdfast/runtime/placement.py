@@ -19,7 +19,7 @@ from pyspark.serializers import NoOpSerializer
 
 from holdfast.runtime.shipping import is_local
 
-__all__ = ["Placement", "place"]
+__all__ = ["Placement", "neighbours", "place", "standby_hosts"]
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +27,9 @@ _LOOK_EVERY = 5.0
 """Seconds between two checks of the executors. A change counts if two checks see it: lost executors are often replaced."""
 
 
-def place(width: int, cores: Mapping[str, int], before: Sequence[str] = ()) -> list[str]:
+def place(
+    width: int, cores: Mapping[str, int], before: Sequence[str] = (), standbys: Sequence[Sequence[str]] = ()
+) -> list[str]:
     """Choose a host for each partition: shares proportional to the hosts' cores, few moves.
 
     >>> place(4, {"a": 1, "b": 1})
@@ -39,6 +41,7 @@ def place(width: int, cores: Mapping[str, int], before: Sequence[str] = ()) -> l
         width: The number of partitions.
         cores: The number of executor cores on each host.
         before: The present hosts of the partitions; empty at first.
+        standbys: The hosts with standby copies of each partition's state, to which those that must move go first.
     """
     total = sum(cores.values())
     if not total:
@@ -56,8 +59,56 @@ def place(width: int, cores: Mapping[str, int], before: Sequence[str] = ()) -> l
         shares[host] = shares.get(host, 0) - keep
         result.append(host if keep else "")
     result += [""] * (width - len(result))
+    for number, copies in enumerate(standbys):
+        host = next((copy for copy in copies if shares.get(copy, 0) > 0), "")
+        if not result[number] and host:
+            shares[host] -= 1
+            result[number] = host
     free = [host for turn in range(width) for host in sorted(cores) if shares[host] > turn]
     return [host or free.pop(0) for host in result]
+
+
+def standby_hosts(hosts: Sequence[str], replicas: int, before: Sequence[Sequence[str]] = ()) -> list[list[str]]:
+    """Choose the hosts of each partition's standby copies: other ones than its own, evenly loaded, few moves.
+
+    >>> standby_hosts(["a", "b", "c", "a"], 1)
+    [['b'], ['a'], ['a'], ['c']]
+    >>> standby_hosts(["b", "b", "c", "c"], 1, [["b"], ["a"], ["a"], ["c"]])
+    [['c'], ['c'], ['b'], ['b']]
+
+    Args:
+        hosts: The hosts of the partitions. Only these have standby copies: tasks look after them.
+        replicas: The number of copies of a partition; fewer if there are not as many other hosts.
+        before: The present hosts of the copies.
+    """
+    present = set(hosts)
+    chosen = [
+        [copy for copy in copies if copy in present and copy != host][:replicas] for host, copies in zip(hosts, before)
+    ]
+    chosen += [[] for _ in hosts[len(chosen) :]]
+    load = Counter(copy for copies in chosen for copy in copies)
+    for host, copies in zip(hosts, chosen):
+        others = present - {host, *copies}
+        while others and len(copies) < replicas:
+            least = min(sorted(others), key=load.__getitem__)
+            others.remove(least)
+            copies.append(least)
+            load[least] += 1
+    return chosen
+
+
+def neighbours(hosts: Sequence[str], standbys: Sequence[Sequence[str]]) -> list[list[int]]:
+    """By partition: the partitions whose standby copies its tasks look after, on its host.
+
+    >>> neighbours(["a", "b", "a"], [["b"], ["a"], ["b"]])
+    [[1], [0, 2], []]
+    """
+    found: list[list[int]] = [[] for _ in hosts]
+    for number, copies in enumerate(standbys):
+        for copy in copies:
+            there = [other for other, host in enumerate(hosts) if host == copy]
+            found[there[number % len(there)]].append(number)
+    return found
 
 
 class Placement:
@@ -67,14 +118,17 @@ class Placement:
         context: The Spark that the job runs on.
         widths: The numbers of partitions of the stages.
         name: The job's name, for Spark's UI.
+        replicas: The number of standby copies of each partition's state.
     """
 
-    def __init__(self, context: SparkContext, widths: Iterable[int], name: str) -> None:
+    def __init__(self, context: SparkContext, widths: Iterable[int], name: str, replicas: int = 0) -> None:
         self._context = context
         self._widths = sorted(set(widths))
         self._name = name
         self._local = is_local(context.master)
         self._hosts: dict[int, list[str]] = {width: [] for width in self._widths}
+        self._replicas = replicas
+        self._standbys: dict[int, list[list[str]]] = {width: [] for width in self._widths}
         self._anchors: dict[int, Any] = {}
         self.arrangement = 0
         """Increases when partitions are placed anew and the anchors change."""
@@ -96,6 +150,10 @@ class Placement:
         united[0], united[1], united[2] = anchor, anchor, frames
         return self._context._jsc.union(united).rdd()
 
+    def neighbours(self, width: int) -> list[list[int]]:
+        """By partition: the partitions whose standby copies its tasks look after."""
+        return neighbours(self._hosts[width], self._standbys[width]) or [[] for _ in range(width)]
+
     def follow_executors(self) -> None:
         """Move partitions if executors have joined or left permanently."""
         if self._local or time.monotonic() - self._looked < _LOOK_EVERY:
@@ -116,32 +174,63 @@ class Placement:
             anchor.unpersist(False)
 
     def _arrange(self) -> None:
-        jvm: Any = self._context._jvm
         self.arrangement += 1
         for width in self._widths:
-            self._hosts[width] = place(width, self._cores, self._hosts[width])
+            hosts = self._hosts[width] = place(width, self._cores, self._hosts[width], self._standbys[width])
             if self._local:  # one host: no placement, and no Spark job to wait for
                 self._anchors[width] = self._context._jsc.parallelize([b""] * width, width).rdd()
                 continue
-            # The only map output for a partition is on its host, so Spark runs (and caches) the reduce task there.
-            keyed: Any = self._located(width, self._hosts[width]).mapPartitionsWithIndex(
-                lambda partition, _: iter((struct.pack(">q", partition), b""))
+            copies = self._standbys[width] = standby_hosts(hosts, self._replicas, self._standbys[width])
+            anchor = self._anchors[width] = self._anchor(width, [[host] for host in hosts])
+            if any(copies):
+                # Spark prefers the host of a cached block, and if it is lost, that of the map output: the standby's.
+                self._anchors[width] = self._anchor(width, [own or [host] for own, host in zip(copies, hosts)], anchor)
+                anchor.unpersist(False)
+        if self._replicas and not any(map(any, self._standbys.values())):
+            log.warning(
+                "state.changelog.num-standby-replicas is %d, but the tasks of %r run on one host: its state has no standby "
+                "copies",
+                self._replicas,
+                self._name,
             )
-            keyed._bypass_serializer = True
-            pairs = jvm.PairwiseRDD(keyed._jrdd.rdd()).asJavaPairRDD()
-            anchor = jvm.PythonRDD.valueOfPair(pairs.partitionBy(jvm.PythonPartitioner(width, id(int)))).rdd()
-            anchor.setName(f"{self._name}: placement").cache()
-            anchor.count()
-            self._anchors[width] = anchor
 
-    def _located(self, width: int, hosts: Sequence[str]) -> RDD[Any]:
+    def _anchor(self, width: int, outputs: Sequence[Sequence[str]], beside: Any = None) -> Any:
+        """An anchor whose blocks are where those of another one are.
+
+        Args:
+            width: Its number of partitions.
+            outputs: By partition: the hosts of the map output that the block is made of.
+            beside: The other anchor; None: the blocks are where their map output is.
+        """
+        jvm: Any = self._context._jvm
+        # The only map output for a partition is on its hosts, so Spark runs (and caches) the reduce task there.
+        located = [(number, host) for number, hosts in enumerate(outputs) for host in hosts] or [
+            (n, "") for n in range(width)
+        ]
+        numbers = [number for number, _ in located]
+        keyed: Any = self._located([host for _, host in located]).mapPartitionsWithIndex(
+            lambda index, _: iter((struct.pack(">q", numbers[index]), b""))
+        )
+        keyed._bypass_serializer = True
+        pairs = jvm.PairwiseRDD(keyed._jrdd.rdd()).asJavaPairRDD()
+        anchor = jvm.PythonRDD.valueOfPair(pairs.partitionBy(jvm.PythonPartitioner(width, id(int)))).rdd()
+        anchor.setName(f"{self._name}: placement").cache()
+        if beside is None:
+            anchor.count()
+        else:
+            united = self._context._gateway.new_array(self._context._jvm.JavaRDD, 3)
+            united[0], united[1], united[2] = beside.toJavaRDD(), beside.toJavaRDD(), anchor.toJavaRDD()
+            self._context._jsc.union(united).count()
+        return anchor
+
+    def _located(self, hosts: Sequence[str]) -> RDD[Any]:
         """An RDD with one partition per host, computed on these hosts if they have executors."""
         jvm: Any = self._context._jvm
         located = jvm.java.util.ArrayList()
-        for number in range(width):
+        for host in hosts:
             wanted = jvm.java.util.ArrayList()
-            if hosts:
-                wanted.add(hosts[number])
+            if host:
+                wanted.add(host)
             located.add(jvm.scala.Tuple2(b"", jvm.PythonUtils.toSeq(wanted)))
         kind = jvm.scala.reflect.ClassTag.apply(jvm.java.lang.Class.forName("[B"))
         java = self._context._jsc.sc().makeRDD(jvm.PythonUtils.toSeq(located), kind).toJavaRDD()

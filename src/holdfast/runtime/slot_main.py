@@ -8,7 +8,7 @@ import signal
 import sys
 from typing import NoReturn
 
-from holdfast.runtime.slot import SlotServer
+from holdfast.runtime.slot_server import SlotServer
 
 __all__ = ["ignore_interrupts", "run_slot"]
 

@@ -35,7 +35,7 @@ from holdfast.runtime.slot import SlotClient
 from holdfast.runtime.slot_starter import start_slots
 from holdfast.runtime.spark_context import advise, jvm_process
 from holdfast.runtime.stages import Stages
-from holdfast.runtime.task_messages import EpochAssignment, JobSetup, TaskReport
+from holdfast.runtime.task_messages import EpochAssignment, JobSetup, TaskId, TaskReport
 from holdfast.state.backend import ROCKSDB
 
 __all__ = ["SparkExecutor", "begin_slots", "restore_early"]
@@ -149,12 +149,15 @@ class SparkExecutor:
         stored = pickle.dumps((python_path, *packed, cloudpickle.dumps(setup)), 5)
         self._name = setup.job.job_name
         self._widths = _widths(setup.plan)
+        self._keyed = {(each.vertex, each.number) for own in _keyed_subtasks(setup.plan).values() for each in own}
         self._group = f"holdfast-{setup.job.job_id}"
         with self._clear_errors():
             advise(context)
             self._setup = self._context.broadcast(stored)
             ship_package(context)
-            self._placement = Placement(context, self._widths, self._name)
+            changelog = None if self._plan.settings.batch else self._plan.settings.changelog
+            replicas = 0 if changelog is None else changelog.standby_replicas
+            self._placement = Placement(context, self._widths, self._name, replicas)
             last = self._plan.levels - 1
             tasks = [
                 LevelTask(level, level == last, self.root, self.job_id, self.started) for level in range(self._plan.levels)
@@ -173,17 +176,28 @@ class SparkExecutor:
         return self._stages.collect([self._calls(assignment, level) for level in range(self._plan.levels)])
 
     def _calls(self, assignment: EpochAssignment, level: int) -> list[bytes]:
+        tasks = [(v.id, n) for v in self._plan.at(level) for n in range(v.parallelism)]
+        copied = {task: slot for slot, task in enumerate(tasks) if task in self._keyed}
         return [
-            pickling.dumps((self._part_of(assignment, (v.id, n)), v.id, n))
-            for v in self._plan.at(level)
-            for n in range(v.parallelism)
+            pickling.dumps((self._part_of(assignment, task, [tasks[slot] for slot in beside], copied), *task))
+            for task, beside in zip(tasks, self._placement.neighbours(len(tasks)))
         ]
 
     @staticmethod
-    def _part_of(assignment: EpochAssignment, task: tuple[int, int]) -> EpochAssignment:
-        """One task's part of the assignment."""
+    def _part_of(
+        assignment: EpochAssignment, task: TaskId, beside: Sequence[TaskId], copied: Mapping[TaskId, int]
+    ) -> EpochAssignment:
+        """One task's part of the assignment.
+
+        Args:
+            assignment: The whole.
+            task: The task.
+            beside: Those for which its host stands by.
+            copied: The slots of those that have keyed state.
+        """
         return replace(
             assignment,
+            standbys={copied[other]: [other] for other in beside if other in copied},
             tokens={task: assignment.tokens[task]} if task in assignment.tokens else {},
             sources={task: assignment.sources[task]} if task in assignment.sources else {},
         )
@@ -225,15 +239,17 @@ class SparkExecutor:
 
     def close(self) -> None:
         """End the job's slots and free its resources in Spark."""
-        root, job_id = self.root, self.job_id
+        root, job_id, width = self.root, self.job_id, max(self._widths)
+        standbys = {slot for each in self._widths for beside in self._placement.neighbours(each) for slot in beside}
 
         def retire(partition: int, items: Iterable[Any]) -> Iterator[bytes]:
-            SlotClient(slot_directory(root, job_id), partition).retire()
+            for slot in {partition, *standbys}:
+                SlotClient(slot_directory(root, job_id), slot).retire()
             return iter(())
 
         try:
             self._context.setJobGroup(self._group, f"{self._name}: end of the job")
-            self._stages.run_on_all(max(self._widths), portable(retire))
+            self._stages.run_on_all(width, portable(retire))
         except Exception as error:
             failure = spark_failure(error, is_local(self._context.master))
             log.warning("telling the task slots to end failed; they will end by themselves: %s", failure)

@@ -8,13 +8,13 @@ from typing import Any
 from holdfast.checkpoint.ids import Epoch
 from holdfast.common.time import MIN_TIMESTAMP
 from holdfast.errors import ConfigurationError
-from holdfast.metrics.stats import EpochStats, OperatorStats, Straggler, SubtaskStats, VertexStats
+from holdfast.metrics.stats import EpochStats, OperatorStats, StandbyStats, Straggler, SubtaskStats, VertexStats
 from holdfast.metrics.user import merge
 from holdfast.runtime.epoch import EpochInFlight
 from holdfast.runtime.instructions import EpochFinished
 from holdfast.runtime.plan import Chained, JobPlan, Vertex
 from holdfast.runtime.samples import Edge
-from holdfast.runtime.task_messages import SENDING, TaskReport
+from holdfast.runtime.task_messages import SENDING, StandbyStatus, TaskReport
 
 __all__ = ["edge_between", "epoch_finished", "epoch_stats", "plan_shape"]
 
@@ -126,8 +126,17 @@ def epoch_stats(
         states_found=sum(found),
         user_metrics=merge(r.user_metrics for r in reports),
         straggler=_straggler(vertices),
+        standbys=tuple(_standby(plan, status) for report in reports for status in report.standbys),
+        takeovers=tuple(_standby(plan, report.stood_by) for report in reports if report.stood_by is not None),
         late=tuple(late for report in reports for late in report.late),
     )
+
+
+def _standby(plan: JobPlan, status: StandbyStatus) -> StandbyStats:
+    vertex, number = status.task
+    name = next(each.name for each in plan.vertices if each.id == vertex)
+    lag_ms = None if status.lag_seconds is None else 1000 * status.lag_seconds
+    return StandbyStats(name, number, status.host, status.lag, lag_ms)
 
 
 def _longest(reports: Sequence[TaskReport]) -> dict[str, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +23,7 @@ __all__ = [
     "JobSetup",
     "OperatorReport",
     "SourceAssignment",
+    "StandbyStatus",
     "TaskId",
     "TaskReport",
     "task_name",
@@ -83,6 +85,22 @@ class EpochAssignment:
     """Whether the epoch is processed element by element with each record's origin, to explain a failure."""
     sampled: frozenset[Edge] = frozenset()
     """The edges of which somebody wants a sample."""
+    standbys: Mapping[int, Sequence[TaskId]] = field(default_factory=dict)
+    """By slot: the subtasks of other hosts for which the slots on the task's host stand by."""
+
+
+@dataclass(frozen=True)
+class StandbyStatus:
+    """A standby copy of a subtask's keyed state."""
+
+    task: TaskId
+    host: str
+    lag: int | None = None
+    """The records of its changelogs that it lacks, as far as it knows; None before it has held all of them."""
+    whole_at: float | None = None
+    """When it last held all of them, by the host's monotonic clock."""
+    lag_seconds: float | None = None
+    """The time since then, when it was asked."""
 
 
 @dataclass(frozen=True)
@@ -151,6 +169,10 @@ class TaskReport:
     input_seconds: float | None = None
     """The time that the deadline has bounded; None without a deadline."""
     phases: dict[str, float] = field(default_factory=dict)
+    standbys: list[StandbyStatus] = field(default_factory=list)
+    """Those on the host of the task that the assignment asks for."""
+    stood_by: StandbyStatus | None = None
+    """The standby copy with which the subtask came to its host in this epoch."""
     user_metrics: dict[str, Any] = field(default_factory=dict)
     warnings: dict[str, str] = field(default_factory=dict)
     """Warnings for the user, by subject: all since the operators were opened, as reports of failed attempts are lost."""

@@ -20,12 +20,13 @@ __all__ = [
     "RETIRE",
     "RUN",
     "SETUP",
+    "STAND_BY",
     "Wire",
     "WireClosed",
     "socket_address",
 ]
 
-RUN, SETUP, FRAME, END, NEED_SETUP, DONE, ERROR, RETIRE, RESTORE = range(9)
+RUN, SETUP, FRAME, END, NEED_SETUP, DONE, ERROR, RETIRE, RESTORE, STAND_BY = range(10)
 
 _HEAD = struct.Struct("<BII")
 _BUFFER = 1 << 20

@@ -9,16 +9,19 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import msgspec
 
-from holdfast.checkpoint.changelog import ChangelogLog, LogRecord, LogTruncated, Marker, MarkerKey, Row
+from holdfast.checkpoint.changelog import ChangelogReader, LogRecord, LogTruncated, Marker, MarkerKey, Row
 from holdfast.state.key_groups import KeyGroupRange
 from holdfast.state.layout import END, FIRST, META
 from holdfast.state.store import RocksDBStore
 
-__all__ = ["ChangelogCopy"]
+__all__ = ["COPY", "ChangelogCopy"]
+
+COPY = "changelog"
+"""The copy's directory in that of its operator and subtask."""
 
 _logger = logging.getLogger(__name__)
 
@@ -55,7 +58,7 @@ class ChangelogCopy:
     """
 
     def __init__(
-        self, path: str, settings: Mapping[str, str], log: ChangelogLog, groups: KeyGroupRange, partitions: Iterable[int]
+        self, path: str, settings: Mapping[str, str], log: ChangelogReader, groups: KeyGroupRange, partitions: Iterable[int]
     ) -> None:
         self.path = path
         self._settings = settings
@@ -71,12 +74,15 @@ class ChangelogCopy:
             self.found = False
             RocksDBStore.remove(path)
             self.store = RocksDBStore(path, settings)
+        self._wanted: Mapping[int, int] = {}
+        """By partition: where the log ended when it was looked at last."""
         meta = self.store.meta
         self._meta = self._new_meta() if meta is None else msgspec.msgpack.decode(meta, type=_Meta)
         if meta is None or not self._can_continue():
             self.clear()
         self.markers: dict[MarkerKey, Marker] = {MarkerKey(*key): marker for key, marker in self._meta.markers}
         """Those of the partitions, as far as they concern the key groups."""
+        self._noted_ms = self._meta.seen_ms
 
     def _new_meta(self) -> _Meta:
         groups = self._groups
@@ -121,23 +127,33 @@ class ChangelogCopy:
         """The rows in ``[start, end)``, in order."""
         return self.store.scan(start, end)
 
-    def catch_up(self) -> None:
-        """Read the log to its present end."""
+    def catch_up(self, stopped: Callable[[], bool] = lambda: False) -> bool:
+        """Read the log to its present end; False if ``stopped`` has become true before. What was read stays read."""
+        if not self._can_continue():  # this process stood still for half a day
+            self.clear()
         try:
-            self._read()
+            return self._read(stopped)
         except LogTruncated:
             self.clear()
-            self._read()
+            return self._read(stopped)
 
-    def _read(self) -> None:
-        before = dict(self.markers)
+    def _read(self, stopped: Callable[[], bool]) -> bool:
+        before, began = dict(self.markers), _now()
+        self._wanted = self._log.ends(self._partitions)
         for records in self._log.read(self._meta.offsets):
-            self._take(records)
-            if any(key in before and before[key].seed != self.markers[key].seed for key in self.markers):
-                raise LogTruncated("the log was filled anew from a checkpoint")
-        self._meta.seen_ms = _now()
+            if records:
+                self._take(records, before)
+            if stopped():
+                return False
+        self._saw_all(began)
+        return True
 
-    def _take(self, records: Iterable[LogRecord]) -> None:
+    @property
+    def behind(self) -> int:
+        """The records of the log's last known end that it lacks."""
+        return sum(max(0, end - self._meta.offsets[partition]) for partition, end in self._wanted.items())
+
+    def _take(self, records: Iterable[LogRecord], before: Mapping[MarkerKey, Marker]) -> None:
         rows: dict[bytes, bytes | None] = {}
         offsets = self._meta.offsets
         for partition, offset, content in records:
@@ -145,8 +161,12 @@ class ChangelogCopy:
             if isinstance(content, Row):
                 if content.group in self._groups:
                     rows[content.key] = content.value
-            else:
-                self._mark(*content)
+            elif content is not None:
+                key, marker = content
+                if marker is not None and key in before and before[key].seed != marker.seed:
+                    # Nothing is written: the marker would make rows look whole that the log may have lost.
+                    raise LogTruncated("the log was filled anew from a checkpoint")
+                self._mark(key, marker)
         self._write(rows)
 
     def _mark(self, key: MarkerKey, marker: Marker | None) -> None:
@@ -163,6 +183,7 @@ class ChangelogCopy:
         puts = [(key, value) for key, value in rows.items() if value is not None]
         deletes = [key for key, value in rows.items() if value is None]
         self.store.write([*puts, (META, msgspec.msgpack.encode(meta))], deletes)
+        self._noted_ms = meta.seen_ms
 
     # in step with the subtask that writes the log
 
@@ -187,8 +208,11 @@ class ChangelogCopy:
 
     def unchanged(self) -> None:
         """Note that the copy holds all that the log holds."""
-        if _now() - self._meta.seen_ms > _REFRESH_MS:
-            self._meta.seen_ms = _now()
+        self._saw_all(_now())
+
+    def _saw_all(self, now: int) -> None:
+        self._meta.seen_ms = now
+        if now - self._noted_ms > _REFRESH_MS:
             self._write({})
 
     def link(self, directory: str) -> None:

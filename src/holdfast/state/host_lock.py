@@ -20,10 +20,10 @@ class HostLock:
         self._path = os.path.join(directory, "lock")
         self._file: IO[str] | None = None
 
-    def acquire(self) -> bool:
-        """Take the lock; False if another process keeps it."""
+    def acquire(self, patience: float = _PATIENCE) -> bool:
+        """Take the lock; False if another process keeps it for this time, in seconds."""
         self._file = open(self._path, "w")  # noqa: SIM115  (held until release)
-        until = time.monotonic() + _PATIENCE
+        until = time.monotonic() + patience
         while True:
             try:
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)

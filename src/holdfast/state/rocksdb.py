@@ -24,6 +24,7 @@ from holdfast.checkpoint.metadata import KeyedHandle
 from holdfast.checkpoint.paths import new_attempt
 from holdfast.checkpoint.storage import Storage
 from holdfast.state.backend import ROCKSDB, Place, StateBackendSettings, clip, paths_of
+from holdfast.state.changelog_copy import COPY
 from holdfast.state.host_lock import HostLock, abandoned
 from holdfast.state.keyed_changelog import KeyedChangelog
 from holdfast.state.keyed_state import KeyedState
@@ -138,7 +139,7 @@ class RocksDBLocalStore:
             self._private = True
             path = f"{path}-{new_attempt()}"
             log.warning("another process holds the local store in %s; using %s instead", directory, path)
-        copy = f"{path}-changelog" if self._private else os.path.join(directory, "changelog")
+        copy = f"{path}-{COPY}" if self._private else os.path.join(directory, COPY)
         if self.changelog is not None and self.changelog.restore(copy, self._settings.rocksdb, handles):
             RocksDBStore.remove(path)
             self.changelog.link(path)

@@ -21,6 +21,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, Resourc
 from holdfast.checkpoint.changelog import ChangelogSettings
 from holdfast.connectors.base import JobInfo
 from holdfast.connectors.kafka.changelog_log import KafkaChangelogLog
+from holdfast.connectors.kafka.changelog_reader import KafkaChangelogReader
 from holdfast.connectors.kafka.cluster import ClusterView
 from holdfast.connectors.kafka.committable import KafkaCommittable
 from holdfast.connectors.kafka.committer import KafkaCommitter
@@ -119,6 +120,10 @@ class KafkaChangelog:
         return KafkaChangelogLog(
             self._output(), self.topic, self._partitions, self._max_parallelism, job.generation, uid, subtask, _TOMBSTONES_MS
         )
+
+    def follow(self) -> KafkaChangelogReader:
+        """Read the topic for a standby copy."""
+        return KafkaChangelogReader(self._properties, self.topic, self._partitions, _TOMBSTONES_MS, keeps=True)
 
     def _output(self) -> KafkaOutput:
         return KafkaOutput(self._properties, _Rows(self.topic), transactional_id_prefix=self._prefix)

@@ -2,42 +2,32 @@
 
 from __future__ import annotations
 
-import struct
-import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError
 
-from holdfast.checkpoint.changelog import Delivered, LogRecord, LogTruncated, Marker, MarkerKey, Row
+from holdfast.checkpoint.changelog import Delivered, LogRecord, Marker, MarkerKey, Row
 from holdfast.checkpoint.ids import CheckpointId, Epoch
 from holdfast.checkpoint.paths import new_attempt
 from holdfast.connectors.base import Committable
-from holdfast.connectors.kafka.cluster import BrokerUnavailable, ClusterView
+from holdfast.connectors.kafka.changelog_reader import GROUP, MARKED, MARKER, KafkaChangelogReader
+from holdfast.connectors.kafka.cluster import ClusterView
 from holdfast.connectors.kafka.committable import KafkaCommittable, TransactionalId
-from holdfast.connectors.kafka.config import consumer_properties
 from holdfast.connectors.kafka.offsets import KafkaTopicPartition
 from holdfast.connectors.kafka.outbox import OutgoingBatch
 from holdfast.connectors.kafka.output import KafkaOutput
 from holdfast.connectors.kafka.pool import ProducerPool
 from holdfast.connectors.kafka.producers import TransactionalProducer
 from holdfast.connectors.kafka.transactions import TransactionClient
-from holdfast.errors import HoldfastError
 
 __all__ = ["KafkaChangelogLog"]
 
-_GROUP = struct.Struct(">H")
-_MARKER = struct.Struct(">HHH")
-_MARKED = 0xFFFF
 _AT_ONCE = 10_000
-"""Records read or written together."""
-_POLL_S = 0.05
-"""The client waits this long for more records, however few it has."""
-_SILENCE_S = 60.0
+"""Records written together."""
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(Marker).decode
 
 
 class _Producer(TransactionalProducer):
@@ -93,14 +83,9 @@ class KafkaChangelogLog:
         self._uid = uid
         self._subtask = subtask
         self._where = f"changelog topic {topic}"
-        self._committed = ClusterView(output.properties, read_committed=True)
+        self._reader = KafkaChangelogReader(output.properties, topic, partitions, tombstone_ms)
         self._all = ClusterView(output.properties, read_committed=False)
-        found = self._committed.topics([topic])[topic]
-        if found is None:
-            raise HoldfastError(
-                f"the {self._where} is gone. The job restarts: start it anew if that does not help, and it creates the topic"
-            )
-        self.id = found.id
+        self.id = self._reader.id
         self._writer = uuid.uuid4().hex[:8]
         self._closed = False
         self._client = TransactionClient(output.properties, cancelled=lambda: self._closed)
@@ -130,7 +115,7 @@ class KafkaChangelogLog:
         values: list[bytes | None] = []
         partitions: list[int] = []
         for group, key, value in rows:
-            keys.append(_GROUP.pack(group) + key)
+            keys.append(GROUP.pack(group) + key)
             values.append(value)
             partitions.append(group * self.partitions // self._max_parallelism)
             if len(keys) >= _AT_ONCE:
@@ -141,7 +126,7 @@ class KafkaChangelogLog:
 
     def mark(self, markers: Mapping[MarkerKey, Marker | None]) -> None:
         """Write markers in the epoch's transaction."""
-        keys: list[bytes | None] = [_MARKER.pack(_MARKED, key.first, key.last) for key in markers]
+        keys: list[bytes | None] = [MARKER.pack(MARKED, key.first, key.last) for key in markers]
         values = [None if marker is None else _encode(marker) for marker in markers.values()]
         self._send(keys, values, [key.partition for key in markers])
 
@@ -169,59 +154,19 @@ class KafkaChangelogLog:
         ours = [KafkaCommittable.decode(Committable(self._uid, self._subtask, data)) for data in committables]
         self._client.end([each.transaction for each in ours], commit=True)
 
+    def ends(self, partitions: Iterable[int]) -> Mapping[int, int]:
+        """The last stable offsets of these partitions."""
+        return self._reader.ends(partitions)
+
     def read(self, starts: Mapping[int, int]) -> Iterator[list[LogRecord]]:
         """Read the committed records from these offsets, up to the present end."""
-        ends = {
-            partition.partition: end
-            for partition, end in self._committed.ends([KafkaTopicPartition(self._topic, p) for p in starts]).items()
-        }
-        for partition, end in ends.items():
-            if starts[partition] > end:
-                raise LogTruncated(f"partition {partition} of the {self._where} ends at {end}, not at {starts[partition]}")
-        left = {partition for partition, end in ends.items() if starts[partition] < end}
-        if not left:
-            return
-        consumer = Consumer(
-            {
-                **consumer_properties(self._output.properties),
-                "log_level": 0,
-                "isolation.level": "read_committed",
-                "auto.offset.reset": "earliest",
-                "enable.partition.eof": True,
-            }
-        )
-        try:
-            consumer.assign([TopicPartition(self._topic, p, starts[p] or OFFSET_BEGINNING) for p in left])
-            heard = time.monotonic()
-            while left:
-                messages = consumer.consume(_AT_ONCE, _POLL_S)
-                if messages:
-                    heard = time.monotonic()
-                elif time.monotonic() - heard > _SILENCE_S:
-                    raise BrokerUnavailable(
-                        f"no answer from Kafka for {_SILENCE_S:.0f} s while reading the {self._where}. Check that the "
-                        "brokers run; a running job restarts from its last checkpoint"
-                    )
-                records = []
-                for message in messages:
-                    error = message.error()
-                    if error is None:
-                        records.append(_record(message))
-                    elif error.code() != KafkaError._PARTITION_EOF:
-                        if not error.retriable():
-                            raise KafkaException(error)
-                    elif message.offset() >= ends[message.partition()]:
-                        left.discard(message.partition())
-                if records:
-                    yield records
-        finally:
-            consumer.close()
+        return self._reader.read(starts)
 
     def settled(self, partitions: Iterable[int]) -> bool:
         """Whether no transaction in these partitions is open."""
-        asked = [KafkaTopicPartition(self._topic, partition) for partition in partitions]
-        everything = self._all.ends(asked)
-        return self._committed.ends(asked) == everything
+        asked = list(partitions)
+        everything = self._all.ends([KafkaTopicPartition(self._topic, partition) for partition in asked])
+        return self._reader.ends(asked) == {at.partition: end for at, end in everything.items()}
 
     def close(self) -> None:
         """Abort the open transaction, and close the clients. A prepared transaction stays prepared."""
@@ -229,15 +174,4 @@ class KafkaChangelogLog:
         self._open = None
         self._pool.close()
         self._client.close()
-
-
-def _record(message: Any) -> LogRecord:
-    key = message.key()
-    (group,) = _GROUP.unpack_from(key)
-    partition, value = message.partition(), message.value()
-    if group != _MARKED:
-        return LogRecord(partition, message.offset(), Row(group, key[_GROUP.size :], value))
-    _, first, last = _MARKER.unpack(key)
-    return LogRecord(
-        partition, message.offset(), (MarkerKey(partition, first, last), None if value is None else _decode(value))
-    )
+        self._reader.close()

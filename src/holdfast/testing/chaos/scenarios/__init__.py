@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from holdfast.testing.chaos.scenario import Scenario
+from holdfast.testing.chaos.scenarios.changelogs import Changelogs
 from holdfast.testing.chaos.scenarios.hosts import Hosts
 from holdfast.testing.chaos.scenarios.input import InputScenario
 from holdfast.testing.chaos.scenarios.network import Network
@@ -15,5 +16,6 @@ from holdfast.testing.chaos.scenarios.time import TimeScenario
 __all__ = ["SCENARIOS"]
 
 SCENARIOS: dict[str, type[Scenario]] = {
-    scenario.name: scenario for scenario in (Processes, Network, Outbox, Tail, TimeScenario, InputScenario, Hosts, Standby)
+    scenario.name: scenario
+    for scenario in (Processes, Network, Outbox, Tail, TimeScenario, InputScenario, Hosts, Changelogs, Standby)
 }
