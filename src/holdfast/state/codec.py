@@ -171,7 +171,7 @@ class RowCodec:
         for position, encode in self._encoders:
             if row[position] is not None:
                 row[position] = encode(row[position])
-        return _pack(row)
+        return self._packed(row)
 
     def committed_encoder(self) -> Callable[[Row], bytes]:
         """An encoder for the last completed checkpoint's rows, by that checkpoint's schema.
@@ -189,7 +189,18 @@ class RowCodec:
         for position, encode in self._encoders:
             if position < len(kept) and kept[position] is not None:
                 kept[position] = encode(kept[position])
-        return _pack(kept)
+        return self._packed(kept)
+
+    def _packed(self, row: Row) -> bytes:
+        try:
+            return _pack(row)
+        except OverflowError:  # a list of DOUBLE has an integer beyond 64 bits: the barrier converts only what it stores
+            columns = zip(row[1:], self.columns)
+            conformed = [
+                slot if slot is None or column is None or column.conform is None else column.conform(slot)
+                for slot, column in columns
+            ]
+            return _pack([row[0], *conformed])
 
     def decode(self, data: bytes, flags: int) -> Row:
         """Decode a row written by `encode`."""
