@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections import defaultdict
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -43,7 +44,7 @@ class Waiting:
         self.processed: Records = []
         self.late: Records = []
 
-    def arrives(self, records: Records, frame_records: int, sorts: bool) -> None:
+    def arrives(self, records: Records, frame_records: int, sorts: bool, join: bool = False) -> None:
         frames = store()
         lane = lane_of(records, frame_records, frames)
         if sorts:
@@ -51,7 +52,8 @@ class Waiting:
                 self.rounds.number(each, held)
             self.rounds.forget()
             into = store()
-            self.rounds.sort(lane, frames, into, frame_records)
+            older = [self.lanes.pop()] if join and self.lanes else []
+            self.rounds.sort([*older, (lane, frames)], into, frame_records)
             frames = into
         self.lanes.append((lane, frames))
 
@@ -71,14 +73,20 @@ class Waiting:
 
 
 epochs = st.lists(
-    st.tuples(st.lists(st.sampled_from("aaaaaabcde"), max_size=40), st.integers(1, 9), st.booleans(), st.integers(0, 25)),
+    st.tuples(
+        st.lists(st.sampled_from("aaaaaabcde"), max_size=40),
+        st.integers(1, 9),
+        st.booleans(),
+        st.booleans(),
+        st.integers(0, 25),
+    ),
     min_size=1,
     max_size=8,
 )
-"""By epoch: the keys of its records, the records of a frame, whether they are put in order, and the deadline."""
+"""By epoch: the keys of its records, the records of a frame, whether they are put in order and joined, and the deadline."""
 
 
-def numbered(given: list[tuple[list[str], int, bool, int]]) -> list[Records]:
+def numbered(given: list[tuple[Any, ...]]) -> list[Records]:
     seen: dict[str, int] = defaultdict(int)
     found: list[Records] = []
     for keys, *_ in given:
@@ -93,8 +101,8 @@ def numbered(given: list[tuple[list[str], int, bool, int]]) -> list[Records]:
 def test_every_record_is_processed_once_and_each_keys_in_order(given):
     waiting, sent = Waiting(), numbered(given)
     late = []
-    for records, (_, frame_records, sorts, most) in zip(sent, given):
-        waiting.arrives(records, frame_records, sorts)
+    for records, (_, frame_records, sorts, join, most) in zip(sent, given):
+        waiting.arrives(records, frame_records, sorts, join)
         late += [first for first in records[::frame_records] if first[1] % 2]
         waiting.process(most)
     waiting.process(10**6)

@@ -30,6 +30,8 @@ __all__ = ["ChannelState"]
 
 _MOST_SORTED = 32 << 20
 """Frames of an epoch with more bytes keep their order: they would be decoded all at once."""
+_MOST_JOINED = 1 << 20
+"""Input of several epochs is joined up to this many bytes."""
 
 
 class _StoredLane(msgspec.Struct, frozen=True, array_like=True):
@@ -133,7 +135,10 @@ class ChannelState:
             self.sort(watermark)
 
     def sort(self, watermark: int) -> None:
-        """Put the records of the newest input in the order of their rounds, if none of the input moves event time."""
+        """Put the records of the newest input in the order of their rounds, if none of the input moves event time.
+
+        It joins input of epochs before, if that is not much larger, so that a long backlog is not a long queue.
+        """
         *older, newest = self._waiting
         merge, store = newest.merge, newest.merge.store
         size = newest.size
@@ -142,10 +147,22 @@ class ChannelState:
         for each in older:
             self._number(each)
         self._rounds.forget()
+        joined = [newest]
+        while (
+            older
+            and older[-1].merge.lanes.keys() == merge.lanes.keys()
+            and older[-1].size <= min(2 * size, _MOST_JOINED - size)
+        ):
+            joined.insert(0, older.pop())
+            size += joined[0].size
         merge.store = self._new_store()
-        for lane in merge.lanes.values():
-            self._rounds.sort(lane, store, merge.store, self._frame_records)
-        store.close()
+        stores = [*(each.merge.store for each in joined[:-1]), store]
+        for name in merge.lanes:
+            lanes = [each.merge.lanes[name] for each in joined]
+            self._rounds.sort(list(zip(lanes, stores)), merge.store, self._frame_records)
+        for held in stores:
+            held.close()
+        self._waiting = deque([*older, newest])
 
     def _number(self, waiting: _Waiting) -> None:
         for lane in waiting.merge.lanes.values():

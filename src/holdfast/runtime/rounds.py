@@ -59,27 +59,33 @@ class Rounds:
         now = self._round
         self._last = {key: last for key, last in self._last.items() if last > now}
 
-    def sort(self, lane: Lane, store: FrameStore, into: FrameStore, most: int) -> None:
-        """Give the waiting records of a lane their rounds, and move them from a store into another one in that order.
+    def sort(self, runs: Sequence[tuple[Lane, FrameStore]], into: FrameStore, most: int) -> None:
+        """Move the waiting records of several lanes to the last of them, in the order of their rounds.
 
         Args:
-            lane: The lane.
-            store: Where its frames are.
-            into: Where they go.
+            runs: The lanes, the oldest first, with the stores of their frames. Those before the last have rounds.
+            into: Where the frames go.
             most: The most records of a frame.
         """
-        stored = [store.get(place) for _, place in lane.frames[lane.next :]]
-        skip, lane.frames, lane.rounds, lane.next, lane.skip = lane.skip, [], [], 0, 0
-        if not stored:
+        lane = runs[-1][0]
+        frames, rounds, header = [], array("q"), b""
+        for each, store in runs:
+            stored = [store.get(place) for _, place in each.frames[each.next :]]
+            if stored:
+                first, *others = [decode_data(memoryview(one)[HEADER_SIZE:]) for one in stored]
+                frames.append(_joined([first.part(each.skip, len(first.values)), *others]))
+                given = each.rounds and [at for one in each.rounds[each.next :] for at in one][each.skip :]
+                rounds.extend(given or self.arrived(frames[-1].keys or ()))
+                header = stored[0][:HEADER_SIZE]
+        lane.frames, lane.rounds, lane.next, lane.skip = [], [], 0, 0
+        if not frames:
             return
-        first, *others = [decode_data(memoryview(each)[HEADER_SIZE:]) for each in stored]
-        frame = _joined([first.part(skip, len(first.values)), *others])
+        frame = _joined(frames)
         frame.watermark = lane.watermark  # the lane's time moves behind all of them, at its barrier
-        rounds = self.arrived(frame.keys or ())
         order = sorted(range(len(rounds)), key=rounds.__getitem__)
         for at in range(0, len(order), most):
             chosen = order[at : at + most]
-            place = into.put(stored[0][:HEADER_SIZE] + encode_data(frame.chosen(chosen)))
+            place = into.put(header + encode_data(frame.chosen(chosen)))
             lane.frames.append((len(lane.frames), place))
             lane.rounds.append(array("q", map(rounds.__getitem__, chosen)))
 
