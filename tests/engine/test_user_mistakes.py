@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import tempfile
 from itertools import islice
 from pathlib import Path
@@ -9,17 +11,25 @@ from typing import Any
 
 import pytest
 
+import holdfast
 from holdfast.common import Time, WatermarkStrategy
 from holdfast.datastream import (
     AggregateFunction,
     AggregatingStateDescriptor,
+    EventTimeSessionWindows,
+    EventTimeTrigger,
     KeyedProcessFunction,
     ListStateDescriptor,
     OutputTag,
     ProcessFunction,
+    ProcessJoinFunction,
     ProcessWindowFunction,
     ReducingStateDescriptor,
+    SessionWindowTimeGapExtractor,
     StateTtlConfig,
+    Trigger,
+    TriggerResult,
+    WindowAssigner,
 )
 from holdfast.datastream.window import TumblingEventTimeWindows
 from holdfast.errors import UserCodeError
@@ -246,3 +256,116 @@ SECONDS = TumblingEventTimeWindows.of(Time.seconds(1))
 def test_an_aggregation_without_a_return_is_advised_to_return_its_result(build, method):
     with pytest.raises(UserCodeError, match=rf"{method} returned None[\s\S]*record: collection, value"):
         results(lambda ds: build(ds.key_by(lambda v: 0)))
+
+
+class Nonsense(Trigger):
+    """A trigger whose method of this name returns a value that is none."""
+
+    def __init__(self, method: str, value: Any) -> None:
+        self.method = method
+        self.value = value
+
+    def _result(self, method: str) -> Any:
+        return self.value if method == self.method else TriggerResult.CONTINUE
+
+    def on_element(self, element: Any, timestamp: int, window: Any, ctx: Any) -> Any:
+        ctx.register_event_time_timer(window.max_timestamp())
+        return self._result("on_element")
+
+    def on_event_time(self, time: int, window: Any, ctx: Any) -> Any:
+        return self._result("on_event_time")
+
+    def on_processing_time(self, time: int, window: Any, ctx: Any) -> Any:
+        return self._result("on_processing_time")
+
+    def on_merge(self, window: Any, ctx: Any) -> None:
+        pass
+
+    def can_merge(self) -> bool:
+        return True
+
+    def clear(self, window: Any, ctx: Any) -> None:
+        pass
+
+
+class NoWindows(WindowAssigner):
+    def __init__(self, returned: Any) -> None:
+        self.returned = returned
+
+    def assign_windows(self, element: Any, timestamp: int, context: Any) -> Any:
+        return self.returned
+
+    def get_default_trigger(self, env: Any) -> Any:
+        return EventTimeTrigger.create()
+
+    def is_event_time(self) -> bool:
+        return True
+
+
+class NoTime(KeyedProcessFunction):
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        ctx.timer_service().register_event_time_timer("soon")
+
+
+class NoGap(SessionWindowTimeGapExtractor):
+    def extract(self, element: Any) -> Any:
+        return "long"
+
+
+class One(ProcessJoinFunction):
+    def process_element(self, left: Any, right: Any, ctx: Any) -> Any:
+        return left
+
+
+SESSIONS = EventTimeSessionWindows.with_gap(Time.seconds(1))
+ELEMENT = "element: 1\n  record: collection, value 0"
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (
+            lambda ds: ds.window(SECONDS).trigger(Nonsense("on_element", True)).reduce(max),
+            f"on_element() of the trigger .* returned True; it must return a TriggerResult|{ELEMENT}",
+        ),
+        (
+            lambda ds: ds.window(SESSIONS).trigger(Nonsense("on_event_time", None)).reduce(max),
+            "on_event_time() of the trigger .* returned None; it must return a TriggerResult|element: 'timer 1001 of",
+        ),
+        (
+            lambda ds: ds.window(NoWindows(None)).reduce(max),
+            f"assign_windows() of .*NoWindows.* returned None; it must return a list of windows|{ELEMENT}",
+        ),
+        (
+            lambda ds: ds.window(NoWindows([7])).reduce(max),
+            f"the assigner returned 7; windows are TimeWindow, CountWindow and GlobalWindow objects|{ELEMENT}",
+        ),
+        (
+            lambda ds: ds.window(EventTimeSessionWindows.with_dynamic_gap(NoGap())).reduce(max),
+            f"the gap extractor returned 'long'; a session's gap must be a positive number of ms|{ELEMENT}",
+        ),
+        (
+            lambda ds: ds.interval_join(ds).between(Time.seconds(0), Time.seconds(1)).process(One()),
+            "the function returned 1 of type int, which is not iterable: yield each element, or return a list|element: 1",
+        ),
+        (
+            lambda ds: ds.process(NoTime()),
+            f"a timer's time must be an integer, in ms since the epoch; got 'soon'|{ELEMENT}",
+        ),
+    ],
+    ids=["trigger", "trigger at a timer", "no windows", "other windows", "session gap", "join", "timer"],
+)
+def a_mistake_that_is_recognised_is_told_in_few_lines(build, message):
+    with pytest.raises(UserCodeError) as failure:
+        results(lambda ds: build(ds.key_by(lambda v: "k")).uid("mine"))
+    found, place = str(failure.value), message.split("|")
+    assert re.search(re.escape(place[0]).replace(r"\.\*", ".*"), found), found
+    assert place[1] in found
+    assert "(uid 'mine')\n  key: 'k'\n" in found
+    assert os.path.dirname(holdfast.__file__) not in found, found
+
+
+def an_error_within_holdfast_is_told_with_all_its_frames():
+    with pytest.raises(UserCodeError, match=r"aggregations.py[\s\S]*TypeError: unsupported operand") as failure:
+        results(lambda ds: ds.map(lambda v: (v, None)).key_by(lambda v: 0).sum(1))
+    assert "in operator 'Sum'" in str(failure.value)

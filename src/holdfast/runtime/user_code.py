@@ -75,17 +75,36 @@ def not_iterable(error: BaseException, results: Any) -> BaseException:
 
 
 def _traceback(error: BaseException) -> str:
-    """The traceback of the error and its causes, each without Holdfast's frames above the user's."""
+    """The traceback of the error and its causes, each without Holdfast's frames above the user's.
+
+    An error that Holdfast raises to tell a mistake is told without the frames behind the user's, too, and without a cause
+    in Holdfast's own code: its text says what is wrong.
+    """
     report = traceback.TracebackException.from_exception(error)
     waiting, seen = [report], set()
     while waiting:
         each = waiting.pop()
         if id(each) not in seen:
             seen.add(id(each))
-            theirs = (i for i, frame in enumerate(each.stack) if not frame.filename.startswith(_OURS))
-            del each.stack[: next(theirs, 0)]
+            _cut(each)
             waiting += [link for link in (each.__cause__, each.__context__) if link is not None]
     return "".join(report.format()).rstrip()
+
+
+def _cut(report: traceback.TracebackException) -> None:
+    theirs = _users(report)
+    last = report.stack[-1] if report.stack else None
+    if last is not None and last.filename.startswith(_OURS) and (last.line or "").startswith("raise "):
+        del report.stack[theirs[-1] + 1 if theirs else 0 :]
+        causes = [link for link in (report.__cause__, report.__context__) if link is not None]
+        if not any(map(_users, causes)):
+            report.__cause__ = report.__context__ = None
+    del report.stack[: theirs[0] if theirs else 0]
+
+
+def _users(report: traceback.TracebackException) -> list[int]:
+    """The positions of the frames in the user's code."""
+    return [i for i, frame in enumerate(report.stack) if not frame.filename.startswith(_OURS)]
 
 
 def _text(value: Any, limit: int) -> str:

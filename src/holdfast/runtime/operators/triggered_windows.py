@@ -6,7 +6,7 @@ windows that fire for all keys at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from holdfast.common.time import MAX_TIMESTAMP, MIN_TIMESTAMP
@@ -172,14 +172,21 @@ class TriggeredWindows(WindowsBase):
         rows = [None] * len(keys) if space is None else space.table().load(keys)
         assigned = []
         key = value = None
+        made: Any = ()
         try:
             for key, value, stamp, row in zip(keys, values, stamps, rows):
                 if space is not None:
                     space.row, space.key = row, key  # type: ignore[assignment]
-                windows = [namespace_of(each) for each in assign(value, stamp, context)]
+                made = assign(value, stamp, context)
+                windows = [namespace_of(each) for each in made]
                 assigned.append([each for each in windows if not self._is_late(each)])
         except (Exception, SystemExit) as error:
-            raise self._failure(error, value, key) from error
+            told: BaseException = error
+            if not isinstance(made, Iterable):
+                told = TypeError(
+                    f"assign_windows() of {assigner!r:.200} returned {made!r:.200}; it must return a list of windows"
+                )
+            raise self._failure(told, value, key) from error
         return assigned
 
     def _load(self, keys: list[Any], assigned: list[list[Namespace]]) -> list[Row]:
