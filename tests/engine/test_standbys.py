@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 import holdfast.checkpoint.changelog
 import holdfast.runtime.changelogs
-import holdfast.state.backend
 import holdfast.state.changelog_copy
 import holdfast.state.delta_files
 import holdfast.state.keyed_changelog
@@ -24,6 +23,7 @@ from effort import examples
 from holdfast.checkpoint.changelog import ChangelogSettings
 from holdfast.checkpoint.paths import safe_name
 from holdfast.runtime.settings import JobSettings
+from holdfast.state import compaction
 from holdfast.state.backend import StateBackendSettings
 from holdfast.state.changelog_copy import COPY, ChangelogCopy
 from holdfast.state.host_lock import HostLock
@@ -46,7 +46,7 @@ PARTITIONS = 3
 def model(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The model's transactions end at once; bases come early."""
     monkeypatch.setattr(holdfast.state.keyed_changelog, "PATIENCE", 0.0)
-    monkeypatch.setattr(holdfast.state.backend, "MOST_DELTAS", 3)
+    monkeypatch.setattr(compaction, "MOST_DELTAS", 3)
     new_changelog = holdfast.runtime.changelogs.new_changelog
     yield
     holdfast.runtime.changelogs.new_changelog = new_changelog
