@@ -25,6 +25,7 @@ COMMANDS = {
     "recovery": "time to restore the state of a subtask: from files, from its changelog, from a local copy",
     "rescale": "the pause of a running job when its parallelism changes",
     "watched": "throughput with ten open dashboards, compared with none",
+    "width": "an epoch's cost in driver, tasks and Spark as the subtasks grow: 8, 32, 128, 512",
     "metadata": "metadata bytes per checkpoint of 1,000 keyed subtasks",
     "large": "cost of changing a map of a million entries and a long list",
     "timers": "20 million timers a day ahead: registered, restored after kill -9, fired; and the memory they need",

@@ -12,7 +12,7 @@ import os
 import pickle
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -38,7 +38,7 @@ from holdfast.runtime.stages import Stages
 from holdfast.runtime.task_messages import EpochAssignment, JobSetup, TaskId, TaskReport
 from holdfast.state.backend import ROCKSDB
 
-__all__ = ["SparkExecutor", "begin_slots", "restore_early"]
+__all__ = ["SparkExecutor", "begin_slots", "pickled_calls", "restore_early"]
 
 log = logging.getLogger(__name__)
 
@@ -132,6 +132,43 @@ def _widths(plan: JobPlan) -> list[int]:
     return [sum(v.parallelism for v in plan.at(level)) for level in range(plan.levels)]
 
 
+def pickled_calls(
+    plan: JobPlan,
+    assignment: EpochAssignment,
+    neighbours: Callable[[int], Sequence[Sequence[int]]],
+    keyed: Container[TaskId] = frozenset(),
+) -> list[list[bytes]]:
+    """By level and partition, the pickled (assignment, vertex, subtask) of an epoch's tasks.
+
+    Args:
+        plan: The job.
+        assignment: The epoch.
+        neighbours: By width: the slots for which each slot's host stands by.
+        keyed: The tasks with keyed state, which has standby copies.
+    """
+    calls = []
+    for level in range(plan.levels):
+        tasks = [(v.id, n) for v in plan.at(level) for n in range(v.parallelism)]
+        copied = [task in keyed for task in tasks]
+        calls.append(
+            [
+                pickling.dumps((_part_of(assignment, task, {n: [tasks[n]] for n in beside if copied[n]}), *task))
+                for task, beside in zip(tasks, neighbours(len(tasks)))
+            ]
+        )
+    return calls
+
+
+def _part_of(assignment: EpochAssignment, task: TaskId, standbys: dict[int, list[TaskId]]) -> EpochAssignment:
+    """One task's part of the assignment, with the standby copies that its slot looks after."""
+    return replace(
+        assignment,
+        standbys=standbys,
+        tokens={task: assignment.tokens[task]} if task in assignment.tokens else {},
+        sources={task: assignment.sources[task]} if task in assignment.sources else {},
+    )
+
+
 class SparkExecutor:
     """Runs epochs as Spark jobs."""
 
@@ -173,34 +210,8 @@ class SparkExecutor:
     def _collect(self, assignment: EpochAssignment) -> list[bytes]:
         self._context.setJobGroup(self._group, self._describe(assignment), interruptOnCancel=True)
         self._placement.follow_executors()
-        return self._stages.collect([self._calls(assignment, level) for level in range(self._plan.levels)])
-
-    def _calls(self, assignment: EpochAssignment, level: int) -> list[bytes]:
-        tasks = [(v.id, n) for v in self._plan.at(level) for n in range(v.parallelism)]
-        copied = {task: slot for slot, task in enumerate(tasks) if task in self._keyed}
-        return [
-            pickling.dumps((self._part_of(assignment, task, [tasks[slot] for slot in beside], copied), *task))
-            for task, beside in zip(tasks, self._placement.neighbours(len(tasks)))
-        ]
-
-    @staticmethod
-    def _part_of(
-        assignment: EpochAssignment, task: TaskId, beside: Sequence[TaskId], copied: Mapping[TaskId, int]
-    ) -> EpochAssignment:
-        """One task's part of the assignment.
-
-        Args:
-            assignment: The whole.
-            task: The task.
-            beside: Those for which its host stands by.
-            copied: The slots of those that have keyed state.
-        """
-        return replace(
-            assignment,
-            standbys={copied[other]: [other] for other in beside if other in copied},
-            tokens={task: assignment.tokens[task]} if task in assignment.tokens else {},
-            sources={task: assignment.sources[task]} if task in assignment.sources else {},
-        )
+        calls = pickled_calls(self._plan, assignment, self._placement.neighbours, self._keyed)
+        return self._stages.collect(calls)
 
     def _describe(self, assignment: EpochAssignment) -> str:
         again = f", run {assignment.run + 1}" if assignment.run else ""
