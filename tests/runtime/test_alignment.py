@@ -13,6 +13,7 @@ from holdfast.runtime.event_time import GeneratorState, SplitTime
 from holdfast.runtime.events import PlannedInput
 from holdfast.runtime.plan import SourceSpec, Vertex
 from holdfast.runtime.sources import SourceProgress
+from holdfast.runtime.task_messages import TaskReport
 
 DRIFT = 100
 NOW = 1_000_000
@@ -66,7 +67,8 @@ def test_idle_splits_and_finished_sources_do_not_count():
 
 def the_watermark_of_an_own_generator_counts():
     fast, slow = source("fast", {"f0": 301}), source("slow", {"s0": 0})
-    slow.read(0, {"s0": SplitTime(0, NOW, GeneratorState(b"", 250, idle=False))}, 250)
+    splits = {"s0": SplitTime(0, NOW, GeneratorState(b"", 250, idle=False))}
+    slow.read([TaskReport((slow.vertex.id, 0), "attempt", splits=splits, watermark=250)])
     assert held_back([fast, slow], NOW) == {}
 
 

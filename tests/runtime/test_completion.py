@@ -21,7 +21,8 @@ from holdfast.checkpoint.metadata import (
 )
 from holdfast.datastream import StreamExecutionEnvironment
 from holdfast.errors import IncompatibleState
-from holdfast.runtime.completion import check_resumable, operator_states, tokens_of
+from holdfast.runtime.channels import ChannelIncomplete, seen_attempts, senders
+from holdfast.runtime.completion import check_resumable, failure_of, operator_states, tokens_of
 from holdfast.runtime.plan import JobPlan
 from holdfast.runtime.redistribution import OperatorSnapshot, assigned
 from holdfast.runtime.task_messages import OperatorReport, TaskReport
@@ -150,3 +151,34 @@ def test_state_of_an_operator_that_is_gone_is_refused_wherever_it_was_in_its_cha
 def test_an_operator_without_state_may_go():
     whole = stored(checkpoint(plan(2), {"last": lambda n: OperatorSnapshot(SubtaskState([KeyedHandle(n, n)]))}))
     check_resumable(plan(2, last="renamed"), whole)
+
+
+def mixed(partitioning: str) -> tuple[JobPlan, list[TaskReport], int]:
+    """A job whose last vertex has read every sender once; its reports, and its channel."""
+    env = StreamExecutionEnvironment.get_execution_environment(spark=object())  # type: ignore[arg-type]
+    env.set_parallelism(3)
+    records = env.from_collection([1]).map(lambda v: v).uid("first")
+    spread = records.key_by(lambda v: v) if partitioning == "key_by" else getattr(records, partitioning)()
+    spread.map(lambda v: v).uid("second").set_parallelism(2 if partitioning == "rescale" else 3).print()
+    job = env._plan("job")
+    told = reports(job, {})
+    attempts = {report.task: report.attempt for report in told}
+    for vertex in job.vertices:
+        for channel in (channel for chained in vertex.chain for channel in chained.channels):
+            receiver = next(v for v in job.vertices if v.id == channel.target)
+            for report in (r for r in told if r.task[0] == receiver.id):
+                own = senders(channel.partitioning, report.task[1], vertex.parallelism, receiver.parallelism)
+                report.seen[channel.id] = seen_attempts(attempts[(vertex.id, n)] for n in own)
+    return job, told, job.levels
+
+
+@pytest.mark.parametrize("partitioning", ["key_by", "rebalance", "rescale", "broadcast"])
+def test_an_epoch_in_which_two_tasks_read_different_attempts_of_a_sender_fails(partitioning: str):
+    job, told, levels = mixed(partitioning)
+    assert failure_of(job, told) is None
+    rerun = next(report for report in told if report.task[0] in {v.id for v in job.at(levels - 2)})
+    rerun.attempt = "the attempt that Spark ran again"
+    found = failure_of(job, told)
+    assert found is not None
+    assert isinstance(found[0], ChannelIncomplete)
+    assert "read another attempt of a subtask of" in str(found[0])

@@ -16,6 +16,7 @@ from holdfast.checkpoint.paths import new_attempt
 from holdfast.connectors.base import Committable, JobInfo, WriterContext
 from holdfast.connectors.kafka.writer import TransactionalWriter
 from holdfast.errors import HoldfastError
+from holdfast.runtime.channels import seen_attempts
 from holdfast.runtime.redistribution import assigned
 from holdfast.runtime.task_messages import EpochAssignment, OperatorReport, TaskReport
 from holdfast.state.key_groups import key_group_range
@@ -93,7 +94,7 @@ class Slot:
             self._begin_upload(assignment.generation)
         yield
         self.writer.begin_epoch(assignment.epoch, report.attempt, assignment.committed)
-        report.seen = {(CHANNEL, sender): attempt for sender, (attempt, _) in enumerate(frames)}
+        report.seen = {CHANNEL: seen_attempts(attempt for attempt, _ in frames)}
         changed = {}
         for key in itertools.chain.from_iterable(mine(keys, self.subtask) for _, keys in frames):
             self.counts[key] = changed[key] = self.counts.get(key, 0) + 1

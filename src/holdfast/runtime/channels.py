@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import random
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from heapq import heapify, heappop, heapreplace
 from operator import index
 from typing import Any, SupportsIndex
+
+from xxhash import xxh3_128_digest
 
 from holdfast.checkpoint.ids import Epoch
 from holdfast.common.positions import picker, positions_by
@@ -35,7 +38,7 @@ from holdfast.runtime.spill import FrameStore
 from holdfast.runtime.user_code import OperatorName, user_error
 from holdfast.state.key_groups import group_assigner
 
-__all__ = ["ChannelIncomplete", "InputMerge", "Lane", "Router", "first_partition", "receivers"]
+__all__ = ["ChannelIncomplete", "InputMerge", "Lane", "Router", "first_partition", "receivers", "seen_attempts", "senders"]
 
 _PLAIN_KEYS = {str, int, bytes}
 
@@ -67,6 +70,21 @@ def receivers(partitioning: Partitioning, sender: int, senders: int, count: int)
             return range(target, target + 1)
         return range(sender * count // senders, (sender + 1) * count // senders)
     return range(count)
+
+
+def senders(partitioning: Partitioning, receiver: int, count: int, receivers: int) -> range:
+    """The subtasks of the sending vertex that have a channel to a receiver; the inverse of `receivers`."""
+    if partitioning is Partitioning.FORWARD:
+        return range(receiver, receiver + 1)
+    if partitioning is Partitioning.RESCALE:
+        first, end = -(-receiver * count // receivers), -(-(receiver + 1) * count // receivers)
+        return range(first, end) if count >= receivers else range(end - 1, end)
+    return range(count)
+
+
+def seen_attempts(attempts: Iterable[str]) -> bytes:
+    """A digest of the attempts of a channel's senders, in their order."""
+    return xxh3_128_digest("\n".join(attempts).encode())
 
 
 class Router:
@@ -249,14 +267,16 @@ class Router:
 
     def end(self, epoch: Epoch, attempt: str) -> None:
         """Send the buffered records and the barrier."""
-        for target in self._targets:
+        for target in list(self._open):
             self._flush(target)
-            barrier = Barrier(epoch, attempt, self._frames[target], self.watermark, self.idle)
-            self._dispatch(BARRIER, target, encode_barrier(barrier))
+        for target, frames in self._frames.items():
+            self._dispatch(BARRIER, target, encode_barrier(Barrier(epoch, attempt, frames, self.watermark, self.idle)))
 
 
 class Lane:
     """One channel from one sender: its frames of an epoch, and how many of them are processed."""
+
+    __slots__ = ("barrier", "broadcast", "frames", "idle", "index", "next", "skip", "watermark")
 
     def __init__(self, index: int, broadcast: bool, watermark: int) -> None:
         self.index = index
@@ -299,12 +319,11 @@ class InputMerge:
         lanes: dict[tuple[int, int], Lane] = {}
         for sender in plan.vertices:
             for channel in (c for chained in sender.chain for c in chained.channels if c.target == vertex.id):
-                for n in range(sender.parallelism):
-                    if subtask in receivers(channel.partitioning, n, sender.parallelism, vertex.parallelism):
-                        broadcast = vertex.inputs[channel.input_index] is InputKind.BROADCAST
-                        # The order of a broadcast depends on its senders alone: it is the same in every subtask.
-                        at = MIN_TIMESTAMP if broadcast else watermark
-                        lanes[(channel.id, n)] = Lane(channel.input_index, broadcast, at)
+                broadcast = vertex.inputs[channel.input_index] is InputKind.BROADCAST
+                # The order of a broadcast depends on its senders alone: it is the same in every subtask.
+                at = MIN_TIMESTAMP if broadcast else watermark
+                for n in senders(channel.partitioning, subtask, sender.parallelism, vertex.parallelism):
+                    lanes[(channel.id, n)] = Lane(channel.input_index, broadcast, at)
         return cls(lanes, FrameStore(spill_directory, bound))
 
     def add(self, frame: bytes) -> None:
@@ -320,24 +339,24 @@ class InputMerge:
         else:
             source.frames.append((header.sequence, self.store.put(frame)))
 
-    def verify(self, epoch: Epoch) -> dict[tuple[int, int], str]:
-        """Check that every channel is complete; returns the attempts of the senders.
+    def verify(self, epoch: Epoch) -> dict[int, bytes]:
+        """Check that every channel is complete; returns the `seen_attempts` of each channel.
 
         Raises:
             ChannelIncomplete: a barrier is missing or of another epoch, or frames are missing or duplicated.
         """
-        seen = {}
+        seen: dict[int, list[str]] = {}
         for (channel, sender), source in self.lanes.items():
-            source.frames.sort()
-            barrier = source.barrier
+            frames, barrier = source.frames, source.barrier
+            frames.sort()
             if barrier is None or barrier.epoch != epoch:
                 raise ChannelIncomplete(f"no barrier of epoch {epoch} on channel {channel} from subtask {sender}")
-            if [sequence for sequence, _ in source.frames] != list(range(barrier.frames)):
+            if len(frames) != barrier.frames or [sequence for sequence, _ in frames] != list(range(barrier.frames)):
                 raise ChannelIncomplete(
-                    f"channel {channel} from subtask {sender}: {len(source.frames)} of {barrier.frames} frames arrived"
+                    f"channel {channel} from subtask {sender}: {len(frames)} of {barrier.frames} frames arrived"
                 )
-            seen[(channel, sender)] = barrier.attempt
-        return seen
+            seen.setdefault(channel, []).append(barrier.attempt)
+        return {channel: seen_attempts(attempts) for channel, attempts in seen.items()}
 
     def not_before(self, watermark: int) -> None:
         """Move the lanes' watermarks up to ``watermark``, which the input of earlier epochs has reached in the meantime."""
@@ -356,17 +375,18 @@ class InputMerge:
         for source in lanes:
             if source.next == len(source.frames):
                 source.finish()
-        yield from self._in_order([source for source in lanes if source.broadcast])
-        yield from self._in_order([source for source in lanes if not source.broadcast])
-        yield None, 0, self.watermark()
+        time = _CombinedTime(lanes)
+        yield from self._in_order([source for source in lanes if source.broadcast], time)
+        yield from self._in_order([source for source in lanes if not source.broadcast], time)
+        yield None, 0, time.now()
         self.store.close()
 
-    def _in_order(self, lanes: list[Lane]) -> Iterator[tuple[Frame, int, int]]:
-        while True:
-            ready = [source for source in lanes if source.next < len(source.frames)]
-            if not ready:
-                return
-            source = min(ready, key=lambda s: s.watermark)
+    def _in_order(self, lanes: list[Lane], time: _CombinedTime) -> Iterator[tuple[Frame, int, int]]:
+        ready = [(source.watermark, n) for n, source in enumerate(lanes) if source.next < len(source.frames)]
+        heapify(ready)
+        while ready:
+            position = ready[0][1]
+            source = lanes[position]
             encoded = self.store.get(source.frames[source.next][1])
             self._current = source, source.watermark, source.skip, encoded
             source.next += 1
@@ -376,7 +396,10 @@ class InputMerge:
             source.watermark = max(source.watermark, frame.watermark)
             if source.next == len(source.frames):
                 source.finish()
-            yield frame, source.index, self.watermark()
+                heappop(ready)
+            else:
+                heapreplace(ready, (source.watermark, position))
+            yield frame, source.index, time.now()
 
     def cut(self, processed: int) -> None:
         """Stop within the latest frame of `frames`; called again, `frames` begins with the rest of it.
@@ -402,11 +425,33 @@ class InputMerge:
         ends = [(lane.watermark, lane.barrier) for lane in self.lanes.values()]
         return combined((max(at, end.watermark), end.idle) for at, end in ends if end is not None)
 
-    def watermark(self) -> int:
-        """The minimum over the channels, idle ones left out."""
-        return combined((source.watermark, source.idle) for source in self.lanes.values())
-
     @property
     def idle(self) -> bool:
         """Whether all channels are idle at the end."""
         return all(source.barrier is not None and source.barrier.idle for source in self.lanes.values())
+
+
+class _CombinedTime:
+    """The event time of lanes, as `combined` defines it, at a cost that does not grow with their number.
+
+    Watermarks only rise, and idle lanes stay idle: the entry of a lane in the heap is never above its watermark.
+    """
+
+    def __init__(self, lanes: list[Lane]) -> None:
+        self._lanes = lanes
+        self._lowest = [(lane.watermark, n) for n, lane in enumerate(lanes) if not lane.idle]
+        heapify(self._lowest)
+
+    def now(self) -> int:
+        """The present event time."""
+        lowest = self._lowest
+        while lowest:
+            watermark, n = lowest[0]
+            lane = self._lanes[n]
+            if lane.idle:
+                heappop(lowest)
+            elif lane.watermark > watermark:
+                heapreplace(lowest, (lane.watermark, n))
+            else:
+                return watermark
+        return combined((lane.watermark, True) for lane in self._lanes)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from holdfast.checkpoint.metadata import CheckpointMetadata, OperatorCheckpoint, SubtaskState, has_output
 from holdfast.connectors.base import Committable
 from holdfast.errors import HoldfastError, IncompatibleState, UserCodeError
-from holdfast.runtime.channels import ChannelIncomplete
+from holdfast.runtime.channels import ChannelIncomplete, seen_attempts, senders
 from holdfast.runtime.plan import JobPlan
 from holdfast.runtime.task_messages import OperatorReport, TaskId, TaskReport, task_name
 
@@ -34,16 +34,28 @@ def failure_of(plan: JobPlan, reports: Sequence[TaskReport]) -> tuple[BaseExcept
     missing = [names[task] for task in names if task not in by_task]
     if missing:
         return HoldfastError(f"no report from {', '.join(missing)}"), missing[0]
-    senders = {c.id: v.id for v in plan.vertices for chained in v.chain for c in chained.channels}
-    for report in reports:
-        for (channel, sender), attempt in report.seen.items():
-            source = (senders[channel], sender)
-            if by_task[source].attempt != attempt:
-                # Spark ran the sender again during the epoch, and its readers have read different attempts.
-                return (
-                    ChannelIncomplete(f"{names[report.task]} read another attempt of {names[source]} than was reported"),
-                    names[report.task],
-                )
+    return _mixed_attempts(plan, by_task)
+
+
+def _mixed_attempts(plan: JobPlan, reports: Mapping[TaskId, TaskReport]) -> tuple[BaseException, str] | None:
+    """The failure if Spark ran a sender again during the epoch, and a receiver has read another attempt than reported."""
+    vertices = {vertex.id: vertex for vertex in plan.vertices}
+    for sender in plan.vertices:
+        attempts = [reports[(sender.id, n)].attempt for n in range(sender.parallelism)]
+        expected: dict[range, bytes] = {}
+        for channel in (c for chained in sender.chain for c in chained.channels):
+            receiver = vertices[channel.target]
+            for n in range(receiver.parallelism):
+                report = reports[(receiver.id, n)]
+                part = senders(channel.partitioning, n, sender.parallelism, receiver.parallelism)
+                if part not in expected:
+                    expected[part] = seen_attempts(attempts[part.start : part.stop])
+                if report.seen.get(channel.id, expected[part]) != expected[part]:
+                    name = task_name(receiver.name, n, receiver.parallelism)
+                    return (
+                        ChannelIncomplete(f"{name} read another attempt of a subtask of {sender.name} than was reported"),
+                        name,
+                    )
     return None
 
 

@@ -205,9 +205,7 @@ class EpochInFlight:
         self._life.to(EpochState.COMPLETING)
         self._end_phase("commit", now)
         for source in sources:
-            for report in self.reports:
-                if report.task[0] == source.vertex.id:
-                    source.read(report.task[1], report.splits, report.watermark)
+            source.read(self.reports)
         operators = operator_states(plan, self.reports, base)
         self._checkpoint = CheckpointMetadata(
             checkpoint_id=checkpoint_of(self.number),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from typing import NamedTuple
 
 __all__ = ["BARRIER", "DATA", "HEADER_SIZE", "REPORT", "Header", "pack_frame", "unpack_header"]
 
@@ -15,8 +15,7 @@ HEADER_SIZE = _HEADER.size
 """The offset of the payload."""
 
 
-@dataclass(frozen=True)
-class Header:
+class Header(NamedTuple):
     """The sender and the receiver of a frame."""
 
     kind: int
@@ -37,4 +36,4 @@ def pack_frame(kind: int, level: int, partition: int, channel: int, sender: int,
 
 def unpack_header(frame: bytes) -> Header:
     """Decode the header of a frame; the payload begins at ``HEADER_SIZE``."""
-    return Header(*_HEADER.unpack_from(frame))
+    return Header._make(_HEADER.unpack_from(frame))

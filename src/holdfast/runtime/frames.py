@@ -7,9 +7,10 @@ per record for both ways instead of 0.20 us, and pickle shares a key with its re
 from __future__ import annotations
 
 import pickle
+import struct
 from array import array
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from holdfast.checkpoint.ids import Epoch
 from holdfast.common import pickling
@@ -33,9 +34,14 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True)
-class Barrier:
-    """Ends a channel's epoch, and tells the receiver how many frames it must have, and the sender's attempt."""
+_BARRIER = struct.Struct("<qIq?")
+
+
+class Barrier(NamedTuple):
+    """Ends a channel's epoch, and tells the receiver how many frames it must have, and the sender's attempt.
+
+    An epoch has one for every pair of subtasks that a channel connects, so it is encoded without pickle.
+    """
 
     epoch: Epoch
     attempt: str
@@ -116,10 +122,11 @@ def decode_data(payload: memoryview | bytes) -> Frame:
 
 def encode_barrier(barrier: Barrier) -> bytes:
     """Encode the payload of a barrier."""
-    return pickle.dumps(barrier, 5)
+    epoch, attempt, frames, watermark, idle = barrier
+    return _BARRIER.pack(epoch, frames, watermark, idle) + attempt.encode()
 
 
 def decode_barrier(payload: memoryview | bytes) -> Barrier:
     """Decode the payload of a barrier."""
-    barrier: Barrier = pickle.loads(payload)
-    return barrier
+    epoch, frames, watermark, idle = _BARRIER.unpack_from(payload)
+    return Barrier(epoch, str(payload[_BARRIER.size :], "ascii"), frames, watermark, idle)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +13,7 @@ from holdfast.connectors.base import SplitRange
 from holdfast.runtime.event_time import SplitTime
 from holdfast.runtime.events import PlannedInput
 from holdfast.runtime.plan import JobPlan, SourceSpec, Vertex
-from holdfast.runtime.task_messages import SourceAssignment, TaskId
+from holdfast.runtime.task_messages import SourceAssignment, TaskId, TaskReport
 
 __all__ = ["SourceProgress", "source_progress"]
 
@@ -74,13 +74,16 @@ class SourceProgress:
             for n in range(self.vertex.parallelism)
         }
 
-    def read(self, subtask: int, splits: dict[str, SplitTime], watermark: int) -> None:
-        """Apply a subtask's report of an epoch that is about to be completed."""
-        for name in [name for name, owner in self._owners.items() if owner == subtask and name not in splits]:
-            self._splits.pop(name, None)
-            del self._owners[name]  # the split has ended
-        self._splits.update(splits)
-        self._watermarks[subtask] = watermark
+    def read(self, reports: Iterable[TaskReport]) -> None:
+        """Apply the reports of an epoch that is about to be completed."""
+        own = {report.task[1]: report for report in reports if report.task[0] == self.vertex.id}
+        for name, owner in list(self._owners.items()):
+            if owner in own and name not in own[owner].splits:  # the split has ended
+                self._splits.pop(name, None)
+                del self._owners[name]
+        for subtask, report in own.items():
+            self._splits.update(report.splits)
+            self._watermarks[subtask] = report.watermark
 
     def state(self, planned: PlannedInput) -> SourceState:
         """The source's state for the checkpoint, after the reports of the epoch."""

@@ -132,8 +132,8 @@ class TaskReport:
     attempt: str
     """Unique to this run of this task."""
     error: BaseException | None = None
-    seen: dict[tuple[int, int], str] = field(default_factory=dict)
-    """By channel and sending subtask: the attempt whose frames were read."""
+    seen: dict[int, bytes] = field(default_factory=dict)
+    """By channel: the `seen_attempts` of the senders whose frames were read."""
     state: dict[str, OperatorReport] = field(default_factory=dict)
     """By uid: the operators with keyed state, listed state or watermark generators."""
     event_time: int = MIN_TIMESTAMP
