@@ -227,6 +227,7 @@ def the_settings_that_speed_up_an_existing_session_are_logged_once(tmp_path: Pat
     told = [line for line in err.splitlines() if "quicker" in line]
     assert len(told) == 1
     assert "spark.broadcast.compress=false, spark.shuffle.compress=false" in told[0]
+    assert "spark.shuffle.sort.bypassMergeThreshold=1" in told[0]
     assert "unix.domain" not in told[0], "Spark does not survive the death of a daemon that starts"
     assert "spark.ui.enabled" not in told[0]
 
