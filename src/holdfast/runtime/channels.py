@@ -276,8 +276,6 @@ class Router:
 class Lane:
     """One channel from one sender: its frames of an epoch, and how many of them are processed."""
 
-    __slots__ = ("barrier", "broadcast", "frames", "idle", "index", "next", "skip", "watermark")
-
     def __init__(self, index: int, broadcast: bool, watermark: int) -> None:
         self.index = index
         self.broadcast = broadcast
