@@ -102,7 +102,7 @@ def the_frames_of_many_channels_come_in_order_of_event_time(tmp_path_factory: py
 
 
 @given(_CHANNELS, st.data())
-def input_that_was_cut_goes_on_where_it_stopped(
+def an_input_that_was_cut_goes_on_where_it_stopped(
     tmp_path_factory: pytest.TempPathFactory, channels: Any, data: st.DataObject
 ):
     merge = merge_of(tmp_path_factory.getbasetemp(), channels, ["a"] * len(channels))
