@@ -25,7 +25,7 @@ from holdfast.datastream import (
     ValueStateDescriptor,
     WindowFunction,
 )
-from holdfast.runtime.operators import window
+from holdfast.runtime.operators import aligned_windows, window
 from holdfast.runtime.operators.window_content import Elements, Reduced
 from holdfast.runtime.records import RecordBatch
 from holdfast.state import entries, keyed_backend, row_pieces, table
@@ -197,7 +197,7 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(table, "_PART", 3)
     monkeypatch.setattr(row_pieces, "_BLOCK", 5)
     monkeypatch.setattr(row_pieces, "_LEAST", 1)
-    monkeypatch.setattr(window, "CHUNK", 3)
+    monkeypatch.setattr(aligned_windows, "CHUNK", 3)
 
 
 class TestRocksDB(WindowMachine.TestCase):

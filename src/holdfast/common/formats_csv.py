@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any
 
+from holdfast.common.parsed_columns import CsvColumns
 from holdfast.common.serialization import DeserializationSchema, SerializationSchema
 from holdfast.common.typeinfo import BasicTypeInfo, RowTypeInfo, SqlTimeTypeInfo, TypeInformation
 from holdfast.common.typeinfo.base import shown
@@ -101,6 +102,10 @@ class CsvRowDeserializationSchema(DeserializationSchema):
         self._names = line_format.type_info.get_field_names()
         self._parsers = [_parser(t, line_format) for t in types]
         self._dialect = line_format.dialect()
+        simple = line_format.escape is None and line_format.null_literal is None and not line_format.comments
+        self._columns: CsvColumns | None = None
+        if simple and CsvColumns.takes(line_format.type_info):
+            self._columns = CsvColumns(line_format.type_info, line_format.field_delimiter, line_format.quote)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self._format,)
@@ -163,6 +168,9 @@ class CsvRowDeserializationSchema(DeserializationSchema):
         """Parse each line to a Row; None for a comment or an ignored parse error."""
         if self._format.comments:
             return [self.deserialize(line) for line in data]
+        columns = None if self._columns is None else self._columns.columns(data)
+        if columns is not None:
+            return columns.as_list()
         try:
             rows = list(csv.reader([str(line, "utf-8").rstrip("\r\n") for line in data], **self._dialect))
             # An unclosed quote swallows the next line, which leaves fewer rows than lines.

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from holdfast.common.json_schema import type_of_json_schema
+from holdfast.common.parsed_columns import ParsedColumns, can_parse
 from holdfast.common.serialization import DeserializationSchema, SerializationSchema
 from holdfast.common.time import Instant
 from holdfast.common.typeinfo import (
@@ -55,6 +56,7 @@ class JsonRowDeserializationSchema(DeserializationSchema):
         self._required = fail_on_missing_field
         self._ignore = ignore_parse_errors
         annotation, convert = _reader(type_info, fail_on_missing_field)
+        self._columnar = can_parse(type_info)  # then msgspec's values are those of the Rows
         self._decode = msgspec.json.Decoder(annotation, strict=False).decode
         self._convert = convert
 
@@ -88,11 +90,16 @@ class JsonRowDeserializationSchema(DeserializationSchema):
         """Parse each JSON text to a record; None for an ignored parse error."""
         decode, convert = self._decode, self._convert
         try:
+            if self._columnar:
+                return self._columns([decode(item) for item in data])
             if convert is None:
                 return [decode(item) for item in data]
             return [convert(decode(item)) for item in data]
         except (ValueError, OverflowError):
             return [self.deserialize(item) for item in data]
+
+    def _columns(self, structs: list[Any]) -> list[Any]:
+        return ParsedColumns(structs, self._type).as_list()  # type: ignore[arg-type]
 
     class Builder:
         """Builds a `JsonRowDeserializationSchema`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 from holdfast.common.type_variables import R, S, T, V, W
 from holdfast.common.typeinfo import TypeInformation
@@ -18,6 +18,8 @@ from holdfast.datastream.functions import (
 )
 from holdfast.datastream.window import WindowAssigner
 from holdfast.datastream.windowed_stream import WindowedStream
+from holdfast.errors import ConfigurationError
+from holdfast.functions.aggregates import Aggregate
 from holdfast.runtime.operators.window_content import WindowContent
 
 if TYPE_CHECKING:
@@ -203,6 +205,14 @@ class AllWindowedStream(WindowedStream[int, T, W]):
         """
         function: Any = process_window_function
         return super().process(function, output_type)
+
+    def agg(self, **aggregates: Aggregate) -> NoReturn:
+        """Refuse: there is no key whose results could be named.
+
+        Raises:
+            ConfigurationError: always.
+        """
+        raise ConfigurationError("agg() aggregates by key: call key_by(col(...)).window(...), or use aggregate(...).")
 
     def _adapted(self, window_function: Any) -> Any:
         if isinstance(window_function, ProcessAllWindowFunction):

@@ -13,6 +13,7 @@ from holdfast.common.output_tag import OutputTag, Tagged
 from holdfast.common.type_variables import R, T, W
 from holdfast.common.typeinfo import TypeInformation, Types
 from holdfast.common.watermark_strategy import WatermarkStrategy
+from holdfast.datastream.batch_operations import BatchOperations
 from holdfast.datastream.data_stream_sink import CloseableIterator, DataStreamSink
 from holdfast.datastream.function_checks import check_function, check_object, check_strategy, check_type, selector_callable
 from holdfast.datastream.functions import (
@@ -65,7 +66,7 @@ __all__ = [
 _NEED_KEYS = frozenset(("max", "max_by", "min", "min_by", "reduce", "sum", "window"))
 
 
-class DataStream(StreamOutput[T], OperatorSettings, Generic[T]):
+class DataStream(StreamOutput[T], BatchOperations[T], OperatorSettings, Generic[T]):
     """A stream of elements, created by the environment's sources or derived from other streams."""
 
     _element_operators: ClassVar[Mapping[str, FunctionOperatorClass]] = {"Map": Map, "FlatMap": FlatMap, "Filter": Filter}

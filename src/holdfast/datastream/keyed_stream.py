@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Generic, Literal, overload
 
+from holdfast.common.columns import ColumnForm
 from holdfast.common.time import Duration, Time
 from holdfast.common.type_variables import K, R, T, W
 from holdfast.common.typeinfo import TypeInformation
@@ -232,6 +233,12 @@ class KeyedStream(DataStream[T], Generic[K, T]):
     ) -> DataStream[T]:
         """Send each element to the subtask that the partitioner picks; the stream is no longer keyed."""
         return self._stream.partition_custom(partitioner, key_selector)
+
+    def _with_columns(self, form: ColumnForm) -> KeyedStream[K, T]:
+        """The same stream, whose elements reach the next operator as columns."""
+        keys = self._transformation
+        how = {"key_selector": keys.key_selector, "key_type": keys.key_type, "columns": form}
+        return KeyedStream(self._stream, self._stream._partitioned(keys.partitioning, **how))
 
     def _spread(self, partitioning: Partitioning) -> DataStream[T]:
         raise ConfigurationError(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from typing import TYPE_CHECKING, Any, Generic, overload
 
 from holdfast.common.output_tag import OutputTag
 from holdfast.common.type_variables import K, R, S, T, V, W
 from holdfast.common.typeinfo import TypeInformation
+from holdfast.common.types import Row
 from holdfast.datastream.function_checks import check_function, check_object, check_type
 from holdfast.datastream.functions import AggregateFunction, ProcessWindowFunction, ReduceFunction, WindowFunction
 from holdfast.datastream.window import (
@@ -20,7 +22,9 @@ from holdfast.datastream.window import (
     Trigger,
     WindowAssigner,
 )
+from holdfast.datastream.window_aggregation import window_aggregation
 from holdfast.errors import ConfigurationError
+from holdfast.functions.aggregates import Aggregate, Aggregates
 from holdfast.runtime.operators.window import WindowOperator
 from holdfast.runtime.operators.window_content import Accumulator, Elements, Reduced, WindowContent, can_merge
 
@@ -222,6 +226,29 @@ class WindowedStream(Generic[K, T, W]):
         function = ("aggregate function", aggregate_function)
         content = Accumulator(aggregate_function, accumulator_type)
         return self._windows(content, window_function, output_type, function)
+
+    def agg(self, **aggregates: Aggregate) -> DataStream[Row]:
+        """Aggregate fields of each window's elements, as they arrive.
+
+        The results are Rows of the key's fields (of `col`; else ``key``), ``window_start``, ``window_end``, and the
+        aggregates by their names. Tumbling windows work on whole columns where the elements have columns, or a declared type
+        that can become columns.
+
+        Args:
+            **aggregates: The aggregates of `holdfast.datastream.batches` by the names of their results, e.g.
+                ``total=Sum("amount"), payments=Count()``.
+
+        Raises:
+            TypeError: an argument is no aggregate.
+            ConfigurationError: two fields have one name, a field has no such aggregate, or the windows have no start.
+        """
+        keyed, late = self._keyed_stream, self._late_tag is not None
+        summary, output_type, form = window_aggregation(keyed._transformation, self._assigner, aggregates, late)
+        described = copy(self)
+        if form is not None and self._trigger is None and self._evictor is None:
+            described._keyed_stream = keyed._with_columns(form)
+        function = Aggregates(aggregates)
+        return described._windows(Accumulator(function, None), summary, output_type, ("aggregates", function))
 
     @overload
     def apply(self, window_function: WindowFunction[T, R, K, W], output_type: None = None) -> DataStream[R]: ...

@@ -176,6 +176,7 @@ def _vertex(
                         partitioner=edge.partitioner,
                         input_index=edge.input_index,
                         key_type=_lasting(edge.key_type),
+                        columns=edge.columns,
                     )
                 )
         uid = graph.uids[member.id]

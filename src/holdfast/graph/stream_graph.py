@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from holdfast.common.columns import ColumnForm
 from holdfast.common.typeinfo import TypeInformation
 from holdfast.errors import ConfigurationError
 from holdfast.graph.transformations import (
@@ -38,6 +39,8 @@ class Edge:
     """The declared type of the side output's elements."""
     key_type: TypeInformation | None = None
     """The declared type of the keys."""
+    columns: ColumnForm | None = None
+    """The form of the columns that the consumer takes."""
 
 
 @dataclass(frozen=True)
@@ -138,4 +141,5 @@ def _edge(path: _Path, consumer: OperatorTransformation, index: int) -> Edge:
         partitioned.partitioner,
         path.side_type,
         partitioned.key_type,
+        partitioned.columns,
     )

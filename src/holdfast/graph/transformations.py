@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from holdfast.common.columns import ColumnForm
 from holdfast.connectors.base import Source
 from holdfast.runtime.operators.base import OperatorFactory, StateKind
 from holdfast.runtime.plan import Partitioning
@@ -114,6 +115,8 @@ class Partitioned(Transformation):
     key_type: Any = None
     """The declared type of the keys (a TypeInformation), or None."""
     partitioner: Callable[[Any, int], int] | None = None
+    columns: ColumnForm | None = None
+    """The form of the columns that the next operator takes."""
 
 
 @dataclass(eq=False, kw_only=True)

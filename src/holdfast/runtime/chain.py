@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from holdfast.checkpoint.ids import CheckpointId, Epoch
+from holdfast.common.columns import columns_of
 from holdfast.common.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from holdfast.common.typeinfo import TypeInformation
 from holdfast.common.typeinfo.batches import Misfit, fitted
@@ -96,8 +97,10 @@ def _fan_out(outputs: list[Emit], copied: Copy) -> Emit:
 
     def emit(batch: RecordBatch) -> None:
         # Each output gets its own elements: a change by one must not show in the others.
+        columns = columns_of(batch.values)
         for output in others:
-            output(RecordBatch(list(map(copied, batch.values)), batch.timestamps))
+            values = list(map(copied, batch.values)) if columns is None else columns.fresh().as_list()
+            output(RecordBatch(values, batch.timestamps))
         last(batch)
 
     return emit
@@ -110,6 +113,10 @@ def _typed(chained: Chained, declared: TypeInformation | None, emit: Emit) -> Em
 
     def emit_typed(batch: RecordBatch) -> None:
         values = batch.values
+        columns = columns_of(values)
+        if columns is not None and columns.fits(declared):
+            emit(batch)
+            return
         try:
             fitting = fitted(declared, values)
         except Misfit as error:

@@ -12,9 +12,11 @@ from typing import Any, SupportsIndex
 from xxhash import xxh3_128_digest
 
 from holdfast.checkpoint.ids import Epoch
+from holdfast.common.columns import ColumnKeys, Columns, columns_of
 from holdfast.common.positions import picker, positions_by
 from holdfast.common.time import MIN_TIMESTAMP
 from holdfast.errors import HoldfastError
+from holdfast.runtime.column_routes import members, plain_keys, subtasks
 from holdfast.runtime.context import Clock
 from holdfast.runtime.event_time import combined
 from holdfast.runtime.frames import (
@@ -109,6 +111,7 @@ class Router:
         self._assign = group_assigner(target.max_parallelism, target.parallelism)
         self._owned = OwnedKeys(target.max_parallelism, target.parallelism, subtask, operator)
         self._parallelism = target.parallelism
+        self._max_parallelism = target.max_parallelism
         self._turn = subtask
         self._random = random.Random()
         self._key = channel.key_selector
@@ -145,11 +148,15 @@ class Router:
         self.records += len(values)
         kind = self._channel.partitioning
         if kind is Partitioning.HASH:
+            if self._channel.columns is not None:
+                values = self._channel.columns.applied(values)
             keys = self._keys(values)
+            if not isinstance(keys, ColumnKeys):
+                values = list(values)
             alone = self._parallelism == 1
             try:
                 # A single subtask needs no targets, but keys of unusual types must still be checked.
-                targets = [] if alone and set(map(type, keys)) <= _PLAIN_KEYS else self._assign(keys)
+                targets = [] if alone and self._all_plain(keys) else self._owners(keys)
             except Exception as error:  # raised by a key's own hash or pickling
                 raise user_error(error, *self._operator, values[0]) from error
             if alone:
@@ -162,7 +169,7 @@ class Router:
         elif kind is Partitioning.FORWARD and self._key is not None:
             keys = self._keys(values)
             self._owned.check(keys, values)
-            self._add(self._sender, values, timestamps, keys)
+            self._add(self._sender, values if isinstance(keys, ColumnKeys) else list(values), timestamps, keys)
         elif len(self._targets) == 1 and kind is not Partitioning.CUSTOM:
             self._add(self._targets[0], values, timestamps, None)
         elif kind is Partitioning.CUSTOM:
@@ -174,6 +181,17 @@ class Router:
             turn = self._turn
             self._turn = (turn + len(values)) % width
             self._spread([first + (turn + i) % width for i in range(len(values))], values, timestamps, None)
+
+    @staticmethod
+    def _all_plain(keys: Any) -> bool:
+        """Whether all keys are of types that every subtask takes without a check."""
+        return plain_keys(keys) if isinstance(keys, ColumnKeys) else set(map(type, keys)) <= _PLAIN_KEYS
+
+    def _owners(self, keys: Any) -> Any:
+        """The subtasks of keys: a list, or an array for the keys of columns."""
+        if isinstance(keys, ColumnKeys):
+            return subtasks(keys, self._assign, self._max_parallelism, self._parallelism)
+        return self._assign(keys)
 
     def _keys(self, values: list[Any]) -> list[Any]:
         assert self._key is not None
@@ -198,12 +216,16 @@ class Router:
             targets.append(index(target))
         return targets
 
-    def _spread(self, targets: list[int], values: list[Any], timestamps: list[int] | None, keys: list[Any] | None) -> None:
-        members = positions_by(targets)
-        if len(members) == 1:
+    def _spread(self, targets: Any, values: list[Any], timestamps: list[int] | None, keys: list[Any] | None) -> None:
+        columns = columns_of(values)
+        if columns is not None:
+            self._spread_columns(targets, columns, timestamps, keys)
+            return
+        placed = positions_by(targets)
+        if len(placed) == 1:
             self._add(targets[0], values, timestamps, keys)
             return
-        for target, positions in members.items():
+        for target, positions in placed.items():
             pick = picker(positions)
             self._add(
                 target,
@@ -212,26 +234,25 @@ class Router:
                 None if keys is None else pick(keys),
             )
 
+    def _spread_columns(self, targets: Any, columns: Columns, timestamps: list[int] | None, keys: list[Any] | None) -> None:
+        selected = keys if isinstance(keys, ColumnKeys) else None
+        for target, positions in members(targets):
+            part = columns if len(positions) == len(columns) else columns.take(positions)
+            self._add(
+                target,
+                part,
+                None if timestamps is None else picker(positions.tolist())(timestamps),
+                None if selected is None else ColumnKeys(part, selected.fields),
+            )
+
     def _add(self, target: int, values: Any, timestamps: Any, keys: Any) -> None:
         frame = self._open.get(target)
-        if frame is not None and (frame.timestamps is None) != (timestamps is None):
+        if frame is not None and not frame.extend(values, timestamps, keys):
             self._flush(target)
             frame = None
         if frame is None:
-            frame = Frame(
-                0,
-                list(values),
-                None if timestamps is None else list(timestamps),
-                None if keys is None else list(keys),
-                None if self.location is None else [],
-            )
+            frame = Frame.of(values, timestamps, keys, None if self.location is None else [])
             self._open[target] = frame
-        else:
-            frame.values.extend(values)
-            if frame.timestamps is not None:
-                frame.timestamps.extend(timestamps)
-            if frame.keys is not None:
-                frame.keys.extend(keys)
         if self._clock.late_by > MIN_TIMESTAMP:
             frame.late.append((len(frame.values) - len(values), len(frame.values), self._clock.late_by))
         if self.location is not None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.runtime.settings import JobSettings
 
 if TYPE_CHECKING:
+    from holdfast.common.columns import ColumnForm
     from holdfast.common.typeinfo import TypeInformation
     from holdfast.connectors.base import Source
     from holdfast.runtime.operators.base import OperatorFactory
@@ -83,6 +84,8 @@ class Channel:
     """For CUSTOM."""
     input_index: int = 0
     """The receiver's input, an index of ``Vertex.inputs``."""
+    columns: ColumnForm | None = None
+    """For HASH: the receiver takes columns, in this form."""
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from holdfast.common.columns import Fields, key_columns
 from holdfast.common.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from holdfast.common.typeinfo.base import TypeInformation, shown
 from holdfast.common.typeinfo.batches import Misfit, fitted
 from holdfast.runtime.user_code import OperatorName, user_error
 
-__all__ = ["Emit", "RecordBatch", "select_keys", "whole_milliseconds", "whole_timestamps"]
+__all__ = ["Emit", "RecordBatch", "column_timestamps", "select_keys", "whole_milliseconds", "whole_timestamps"]
 
 
 @dataclass(slots=True)
@@ -20,6 +21,7 @@ class RecordBatch:
     """Records with their timestamps and keys, in parallel lists of the same length."""
 
     values: list[Any]
+    """A list, or `holdfast.common.columns.Columns` in its place."""
     timestamps: list[int] | None = None
     """In ms; None: no record has one."""
     keys: list[Any] | None = None
@@ -51,11 +53,14 @@ Emit = Callable[[RecordBatch], None]
 def select_keys(
     select: Callable[[Any], Any], declared: TypeInformation | None, values: list[Any], owner: OperatorName
 ) -> list[Any]:
-    """Select the key of each value and fit it to the declared type.
+    """Select the key of each value and fit it to the declared type. The keys of columns are columns.
 
     Raises:
         UserCodeError: the selector failed, or a key is of another type; the message names the value and ``owner``.
     """
+    columnar = key_columns(select, declared, values)
+    if columnar is not None:
+        return columnar.as_list()
     keys = _selected(select, values, owner)
     if declared is None:
         return keys
@@ -77,6 +82,11 @@ def _selected(select: Callable[[Any], Any], values: list[Any], owner: OperatorNa
             except (Exception, SystemExit) as error:
                 raise user_error(error, *owner, value) from error
         raise
+
+
+def column_timestamps(assign: Callable[[Any, int], int], values: list[Any]) -> list[int] | None:
+    """The timestamps of columns, if the assigner names one of them; None if it must be called for each record."""
+    return assign.stamps(values) if isinstance(assign, Fields) else None
 
 
 def whole_timestamps(stamps: list[Any]) -> list[int]:

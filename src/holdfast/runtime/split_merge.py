@@ -12,7 +12,7 @@ from holdfast.connectors.base import Batch, SourceReader, SplitRange
 from holdfast.errors import UserCodeError
 from holdfast.runtime.event_time import Deadline, GeneratorState, LateRecords, Run, SplitTime, combined, watermark_behind
 from holdfast.runtime.generated_watermarks import GeneratedWatermarks
-from holdfast.runtime.records import whole_timestamps
+from holdfast.runtime.records import column_timestamps, whole_timestamps
 from holdfast.runtime.task_messages import SourceAssignment
 from holdfast.runtime.user_code import OperatorName, user_error
 
@@ -127,6 +127,9 @@ class SplitMerge:
         assign = self._assign
         if assign is None:
             return batch.timestamps
+        columnar = column_timestamps(assign, batch.values)
+        if columnar is not None:
+            return columnar
         try:
             if batch.timestamps is None:
                 return whole_timestamps([assign(value, MIN_TIMESTAMP) for value in batch.values])

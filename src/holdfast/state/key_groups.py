@@ -16,7 +16,7 @@ import xxhash
 
 from holdfast.state.key_codec import canonical_core, encode_core
 
-__all__ = ["KeyGroupRange", "group_assigner", "key_group", "key_group_range", "key_grouper"]
+__all__ = ["KeyGroupRange", "group_assigner", "integer_groups", "key_group", "key_group_range", "key_grouper"]
 
 _MASK = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15
@@ -72,6 +72,18 @@ def key_group(key: Any, max_parallelism: int) -> int:
     if type(core) is int or type(core) is str:
         return key_group(core, max_parallelism)
     return int(_digest(encode_core(core))) % max_parallelism
+
+
+def integer_groups(keys: Any, max_parallelism: int) -> Any:
+    """The key groups of a NumPy array of integers, as an array.
+
+    >>> import numpy
+    >>> keys = [7, -7, 2**63 - 1]
+    >>> integer_groups(numpy.array(keys), 128).tolist() == [key_group(key, 128) for key in keys]
+    True
+    """
+    wide = keys.astype("uint64")
+    return (wide * wide.dtype.type(_GOLDEN) >> wide.dtype.type(32)).astype("int64") % max_parallelism
 
 
 def group_assigner(max_parallelism: int, parallelism: int, memo_size: int = 200_000) -> Callable[[list[Any]], list[int]]:

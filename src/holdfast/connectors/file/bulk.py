@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, BinaryIO, Protocol, runtime_checkable
 
+from holdfast.common.arrow import RecordColumns, arrow_schema, pyarrow
 from holdfast.common.avro import AvroSchema, fastavro, from_row
 from holdfast.common.typeinfo import RowTypeInfo
-from holdfast.connectors.file.arrow import RecordColumns, arrow_schema, pyarrow
 from holdfast.errors import ConfigurationError
 
 __all__ = ["ArrowBulkWriters", "AvroBulkWriters", "BulkWriter", "BulkWriterFactory", "ParquetBulkWriters"]

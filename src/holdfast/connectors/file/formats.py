@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import orjson
 
+from holdfast.common.columns import columns_of
 from holdfast.common.serialization import DeserializationSchema
 from holdfast.connectors.base import Batch
 from holdfast.connectors.file import lines
@@ -117,8 +118,9 @@ class LineFormat:
         return every if self.keeps_blank_lines else [line for line in every if line]
 
     def _by_schema(self, schema: DeserializationSchema, block: bytes) -> list[Any]:
+        values = schema.deserialize_batch(self._lines(block))
         # None skips the line.
-        return [value for value in schema.deserialize_batch(self._lines(block)) if value is not None]
+        return values if columns_of(values) is not None else [value for value in values if value is not None]
 
     def _raise_for_line(self, block: bytes, offset: int, file: InputFile) -> None:
         """Find the first line that does not parse, and raise for it."""

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any, Protocol
 
+from holdfast.common.columns import Columns, as_dicts, columns_available
 from holdfast.common.optional_library import optional_library
 from holdfast.connectors.base import Batch
 from holdfast.connectors.file.files import FileVersion, InputFile
@@ -115,8 +116,7 @@ class ParquetFormat:
             return [rows]
         if self._as_tuples:
             return list(zip(*(column.to_pylist() for column in rows.columns), strict=True))
-        values: list[Any] = rows.to_pylist()
-        return values
+        return Columns(rows, as_dicts).as_list() if columns_available() else as_dicts(rows)
 
 
 def _place(path: str, first: int, i: int) -> str:

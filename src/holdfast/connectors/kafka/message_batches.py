@@ -8,6 +8,7 @@ from typing import Any
 
 from confluent_kafka import Message
 
+from holdfast.common.columns import columns_of
 from holdfast.connectors.base import Batch
 from holdfast.connectors.kafka.consumer_record import ConsumerRecord, KafkaRecordDeserializationSchema
 from holdfast.errors import ServiceUnavailable, UserCodeError
@@ -50,7 +51,7 @@ class MessageBatches:
                 data = [value for value in data if value is not None]
         try:
             values = self._deserialize(data)
-            if self._skips and any(value is None for value in values):
+            if self._skips and columns_of(values) is None and any(value is None for value in values):
                 messages = [m for m, value in zip(messages, values, strict=True) if value is not None]
                 values = [value for value in values if value is not None]
         except ServiceUnavailable:

@@ -8,6 +8,7 @@ from operator import length_hint
 from typing import Any
 
 from holdfast.checkpoint.ids import CheckpointId, Epoch
+from holdfast.common.columns import columns_of
 from holdfast.common.output_tag import OutputTag
 from holdfast.common.time import MIN_TIMESTAMP
 from holdfast.connectors.base import Sink, SinkWriter, WriterContext
@@ -269,7 +270,7 @@ class _Sink(Operator):
         self.writer.begin_epoch(epoch, attempt, committed)
 
     def process(self, batch: RecordBatch) -> None:
-        values = batch.values
+        values = batch.values if columns_of(batch.values) is None else list(batch.values)
         self.records_written += len(values)
         try:
             self.writer.write(values, batch.timestamps)

@@ -12,7 +12,7 @@ from holdfast.common.watermark_strategy import timestamps_only
 from holdfast.runtime.event_time import GeneratorState, LateRecords, Run, pieces, watermark_behind
 from holdfast.runtime.generated_watermarks import GeneratedWatermarks
 from holdfast.runtime.operators.base import Operator, OperatorFactory
-from holdfast.runtime.records import RecordBatch, whole_timestamps
+from holdfast.runtime.records import RecordBatch, column_timestamps, whole_timestamps
 from holdfast.runtime.user_code import OperatorName, user_error
 
 __all__ = ["TimestampsAndWatermarksOperator"]
@@ -41,19 +41,23 @@ class _Timestamps(Operator):
     def process(self, batch: RecordBatch) -> None:
         values, timestamps = batch.values, batch.timestamps
         if self._assign is not None:
-            assign = self._assign
-            rest = iter(values)
-            try:
-                timestamps = whole_timestamps([assign(value, stamp) for value, stamp in zip(rest, batch.stamps())])
-            except (Exception, SystemExit) as error:
-                position = max(len(values) - length_hint(rest) - 1, 0)
-                raise user_error(error, self.context.name, self.context.uid, values[position]) from error
+            timestamps = column_timestamps(self._assign, values) or self._assigned(batch)
         self._last_record = self.context.clock.processing_time
         timed = RecordBatch(values, timestamps)
         self._emit(timed, self._find_late(timed))
         if timestamps:
             self._max_timestamp = max(self._max_timestamp, max(timestamps))
         self._advance(self._watermark())
+
+    def _assigned(self, batch: RecordBatch) -> list[int]:
+        """The timestamps that the assigner gives, record by record."""
+        assign, values = self._assign, batch.values
+        rest = iter(values)
+        try:
+            return whole_timestamps([assign(value, stamp) for value, stamp in zip(rest, batch.stamps())])
+        except (Exception, SystemExit) as error:
+            position = max(len(values) - length_hint(rest) - 1, 0)
+            raise user_error(error, self.context.name, self.context.uid, values[position]) from error
 
     def _find_late(self, batch: RecordBatch) -> list[Run]:
         """The late records of a batch, before it is emitted."""

@@ -1,235 +1,22 @@
-"""Aligned windows, the same for all keys: a table of rows per window, fired as a whole when time passes its end.
-
-A window that opens and closes within an epoch never touches the store, and needs no timer per key: all keys of a window
-fire together, in the order of the windows' ends.
-"""
+"""WindowOperator: chooses the operator of windows by their assigner, trigger and content."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import islice
-from typing import Any
 
-from holdfast.common.time import MAX_TIMESTAMP, MIN_TIMESTAMP
-from holdfast.common.typeinfo.batches import Misfit
-from holdfast.common.windows import TimeWindow
-from holdfast.runtime.copies import fixed
+from holdfast.runtime.operators.aligned_windows import AlignedWindows
 from holdfast.runtime.operators.base import Operator, OperatorFactory, StateKind
+from holdfast.runtime.operators.column_windows import ColumnWindows, takes_columns
 from holdfast.runtime.operators.merging_windows import MergingWindows
 from holdfast.runtime.operators.paned_windows import PanedWindows
-from holdfast.runtime.operators.stateless import Collector
 from holdfast.runtime.operators.triggered_windows import TriggeredWindows
-from holdfast.runtime.operators.window_base import CHUNK, WindowContext, WindowsBase, WindowSpec
-from holdfast.runtime.records import RecordBatch
-from holdfast.runtime.user_code import not_iterable, user_error
-from holdfast.state.entries import LARGE, LargeList
-from holdfast.state.row import Row
-from holdfast.state.space import StateSpace
+from holdfast.runtime.operators.window_base import WindowSpec
 from holdfast.windowing.assigners import MergingWindowAssigner, PeriodicWindows, TumblingWindows
 from holdfast.windowing.sessions import SessionWindows
 from holdfast.windowing.triggers import EventTimeTrigger, ProcessingTimeTrigger
 
 __all__ = ["WindowOperator"]
-
-
-class _AlignedWindows(WindowsBase):
-    """Windows that begin and end at the same times for all keys, and fire at their ends."""
-
-    def __init__(self, spec: WindowSpec, assigner: TumblingWindows[Any]) -> None:
-        super().__init__(spec)
-        self._size, self._offset = assigner.size, assigner.offset
-        self._least = MIN_TIMESTAMP + self._size
-        """The least timestamp whose window begins within 64 bits."""
-        self._time = MIN_TIMESTAMP
-        """The time up to which windows have fired, in the operator's time domain."""
-        self._late_by = MIN_TIMESTAMP
-        """The watermark that decides whether the current elements are late."""
-
-    def open(self) -> None:
-        assert self.context.state is not None
-        content = self._content
-        self.window_space = self.context.state.space("window")
-        self.window_space.expire_by(self.context.clock, None)
-        self._slot = 1 + self.window_space.register(content.column(), grows=content.keeps_elements)
-        self._time = self.context.clock.watermark if self._event_time else MIN_TIMESTAMP
-        super().open()
-        self._add = content.adder(self._slot)
-        self._result = content.result()
-        self._checks_at_firing = content.checks_at_firing()
-
-    def window_state(self) -> StateSpace:
-        return self.window_space
-
-    # adding elements
-
-    def process(self, batch: RecordBatch) -> None:
-        if self._event_time:
-            times = self._timestamps(batch, self._least)
-        else:
-            times = [self.context.clock.processing_time] * len(batch.values)
-        self._late_by = max(self._time, self.context.clock.late_by)
-        for start, keys, values, stamps in self._cut(batch, times, self._size, self._offset):
-            self._add_to(start, keys, values, stamps)
-
-    def _last(self, start: int) -> int:
-        """The last millisecond of a window, at most the end of time."""
-        return min(start + self._size - 1, MAX_TIMESTAMP)
-
-    def _add_to(self, start: int, keys: Sequence[Any], values: Sequence[Any], times: Sequence[int]) -> None:
-        last = self._last(start)
-        if self._event_time and last + self._lateness <= self._late_by:
-            self.context.emit_late(self._tag, list(values), list(times))
-            return
-        rows = self.window_space.table(start).load(keys)
-        if last > self._time:
-            self._add_rows(rows, values, keys)
-            return
-        # The window has fired: every element within the allowed lateness fires it again.
-        out = Collector(self.context.copied)
-        for key, row, value in zip(keys, rows, values):
-            self._add_rows([row], [value], [key])
-            self._fire_rows(out, [(key, row)], start)
-        out.emit(self.context)
-
-    # firing
-
-    def advance_watermark(self, watermark: int) -> None:
-        if self._event_time:
-            self._advance(watermark)
-
-    def advance_processing_time(self, now: int) -> None:
-        super().advance_processing_time(now)
-        if not self._event_time:
-            self._advance(now - 1)  # more elements of this millisecond may come
-
-    def _advance(self, time: int) -> None:
-        before, self._time = self._time, time
-        for start in sorted(start for start in self.window_space.tables if start is not None):
-            last = self._last(start)
-            if last > time:
-                break
-            if last > before:
-                self._fire(start)
-            if min(last + self._lateness, MAX_TIMESTAMP) <= time:
-                self._purge(start)
-
-    def next_processing_time(self) -> int | None:
-        if self._event_time or not self.window_space.tables:
-            return None
-        return min(start for start in self.window_space.tables if start is not None) + self._size
-
-    def _rows(self, start: int) -> Iterator[tuple[Any, Row]]:
-        """All rows of a window, those in the store included."""
-        table = self.window_space.table(start)
-        yield from [(key, row) for key, row in table.rows.items() if row[self._slot] is not None]
-        if table.in_store:
-            for key, row in table.stored_rows():
-                if key not in table.rows and row[self._slot] is not None:
-                    yield key, row
-
-    def _fire(self, start: int) -> None:
-        for chunk in self._chunks(start):
-            out = Collector(self.context.copied)
-            self._fire_rows(out, chunk, start)
-            out.emit(self.context)
-
-    def _chunks(self, start: int) -> Iterator[list[tuple[Any, Row]]]:
-        """A window's rows in chunks; also loads the keys' global state if the function uses it."""
-        rows, table = self._rows(start), self.window_space.table(start)
-        while chunk := list(islice(rows, CHUNK)):
-            if self._restore_key is not None:
-                chunk = [(self._restore_key(key), row) for key, row in chunk]
-            if self._global is not None:
-                self._global.table().load([key for key, _ in chunk])
-            # The function may declare and change states of the window, also in rows from the store.
-            read = [(key, row) for key, row in chunk if key not in table.rows] if table.in_store else []
-            table.take_in(read)
-            yield chunk
-            table.let_go(read)
-            if self._process is not None and self._lateness:
-                table.claim(chunk)
-
-    def _fire_rows(self, out: Collector, rows: list[tuple[Any, Row]], start: int) -> None:
-        """Call the window function for these keys."""
-        slot, last, window = self._slot, self._last(start), TimeWindow(start, start + self._size)
-        result, apply, process, kept = self._result, self._apply, self._process, self._content.keeps_elements
-        take, append, append_stamp = out.take_one, out.values.append, out.stamps.append
-        purged = not self._lateness
-        context = self._enter(window)
-        if self._checks_at_firing:
-            self._fit_contents(rows, start)
-        key = results = None
-        try:
-            for key, row in rows:
-                content = row[slot] if result is None else result(row[slot])
-                if type(content) in LARGE:
-                    content = self._elements_of(key, content, start)
-                if process is not None:
-                    self._make_current(key, row)
-                    results = process(key, context, content if kept else [content])
-                elif apply is not None:
-                    if self._global is not None:
-                        self._make_current(key, row)
-                    results = apply(key, window, content if kept else [content])
-                else:
-                    append(content if purged else out.copied(content))
-                    append_stamp(last)
-                    continue
-                if results is not None:
-                    for each in results:
-                        if type(each) is tuple and fixed(map(type, each)):  # the usual case, without a call
-                            append(each)
-                            append_stamp(last)
-                        else:
-                            take(each, last)
-        except (Exception, SystemExit) as error:
-            failure = not_iterable(error, results)
-            raise user_error(failure, self.context.name, self.context.uid, f"window {start}", key) from error
-
-    def _fit_contents(self, rows: list[tuple[Any, Row]], start: int) -> None:
-        """Check the contents before they fire: no barrier may have checked them yet."""
-        slot = self._slot
-        if self._content.keeps_elements:
-            for key, row in rows:
-                if type(row[slot]) not in LARGE:
-                    row[slot] = self._fitted(row[slot], lambda _: key, start)  # noqa: B023  (called at once)
-            return
-        contents = self._fitted([row[slot] for _, row in rows], lambda position: rows[position][0], start)
-        for (_, row), content in zip(rows, contents):
-            row[slot] = content
-
-    def _elements_of(self, key: Any, content: LargeList, start: int) -> list[Any]:
-        """The elements of a window whose list has left its row."""
-        elements = list(content)
-        return self._fitted(elements, lambda _: key, start) if self._checks_at_firing else elements
-
-    def _fitted(self, values: list[Any], key_of: Callable[[int], Any], start: int) -> list[Any]:
-        try:
-            return self._content.fitted(values)
-        except Misfit as error:
-            raise self._misfit(error, values[error.position], f"window {start}", key_of(error.position)) from error
-
-    def _enter(self, window: TimeWindow) -> WindowContext:
-        self._window_context.at = window
-        self.window_space.namespace = window.start
-        return self._window_context
-
-    def _make_current(self, key: Any, row: Row) -> None:
-        space = self.window_space
-        self._window_context.key = space.key = key
-        space.row = row
-        if self._global is not None:
-            self._bring_global(key)
-
-    def _purge(self, start: int) -> None:
-        if self._clear is not None:
-            context = self._enter(TimeWindow(start, start + self._size))
-            for chunk in self._chunks(start):
-                for key, row in chunk:
-                    self._make_current(key, row)
-                    self._clear(context)
-        self.window_space.drop(start)
 
 
 @dataclass(frozen=True)
@@ -244,7 +31,8 @@ class WindowOperator(WindowSpec, OperatorFactory):
             return MergingWindows(self)
         default = EventTimeTrigger if self.assigner.is_event_time() else ProcessingTimeTrigger
         if isinstance(self.assigner, TumblingWindows) and type(self.trigger) is default and self.evictor is None:
-            return _AlignedWindows(self, self.assigner)
+            columnar = takes_columns(self)
+            return AlignedWindows(self, self.assigner) if columnar is None else ColumnWindows(self, self.assigner, *columnar)
         if isinstance(self.assigner, PeriodicWindows) and type(self.trigger) is default and self._by_panes():
             return PanedWindows(self, self.assigner)
         return TriggeredWindows(self)

@@ -31,7 +31,7 @@ def pyarrow() -> Any:
     Raises:
         ConfigurationError: it is not installed.
     """
-    return optional_library("pyarrow", "Parquet and Arrow need pyarrow", "'holdfast[parquet]'")
+    return optional_library("pyarrow", "Parquet and Arrow need pyarrow", "'holdfast[arrow]'")
 
 
 def arrow_schema(row_type: RowTypeInfo) -> Any:
