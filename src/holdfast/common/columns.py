@@ -6,6 +6,7 @@ batch; any other code iterates, and so makes the rows, once.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, lru_cache
 from importlib.util import find_spec
@@ -30,7 +31,10 @@ __all__ = [
     "columns_available",
     "columns_of",
     "key_columns",
+    "latest",
     "numpy",
+    "packed_stamps",
+    "stamp_array",
 ]
 
 MakeRows = Callable[[Any], list[Any]]
@@ -175,6 +179,23 @@ def columns_of(values: Any) -> Columns | None:
     return values if isinstance(values, Columns) else None
 
 
+def packed_stamps(stamps: Any) -> list[int]:
+    """Timestamps of columns, a NumPy array, as a packed array in the place of the list."""
+    packed = array("q")
+    packed.frombytes(stamps.astype("int64", copy=False).tobytes())
+    return cast("list[int]", packed)
+
+
+def stamp_array(timestamps: Any) -> Any:
+    """Timestamps as a NumPy array; that of packed ones costs nothing."""
+    return numpy().asarray(timestamps, dtype="int64")
+
+
+def latest(timestamps: Sequence[int]) -> int:
+    """The highest of some timestamps."""
+    return int(stamp_array(timestamps).max()) if isinstance(timestamps, array) else max(timestamps)
+
+
 class Fields:
     """Reads fields of a record by name; as a key selector and as a timestamp assigner it needs no call per record."""
 
@@ -199,7 +220,8 @@ class Fields:
         arrays = None if columns is None else self.arrays(columns.batch)
         if arrays is None or len(arrays) > 1 or arrays[0].null_count:
             return None
-        return column_values(arrays[0]) if pyarrow().types.is_signed_integer(arrays[0].type) else None
+        signed = pyarrow().types.is_signed_integer(arrays[0].type)
+        return packed_stamps(arrays[0].to_numpy()) if signed else None
 
     def __repr__(self) -> str:
         return f"col({', '.join(map(repr, self.names))})"

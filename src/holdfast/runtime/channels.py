@@ -12,7 +12,7 @@ from typing import Any, SupportsIndex
 from xxhash import xxh3_128_digest
 
 from holdfast.checkpoint.ids import Epoch
-from holdfast.common.columns import ColumnKeys, Columns, columns_of
+from holdfast.common.columns import ColumnKeys, Columns, columns_of, packed_stamps, stamp_array
 from holdfast.common.positions import picker, positions_by
 from holdfast.common.time import MIN_TIMESTAMP
 from holdfast.errors import HoldfastError
@@ -236,12 +236,13 @@ class Router:
 
     def _spread_columns(self, targets: Any, columns: Columns, timestamps: list[int] | None, keys: list[Any] | None) -> None:
         selected = keys if isinstance(keys, ColumnKeys) else None
+        stamps = None if timestamps is None else stamp_array(timestamps)
         for target, positions in members(targets):
             part = columns if len(positions) == len(columns) else columns.take(positions)
             self._add(
                 target,
                 part,
-                None if timestamps is None else picker(positions.tolist())(timestamps),
+                None if stamps is None else packed_stamps(stamps[positions]),
                 None if selected is None else ColumnKeys(part, selected.fields),
             )
 

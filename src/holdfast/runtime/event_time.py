@@ -8,10 +8,12 @@ travels with them through chains and frames.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from holdfast.common.columns import numpy, stamp_array
 from holdfast.common.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from holdfast.runtime.plan import JobPlan, Vertex
 
@@ -142,6 +144,18 @@ _PART = 256
 """Records that are compared with the latest of them at once. More span more time, in which some look late."""
 
 
+def _bounds(timestamps: list[int]) -> Iterator[Run]:
+    """The first position, the lowest and the highest timestamp of each part."""
+    if isinstance(timestamps, array):  # those of columns
+        starts, stamps = range(0, len(timestamps), _PART), stamp_array(timestamps)
+        lowest, highest = (bound.reduceat(stamps, starts).tolist() for bound in (numpy().minimum, numpy().maximum))
+        yield from zip(starts, lowest, highest)
+        return
+    for first in range(0, len(timestamps), _PART):
+        part = timestamps[first : first + _PART]
+        yield first, min(part), max(part)
+
+
 class LateRecords:
     """Finds the records of a split that are late by the split's own watermark.
 
@@ -160,13 +174,12 @@ class LateRecords:
             return []
         behind = self._behind
         runs: list[Run] = []
-        for first in range(0, len(timestamps), _PART):
-            part = timestamps[first : first + _PART]
-            lowest, last = min(part), max(highest, max(part)) - behind
+        for first, lowest, most in _bounds(timestamps):
+            last = max(highest, most) - behind
             if lowest > last + 1 or self._deadline(lowest) > last:  # the usual case: no record is that far behind
                 highest = last + behind
                 continue
-            for position, timestamp in enumerate(part, first):
+            for position, timestamp in enumerate(timestamps[first : first + _PART], first):
                 if timestamp > highest:
                     highest = timestamp
                 elif timestamp <= highest - behind + 1 and self._deadline(timestamp) <= highest - behind:

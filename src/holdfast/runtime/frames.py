@@ -11,7 +11,7 @@ import pickle
 import struct
 from array import array
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from holdfast.checkpoint.ids import Epoch
 from holdfast.common import pickling
@@ -70,7 +70,10 @@ class Frame:
         """A frame that is still open, with its first records."""
         if columns_of(values) is None:
             values, keys = list(values), None if keys is None else list(keys)
-        return Frame(0, values, None if timestamps is None else list(timestamps), keys, locations)
+            timestamps = None if timestamps is None else list(timestamps)
+        else:
+            timestamps = None if timestamps is None else array("q", timestamps)
+        return Frame(0, values, timestamps, keys, locations)
 
     def extend(self, values: Any, timestamps: Any, keys: Any) -> bool:
         """Add records; False if they do not go with the others: columns with rows, or those with timestamps with others."""
@@ -144,7 +147,7 @@ def decode_data(payload: memoryview | bytes) -> Frame:
     if stamps is not None:
         flat = array("q")
         flat.frombytes(stamps)
-        timestamps = flat.tolist()
+        timestamps = flat.tolist() if columns_of(values) is None else cast("list[int]", flat)
     return Frame(watermark, values, timestamps, keys, locations, late)
 
 

@@ -23,7 +23,7 @@ class RecordBatch:
     values: list[Any]
     """A list, or `holdfast.common.columns.Columns` in its place."""
     timestamps: list[int] | None = None
-    """In ms; None: no record has one."""
+    """In ms; None: no record has one. With columns, a packed array may be in the place of the list."""
     keys: list[Any] | None = None
     """Given to operators with keyed state."""
 

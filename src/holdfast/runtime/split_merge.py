@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from holdfast.common.columns import latest
 from holdfast.common.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from holdfast.connectors.base import Batch, SourceReader, SplitRange
 from holdfast.errors import UserCodeError
@@ -105,7 +106,7 @@ class SplitMerge:
         elif timestamps is not None:
             late = self._late.find(timestamps, split.max_timestamp)
         if timestamps is not None:
-            split.max_timestamp = max(split.max_timestamp, max(timestamps))
+            split.max_timestamp = max(split.max_timestamp, latest(timestamps))
         return late
 
     def _event_time(self, name: str) -> tuple[int, int]:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import compress
 from typing import Any
 
 from holdfast.common.arrow import pyarrow
-from holdfast.common.columns import ColumnForm, Columns, column_values, columns_of
+from holdfast.common.columns import ColumnForm, Columns, columns_of, packed_stamps, stamp_array
 from holdfast.common.typeinfo import TypeInformation
 from holdfast.runtime.operators.stateless import FunctionOperator
 from holdfast.runtime.records import RecordBatch
@@ -96,4 +95,7 @@ class FilterBatch(_OfBatches):
                 "boolean for each"
             )
         kept = columns.of(columns.batch.filter(mask))
-        return kept, None if timestamps is None else list(compress(timestamps, column_values(mask)))
+        if timestamps is None:
+            return kept, None
+        chosen = mask.fill_null(False).to_numpy(zero_copy_only=False)
+        return kept, packed_stamps(stamp_array(timestamps)[chosen])

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from holdfast.common.arrow import pyarrow
-from holdfast.common.columns import ColumnKeys, Columns, numpy
+from holdfast.common.columns import ColumnKeys, Columns, numpy, packed_stamps, stamp_array
 from holdfast.common.types import Row
 from holdfast.common.windows import TimeWindow
 from holdfast.functions.aggregates import Aggregates
@@ -83,20 +83,27 @@ class ColumnWindows(AlignedWindows):
             self._settle_rows()
             super().process(batch)
             return
-        now = self.context.clock.processing_time
-        times = self._timestamps(batch, self._least) if self._event_time else [now] * len(keys)
-        if max(times) > _FAR or min(times) < -_FAR:
+        stamps = self._stamps(batch)
+        low, high = int(stamps.min()), int(stamps.max())
+        if low < max(self._least, -_FAR) or high > _FAR:
             self._settle_rows()
             super().process(batch)
             return
         self._late_by = max(self._time, self.context.clock.late_by)
-        stamps = numpy().array(times)
-        for start, positions in members(stamps - (stamps - self._offset) % self._size):
-            whole = len(positions) == len(times)
-            part = keys if whole else ColumnKeys(keys.columns.take(positions), keys.fields)
-            self._add_columns(start, part, times if whole else stamps[positions].tolist())
+        first = low - (low - self._offset) % self._size
+        if high < first + self._size:
+            self._add_columns(first, keys, stamps)
+        else:
+            for start, positions in members(stamps - (stamps - self._offset) % self._size):
+                self._add_columns(start, ColumnKeys(keys.columns.take(positions), keys.fields), stamps[positions])
         if self._count > _MOST_WAITING:
             self._settle_rows()
+
+    def _stamps(self, batch: RecordBatch) -> Any:
+        """The time of each record in the operator's time domain, as an array."""
+        if not self._event_time:
+            return numpy().full(len(batch.values), self.context.clock.processing_time, dtype="int64")
+        return stamp_array(batch.stamps())
 
     def _groups(self, keys: ColumnKeys) -> bool:
         """Whether these columns can be grouped; adds those that wait to their rows if they are of another form."""
@@ -107,12 +114,12 @@ class ColumnWindows(AlignedWindows):
             self._form, self._grouped = form, grouped if grouped.takes(form[0]) else None
         return self._grouped is not None and not any(array.null_count for array in keys.arrays)
 
-    def _add_columns(self, start: int, keys: ColumnKeys, times: list[int]) -> None:
+    def _add_columns(self, start: int, keys: ColumnKeys, stamps: Any) -> None:
         last = self._last(start)
         late = self._event_time and last + self._lateness <= self._late_by
         if late or last <= self._time:  # late, or within the allowed lateness of a window that has fired
             self._to_rows(start)
-            self._add_to(start, list(keys), list(keys.columns), times)
+            self._add_to(start, list(keys), list(keys.columns), stamps.tolist())
             return
         self.window_space.table(start)  # the window is there, although none of its rows is
         self._waiting.setdefault(start, []).append(keys)
@@ -178,7 +185,7 @@ class ColumnWindows(AlignedWindows):
         last = self._last(start)
         for first in range(0, count, CHUNK):
             part = Columns(batch.slice(first, CHUNK))
-            self.context.emit(RecordBatch(part.as_list(), [last] * len(part)))
+            self.context.emit(RecordBatch(part.as_list(), packed_stamps(numpy().full(len(part), last))))
         return True
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from holdfast.common.arrow import pyarrow
-from holdfast.common.columns import Fields, column_values
+from holdfast.common.columns import Fields, column_values, numpy
 from holdfast.functions.aggregates import Aggregate, Aggregates, Avg, Count, CountDistinct, Max, Min, Sum
 
 __all__ = ["GroupedColumns", "Unfit"]
@@ -129,8 +129,8 @@ class GroupedColumns:
         for at, each in enumerate(self._each):
             column: Any = None if each.field is None else batch.column(each.field)
             if isinstance(each, Count):
-                ones = [1] * batch.num_rows if column is None else None
-                arrays.append(arrow.array(ones, "int64") if ones is not None else column.is_valid().cast("int64"))
+                ones = numpy().ones(batch.num_rows, dtype="int64")
+                arrays.append(arrow.array(ones) if column is None else column.is_valid().cast("int64"))
                 names.append(f"a{at}")
             elif isinstance(each, (Sum, Avg)):
                 arrays.append(column.cast("double" if arrow.types.is_floating(column.type) else "int64"))

@@ -270,10 +270,12 @@ class _Sink(Operator):
         self.writer.begin_epoch(epoch, attempt, committed)
 
     def process(self, batch: RecordBatch) -> None:
-        values = batch.values if columns_of(batch.values) is None else list(batch.values)
+        values, timestamps = batch.values, batch.timestamps
+        if columns_of(values) is not None:
+            values, timestamps = list(values), None if timestamps is None else list(timestamps)
         self.records_written += len(values)
         try:
-            self.writer.write(values, batch.timestamps)
+            self.writer.write(values, timestamps)
         except (TypeError, ValueError, ArithmeticError, LookupError, AttributeError) as error:
             raise user_error(error, self.context.name, self.context.uid, values[0]) from error
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from operator import length_hint
 from typing import Any
 
+from holdfast.common.columns import latest
 from holdfast.common.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from holdfast.common.watermark_strategy import timestamps_only
 from holdfast.runtime.event_time import GeneratorState, LateRecords, Run, pieces, watermark_behind
@@ -46,7 +47,7 @@ class _Timestamps(Operator):
         timed = RecordBatch(values, timestamps)
         self._emit(timed, self._find_late(timed))
         if timestamps:
-            self._max_timestamp = max(self._max_timestamp, max(timestamps))
+            self._max_timestamp = max(self._max_timestamp, latest(timestamps))
         self._advance(self._watermark())
 
     def _assigned(self, batch: RecordBatch) -> list[int]:
