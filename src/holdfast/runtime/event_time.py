@@ -144,7 +144,7 @@ _PART = 256
 """Records that are compared with the latest of them at once. More span more time, in which some look late."""
 
 
-def _bounds(timestamps: list[int]) -> Iterator[Run]:
+def _bounds(timestamps: Any) -> Iterator[Run]:
     """The first position, the lowest and the highest timestamp of each part."""
     if isinstance(timestamps, array):  # those of columns
         starts, stamps = range(0, len(timestamps), _PART), stamp_array(timestamps)
