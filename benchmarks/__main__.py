@@ -20,6 +20,7 @@ COMMANDS = {
     "lone": "a nearly empty epoch, compared with a plain PySpark job of as many stages",
     "flat": "cost per event, memory, threads and files over many epochs",
     "growth": "cost per event while the state grows to 10 GB",
+    "largestate": "cost per event in the local store alone while it grows, and RocksDB's compaction",
     "restart": "time to the first new result after kill -9, with a large state",
     "savepoints": "savepoints of N GB written and read through the State Processor API: time and memory",
     "recovery": "time to restore the state of a subtask: from files, from its changelog, from a local copy",
