@@ -13,7 +13,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from benchmarks import costs, data, measure, micro, pairs, report, svg
+from benchmarks import costs, data, largestate, measure, micro, pairs, report, svg, width
 
 
 @pytest.fixture
@@ -150,3 +150,18 @@ def a_tree_is_measured_in_pairs_with_itself(capsys):
     figures = pairs.run(options)["parts"]["key_groups"]
     assert 0 < figures["middle_half"][0] <= figures["ratio"] <= figures["middle_half"][1]
     assert "key_groups" in capsys.readouterr().err
+
+
+def the_messages_of_an_epoch_grow_with_the_subtasks_and_not_with_their_pairs():
+    narrow, wide = width.driver(4, 2), width.driver(16, 2)
+    assert narrow["ok"]
+    assert wide["ok"]
+    assert wide["barrier_frames"] == 16 * narrow["barrier_frames"]
+    for messages in ("calls_kib", "reports_kib"):
+        assert wide[messages] < 1.2 * 4 * narrow[messages]
+
+
+def a_growing_store_has_all_its_rows():
+    told = largestate.run(argparse.Namespace(gb=0.01, set=[]))
+    assert told["ok"]
+    assert len(told["points"]) == largestate.POINTS
