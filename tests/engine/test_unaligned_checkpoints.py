@@ -145,6 +145,21 @@ def skewed(seed: int, size: int) -> dict[str, list[tuple[str, int]]]:
 @given(
     seed=seeds, backend=backends, drivers=moves, last=st.integers(1, 5), most=deadlines, frame=st.sampled_from(["3", "64"])
 )
+@example(
+    seed=3926,
+    backend="hashmap",
+    drivers=[
+        (4, "before commit", 3),
+        (8, "before complete", 4),
+        (7, "after commit", 2),
+        (8, "before commit", 3),
+        (4, "before commit", 2),
+        (7, "before commit", 3),
+    ],
+    last=2,
+    most=5,
+    frame="3",
+)  # a key's records had come from two subtasks, and were joined
 def the_records_of_a_key_stay_in_order_while_keys_take_turns(seed, backend, drivers, last, most, frame):
     data = skewed(seed, 300)
 

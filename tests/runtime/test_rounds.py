@@ -53,7 +53,7 @@ class Waiting:
             self.rounds.forget()
             into = store()
             older = [self.lanes.pop()] if join and self.lanes else []
-            self.rounds.sort([*older, (lane, frames)], into, frame_records)
+            self.rounds.sort([*older, (lane, frames)], lane, into, frame_records)
             frames = into
         self.lanes.append((lane, frames))
 

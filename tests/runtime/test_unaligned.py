@@ -129,3 +129,21 @@ def a_long_call_is_waited_for_and_every_epoch_processes_something():
     assert slices.take(10) == 1
     now[0] = 60.0
     assert slices.take(10) == 0
+
+
+def the_first_records_open_connections_which_does_not_count_but_a_long_call_does():
+    now = [0.0]
+    slices = TimeSlices(0.1, lambda: now[0])
+    slices.take(10)
+    now[0] = 0.3
+    assert slices.take(10) == 1
+    now[0] = 0.39
+    assert slices.take(10) > 0
+    assert slices.spent == pytest.approx(0.09)
+    now[0] = 0.41
+    assert slices.take(10) == 0
+    slices = TimeSlices(0.1, lambda: now[0])
+    slices.take(10)
+    now[0] += 1.0
+    assert slices.take(10) == 0
+    assert slices.spent == pytest.approx(0.5)

@@ -148,18 +148,20 @@ class ChannelState:
             self._number(each)
         self._rounds.forget()
         joined = [newest]
-        while (
-            older
-            and older[-1].merge.lanes.keys() == merge.lanes.keys()
-            and older[-1].size <= min(2 * size, _MOST_JOINED - size)
-        ):
+        while older and older[-1].size <= min(2 * size, _MOST_JOINED - size):
             joined.insert(0, older.pop())
             size += joined[0].size
         merge.store = self._new_store()
         stores = [*(each.merge.store for each in joined[:-1]), store]
-        for name in merge.lanes:
-            lanes = [each.merge.lanes[name] for each in joined]
-            self._rounds.sort(list(zip(lanes, stores)), merge.store, self._frame_records)
+        for index in range(len(self._vertex.inputs)):
+            runs = [
+                (lane, held)
+                for each, held in zip(joined, stores)
+                for lane in each.merge.lanes.values()
+                if lane.index == index
+            ]
+            into = next(lane for lane in merge.lanes.values() if lane.index == index)
+            self._rounds.sort(runs, into, merge.store, self._frame_records)
         for held in stores:
             held.close()
         self._waiting = deque([*older, newest])

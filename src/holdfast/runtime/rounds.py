@@ -59,15 +59,17 @@ class Rounds:
         now = self._round
         self._last = {key: last for key, last in self._last.items() if last > now}
 
-    def sort(self, runs: Sequence[tuple[Lane, FrameStore]], into: FrameStore, most: int) -> None:
-        """Move the waiting records of several lanes to the last of them, in the order of their rounds.
+    def sort(self, runs: Sequence[tuple[Lane, FrameStore]], lane: Lane, into: FrameStore, most: int) -> None:
+        """Move the waiting records of several lanes to one of them, in the order of their rounds.
+
+        In one lane they keep each key's order without rounds, too, whichever subtasks have sent the key's records.
 
         Args:
-            runs: The lanes, the oldest first, with the stores of their frames. Those before the last have rounds.
-            into: Where the frames go.
+            runs: The lanes, the oldest first, with the stores of their frames.
+            lane: Where the records go.
+            into: Where their frames go.
             most: The most records of a frame.
         """
-        lane = runs[-1][0]
         frames, rounds, header = [], array("q"), b""
         for each, store in runs:
             stored = [store.get(place) for _, place in each.frames[each.next :]]
@@ -77,12 +79,13 @@ class Rounds:
                 given = each.rounds and [at for one in each.rounds[each.next :] for at in one][each.skip :]
                 rounds.extend(given or self.arrived(frames[-1].keys or ()))
                 header = stored[0][:HEADER_SIZE]
-        lane.frames, lane.rounds, lane.next, lane.skip = [], [], 0, 0
+            each.frames, each.rounds, each.next, each.skip = [], [], 0, 0
         if not frames:
             return
         frame = _joined(frames)
         frame.watermark = lane.watermark  # the lane's time moves behind all of them, at its barrier
         order = sorted(range(len(rounds)), key=rounds.__getitem__)
+        lane.rounds = []
         for at in range(0, len(order), most):
             chosen = order[at : at + most]
             place = into.put(header + encode_data(frame.chosen(chosen)))

@@ -10,6 +10,8 @@ __all__ = ["Slices", "TimeSlices"]
 
 _SHORT, _LONG = 0.005, 0.02
 """A slice takes about so long, in seconds."""
+_OPENING = 0.5
+"""The most seconds of the first slice that do not count."""
 
 
 class Slices(Protocol):
@@ -52,7 +54,7 @@ class TimeSlices:
         now = self._clock()
         if self._asked is not None:
             if self._began is None:
-                self._began = now
+                self._began = min(now, self._asked + _OPENING)
             if now >= self._began + self._seconds:
                 return 0
             spent = now - self._asked
