@@ -2,7 +2,8 @@
 
 Runs the real state backend on a directory, with a real broker. Rows of an incompressible kilobyte are written over some
 epochs; later epochs change one row in a hundred. Then the state is restored: with the local store kept, or deleted; with a
-changelog, with the local copy kept, with a copy that lacks the latest epochs, as a standby's would, or without one.
+changelog, with the local copy kept, with a copy that lacks the latest epochs, without one, or from a standby copy that has
+followed the changelog but for the last epoch.
 """
 
 from __future__ import annotations
@@ -27,12 +28,14 @@ from holdfast.datastream.state import ValueStateDescriptor
 from holdfast.state.backend import Place, StateBackendSettings
 from holdfast.state.key_groups import KeyGroupRange
 from holdfast.state.keyed_backend import KeyedStateBackend
+from holdfast.state.standby_copy import StandbyCopy
 from holdfast.testing.kafka import KafkaBroker
 
 GROUPS = 128
 UID = "op:changelog"
 BEHIND = 3
-"""Epochs that the copy of a standby lacks."""
+"""Epochs that the copy "behind" lacks."""
+STANDBY = "standby-host"
 
 
 class Subtask:
@@ -102,27 +105,41 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         topic = KafkaChangelog(ChangelogSettings({"bootstrap.servers": broker.bootstrap_servers}, 8), "bench", "op", GROUPS)
         topic.validate()
         for kind, changelog in (("files", None), ("changelog", topic)):
-            subtask, schema, ends = _write(directory, changelog, options)
+            subtask, schema, ends, standby = _write(directory, changelog, options)
             figures[f"{kind}_epoch_ms"] = round(sorted(ends)[len(ends) // 2] * 1000, 1)
             handles = subtask.handles
-            for case in ("kept", "behind", "deleted") if changelog is not None else ("kept", "deleted"):
+            for case in ("kept", "behind", "standby", "deleted") if standby is not None else ("kept", "deleted"):
+                host, seconds = subtask.disk.name, 0.0
                 if case == "behind":
                     shutil.rmtree(subtask.disk)
-                    shutil.copytree(directory / "standby", subtask.disk)
+                    shutil.copytree(directory / "behind", subtask.disk)
+                elif case == "standby" and standby is not None:
+                    host, seconds = STANDBY, _give_up(standby)
                 elif case == "deleted":
                     shutil.rmtree(subtask.disk)
-                again = Subtask(directory, changelog, subtask.disk.name)
-                figures[f"{kind}_{case}_s"] = round(again.open(handles, schema), 2)
+                again = Subtask(directory, changelog, host)
+                figures[f"{kind}_{case}_s"] = round(seconds + again.open(handles, schema), 2)
                 _check(again, options.keys)
                 again.close()
     return figures
 
 
+def _give_up(standby: StandbyCopy) -> float:
+    """Let the subtask have the copy; returns the seconds."""
+    began = time.perf_counter()
+    standby.close()
+    return time.perf_counter() - began
+
+
 def _write(
     directory: Path, changelog: KafkaChangelog | None, options: argparse.Namespace
-) -> tuple[Subtask, Any, list[float]]:
-    """Write the state; returns the subtask, its schema, and the seconds of the later epochs' ends."""
+) -> tuple[Subtask, Any, list[float], StandbyCopy | None]:
+    """Write the state; returns the subtask, its schema, the seconds of the later epochs' ends, and the standby copy."""
     pick = random.Random(1)
+    standby = None
+    if changelog is not None:
+        settings, groups = StateBackendSettings.of({}).rocksdb, KeyGroupRange(0, GROUPS - 1)
+        standby = StandbyCopy(str(directory / STANDBY), settings, changelog.follow, groups, GROUPS)
     subtask = Subtask(directory, changelog, "changelog-host" if changelog is not None else "files-host")
     subtask.open([], None)
     filling = 20
@@ -132,11 +149,13 @@ def _write(
     for number in range(options.epochs):
         if number == options.epochs - BEHIND and changelog is not None:
             # A running store's files are those of a crash: the copy continues from what they hold.
-            shutil.copytree(subtask.disk, directory / "standby")
+            shutil.copytree(subtask.disk, directory / "behind")
+        if number == options.epochs - 1 and standby is not None:
+            standby.catch_up(lambda: False)
         ends.append(subtask.run_epoch(pick.sample(range(options.keys), options.keys // 100), pick))
     schema = subtask.backend.state.schema
     subtask.close()
-    return subtask, schema, ends
+    return subtask, schema, ends, standby
 
 
 def _check(subtask: Subtask, keys: int) -> None:

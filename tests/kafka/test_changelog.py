@@ -20,6 +20,10 @@ from holdfast.connectors.kafka.changelog import KafkaChangelog, changelog_topic
 from holdfast.connectors.kafka.changelog_log import KafkaChangelogLog
 from holdfast.connectors.kafka.cluster import BrokerUnavailable
 from holdfast.errors import ConfigurationError
+from holdfast.runtime.keyed_states import local_state
+from holdfast.state.backend import StateBackendSettings
+from holdfast.state.key_groups import key_group_range
+from holdfast.state.standby_copy import StandbyCopy
 from holdfast.testing.kafka import KafkaBroker
 from kafka_fixtures import read_all
 
@@ -33,7 +37,7 @@ def read_from_files(*_: Any) -> Any:
 
 
 def the_state_comes_back_from_its_topic(kafka: KafkaBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    data = records(7, 400, keys=20)
+    data = records(7, 800, keys=20)
     settings = {
         **config("rocksdb", "64"),
         "state.changelog.enabled": "true",
@@ -75,11 +79,33 @@ def the_state_comes_back_from_its_topic(kafka: KafkaBroker, tmp_path: Path, monk
             patch.setattr(holdfast.state.rocksdb, "fetch", read_from_files)
             shutil.rmtree(job.disk)
             assert not job._run_until("before complete", 1)
+        standbys = [standby(kafka, tmp_path / "standby", number, job.parallelism) for number in range(job.parallelism)]
+        for copy in standbys:
+            copy.catch_up(lambda: False)
+        assert not job._run_until("before complete", 2)
+        for copy in standbys:
+            copy.catch_up(lambda: False)
+            assert copy.lag == 0
+            copy.close()
+        shutil.rmtree(job.disk)
+        shutil.copytree(tmp_path / "standby", job.disk)
+        with monkeypatch.context() as patch:
+            patch.setattr(holdfast.state.delta_files, "read_delta", read_from_files)
+            patch.setattr(holdfast.state.rocksdb, "fetch", read_from_files)
+            counted[0] = 0
+            assert not job._run_until("run", 1)  # by the standby copies
+            assert counted[0] < len(read_all(kafka.bootstrap_servers, TOPIC)) / 2
         job.run()
         assert visible() == sessions_model(data)
     finally:
         job.close()
     assert read_all(kafka.bootstrap_servers, TOPIC)
+
+
+def standby(kafka: KafkaBroker, disk: Path, number: int, parallelism: int) -> StandbyCopy:
+    changelog = KafkaChangelog(ChangelogSettings({"bootstrap.servers": kafka.bootstrap_servers}, 3), "job", "sessions", 128)
+    groups, settings = key_group_range(128, parallelism, number), StateBackendSettings.of({}).rocksdb
+    return StandbyCopy(local_state(str(disk), "sessions", number), settings, changelog.follow, groups, 128)
 
 
 def a_topic_that_would_lose_rows_is_refused(kafka: KafkaBroker) -> None:

@@ -167,11 +167,13 @@ def the_standby_copies_are_counted_and_the_longest_lag_is_shown(metrics: JobMetr
     filling = StandbyStats("count", 0, "a", None, None)
     whole = StandbyStats("count", 1, "b", 3, 100.0)
     late = StandbyStats("count", 2, "b", 7, 1500.0)
-    run_epoch(metrics, clock, 1.0, 1, 2, standbys=(filling, whole, late), takeovers=(whole,))
+    run_epoch(metrics, clock, 1.0, 1, 2, standbys=(filling, whole, late))
+    metrics.standby_taken_over("subtask 1 goes on")
     values = metrics.snapshot().values
     assert values["numStandbyCopies"] == 2
     assert (values["standbyLagRecords"], values["standbyLagMs"]) == (7, 1500)
     assert values["numStandbyTakeovers"] == 1
+    assert [(event.kind, event.text) for event in metrics.snapshot().events] == [("standby", "subtask 1 goes on")]
 
 
 def a_vertex_sums_its_epochs_and_shows_its_busy_share(metrics: JobMetrics, clock: Clock) -> None:

@@ -223,7 +223,6 @@ class JobMetrics:
             for name, sample in stats.user_metrics.items():
                 self._user_metric(name, sample, start, end)
             self._late.extend(stats.late)
-            sums.takeovers += len(stats.takeovers)
             last.watermark = max(last.watermark, stats.watermark)
             last.epoch = stats
 
@@ -276,6 +275,12 @@ class JobMetrics:
         with self._lock:
             self._sums.restored += 1
             self._last.restored = RestoredCheckpoint(checkpoint_id, self._now_ms(), path, is_savepoint)
+
+    def standby_taken_over(self, text: str) -> None:
+        """Record a subtask that goes on from a standby copy."""
+        with self._lock:
+            self._sums.takeovers += 1
+        self.event("standby", text)
 
     def event(self, kind: str, text: str) -> None:
         """Record something that happened to the job as a whole; see `JobEvent`."""

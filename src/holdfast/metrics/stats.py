@@ -145,8 +145,6 @@ class EpochStats:
     straggler: Straggler | None = None
     """None for an epoch whose vertices have one subtask each."""
     standbys: tuple[StandbyStats, ...] = ()
-    takeovers: tuple[StandbyStats, ...] = ()
-    """Those that subtasks, whose hosts had failed, have gone on with."""
     late: tuple[LateRecord, ...] = ()
     """Some of the records that were dropped."""
 

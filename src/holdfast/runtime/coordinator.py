@@ -40,6 +40,7 @@ from holdfast.runtime.restart import RestartStrategy
 from holdfast.runtime.samples import SampleRequests
 from holdfast.runtime.savepoint_requests import SavepointRequest
 from holdfast.runtime.savepoints import SavepointWriter, StartFromSavepoint
+from holdfast.runtime.statistics import takeovers
 from holdfast.runtime.task_messages import EpochAssignment, TaskReport
 
 __all__ = ["Coordinator", "EpochExecutor"]
@@ -284,6 +285,7 @@ class Coordinator:
                 if sampled:
                     self.samples.take(reports)
                 self._notices.warn(reports)
+                self._notices.taken_over(takeovers(self._plan, reports))
                 return events.Ran(assignment.epoch, reports)
             case instructions.Plan():
                 return self._plan_epoch(instruction)

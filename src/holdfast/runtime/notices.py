@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from holdfast.checkpoint.log import CheckpointLog
 from holdfast.metrics.job import JobMetrics
-from holdfast.metrics.stats import CheckpointStats
+from holdfast.metrics.stats import CheckpointStats, StandbyStats
 from holdfast.runtime import instructions
 from holdfast.runtime.instructions import Notice
 from holdfast.runtime.savepoint_requests import SavepointRequest
@@ -28,6 +28,16 @@ class Notices:
         self._metrics = metrics
         self._log = checkpoint_log
         self._warned: set[str] = set()
+
+    def taken_over(self, copies: Sequence[StandbyStats]) -> None:
+        """Tell of subtasks that have come to hosts with standby copies of their state."""
+        for copy in copies:
+            lag = (
+                "before it held all of the changelog" if copy.lag_ms is None else f"{copy.lag_ms:.0f} ms after it was whole"
+            )
+            text = f"subtask {copy.subtask} of {copy.vertex!r} goes on at host {copy.host} from its standby copy, {lag}"
+            log.info("job %r: %s", self._job_name, text)
+            self._metrics.standby_taken_over(text)
 
     def warn(self, reports: Iterable[TaskReport]) -> None:
         """Log the warnings of tasks, once for each subject."""
@@ -95,13 +105,6 @@ class Notices:
 
     def _show_epoch(self, notice: instructions.EpochFinished) -> None:
         stats, checkpoint = notice.stats, notice.checkpoint
-        for copy in stats.takeovers:
-            lag = (
-                "before it held all of the changelog" if copy.lag_ms is None else f"{copy.lag_ms:.0f} ms after it was whole"
-            )
-            text = f"subtask {copy.subtask} of {copy.vertex!r} goes on at host {copy.host} from its standby copy, {lag}"
-            log.info("job %r: %s", self._job_name, text)
-            self._metrics.event("standby", text)
         self._metrics.epoch_finished(stats, checkpoint.delta_size, checkpoint.full_size)
         self._metrics.checkpoint_completed(
             CheckpointStats(

@@ -60,7 +60,7 @@ def main() -> None:
     ignore_interrupts()
     executor, modules, *rest = sys.argv[1:]
     slots = dict(zip(rest[::2], map(int, rest[1::2])))
-    import holdfast.runtime.task  # noqa: F401, what the first task of each slot would import
+    import holdfast.runtime.task_host  # noqa: F401, what the first task of each slot would import
 
     for module in filter(None, modules.split(",")):
         importlib.import_module(module)

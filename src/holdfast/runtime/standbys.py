@@ -149,6 +149,7 @@ class Standbys:
         self._directory = directory
         self._standbys: dict[TaskId, Standby] = {}
         self._ran: dict[TaskId, Epoch] = {}
+        self._taken: dict[TaskId, tuple[tuple[Epoch, int], StandbyStatus]] = {}
 
     def stand_by(self, task: TaskId) -> StandbyStatus:
         """Stand by for a subtask, or go on with it."""
@@ -162,11 +163,17 @@ class Standbys:
         """Whether this slot has run the subtask itself in this epoch or the one before."""
         return task in self._ran and self._ran[task] >= epoch - 1
 
-    def take(self, task: TaskId, epoch: Epoch) -> StandbyStatus | None:
-        """The subtask has come to this host: end its standby, and return how far it was; None: there was none."""
+    def take(self, task: TaskId, epoch: Epoch, run: int) -> StandbyStatus | None:
+        """The subtask has come to this host: end its standby, and return how far it was; None: there was none.
+
+        All attempts of Spark at the same run of the epoch get the answer, because the reports of some are lost.
+        """
         self._ran[task] = epoch
         standby = self._standbys.pop(task, None)
-        return None if standby is None else standby.stop()
+        if standby is not None:
+            self._taken[task] = (epoch, run), standby.stop()
+        taken = self._taken.get(task)
+        return taken[1] if taken is not None and taken[0] == (epoch, run) else None
 
     def close(self) -> None:
         """End all standbys; their copies stay on the disk."""

@@ -16,7 +16,7 @@ from holdfast.runtime.plan import Chained, JobPlan, Vertex
 from holdfast.runtime.samples import Edge
 from holdfast.runtime.task_messages import SENDING, StandbyStatus, TaskReport
 
-__all__ = ["edge_between", "epoch_finished", "epoch_stats", "plan_shape"]
+__all__ = ["edge_between", "epoch_finished", "epoch_stats", "plan_shape", "takeovers"]
 
 
 def _shown_id(vertex: int) -> str:
@@ -127,9 +127,13 @@ def epoch_stats(
         user_metrics=merge(r.user_metrics for r in reports),
         straggler=_straggler(vertices),
         standbys=tuple(_standby(plan, status) for report in reports for status in report.standbys),
-        takeovers=tuple(_standby(plan, report.stood_by) for report in reports if report.stood_by is not None),
         late=tuple(late for report in reports for late in report.late),
     )
+
+
+def takeovers(plan: JobPlan, reports: Sequence[TaskReport]) -> list[StandbyStats]:
+    """The standby copies with which subtasks have come to other hosts."""
+    return [_standby(plan, report.stood_by) for report in reports if report.stood_by is not None]
 
 
 def _standby(plan: JobPlan, status: StandbyStatus) -> StandbyStats:

@@ -73,7 +73,7 @@ class TaskHost:
         if self._log_fields is not None:
             set_process_log_fields(**self._log_fields[vertex_id], subtask=number, epoch=assignment.epoch)
         task = vertex_id, number
-        stood_by = self._standbys.take(task, assignment.epoch)
+        stood_by = self._standbys.take(task, assignment.epoch, assignment.run)
         subtask = self._subtasks.get(task)
         if subtask is None:
             subtask = self._subtasks[task] = self._create(vertex_id, number)

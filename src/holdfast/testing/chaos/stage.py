@@ -183,6 +183,10 @@ class Stage:
         """The drivers that run, the oldest first."""
         return [driver for driver in self._drivers if driver.exit_code is None]
 
+    def told(self, text: str) -> int:
+        """How often the logs of all drivers say this."""
+        return sum(driver.log().count(text) for driver in self._drivers)
+
     def kill_driver(self) -> None:
         """``kill -9`` for the driver unless it is dead; its leftover processes may end by themselves, or not."""
         if self.driver.exit_code is None:

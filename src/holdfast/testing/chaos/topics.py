@@ -226,13 +226,13 @@ def _partitions(consumer: Consumer, topic: str) -> list[TopicPartition]:
     return [TopicPartition(topic, partition, 0) for partition in sorted(found)]
 
 
-def read_topic(bootstrap_servers: str, topic: str) -> list[list[Any]]:
+def read_topic(bootstrap_servers: str, topic: str, patience: float = 30.0) -> list[list[Any]]:
     """Read all committed records of a topic, parsed: a list per partition, in order of offset.
 
     Raises:
         HoldfastError: readers do not reach the end of a partition: a transaction was left open in it.
     """
-    return [[orjson.loads(m.value()) for m in part] for part in read_messages(bootstrap_servers, topic)]
+    return [[orjson.loads(m.value()) for m in part] for part in read_messages(bootstrap_servers, topic, patience)]
 
 
 def read_messages(bootstrap_servers: str, topic: str, patience: float = 30.0) -> list[list[Any]]:

@@ -32,3 +32,8 @@ class Changelogs(Hosts):
             "state.changelog.kafka.transaction.timeout.ms": "60000",
         }
         super().begin_life()
+
+    def judge(self) -> None:
+        """Compare the visible output with the model, and tell how often standby copies were of use."""
+        super().judge()
+        self.stage.say(f"subtasks went on from standby copies {self.stage.told('from its standby copy')} times")

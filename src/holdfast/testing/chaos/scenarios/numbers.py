@@ -14,6 +14,8 @@ __all__ = ["NumberedScenario"]
 
 DRAIN_S = 480.0
 _LOOK_S = 15.0
+_ABORTED_S = 150.0
+"""Seconds in which the brokers abort the transaction of an overtaken attempt at the job's last epoch: its timeout, and more."""
 _SLOW_MS = 20
 """How long the job takes for each record of one key, if there are unaligned checkpoints."""
 
@@ -118,7 +120,7 @@ class NumberedScenario(Scenario):
     def compare(self, expected: Expected) -> None:
         """Report the differences between the outputs and the expected ones."""
         for name, content in (("elements", expected.elements), ("totals", expected.totals)):
-            written = read_topic(self.stage.kafka.bootstrap_servers, self.topics[name])
+            written = read_topic(self.stage.kafka.bootstrap_servers, self.topics[name], _ABORTED_S)
             self.stage.report.outputs += sum(map(len, written))
             for problem in compare(name, content, itertools.chain.from_iterable(written)):
                 self.stage.violation(problem)
