@@ -15,7 +15,7 @@ __all__ = ["NumberedScenario"]
 DRAIN_S = 480.0
 _LOOK_S = 15.0
 _ABORTED_S = 150.0
-"""Seconds in which the brokers abort the transaction of an overtaken attempt at the job's last epoch: its timeout, and more."""
+"""Seconds in which the brokers abort the transaction of an overtaken attempt at the last epoch: its timeout, and more."""
 _SLOW_MS = 20
 """How long the job takes for each record of one key, if there are unaligned checkpoints."""
 
