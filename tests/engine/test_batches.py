@@ -15,7 +15,7 @@ from holdfast.datastream.batches import Avg, Count, CountDistinct, Max, Min, Sum
 from holdfast.datastream.window import SlidingEventTimeWindows, TumblingEventTimeWindows
 from holdfast.errors import ConfigurationError, UserCodeError
 
-from .inprocess import LEDGERS, Lab, LedgerSink
+from .inprocess import LEDGERS, Lab, LedgerSink, SplitSource
 
 PAYMENT = Types.ROW_NAMED(["user", "amount", "at"], [Types.STRING(), Types.LONG(), Types.LONG()])
 PAYMENTS = [("Asha", 3, 1_000), ("Ben", 20, 2_000), ("Asha", 4, 3_000), ("Asha", 5, 61_000), ("Ben", None, 62_000)]
@@ -184,6 +184,66 @@ def test_aggregates_work_on_all_windows_with_a_start_and_an_end(tmp_path: Path) 
         ("Ben", 0, 2),
         ("Ben", 60_000, 1),
     ]
+
+
+class InTwoForms:
+    """The totals per user and minute, from elements as columns or as rows."""
+
+    def __init__(self, rows: bool = False) -> None:
+        self.values = [(f"u{n % 7}", n % 11 - 3 if n % 5 else None, 700 * n) for n in range(400)]
+        self.rows = rows
+
+    def __call__(self, env: Any) -> None:
+        rows = [PAYMENT.conform(value) for value in self.values]
+        stream = env.from_source(SplitSource({"s": rows[::2], "t": rows[1::2]}), BY_TIME, "s", PAYMENT)
+        keyed = stream.key_by((lambda row: row.user) if self.rows else col("user"))
+        totals = keyed.window(TumblingEventTimeWindows.of(Time.minutes(1))).agg(
+            n=Count(), total=Sum("amount"), most=Max("amount")
+        )
+        totals.uid("totals").sink_to(LedgerSink("out")).uid("out")
+
+    def expected(self) -> list[Any]:
+        windows: dict[Any, list[Any]] = {}
+        for user, amount, at in self.values:
+            windows.setdefault((user, at // 60_000 * 60_000), []).append(amount)
+        rows = []
+        for (user, start), amounts in windows.items():
+            known = [amount for amount in amounts if amount is not None]
+            rows.append([user, start, start + 60_000, len(amounts), sum(known) if known else None, max(known, default=None)])
+        return sorted(rows)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("most", [0, 40])
+def test_windows_of_columns_are_exact_under_crashes_failing_tasks_and_deadlines(
+    tmp_path: Path, seed: int, most: int
+) -> None:
+    program = InTwoForms()
+    config = {"execution.checkpointing.unaligned.enabled": "true"} if most else {}
+    LEDGERS["out"].committed.clear()
+    job = Lab(program, tmp_path, budget=60, config=config, failures=0.03, repeats=0.1, seed=seed)
+    job.records_before_deadline = most
+    try:
+        job.run([("run", 2), ("after complete", 2), ("before commit", 1)])
+    finally:
+        job.close()
+    assert sorted(map(list, LEDGERS["out"].values)) == program.expected()
+
+
+@pytest.mark.parametrize("rows_first", [False, True])
+def test_a_job_on_rows_continues_that_on_columns_and_the_other_way_round(tmp_path: Path, rows_first: bool) -> None:
+    LEDGERS["out"].committed.clear()
+    program = InTwoForms()
+    for crashes, rows in (([("after complete", 3)], rows_first), ([], not rows_first)):
+        job = Lab(InTwoForms(rows), tmp_path, budget=60)
+        try:
+            for point, count in crashes:
+                assert not job._run_until(point, count)
+            if not crashes:
+                job.run()
+        finally:
+            job.close()
+    assert sorted(map(list, LEDGERS["out"].values)) == program.expected()
 
 
 def test_aggregates_that_cannot_be_are_refused_when_the_program_is_built(tmp_path: Path) -> None:

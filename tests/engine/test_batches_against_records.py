@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -19,10 +20,12 @@ from holdfast.connectors.base import JobInfo
 from holdfast.datastream import OutputTag, StreamExecutionEnvironment
 from holdfast.datastream.batches import Avg, Count, CountDistinct, Max, Min, Sum, col
 from holdfast.datastream.window import TumblingEventTimeWindows
+from holdfast.functions.aggregates import Aggregates
 from holdfast.metrics.user import MetricGroup
 from holdfast.runtime.column_routes import subtasks
 from holdfast.runtime.context import Clock, OperatorContext
 from holdfast.runtime.operators import column_windows
+from holdfast.runtime.operators.grouped_columns import GroupedColumns
 from holdfast.runtime.records import RecordBatch, select_keys
 from holdfast.runtime.user_code import OperatorName
 from holdfast.state.key_groups import group_assigner
@@ -226,3 +229,26 @@ def the_sums_of_columns_are_added_in_the_order_of_the_records() -> None:
     subtask.advance(200)
     ((fields, _),) = subtask.out
     assert fields[6] == total
+
+
+@pytest.mark.parametrize("names", [["n"], ["s"], ["n", "s"]])
+def the_accumulators_of_many_keys_are_those_of_their_records(names: list[str]) -> None:
+    numbers = np.random.default_rng(2).integers(0, 3000, 20_000).tolist()
+    columns = {"n": numbers, "s": [f"key {number % 1009}" for number in numbers], "value": list(range(20_000))}
+    batch = pa.RecordBatch.from_pydict(columns)
+    function = Aggregates({"n": Count(), "total": Sum("value"), "most": Max("value"), "different": CountDistinct("n")})
+    grouped, select = GroupedColumns(col(*names), function), col(*names)
+    expected: dict[Any, Any] = {}
+    known: dict[Any, Any] = {}
+    for part in (batch.slice(0, 7000), batch.slice(7000)):
+        for row in part.to_pylist():
+            expected[select(row)] = function.add(row, expected.get(select(row)) or function.create_accumulator())
+        unique = grouped.unique(part)
+        known.update(zip(unique, grouped.accumulated(part, unique, [known.get(key) for key in unique]), strict=True))
+        assert known == expected
+    keys, results = grouped.results(batch)
+    given = zip(*(column.to_pylist() for column in keys), strict=True)
+    found = dict(zip(given, zip(*(column.to_pylist() for column in results), strict=True), strict=True))
+    assert found == {
+        (key if len(names) > 1 else (key,)): tuple(function.get_result(parts)) for key, parts in expected.items()
+    }

@@ -151,7 +151,7 @@ class Router:
             if self._channel.columns is not None:
                 values = self._channel.columns.applied(values)
             keys = self._keys(values)
-            if not isinstance(keys, ColumnKeys):
+            if columns_of(values) is not None and not isinstance(keys, ColumnKeys):
                 values = list(values)
             alone = self._parallelism == 1
             try:

@@ -138,9 +138,10 @@ class ColumnWindows(AlignedWindows):
             return
         columns, table, grouped, slot = _joined(waiting), self.window_space.table(start), self._grouped, self._slot
         assert grouped is not None
-        rows = table.load(grouped.unique(columns.batch))
+        unique = grouped.unique(columns.batch)
+        rows = table.load(unique)
         try:
-            accumulators = grouped.accumulated(columns.batch, [row[slot] for row in rows])
+            accumulators = grouped.accumulated(columns.batch, unique, [row[slot] for row in rows])
         except Unfit:
             keys = list(ColumnKeys(columns, waiting[0].fields))
             self._add_rows(table.load(keys), list(columns), keys)

@@ -57,12 +57,13 @@ class GroupedColumns:
         number = types.is_signed_integer(kind) or types.is_float32(kind) or types.is_float64(kind)
         return number or (type(each) in (Min, Max, CountDistinct) and types.is_string(kind))
 
-    def accumulated(self, batch: Any, before: Sequence[tuple[Any, ...] | None]) -> list[tuple[Any, ...]]:
+    def accumulated(self, batch: Any, unique: list[Any], before: Sequence[tuple[Any, ...] | None]) -> list[tuple[Any, ...]]:
         """Add the records of a batch to accumulators.
 
         Args:
             batch: The record batch.
-            before: The accumulators of its `unique` keys; None for a key without one.
+            unique: Its `unique` keys.
+            before: Their accumulators; None for a key without one.
 
         Returns:
             The accumulators of these keys, in the same order.
@@ -70,7 +71,10 @@ class GroupedColumns:
         Raises:
             Unfit: the records must be added one by one.
         """
-        grouped = self._grouped(batch, before)
+        former = dict(zip(unique, before, strict=True)) if any(each is not None for each in before) else None
+        grouped = self._grouped(batch, former)
+        places = {key: place for place, key in enumerate(self._keys_of(grouped))}  # Arrow promises no order of groups
+        grouped = grouped.take(pyarrow().array([places[key] for key in unique], "int64"))
         parts: list[list[Any]] = []
         for at, each in enumerate(self._each):
             if isinstance(each, CountDistinct):
@@ -86,7 +90,7 @@ class GroupedColumns:
         """The different keys, in the order in which they occur."""
         if len(self._keys) == 1:
             return column_values(batch.column(self._fields[0]).unique())
-        return self._tuples(_one(self._table(batch, [], []).group_by(self._keys, use_threads=False), []))
+        return self._keys_of(_one(self._table(batch, [], []).group_by(self._keys, use_threads=False), []))
 
     def results(self, batch: Any) -> tuple[list[Any], list[Any]]:
         """The columns of the different keys, and those of the results of all their records.
@@ -106,7 +110,7 @@ class GroupedColumns:
                 columns.append(grouped.column(f"a{at}"))
         return [grouped.column(name) for name in self._keys], columns
 
-    def _grouped(self, batch: Any, before: Sequence[tuple[Any, ...] | None] | None) -> Any:
+    def _grouped(self, batch: Any, before: dict[Any, tuple[Any, ...] | None] | None) -> Any:
         """One row for each key, with the parts of the aggregates that are no sets."""
         library = pyarrow()
         sums, least = library.compute.ScalarAggregateOptions(min_count=1), {Min: "min", Max: "max"}
@@ -116,8 +120,8 @@ class GroupedColumns:
             each = self._each[int(name[1:])]
             call = "sum" if name[0] == "n" else least.get(type(each), "sum")
             calls.append((name, call, sums))
-        if before is not None and any(each is not None for each in before):
-            table = self._with_former(table, batch, before)
+        if before is not None:
+            table = self._with_former(table, before)
         self._check_range(table)
         return _one(table.group_by(self._keys, use_threads=False), calls)
 
@@ -148,13 +152,12 @@ class GroupedColumns:
         keys = [batch.column(name) for name in self._fields]
         return pyarrow().Table.from_arrays([*keys, *arrays], names=[*self._keys, *names])
 
-    def _with_former(self, table: Any, batch: Any, before: Sequence[tuple[Any, ...] | None]) -> Any:
+    def _with_former(self, table: Any, before: dict[Any, tuple[Any, ...] | None]) -> Any:
         """The contributions behind those of the accumulators so far."""
         library = pyarrow()
-        unique = self.unique(batch)
-        columns: list[Any] = [unique] if len(self._keys) == 1 else list(zip(*unique, strict=True))
-        start = tuple(each.start for each in self._each)
-        former = [start if each is None else each for each in before]
+        known = {key: parts for key, parts in before.items() if parts is not None}
+        columns: list[Any] = [list(known)] if len(self._keys) == 1 else list(zip(*known, strict=True))
+        former = list(known.values())
         for name in table.schema.names[len(self._keys) :]:
             at = int(name[1:])
             parts = [each[at] for each in former]
@@ -194,6 +197,10 @@ class GroupedColumns:
             (set() if former is None else former) | found.get(key, set()) if given[key] else former
             for key, former in zip(self._tuples(grouped), before, strict=True)
         ]
+
+    def _keys_of(self, grouped: Any) -> list[Any]:
+        """The keys of groups."""
+        return column_values(grouped.column("k0")) if len(self._keys) == 1 else self._tuples(grouped)
 
     def _tuples(self, batch: Any) -> list[tuple[Any, ...]]:
         return list(zip(*[column_values(batch.column(name)) for name in self._keys], strict=True))
