@@ -127,8 +127,9 @@ class KStream(Generic[K, V]):
         Args:
             table: The table. Its changes give no results by themselves.
             joiner: A callable ``(value, table value) -> value``.
-            grace_period: For a versioned table: how long a pair waits in event time for values that come out of order. The
-                event time of the results is behind by that. A pair that is later than that is joined at once.
+            grace_period: For a versioned table: how long a pair waits in event time for values that come out of order. Both
+                inputs need watermarks. The event time of the results is behind by the grace period; a pair that is later
+                than that is joined at once.
         """
         return self._join(table, joiner, "join", False, grace_period)
 
