@@ -215,9 +215,7 @@ class InTwoForms:
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("most", [0, 40])
-def test_windows_of_columns_are_exact_under_crashes_failing_tasks_and_deadlines(
-    tmp_path: Path, seed: int, most: int
-) -> None:
+def test_windows_of_columns_are_exact_under_crashes_and_deadlines(tmp_path: Path, seed: int, most: int) -> None:
     program = InTwoForms()
     config = {"execution.checkpointing.unaligned.enabled": "true"} if most else {}
     LEDGERS["out"].committed.clear()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 from holdfast.common.optional_library import optional_library
@@ -25,6 +26,7 @@ __all__ = ["RecordColumns", "arrow_schema", "pyarrow"]
 Convert = Callable[[Any], Any]
 
 
+@cache
 def pyarrow() -> Any:
     """The library.
 

@@ -41,6 +41,7 @@ MakeRows = Callable[[Any], list[Any]]
 """Makes the records of a ``pyarrow.RecordBatch``; a function of a module, since it is pickled by name."""
 
 
+@cache
 def numpy() -> Any:
     """The library.
 
