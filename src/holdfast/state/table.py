@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.common.columns import ColumnKeys
 from holdfast.state.codec import RowCodec
 from holdfast.state.delta import Piece
 from holdfast.state.key_codec import decode_key, encode_key
@@ -149,6 +150,8 @@ class RowTable:
 
     def load(self, keys: Sequence[Any]) -> list[Row]:
         """Load the rows of these keys into memory; a key without state gets an empty row."""
+        if isinstance(keys, ColumnKeys):
+            keys = keys.keys()  # which do not keep the columns in memory until the barrier
         try:
             loaded = list(map(self.rows.__getitem__, keys))
         except KeyError:
