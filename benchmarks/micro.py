@@ -16,13 +16,20 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from holdfast.common import Types
+from holdfast.connectors.base import JobInfo
+from holdfast.datastream import KeyedProcessFunction, RuntimeContext, StreamExecutionEnvironment
 from holdfast.datastream.state import ListStateDescriptor, ValueStateDescriptor
+from holdfast.metrics.user import MetricGroup
+from holdfast.runtime.channels import Router
+from holdfast.runtime.context import Clock, OperatorContext
 from holdfast.runtime.frames import Frame, decode_data, encode_data
+from holdfast.runtime.operators.keyed import KeyedProcess
+from holdfast.runtime.user_code import OperatorName
 from holdfast.state.codec import RowCodec
 from holdfast.state.column import Column
 from holdfast.state.key_groups import group_assigner, key_grouper
@@ -228,6 +235,70 @@ def merge() -> Body:
     return body
 
 
+def _calls(function: KeyedProcessFunction) -> Body:
+    """The calls of a keyed function, and its results."""
+    operator = KeyedProcess(function)
+    operator.context = OperatorContext(
+        job=JobInfo("benchmark", "benchmark", 1, ""),
+        uid="benchmark",
+        name="benchmark",
+        subtask=0,
+        parallelism=1,
+        max_parallelism=128,
+        clock=Clock(),
+        state=KeyedState("benchmark"),
+        metrics=MetricGroup(),
+    )
+    operator.open()
+    frame = _frame()
+    return lambda: operator.process(frame.batch())
+
+
+def keyed_function() -> Body:
+    """An element of a keyed function that keeps a user's last ten amounts and has a result for each, per event."""
+    return _calls(_Last())
+
+
+def keyed_function_without_state() -> Body:
+    """An element of a keyed function without state that has a result for each, per event."""
+    return _calls(_Passes())
+
+
+class _Last(KeyedProcessFunction):
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.last = runtime_context.get_list_state(ListStateDescriptor("last", Types.DOUBLE()))
+
+    def process_element(self, value: tuple[int, float, int], ctx: Any) -> Iterator[tuple[int, float]]:
+        amounts = list(self.last.get())
+        amounts.append(value[1])
+        self.last.update(amounts[-10:])
+        yield value[0], value[1]
+
+
+class _Passes(KeyedProcessFunction):
+    def process_element(self, value: tuple[int, float, int], ctx: Any) -> Iterator[tuple[int, float]]:
+        yield value[0], value[1]
+
+
+def route() -> Body:
+    """Send a record to one of two subtasks by its key, per record."""
+    env = StreamExecutionEnvironment.get_execution_environment(spark=object())  # type: ignore[arg-type]
+    env.set_parallelism(2)
+    env.from_collection([(1, 1.0, 1)]).key_by(lambda event: event[0]).process(_Passes()).print()
+    plan = env._plan("benchmark")
+    vertex = next(vertex for vertex in plan.vertices if vertex.chain[-1].channels)
+    (channel,) = vertex.chain[-1].channels
+    router = Router(plan, vertex, channel, 0, lambda partition, frame: None, OperatorName("route", "route"), Clock())
+    batch = _frame().batch()
+
+    def body() -> None:
+        router.begin()
+        router.process(batch)
+        router.end(1, "attempt")
+
+    return body
+
+
 def _two_stage_plan() -> tuple[Any, Any]:
     """A source and a keyed operator with two subtasks each."""
     from types import SimpleNamespace
@@ -260,6 +331,9 @@ PARTS: list[Callable[[], Body]] = [
     frame_encode,
     frame_decode,
     merge,
+    keyed_function,
+    keyed_function_without_state,
+    route,
 ]
 
 
