@@ -137,7 +137,11 @@ class ListHandle(Handle):
 
     def hold(self, elements: list[Any]) -> None:
         """Replace the list by this one, which becomes the state's own: `update` without the copy."""
-        self._set(self._space.row, elements or None)
+        row = self._space.row
+        if type(row[self._i]) is LargeList:
+            row[self._i].drop()
+        row[self._i] = elements or None
+        row[0] = CHANGED[row[0]]
 
 
 class MapHandle(Handle):

@@ -8,7 +8,6 @@ are checked at the barrier only, which costs less.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from operator import countOf
 from typing import Any
 
 from holdfast.common.typeinfo import TypeInformation
@@ -81,21 +80,22 @@ def _value(base: type[Any], fit: _Fit) -> type[Any]:
 
 
 def _list(base: type[Any], fit: _Fit, container: type | None) -> type[Any]:
-    def fit_all(values: Iterable[Any]) -> list[Any]:
-        elements = [*values]
-        if countOf(map(type, elements), container) == len(elements):  # the usual case, without a call for each
-            return elements
-        return list(map(fit, elements))
+    hold = base.hold
 
     class TypedList(base):  # type: ignore[misc]
         def add(self, value: Any) -> None:
             base.add(self, fit(value))
 
         def add_all(self, values: Iterable[Any]) -> None:
-            base.add_all(self, fit_all(values))
+            base.add_all(self, list(map(fit, values)))
 
         def update(self, values: Iterable[Any]) -> None:
-            base.hold(self, fit_all(values))
+            elements = [*values]
+            for element in elements:  # no call for each in the usual case
+                if type(element) is not container:
+                    elements = list(map(fit, elements))
+                    break
+            hold(self, elements)
 
     return TypedList
 
