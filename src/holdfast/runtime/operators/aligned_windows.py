@@ -13,7 +13,7 @@ from typing import Any
 from holdfast.common.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from holdfast.common.typeinfo.batches import Misfit
 from holdfast.common.windows import TimeWindow
-from holdfast.runtime.copies import fixed
+from holdfast.runtime.copies import FIXED
 from holdfast.runtime.operators.stateless import Collector
 from holdfast.runtime.operators.window_base import CHUNK, WindowContext, WindowsBase, WindowSpec
 from holdfast.runtime.records import RecordBatch
@@ -171,9 +171,14 @@ class AlignedWindows(WindowsBase):
                     continue
                 if results is not None:
                     for each in results:
-                        if type(each) is tuple and fixed(map(type, each)):  # the usual case, without a call
-                            append(each)
-                            append_stamp(last)
+                        if type(each) is tuple:  # the usual case, without a call
+                            for field in each:
+                                if type(field) not in FIXED:
+                                    take(each, last)
+                                    break
+                            else:
+                                append(each)
+                                append_stamp(last)
                         else:
                             take(each, last)
         except (Exception, SystemExit) as error:

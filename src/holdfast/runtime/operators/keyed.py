@@ -185,11 +185,15 @@ class KeyedProcess(KeyedOperator):
                 if results is not None:
                     for result in results:
                         kind = type(result)
-                        if (
-                            kind in FIXED
-                            or (kind is tuple and fixed(map(type, result)))
-                            or (kind is own and (reused or fixed(map(type, result._values))))
-                        ):  # the usual cases, without a call
+                        if kind is tuple:  # the usual cases, without a call
+                            for each in result:
+                                if type(each) not in FIXED:
+                                    take(result, stamp)
+                                    break
+                            else:
+                                append(result)
+                                append_stamp(stamp)
+                        elif kind in FIXED or (kind is own and (reused or fixed(map(type, result._values)))):
                             append(result)
                             append_stamp(stamp)
                         else:

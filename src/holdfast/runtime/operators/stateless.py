@@ -113,8 +113,15 @@ class Collector:
         """Collect the results of a call, an iterable."""
         append, append_stamp = self.values.append, self.stamps.append
         for result in results:
-            kind = type(result)
-            if kind in FIXED or (kind is tuple and fixed(map(type, result))):  # the usual cases, without a call
+            if type(result) is tuple:  # the usual cases, without a call
+                for each in result:
+                    if type(each) not in FIXED:
+                        self.take_one(result, stamp)
+                        break
+                else:
+                    append(result)
+                    append_stamp(stamp)
+            elif type(result) in FIXED:
                 append(result)
                 append_stamp(stamp)
             else:
