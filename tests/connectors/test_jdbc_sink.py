@@ -82,7 +82,7 @@ def a_batch_is_written_when_it_is_full_and_the_rest_with_the_epoch(path: Path) -
 
 def a_row_waits_no_longer_than_the_interval(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
-    monkeypatch.setattr("holdfast.connectors.jdbc_sink.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("holdfast.connectors.jdbc_sink.monotonic", lambda: now[0])
     made = writer(sink(path, batch_interval_ms=500))
     made.write([Row("a", 1)], None)
     now[0] += 0.4
@@ -122,7 +122,7 @@ def a_database_that_is_locked_for_a_moment_is_waited_for(path: Path, monkeypatch
         if len(waits) == 2:
             other.rollback()
 
-    monkeypatch.setattr("holdfast.connectors.jdbc_sink.time.sleep", wait)
+    monkeypatch.setattr("holdfast.connectors.jdbc_sink.sleep", wait)
     monkeypatch.setattr(Database, "connect", lambda self: sqlite3.connect(path, timeout=0))
     other.execute("INSERT INTO totals VALUES ('z', 1)")
     made = writer(sink(path))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from contextlib import closing, suppress
+from time import monotonic, sleep
 from typing import Any
 
 from holdfast.checkpoint.ids import CheckpointId, Epoch
@@ -120,14 +120,14 @@ class _JdbcWriter:
 
     def write(self, values: Sequence[Any], timestamps: Sequence[int] | None) -> None:
         if not self._rows:
-            self._waiting_since = time.monotonic()
+            self._waiting_since = monotonic()
         conform, bound = self._type.conform, self._database.bound
         self._rows += [bound(conform(value)) for value in values]
         size, interval = self._execution.batch_size, self._execution.batch_interval_ms
         while len(self._rows) >= size:
             self._flush(self._rows[:size])
             self._rows = self._rows[size:]
-        if self._rows and interval and time.monotonic() - self._waiting_since >= interval / 1000:
+        if self._rows and interval and monotonic() - self._waiting_since >= interval / 1000:
             self._flush_all()
 
     def prepare_commit(self) -> list[Any]:
@@ -162,7 +162,7 @@ class _JdbcWriter:
                         f"the JdbcSink (uid {self._uid!r}) cannot write to {self._database.url}, after {retries} retries: "
                         f"{str(error).strip()}"
                     ) from error
-                time.sleep(min(attempt + 1.0, _LONGEST_WAIT))
+                sleep(min(attempt + 1.0, _LONGEST_WAIT))
             except library.Error as error:
                 self._connection.rollback()
                 raise self._refusal(rows, error) from error
