@@ -104,9 +104,12 @@ def neighbours(hosts: Sequence[str], standbys: Sequence[Sequence[str]]) -> list[
     [[1], [0, 2], []]
     """
     found: list[list[int]] = [[] for _ in hosts]
+    placed: dict[str, list[int]] = {}
+    for number, host in enumerate(hosts):
+        placed.setdefault(host, []).append(number)
     for number, copies in enumerate(standbys):
         for copy in copies:
-            there = [other for other, host in enumerate(hosts) if host == copy]
+            there = placed[copy]
             found[there[number % len(there)]].append(number)
     return found
 
@@ -189,7 +192,7 @@ class Placement:
         if self._replicas and not any(map(any, self._standbys.values())):
             log.warning(
                 "state.changelog.num-standby-replicas is %d, but the tasks of %r run on one host: its state has no standby "
-                "copies",
+                "copies until executors of another host join",
                 self._replicas,
                 self._name,
             )
