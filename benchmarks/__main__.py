@@ -24,6 +24,7 @@ COMMANDS = {
     "restart": "time to the first new result after kill -9, with a large state",
     "savepoints": "savepoints of N GB written and read through the State Processor API: time and memory",
     "recovery": "time to restore the state of a subtask: from files, from its changelog, from a local copy",
+    "volume": "a state of N GB: bytes written by an epoch, bytes and time of a recovery and of another parallelism",
     "rescale": "the pause of a running job when its parallelism changes",
     "watched": "throughput with ten open dashboards, compared with none",
     "width": "an epoch's cost in driver, tasks and Spark as the subtasks grow: 8, 32, 128, 512",
