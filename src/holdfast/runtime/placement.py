@@ -101,7 +101,7 @@ def neighbours(hosts: Sequence[str], standbys: Sequence[Sequence[str]]) -> list[
     """By partition: the partitions whose standby copies its tasks look after, on its host.
 
     >>> neighbours(["a", "b", "a"], [["b"], ["a"], ["b"]])
-    [[1], [0, 2], []]
+    [[], [0, 2], [1]]
     """
     found: list[list[int]] = [[] for _ in hosts]
     placed: dict[str, list[int]] = {}
