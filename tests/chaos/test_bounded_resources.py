@@ -136,3 +136,32 @@ def test_a_full_disk_is_reported_and_the_job_resumes_once_there_is_space(tmp_pat
     assert any("No space left on device" in failure.text or "StorageFull" in failure.text for failure in failures)
     expected = sorted((n % 20, 1 + n // 20) for n in numbers)
     assert sorted(LEDGERS[name].values) == expected
+
+
+FILL = """
+import os, sys
+from holdfast.state.store import RocksDBStore, rocksdb_settings
+
+store = RocksDBStore(sys.argv[1] + "/db", rocksdb_settings({"state.backend.rocksdb.writebuffer.size": "64kb"}))
+with open(sys.argv[1] + "/ballast", "wb", buffering=0) as file:
+    try:
+        while True:
+            file.write(bytes(4096))
+    except OSError:
+        pass
+try:
+    for n in range(1000):
+        store.write([(n.to_bytes(4, "big"), os.urandom(2000))])
+except OSError as error:
+    print(error)
+os._exit(0)
+"""
+
+
+@pytest.mark.fault
+def a_store_whose_writes_wait_for_a_flush_tells_that_the_disk_is_full(small_disk):
+    """RocksDB itself would wait for ever, even when there is space again: so its writer must not wait within RocksDB."""
+    told = subprocess.run(
+        [sys.executable, "-c", FILL, str(small_disk)], capture_output=True, text=True, timeout=600, check=True
+    )
+    assert "No space left on device" in told.stdout, told.stderr

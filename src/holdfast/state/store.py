@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -66,6 +67,10 @@ _UNCOUNTED_OPTIONS = """[Version]
 [TableOptions/BlockBasedTable "default"]
 """
 _RAW = '{"raw_mode":true,"prefix_extractors":{}}'
+_STALLED = "Write stall"
+"""In the error of a write for which RocksDB would have waited."""
+_STALL_S = 0.001
+"""Pause before such a write is tried again."""
 _LEVEL_0_FILES = 4
 """Level-0 files that start a compaction (RocksDB's default)."""
 _COMPRESSIONS = {"NO": "none", "SNAPPY": "snappy", "ZLIB": "zlib", "LZ4": "lz4", "LZ4HC": "lz4hc", "ZSTD": "zstd"}
@@ -152,6 +157,7 @@ class RocksDBStore:
         # Rows lost in a crash are replayed from the checkpoint's deltas, so a write-ahead log has no use.
         without_log = WriteOptions()
         without_log.disable_wal = True
+        without_log.no_slowdown = True
         self._db.set_write_options(without_log)
         self._unlogged = without_log
         self._file_size = parse_memory_size(settings[_O.TARGET_FILE_SIZE_BASE.key])
@@ -181,18 +187,46 @@ class RocksDBStore:
         Raises:
             OSError: the store cannot be written; `damaged` becomes True.
         """
-        batch = WriteBatch(raw_mode=True)
-        for key, value in puts:
-            batch.put(key, value)
-        for key in deletes:
-            batch.delete(key)
-        with self._watched():
+        puts, deletes = tuple(puts), tuple(deletes)
+
+        def write() -> None:
+            batch = WriteBatch(raw_mode=True)  # it serves for one attempt
+            for key, value in puts:
+                batch.put(key, value)
+            for key in deletes:
+                batch.delete(key)
             self._db.write(batch, write_opt=self._unlogged)
 
+        self._write_when_possible(write)
+
     def delete_range(self, start: bytes, end: bytes) -> None:
-        """Delete all rows in ``[start, end)``."""
+        """Delete all rows in ``[start, end)``.
+
+        Raises:
+            OSError: the store cannot be written; `damaged` becomes True.
+        """
+        self._write_when_possible(lambda: self._db.delete_range(start, end, self._unlogged))
+
+    def _write_when_possible(self, write: Callable[[], None]) -> None:
+        """Write, and wait while RocksDB takes no rows because its flushes and compactions are behind.
+
+        The wait is here, because RocksDB's own one never ends if a flush fails meanwhile, as on a full disk.
+        """
+        failed = False
         with self._watched():
-            self._db.delete_range(start, end, self._unlogged)
+            while True:
+                try:
+                    return write()
+                except Exception as error:
+                    if _STALLED not in str(error):
+                        raise
+                    if failed:
+                        raise OSError(
+                            "it takes no rows, because a flush or compaction failed; its file LOG says why"
+                        ) from error
+                # Most of these errors come back from the next attempt.
+                failed = bool(self._db.property_int_value("rocksdb.background-errors"))
+                time.sleep(_STALL_S)
 
     def scan(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         """The rows in ``[start, end)`` in order, as of the first step."""

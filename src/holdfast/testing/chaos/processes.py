@@ -140,8 +140,7 @@ class DriverProcess:
 
     def wake(self) -> None:
         """SIGCONT for the driver itself, if it is running."""
-        if self.exit_code is None:
-            os.kill(self.process.pid, signal.SIGCONT)
+        self.process.send_signal(signal.SIGCONT)
 
     @property
     def exit_code(self) -> int | None:
