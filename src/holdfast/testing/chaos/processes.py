@@ -140,7 +140,9 @@ class DriverProcess:
 
     def wake(self) -> None:
         """SIGCONT for the driver itself, if it is running."""
-        self.process.send_signal(signal.SIGCONT)
+        if self.exit_code is None:
+            with contextlib.suppress(ProcessLookupError):  # it has ended since
+                os.kill(self.process.pid, signal.SIGCONT)
 
     @property
     def exit_code(self) -> int | None:
