@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from holdfast.errors import ConfigurationError
 
@@ -116,28 +116,27 @@ class JdbcExecutionOptions:
         """Collects the options of statements."""
 
         def __init__(self) -> None:
-            self._interval_ms = 0
-            self._size = 5000
-            self._retries = 3
+            self._options = JdbcExecutionOptions()
 
         def with_batch_size(self, size: int) -> JdbcExecutionOptions.Builder:
             """The number of rows of a batch."""
-            self._size = _whole(size, 1, "with_batch_size()")
+            self._options = replace(self._options, batch_size=_whole(size, 1, "with_batch_size()"))
             return self
 
         def with_batch_interval_ms(self, interval_ms: int) -> JdbcExecutionOptions.Builder:
             """The longest time that rows wait for a batch."""
-            self._interval_ms = _whole(interval_ms, 0, "with_batch_interval_ms()")
+            interval_ms = _whole(interval_ms, 0, "with_batch_interval_ms()")
+            self._options = replace(self._options, batch_interval_ms=interval_ms)
             return self
 
         def with_max_retries(self, max_retries: int) -> JdbcExecutionOptions.Builder:
             """How often a batch is written again after a failure of the database or the connection to it."""
-            self._retries = _whole(max_retries, 0, "with_max_retries()")
+            self._options = replace(self._options, max_retries=_whole(max_retries, 0, "with_max_retries()"))
             return self
 
         def build(self) -> JdbcExecutionOptions:
             """The options."""
-            return JdbcExecutionOptions(self._interval_ms, self._size, self._retries)
+            return self._options
 
 
 def _whole(number: int, least: int, call: str) -> int:

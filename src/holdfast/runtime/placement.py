@@ -147,11 +147,15 @@ class Placement:
         """The input of a stage, an RDD of the JVM: the partitioned frames, where the partitions are."""
         if self._local:
             return frames.rdd()
-        anchor = self._anchors[width].toJavaRDD()
+        return self._beside(self._anchors[width], frames).rdd()
+
+    def _beside(self, anchor: Any, partitions: Any) -> Any:
+        """An anchor's partitions united with others, an RDD of the JVM: Spark computes them where the anchor is."""
+        blocks = anchor.toJavaRDD()
         united = self._context._gateway.new_array(self._context._jvm.JavaRDD, 3)
         # Twice: Spark takes the host preferred by most inputs of the union, and a shuffle may prefer any host.
-        united[0], united[1], united[2] = anchor, anchor, frames
-        return self._context._jsc.union(united).rdd()
+        united[0], united[1], united[2] = blocks, blocks, partitions
+        return self._context._jsc.union(united)
 
     def neighbours(self, width: int) -> list[list[int]]:
         """By partition: the partitions whose standby copies its tasks look after."""
@@ -218,12 +222,7 @@ class Placement:
         pairs = jvm.PairwiseRDD(keyed._jrdd.rdd()).asJavaPairRDD()
         anchor = jvm.PythonRDD.valueOfPair(pairs.partitionBy(jvm.PythonPartitioner(width, id(int)))).rdd()
         anchor.setName(f"{self._name}: placement").cache()
-        if beside is None:
-            anchor.count()
-        else:
-            united = self._context._gateway.new_array(self._context._jvm.JavaRDD, 3)
-            united[0], united[1], united[2] = beside.toJavaRDD(), beside.toJavaRDD(), anchor.toJavaRDD()
-            self._context._jsc.union(united).count()
+        (anchor if beside is None else self._beside(beside, anchor.toJavaRDD())).count()  # makes the blocks
         return anchor
 
     def _located(self, hosts: Sequence[str]) -> RDD[Any]:
