@@ -19,12 +19,12 @@ from holdfast.common.time import MIN_TIMESTAMP
 from holdfast.connectors.base import JobInfo
 from holdfast.datastream import OutputTag, StreamExecutionEnvironment
 from holdfast.datastream.batches import Avg, Count, CountDistinct, Max, Min, Sum, col
-from holdfast.datastream.window import TumblingEventTimeWindows
+from holdfast.datastream.window import CumulativeEventTimeWindows, SlidingEventTimeWindows, TumblingEventTimeWindows
 from holdfast.functions.aggregates import Aggregates
 from holdfast.metrics.user import MetricGroup
 from holdfast.runtime.column_routes import subtasks
 from holdfast.runtime.context import Clock, OperatorContext
-from holdfast.runtime.operators import column_windows
+from holdfast.runtime.operators import waiting_columns
 from holdfast.runtime.operators.grouped_columns import GroupedColumns
 from holdfast.runtime.records import RecordBatch, select_keys
 from holdfast.runtime.user_code import OperatorName
@@ -78,16 +78,25 @@ def the_rows_come_out_of_columns_as_they_went_in(rows: list[Any], data: Any) -> 
         assert all(same(a, b) for x, y in zip(received, expected, strict=True) for a, b in zip(x, y, strict=True))
 
 
+def ms(count: int) -> Time:
+    return Time.milliseconds(count)
+
+
+TUMBLING = TumblingEventTimeWindows.of(ms(10))
+WINDOWS = [
+    *(TUMBLING, SlidingEventTimeWindows.of(ms(20), ms(10)), SlidingEventTimeWindows.of(ms(25), ms(10), ms(3))),
+    *(SlidingEventTimeWindows.of(ms(5), ms(15)), CumulativeEventTimeWindows.of(ms(30), ms(10))),
+]
+
+
 class Subtask:
     """The window operator of a program in one subtask."""
 
-    def __init__(self, lateness: int) -> None:
+    def __init__(self, lateness: int, windows: Any = TUMBLING) -> None:
         env = StreamExecutionEnvironment.get_execution_environment(spark=object())  # type: ignore[arg-type]
         env.set_parallelism(1)
         late = OutputTag("late")
-        stream = (
-            env.from_collection([{"key": 1}]).key_by(col("key")).window(TumblingEventTimeWindows.of(Time.milliseconds(10)))
-        )
+        stream = env.from_collection([{"key": 1}]).key_by(col("key")).window(windows)
         made = (
             stream.allowed_lateness(lateness)
             .side_output_late_data(late)
@@ -155,14 +164,19 @@ step = st.one_of(
 
 
 @settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(steps=st.lists(step, max_size=12), lateness=st.sampled_from([0, 0, 7]), most=st.sampled_from([1 << 18, 5]))
-def the_windows_of_columns_are_those_of_records(steps: list[Any], lateness: int, most: int) -> None:
+@given(
+    windows=st.sampled_from(WINDOWS),
+    steps=st.lists(step, max_size=12),
+    lateness=st.sampled_from([0, 0, 7]),
+    most=st.sampled_from([1 << 18, 5]),
+)
+def the_windows_of_columns_are_those_of_records(windows: Any, steps: list[Any], lateness: int, most: int) -> None:
     declared = Types.ROW_NAMED(["key", *TYPES, "at"], [Types.LONG(), *TYPES.values(), Types.LONG()])
     form = ColumnForm.of(declared)
     assert form is not None
-    before, column_windows._MOST_WAITING = column_windows._MOST_WAITING, most
+    before, waiting_columns._MOST_WAITING = waiting_columns._MOST_WAITING, most
     try:
-        records, columns = Subtask(lateness), Subtask(lateness)
+        records, columns = Subtask(lateness, windows), Subtask(lateness, windows)
         now = 100
         for kind, *how in [*steps, ("advance", 1000)]:
             if kind == "advance":
@@ -187,7 +201,7 @@ def the_windows_of_columns_are_those_of_records(steps: list[Any], lateness: int,
             records.out.clear()
             columns.out.clear()
     finally:
-        column_windows._MOST_WAITING = before
+        waiting_columns._MOST_WAITING = before
 
 
 def place(result: Any) -> Any:

@@ -13,7 +13,7 @@ from holdfast.functions.aggregates import Aggregate, Avg, Count, CountDistinct, 
 from holdfast.graph.transformations import Partitioned
 from holdfast.runtime.operators.column_windows import Summary
 from holdfast.runtime.plan import Partitioning
-from holdfast.windowing.assigners import TumblingWindows
+from holdfast.windowing.assigners import PeriodicWindows, TumblingWindows
 
 __all__ = ["WindowAggregation", "window_aggregation"]
 
@@ -71,7 +71,8 @@ def window_aggregation(
     results = [_result_type(name, each, types) for name, each in aggregates.items()]
     keys = [types[name] for name in fields] if partitioned.key_type is None or len(fields) > 1 else [partitioned.key_type]
     output_type = Types.ROW_NAMED(summary.names, [*keys, Types.LONG(), Types.LONG(), *results])
-    columnar = isinstance(assigner, TumblingWindows) and partitioned.partitioning is Partitioning.HASH
+    aligned = isinstance(assigner, PeriodicWindows) and (assigner.is_event_time() or isinstance(assigner, TumblingWindows))
+    columnar = aligned and partitioned.partitioning is Partitioning.HASH
     form = ColumnForm.of(declared, None if keeps_late else read) if columnar and columns_available() else None
     return WindowAggregation(summary, output_type, form)
 

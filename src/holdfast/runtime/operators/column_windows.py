@@ -1,8 +1,8 @@
 """Aligned windows of the built-in aggregates, over columns.
 
-The columns of an epoch wait, by window, until the window fires or the barrier comes, and are then grouped by key at once. A
-window that opens and closes within an epoch never becomes rows: its results are columns. At the barrier the waiting columns
-are added to the rows of their keys, which are those of `AlignedWindows`, so that a checkpoint does not tell the two apart.
+Columns wait, by window or by pane, until a window fires or the barrier comes. A tumbling window that opens and closes within
+an epoch never becomes rows: its results are columns. At the barrier the waiting columns are added to the rows of their keys,
+which are those of `AlignedWindows` and `PanedWindows`, so that a checkpoint does not tell them apart.
 """
 
 from __future__ import annotations
@@ -16,20 +16,14 @@ from holdfast.common.types import Row
 from holdfast.common.windows import TimeWindow
 from holdfast.functions.aggregates import Aggregates
 from holdfast.functions.window_functions import WindowFunction
-from holdfast.runtime.column_routes import members
 from holdfast.runtime.operators.aligned_windows import AlignedWindows
-from holdfast.runtime.operators.grouped_columns import GroupedColumns, Unfit
+from holdfast.runtime.operators.paned_windows import PanedWindows
+from holdfast.runtime.operators.waiting_columns import FAR, WaitingColumns, cut_columns
 from holdfast.runtime.operators.window_base import CHUNK, WindowSpec
 from holdfast.runtime.records import RecordBatch
-from holdfast.state.row import DIRTY
-from holdfast.windowing.assigners import TumblingWindows
+from holdfast.windowing.assigners import PeriodicWindows, TumblingWindows
 
-__all__ = ["ColumnWindows", "Summary", "takes_columns"]
-
-_MOST_WAITING = 1 << 18
-"""Records that wait at most; more are added to their keys' rows."""
-_FAR = 1 << 62
-"""Timestamps beyond this one are cut into windows one by one, in integers of any size."""
+__all__ = ["ColumnPanes", "ColumnWindows", "Summary", "takes_columns"]
 
 
 class Summary(WindowFunction[Any, Row, Any, TimeWindow]):
@@ -67,99 +61,45 @@ class ColumnWindows(AlignedWindows):
         super().__init__(spec, assigner)
         self._aggregates = function
         self._names = summary.names
-        self._waiting: dict[int, list[ColumnKeys]] = {}
-        self._count = 0
-        """The records that wait."""
-        self._form: Any = None
-        """That of the columns that wait."""
-        self._grouped: GroupedColumns | None = None
-        """Groups columns of this form; None: they cannot be grouped."""
+
+    def open(self) -> None:
+        super().open()
+        self._waiting = WaitingColumns(self._aggregates, self.window_space, self._slot, self._add_rows)
 
     # adding elements
 
     def process(self, batch: RecordBatch) -> None:
         keys: Any = batch.keys
-        if not isinstance(keys, ColumnKeys) or not self._groups(keys):
-            self._settle_rows()
+        if not self._waiting.takes(keys):
             super().process(batch)
             return
-        stamps = self._stamps(batch)
-        low, high = int(stamps.min()), int(stamps.max())
-        if low < max(self._least, -_FAR) or high > _FAR:
-            self._settle_rows()
+        if self._event_time:
+            stamps = stamp_array(batch.stamps())
+        else:
+            stamps = numpy().full(len(batch.values), self.context.clock.processing_time, dtype="int64")
+        if not max(self._least, -FAR) <= stamps.min() or stamps.max() > FAR:
+            self._waiting.settle()
             super().process(batch)
             return
         self._late_by = max(self._time, self.context.clock.late_by)
-        first = low - (low - self._offset) % self._size
-        if high < first + self._size:
-            self._add_columns(first, keys, stamps)
-        else:
-            for start, positions in members(stamps - (stamps - self._offset) % self._size):
-                self._add_columns(start, ColumnKeys(keys.columns.take(positions), keys.fields), stamps[positions])
-        if self._count > _MOST_WAITING:
-            self._settle_rows()
-
-    def _stamps(self, batch: RecordBatch) -> Any:
-        """The time of each record in the operator's time domain, as an array."""
-        if not self._event_time:
-            return numpy().full(len(batch.values), self.context.clock.processing_time, dtype="int64")
-        return stamp_array(batch.stamps())
-
-    def _groups(self, keys: ColumnKeys) -> bool:
-        """Whether these columns can be grouped; adds those that wait to their rows if they are of another form."""
-        form = keys.columns.form
-        if form != self._form:
-            self._settle_rows()
-            grouped = GroupedColumns(keys.fields, self._aggregates)
-            self._form, self._grouped = form, grouped if grouped.takes(form[0]) else None
-        return self._grouped is not None and not any(array.null_count for array in keys.arrays)
+        for start, part, times in cut_columns(keys, stamps, self._size, self._offset):
+            self._add_columns(start, part, times)
+        self._waiting.shrink()
 
     def _add_columns(self, start: int, keys: ColumnKeys, stamps: Any) -> None:
         last = self._last(start)
         late = self._event_time and last + self._lateness <= self._late_by
         if late or last <= self._time:  # late, or within the allowed lateness of a window that has fired
-            self._to_rows(start)
+            self._waiting.to_rows(start)
             self._add_to(start, list(keys), list(keys.columns), stamps.tolist())
             return
-        self.window_space.table(start)  # the window is there, although none of its rows is
-        self._waiting.setdefault(start, []).append(keys)
-        self._count += len(keys)
-
-    # from columns to rows
-
-    def _settle_rows(self) -> None:
-        for start in list(self._waiting):
-            self._to_rows(start)
-
-    def _to_rows(self, start: int) -> None:
-        """Add the columns that wait for a window to the rows of their keys."""
-        waiting = self._taken(start)
-        if not waiting:
-            return
-        columns, table, grouped, slot = _joined(waiting), self.window_space.table(start), self._grouped, self._slot
-        assert grouped is not None
-        unique = grouped.unique(columns.batch)
-        rows = table.load(unique)
-        try:
-            accumulators = grouped.accumulated(columns.batch, unique, [row[slot] for row in rows])
-        except Unfit:
-            keys = list(ColumnKeys(columns, waiting[0].fields))
-            self._add_rows(table.load(keys), list(columns), keys)
-            return
-        for row, accumulator in zip(rows, accumulators, strict=True):
-            row[slot] = accumulator
-            row[0] |= DIRTY
-
-    def _taken(self, start: int) -> list[ColumnKeys]:
-        waiting = self._waiting.pop(start, [])
-        self._count -= sum(map(len, waiting))
-        return waiting
+        self._waiting.add(start, keys)
 
     def settle(self) -> None:
-        self._settle_rows()
+        self._waiting.settle()
 
     def end_epoch(self) -> None:
-        self._settle_rows()
+        self._waiting.settle()
 
     # firing
 
@@ -168,18 +108,15 @@ class ColumnWindows(AlignedWindows):
         alone = start in self._waiting and not (table.rows or table.in_store or self._lateness)
         if alone and self._fire_columns(start):
             return
-        self._to_rows(start)
+        self._waiting.to_rows(start)
         super()._fire(start)
 
     def _fire_columns(self, start: int) -> bool:
         """Emit the results of a window that has no rows; False if its columns must become rows."""
-        grouped = self._grouped
-        assert grouped is not None
-        try:
-            keys, results = grouped.results(_joined(self._waiting[start]).batch)
-        except Unfit:
+        found = self._waiting.results(start)
+        if found is None:
             return False
-        self._taken(start)
+        keys, results = found
         count, library = len(keys[0]), pyarrow()
         bounds = [library.array(numpy().full(count, at, dtype="int64")) for at in (start, start + self._size)]
         batch = library.RecordBatch.from_arrays([*keys, *bounds, *results], names=self._names)
@@ -190,9 +127,54 @@ class ColumnWindows(AlignedWindows):
         return True
 
 
-def _joined(waiting: list[ColumnKeys]) -> Columns:
-    """The columns of one window."""
-    first, *others = [keys.columns for keys in waiting]
-    joined = first.joined(others) if others else first
-    assert joined is not None  # all are of one form
-    return joined
+class ColumnPanes(PanedWindows):
+    """Windows of panes whose columns wait until a window fires that reads their pane."""
+
+    def __init__(self, spec: WindowSpec, assigner: PeriodicWindows[Any], function: Aggregates) -> None:
+        super().__init__(spec, assigner)
+        self._aggregates = function
+
+    def open(self) -> None:
+        """Declare the state and open the functions."""
+        super().open()
+        self._columns = WaitingColumns(self._aggregates, self._space, self._slot, self._add_rows)
+
+    def process(self, batch: RecordBatch) -> None:
+        """Add elements to their panes."""
+        keys: Any = batch.keys
+        if not self._columns.takes(keys):
+            super().process(batch)
+            return
+        stamps = stamp_array(batch.stamps())
+        if not max(self._least, -FAR) <= stamps.min() or stamps.max() > FAR:
+            self._columns.settle()
+            super().process(batch)
+            return
+        for pane, part, times in cut_columns(keys, stamps, self._assigner.pane, self._assigner.offset):
+            self._add_columns(pane, part, times)
+        self._columns.shrink()
+
+    def _add_columns(self, pane: int, keys: ColumnKeys, stamps: Any) -> None:
+        alive, after = self._alive(pane)
+        slice = self._slice(pane, after)
+        if not alive or self._last(alive[0]) <= self._time or not -FAR <= slice <= FAR:
+            self._columns.to_rows(slice)
+            self._add_to(pane, list(keys), list(keys.columns), stamps.tolist())
+            return
+        self._note_added(slice, pane, keys)
+        self._columns.add(slice, keys)
+
+    def _of_window(self, window: tuple[int, int]) -> list[int]:
+        """The slices that a window reads, as rows."""
+        slices = super()._of_window(window)
+        for slice in slices:
+            self._columns.to_rows(slice)
+        return slices
+
+    def settle(self) -> None:
+        """Add what waits to its rows."""
+        self._columns.settle()
+
+    def end_epoch(self) -> None:
+        """Add what waits to its rows."""
+        self._columns.settle()

@@ -138,21 +138,38 @@ class PanedWindows(WindowsBase):
         for pane, keys, values, stamps in self._cut(batch, times, self._assigner.pane, self._assigner.offset):
             self._add_to(pane, keys, values, stamps)
 
-    def _add_to(self, pane: int, keys: Sequence[Any], values: Sequence[Any], times: Sequence[int]) -> None:
+    def _windows_at(self, pane: int) -> list[Span]:
+        """The windows that contain a pane."""
         windows = self._windows_of.get(pane)
         if windows is None:
             if len(self._windows_of) > _REMEMBERED:
                 self._windows_of.clear()
             windows = self._windows_of[pane] = self._assigner.windows(pane)
-        alive = windows
-        after = 0
-        late_by = self.context.clock.late_by
-        passed = max(late_by, self._time)
-        if windows and self._cleanup_time(windows[0]) <= passed:
-            alive = [each for each in windows if self._cleanup_time(each) > passed]
-            if late_by > self._time:
-                after = len(windows) - len(alive)  # windows that it is late for may not have fired yet
+        return windows
+
+    def _passed(self) -> int:
+        """The watermark that decides whether the current elements are late."""
+        return max(self.context.clock.late_by, self._time)
+
+    def _alive(self, pane: int) -> tuple[list[Span], int]:
+        """The windows that take the current elements of a pane, and how many earlier ones do not and may yet fire."""
+        windows, passed = self._windows_at(pane), self._passed()
+        if not windows or self._cleanup_time(windows[0]) > passed:
+            return windows, 0
+        alive = [each for each in windows if self._cleanup_time(each) > passed]
+        return alive, len(windows) - len(alive) if self.context.clock.late_by > self._time else 0
+
+    def _note_added(self, slice: int, pane: int, keys: Iterable[Any]) -> None:
+        """Elements of these keys come to a slice."""
+        if slice not in self._slices():
+            self._note(slice)
+        if pane < self._summed:
+            self._stale.update(keys)
+
+    def _add_to(self, pane: int, keys: Sequence[Any], values: Sequence[Any], times: Sequence[int]) -> None:
+        alive, after = self._alive(pane)
         if not alive:
+            windows, passed = self._windows_at(pane), self._passed()
             late = [i for i, time in enumerate(times) if windows or time + self._lateness <= passed]
             if late:
                 self.context.emit_late(self._tag, [values[i] for i in late], [times[i] for i in late])
@@ -162,10 +179,7 @@ class PanedWindows(WindowsBase):
             told = ValueError(f"the timestamp {times[0]} is too far from 1970 for {self._assigner!r}")
             raise user_error(told, self.context.name, self.context.uid, values[0], keys[0])
         rows = self._space.table(slice).load(keys)
-        if slice not in self._slices():
-            self._note(slice)
-        if pane < self._summed:
-            self._stale.update(keys)
+        self._note_added(slice, pane, keys)
         fired = [] if self._last(alive[0]) > self._time else [each for each in alive if self._last(each) <= self._time]
         if not fired:
             self._add_rows(rows, values, keys)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from holdfast.runtime.operators.aligned_windows import AlignedWindows
 from holdfast.runtime.operators.base import Operator, OperatorFactory, StateKind
-from holdfast.runtime.operators.column_windows import ColumnWindows, takes_columns
+from holdfast.runtime.operators.column_windows import ColumnPanes, ColumnWindows, takes_columns
 from holdfast.runtime.operators.merging_windows import MergingWindows
 from holdfast.runtime.operators.paned_windows import PanedWindows
 from holdfast.runtime.operators.triggered_windows import TriggeredWindows
@@ -30,11 +30,11 @@ class WindowOperator(WindowSpec, OperatorFactory):
         if isinstance(self.assigner, MergingWindowAssigner):
             return MergingWindows(self)
         default = EventTimeTrigger if self.assigner.is_event_time() else ProcessingTimeTrigger
+        columnar = takes_columns(self)
         if isinstance(self.assigner, TumblingWindows) and type(self.trigger) is default and self.evictor is None:
-            columnar = takes_columns(self)
             return AlignedWindows(self, self.assigner) if columnar is None else ColumnWindows(self, self.assigner, *columnar)
         if isinstance(self.assigner, PeriodicWindows) and type(self.trigger) is default and self._by_panes():
-            return PanedWindows(self, self.assigner)
+            return PanedWindows(self, self.assigner) if columnar is None else ColumnPanes(self, self.assigner, columnar[0])
         return TriggeredWindows(self)
 
     def _by_panes(self) -> bool:
