@@ -5,11 +5,12 @@ import threading
 
 import pytest
 
-from holdfast.checkpoint import manifests
+from holdfast.checkpoint import manifests, milestones
 from holdfast.checkpoint.files import write_file
 from holdfast.checkpoint.log import CheckpointLog
 from holdfast.checkpoint.paths import new_attempt
 from holdfast.checkpoint.retention import Retention, orphans, surplus_entries, verify_files
+from holdfast.checkpoint.storage import Storage
 from holdfast.errors import CorruptFile, StorageError
 from holdfast.testing.faulty_storage import Fault
 from holdfast.testing.memory_store import MemoryStore
@@ -45,6 +46,10 @@ class Job:
 
 def paths_of(*checkpoints):
     return {file.path for c in checkpoints for file in c.files()}
+
+
+def manifests_of(*checkpoints):
+    return {manifest.path for c in checkpoints for manifest in c.manifests}
 
 
 def test_the_last_checkpoints_stay_with_the_files_they_share_with_older_ones(storage, paths):
@@ -117,6 +122,21 @@ def test_a_manifest_whose_log_entry_was_never_put_is_swept(faulty, paths, monkey
     second.retention.sweep()
     assert orphan not in second.stored()
     assert second.stored() == paths_of(*second.log.owned.retained) >= paths_of(made)
+
+
+def test_the_entry_of_a_damaged_older_checkpoint_stays_while_the_log_refers_to_it(memory, paths, monkeypatch):
+    monkeypatch.setattr(manifests, "LARGEST_LAYER", 0)
+    monkeypatch.setattr(milestones, "_BASE", 3)
+    storage = Storage(memory)
+    first = Job(storage, paths, retained=3)
+    for _ in range(8):
+        first.epoch()
+    *kept, damaged = first.log.owned.retained
+    storage.delete(manifests_of(damaged) - manifests_of(*kept))
+    second = Job(storage, paths, retained=3)
+    second.retention.sweep()  # and dies before it completes a checkpoint
+    third = Job(storage, paths, retained=3)
+    assert [c.checkpoint_id for c in third.log.owned.retained] == [c.checkpoint_id for c in kept]
 
 
 def test_a_background_upload_is_left_alone_while_it_is_under_way(storage, paths):

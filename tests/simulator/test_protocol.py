@@ -97,8 +97,7 @@ def judge(world: World, brokers: Brokers, numbers: dict[str, list[int]], last: D
     positions = {world.paths.parse_log_entry(path) for path in log}
     end, owned = world.store.log_end, last.log.owned
     # Checkpoints that a fall-back passed over go when the one that it went back to is retained no longer.
-    oldest = min((c.checkpoint_id for c in owned.retained), default=0)
-    surplus = {p for p in positions if p < oldest and p not in owned.takeovers and not milestones.is_milestone(p, end)}
+    surplus = {p for p in positions if p < owned.oldest and p not in owned.takeovers and not milestones.is_milestone(p, end)}
     assert not surplus, f"log entries left behind: {surplus}"
 
 

@@ -33,7 +33,7 @@ from holdfast.checkpoint.entries import (
     Takeover,
     encode_entry,
 )
-from holdfast.checkpoint.ids import CheckpointId, LogPosition, checkpoint_at, position_of
+from holdfast.checkpoint.ids import NO_CHECKPOINT, CheckpointId, LogPosition, checkpoint_at, position_of
 from holdfast.checkpoint.log_reader import LogEnd, LogReader
 from holdfast.checkpoint.manifests import StoredCheckpoint, load, rolled_up, successor
 from holdfast.checkpoint.metadata import CheckpointMetadata
@@ -57,7 +57,9 @@ class Ownership:
 
     generation: int
     retained: tuple[CheckpointMetadata, ...]
-    """The retained checkpoints, newest first."""
+    """The retained checkpoints, newest first; without damaged ones."""
+    oldest: CheckpointId
+    """The oldest checkpoint to which the log's last entry refers, damaged or not: later drivers read on to it. 0: none."""
     next_id: CheckpointId
     """The id of the next checkpoint to complete."""
     takeovers: tuple[LogPosition, ...]
@@ -249,6 +251,7 @@ class CheckpointLog(LogReader):
                 replace(
                     owned,
                     retained=retained,
+                    oldest=retained[-1].checkpoint_id,
                     next_id=CheckpointId(owned.next_id + 1),
                     savepoint=savepoint or owned.savepoint,
                 )
@@ -346,6 +349,7 @@ class CheckpointLog(LogReader):
             Ownership(
                 generation=facts.generation,
                 retained=tuple(stored.checkpoint for stored in intact),
+                oldest=min((record.checkpoint_id for record in facts.completed), default=NO_CHECKPOINT),
                 next_id=checkpoint_at(LogPosition(facts.tail + 1)),
                 takeovers=facts.takeovers,
                 requested=facts.requested,

@@ -82,7 +82,7 @@ def surplus_entries(
     Args:
         positions: The existing positions.
         tail: The last position.
-        oldest: The oldest retained checkpoint.
+        oldest: The oldest checkpoint to which the last entry refers.
         takeovers: The positions of take-overs.
     """
     kept = set(takeovers)
@@ -218,8 +218,8 @@ class Retention:
         """The log entries that may be deleted."""
         if not owned.retained:
             return []
-        oldest = position_of(owned.retained[-1].checkpoint_id)
-        surplus = surplus_entries(self._entries, LogPosition(owned.next_id - 1), oldest, owned.takeovers)
+        tail = LogPosition(owned.next_id - 1)
+        surplus = surplus_entries(self._entries, tail, position_of(owned.oldest), owned.takeovers)
         self._entries.difference_update(surplus)
         return [self._paths.log_entry(position) for position in sorted(surplus)]
 
