@@ -28,12 +28,14 @@ from benchmarks import jobs, kafka_jobs, measure
 from holdfast.common import Duration, Time, Types, WatermarkStrategy
 from holdfast.datastream import (
     CheckpointingMode,
+    DataStream,
     KeyedProcessFunction,
     MapFunction,
     OutputTag,
     RuntimeContext,
     StreamExecutionEnvironment,
 )
+from holdfast.datastream.data_stream_utils import DataStreamUtils
 from holdfast.datastream.state import ValueStateDescriptor
 from holdfast.datastream.window import TumblingEventTimeWindows
 from holdfast.metrics.stats import EpochStats
@@ -129,7 +131,9 @@ def read(servers: str, until: float, warm_up_until: float, topic: str = "output"
     consumer.subscribe([topic])
     latencies = []
     while time.time() < until:
-        for message in consumer.consume(1000, 0.01):
+        # With a timeout, consume() would wait for a full batch.
+        first = consumer.poll(0.1)
+        for message in [] if first is None else [first, *consumer.consume(1000, 0)]:
             if message.error() is not None:
                 raise KafkaException(message.error())
             now = time.time()
@@ -149,6 +153,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--emit-every", type=int, default=50, metavar="N", help="every N-th record has a result")
     parser.add_argument("--seconds", type=float, default=45)
     parser.add_argument("--warm-up", type=float, default=15, help="seconds before latencies are measured")
+    parser.add_argument("--parallelism", type=int, default=2)
+    parser.add_argument(
+        "--chained",
+        action="store_true",
+        help="with --parallelism 1: the source's subtask, which gets every key, keeps the counts, in one stage",
+    )
     parser.add_argument("--backend", default="rocksdb", choices=("rocksdb", "hashmap"))
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
 
@@ -185,6 +195,8 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         "rate": options.rate,
         "users": options.users,
         "rough": options.rough,
+        "parallelism": options.parallelism,
+        "chained": options.chained,
         "label": f"holdfast-{options.backend}",
         "workload": "latency",
     }
@@ -192,15 +204,16 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
 
 def _start(servers: str, work: Any, options: argparse.Namespace) -> tuple[Any, jobs.Outcome]:
     env = StreamExecutionEnvironment.get_execution_environment(jobs.settings(work, options.backend, options.set))
-    env.set_parallelism(2)
+    env.set_parallelism(options.parallelism)
     env.enable_checkpointing(30_000, CheckpointingMode.EXACTLY_ONCE)
     in_time = WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_seconds(5))
-    by_user = (
+    records = (
         env.from_source(kafka_jobs.kafka_source(servers, "input", bounded=False), WatermarkStrategy.no_watermarks(), "input")
         .map(Parse())
         .assign_timestamps_and_watermarks(in_time.with_timestamp_assigner(lambda record, _: record["event_time"]))
-        .key_by(lambda record: record["user_id"])
     )
+    keyed = DataStreamUtils.reinterpret_as_keyed_stream if options.chained else DataStream.key_by
+    by_user = keyed(records, lambda record: record["user_id"])
     by_user.process(Sample(options.emit_every)).sink_to(kafka_jobs.kafka_sink(servers, "output"))
     if options.rough:
         windows = by_user.window(TumblingEventTimeWindows.of(Time.minutes(1))).allowed_lateness(60_000)

@@ -16,9 +16,10 @@ from holdfast.connectors.kafka.cluster import PendingOffsets
 from holdfast.connectors.kafka.fair_share import share
 from holdfast.connectors.kafka.offsets import KafkaOffsetResetStrategy, KafkaOffsetsInitializer, KafkaTopicPartition
 from holdfast.connectors.kafka.positions import Positions
+from holdfast.connectors.kafka.source import KafkaSource
 from holdfast.errors import ConfigurationError, InputLost
 from kafka_fixtures import produce
-from kafka_source_helpers import Job, source
+from kafka_source_helpers import INFO, Job, source
 
 E, L, NONE = KafkaOffsetResetStrategy.EARLIEST, KafkaOffsetResetStrategy.LATEST, KafkaOffsetResetStrategy.NONE
 OFFSETS = KafkaOffsetsInitializer
@@ -228,10 +229,31 @@ class TestPlanning:
 
 
 def a_broker_that_is_not_there_is_a_configuration_error_within_seconds() -> None:
-    from holdfast.connectors.kafka.source import KafkaSource
-
     with pytest.raises(ConfigurationError, match="Check that the broker runs"):
         Job(KafkaSource({"bootstrap.servers": "127.0.0.1:1"}, topics=("t",)))
+
+
+def test_an_answer_that_came_after_its_plan_is_not_taken_for_the_present_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the epoch after a slow answer ends where the partition ended when the epoch before was planned."""
+    partition = KafkaTopicPartition("t", 0)
+    asked: list[Future[Any]] = []
+
+    def ask_ends(partitions: Any) -> PendingOffsets:
+        asked.append(Future())
+        if len(asked) > 1:
+            asked[-1].set_result(ListOffsetsResultInfo(30, -1, 0))
+        return PendingOffsets({TopicPartition("t", 0): asked[-1]})
+
+    made = KafkaSource({"bootstrap.servers": "127.0.0.1:1"}, topics=("t",)).create_enumerator(INFO, "u")
+    try:
+        monkeypatch.setattr(made, "_positions", Positions({"t": "id"}, {partition: 0}))
+        monkeypatch.setattr(made, "_discovered_at", time.monotonic() + 1e6)
+        monkeypatch.setattr(made._view, "ask_ends", ask_ends)  # type: ignore[attr-defined]
+        assert [(r.start, r.end) for r in made.plan(100).ranges] == [(0, 0)]  # the brokers have not answered yet
+        asked[0].set_result(ListOffsetsResultInfo(10, -1, 0))
+        assert [(r.start, r.end) for r in made.plan(100).ranges] == [(0, 30)]
+    finally:
+        made.close()
 
 
 def test_a_partition_whose_broker_does_not_answer_has_no_end_rather_than_a_low_one() -> None:

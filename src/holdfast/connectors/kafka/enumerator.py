@@ -21,8 +21,9 @@ __all__ = ["KafkaEnumerator"]
 
 _logger = logging.getLogger(__name__)
 
-_FRESH_S = 0.010
-"""Seconds that `plan` waits for fresh ends of the partitions before it uses the known ones."""
+_FRESH_S = 0.025
+"""Seconds that `plan` waits for fresh ends of the partitions before it uses the known ones: less than an epoch takes, for
+which the records behind the known ends would wait."""
 _POLL_MIN_S, _POLL_MAX_S = 0.005, 0.050
 _MISSING_S = 15.0
 """Seconds without the topic on the brokers after which it counts as deleted; a restarting broker may not know it yet."""
@@ -73,6 +74,8 @@ class KafkaEnumerator:
     def plan(self, max_records: int) -> EpochInput:
         """Plan the next ranges from known ends, without waiting for unavailable brokers."""
         self._apply_discovery()
+        if self._pending is not None:  # an answer to an earlier question: records have come since
+            self._refresh(0.0)
         self._refresh(_FRESH_S)
         positions = self._positions
         available = {p: self._limit(p) - offset for p, offset in positions.next.items()}
