@@ -17,6 +17,7 @@ from holdfast.runtime.channels import Router, Send
 from holdfast.runtime.context import Clock, OperatorContext
 from holdfast.runtime.copies import Copy, copied, same
 from holdfast.runtime.event_time import Run, deadlines, pieces
+from holdfast.runtime.getters import getter
 from holdfast.runtime.listed_states import ListedStates
 from holdfast.runtime.operators.base import Operator, OperatorFactory
 from holdfast.runtime.owned_keys import OwnedKeys
@@ -133,10 +134,11 @@ def _into(operator: Operator, edge: ChainEdge, sender: OperatorName) -> Emit:
     if select is None:
         return process
     context = operator.context
+    read = getter(select)
     owned = OwnedKeys(context.max_parallelism, context.parallelism, context.subtask, sender)
 
     def process_keyed(batch: RecordBatch) -> None:
-        keys = select_keys(select, declared, batch.values, sender)
+        keys = select_keys(select, declared, batch.values, sender, read)
         owned.check(keys, batch.values)
         process(RecordBatch(batch.values, batch.timestamps, keys))
 

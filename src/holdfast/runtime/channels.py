@@ -32,6 +32,7 @@ from holdfast.runtime.frames import (
     pack_frame,
     unpack_header,
 )
+from holdfast.runtime.getters import getter
 from holdfast.runtime.owned_keys import OwnedKeys
 from holdfast.runtime.plan import Channel, InputKind, JobPlan, Partitioning, Vertex
 from holdfast.runtime.records import RecordBatch, select_keys
@@ -118,6 +119,7 @@ class Router:
         if self._key is not None:
             method = getattr(self._key, "get_key", None)
             self._key = method if callable(method) else self._key
+        self._read_key = getter(self._key)
         self.watermark = MIN_TIMESTAMP
         self.idle = False
         self.location: Callable[[], str] | None = None
@@ -195,7 +197,7 @@ class Router:
 
     def _keys(self, values: list[Any]) -> list[Any]:
         assert self._key is not None
-        return select_keys(self._key, self._channel.key_type, values, self._operator)
+        return select_keys(self._key, self._channel.key_type, values, self._operator, self._read_key)
 
     def _chosen(self, values: list[Any]) -> list[int]:
         """The target subtasks chosen by the user's partitioner."""

@@ -11,9 +11,10 @@ from holdfast.common.columns import Fields, key_columns
 from holdfast.common.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from holdfast.common.typeinfo.base import TypeInformation, shown
 from holdfast.common.typeinfo.batches import Misfit, fitted
+from holdfast.runtime.getters import Getter, read_all
 from holdfast.runtime.user_code import OperatorName, user_error
 
-__all__ = ["Emit", "RecordBatch", "column_timestamps", "select_keys", "whole_milliseconds", "whole_timestamps"]
+__all__ = ["Emit", "RecordBatch", "read_timestamps", "select_keys", "whole_milliseconds", "whole_timestamps"]
 
 
 @dataclass(slots=True)
@@ -51,9 +52,15 @@ Emit = Callable[[RecordBatch], None]
 
 
 def select_keys(
-    select: Callable[[Any], Any], declared: TypeInformation | None, values: list[Any], owner: OperatorName
+    select: Callable[[Any], Any],
+    declared: TypeInformation | None,
+    values: list[Any],
+    owner: OperatorName,
+    read: Getter | None = None,
 ) -> list[Any]:
     """Select the key of each value and fit it to the declared type. The keys of columns are columns.
+
+    ``read``: reads the field that ``select`` returns, if it does nothing else.
 
     Raises:
         UserCodeError: the selector failed, or a key is of another type; the message names the value and ``owner``.
@@ -61,7 +68,9 @@ def select_keys(
     columnar = key_columns(select, declared, values)
     if columnar is not None:
         return columnar.as_list()
-    keys = _selected(select, values, owner)
+    keys = read_all(read, values)
+    if keys is None:
+        keys = _selected(select, values, owner)
     if declared is None:
         return keys
     try:
@@ -84,9 +93,18 @@ def _selected(select: Callable[[Any], Any], values: list[Any], owner: OperatorNa
         raise
 
 
-def column_timestamps(assign: Callable[[Any, int], int], values: list[Any]) -> list[int] | None:
-    """The timestamps of columns, if the assigner names one of them; None if it must be called for each record."""
-    return assign.stamps(values) if isinstance(assign, Fields) else None
+def read_timestamps(assign: Callable[[Any, int], int], values: list[Any], read: Getter | None) -> list[int] | None:
+    """The timestamps of records or columns, if the assigner only reads a field; None if it must be called for each record.
+
+    ``read``: reads the field that ``assign`` returns, if it does nothing else.
+    """
+    if isinstance(assign, Fields):
+        return assign.stamps(values)
+    stamps = read_all(read, values)
+    try:
+        return None if stamps is None else whole_timestamps(stamps)
+    except TypeError:
+        return None  # the calls find the record
 
 
 def whole_timestamps(stamps: list[Any]) -> list[int]:

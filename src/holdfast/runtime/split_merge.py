@@ -13,7 +13,8 @@ from holdfast.connectors.base import Batch, SourceReader, SplitRange
 from holdfast.errors import UserCodeError
 from holdfast.runtime.event_time import Deadline, GeneratorState, LateRecords, Run, SplitTime, combined, watermark_behind
 from holdfast.runtime.generated_watermarks import GeneratedWatermarks
-from holdfast.runtime.records import column_timestamps, whole_timestamps
+from holdfast.runtime.getters import getter
+from holdfast.runtime.records import read_timestamps, whole_timestamps
 from holdfast.runtime.task_messages import SourceAssignment
 from holdfast.runtime.user_code import OperatorName, user_error
 
@@ -47,6 +48,7 @@ class SplitMerge:
         self._reader = reader
         self._assignment = assignment
         self._assign = strategy.timestamp_assigner
+        self._read = getter(self._assign, 2)
         self._delay: int | None = strategy.max_out_of_orderness_ms
         self._late = LateRecords(self._delay, deadlines)
         self._idle_timeout: int | None = strategy.idle_timeout_ms
@@ -128,9 +130,9 @@ class SplitMerge:
         assign = self._assign
         if assign is None:
             return batch.timestamps
-        columnar = column_timestamps(assign, batch.values)
-        if columnar is not None:
-            return columnar
+        read = read_timestamps(assign, batch.values, self._read)
+        if read is not None:
+            return read
         try:
             if batch.timestamps is None:
                 return whole_timestamps([assign(value, MIN_TIMESTAMP) for value in batch.values])

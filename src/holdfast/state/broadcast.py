@@ -55,10 +55,12 @@ class BroadcastMap(BroadcastState[Any, Any]):
 
     def get(self, key: Any) -> Any:
         """The entry's value; None if there is no such entry."""
-        entries = self._entries
-        if type(key) is self._key_class and key in entries:  # the usual case: the key has been checked when it was put
-            return entries[key]
-        return entries.get(self._key(key))
+        if type(key) is self._key_class:  # the usual case: the key has been checked when it was put
+            try:
+                return self._entries[key]
+            except KeyError:
+                pass
+        return self._entries.get(self._key(key))
 
     def contains(self, key: Any) -> bool:
         """Whether the map has this entry."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import repeat
 from typing import Any, NoReturn
 
 from holdfast.state import entries
@@ -40,6 +41,25 @@ class _NoKey(list[Any]):
 
 
 NO_KEY: list[Any] = _NoKey()
+
+
+class _NotLoaded(list[Any]):
+    """Stands in for the rows of a batch that begins before the operator has a state; loads the current key's on access."""
+
+    def __init__(self, space: StateSpace) -> None:
+        super().__init__()
+        self._space = space
+
+    def _row(self) -> Row:
+        space = self._space
+        space.row = space.table().load_one(space.key)
+        return space.row
+
+    def __getitem__(self, position: Any) -> Any:
+        return self._row()[position]
+
+    def __setitem__(self, position: Any, value: Any) -> None:
+        self._row()[position] = value
 
 
 def entries_name(space: str, column: str) -> str:
@@ -86,6 +106,7 @@ class StateSpace(KeyedStateStore):
         self._entries: dict[int, EntryFamily] = {}
         """The entries of large maps and lists, by column position."""
         self.row: Row = NO_KEY
+        self._not_loaded = _NotLoaded(self)
         self.key: Any = None
         """The current key; operators set it together with the namespace and `row`."""
         self.namespace: int | None = None
@@ -210,6 +231,10 @@ class StateSpace(KeyedStateStore):
     def state_of(self, descriptor: Any) -> tuple[Any, int]:
         """The handle of a state of any kind, and its slot's position in rows."""
         return self._handle(descriptor, descriptor.kind), self.register(Column.of(descriptor)) + 1
+
+    def load(self, keys: Sequence[Any]) -> Iterable[Row]:
+        """Load the rows of these keys. An operator without state has none; a state declared later finds them, too."""
+        return self.table().load(keys) if self.codec.width else repeat(self._not_loaded, len(keys))
 
     def leave_key(self) -> None:
         """Clear the current key."""

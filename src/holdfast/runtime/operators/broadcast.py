@@ -25,6 +25,8 @@ __all__ = ["BroadcastProcess", "KeyedBroadcastProcess"]
 
 _CHUNK = 1000
 """Rows that `apply_to_keyed_state` loads from the local store at once."""
+_MOST_DESCRIPTORS = 64
+"""Descriptors that are remembered: a function may make a new one for each element."""
 
 
 class BroadcastStates:
@@ -35,17 +37,12 @@ class BroadcastStates:
         self._where = where
         self._maps = {each.name: life.states.get_broadcast_state(each) for each in descriptors}
         self._read_only = {name: ReadOnlyBroadcastMap(state, name) for name, state in self._maps.items()}
+        self.read_only = _by_descriptor(lambda descriptor: self._read_only[self._known(descriptor)])
+        """Returns the state for the other side."""
 
     def writable(self, descriptor: MapStateDescriptor) -> BroadcastMap:
         """The state for the broadcast side."""
         return self._maps[self._known(descriptor)]
-
-    def read_only(self, state_descriptor: MapStateDescriptor) -> ReadOnlyBroadcastMap:
-        """The state for the other side."""
-        try:  # for each element
-            return self._read_only[state_descriptor.name]
-        except (AttributeError, KeyError, TypeError):
-            return self._read_only[self._known(state_descriptor)]
 
     def _known(self, descriptor: MapStateDescriptor) -> str:
         name = getattr(descriptor, "name", None)
@@ -54,6 +51,25 @@ class BroadcastStates:
                 f"operator {self._where} has no broadcast state {name or descriptor!r}: pass its descriptor to broadcast()"
             )
         return name
+
+
+def _by_descriptor(
+    find: Callable[[MapStateDescriptor], ReadOnlyBroadcastMap],
+) -> Callable[[MapStateDescriptor], ReadOnlyBroadcastMap]:
+    """The same look-up, called for each element: it remembers descriptors, which are equal only to themselves."""
+    known: dict[MapStateDescriptor, ReadOnlyBroadcastMap] = {}
+
+    def read_only(state_descriptor: MapStateDescriptor) -> ReadOnlyBroadcastMap:
+        try:
+            return known[state_descriptor]
+        except (KeyError, TypeError):
+            pass  # it comes for the first time, or is no descriptor
+        state = find(state_descriptor)
+        if len(known) < _MOST_DESCRIPTORS:
+            known[state_descriptor] = state
+        return state
+
+    return read_only
 
 
 class _Side(Process):

@@ -171,7 +171,7 @@ class KeyedProcess(KeyedOperator):
         keys = batch.keys
         assert keys is not None
         space, context, own = self.space, self._element_context, self.own
-        rows = self.table.load(keys)
+        rows = space.load(keys)
         out = Collector(self.context.copied)
         reused = out.copied is same
         take, append, append_stamp = out.take_one, out.values.append, out.stamps.append
@@ -261,7 +261,7 @@ class KeyedEach(KeyedOperator):
         keys = batch.keys
         assert keys is not None
         space = self.space
-        rows = self.table.load(keys)
+        rows = space.load(keys)
         out = Collector(self.context.copied)
         take = self.take
         key = value = result = None

@@ -16,6 +16,7 @@ from holdfast.functions.process_functions import ProcessFunction
 from holdfast.functions.timer_service import TimerService
 from holdfast.runtime.context import OperatorContext
 from holdfast.runtime.copies import FIXED, Copy, fixed
+from holdfast.runtime.getters import getter, read_all
 from holdfast.runtime.operators.base import Operator, OperatorFactory, StateKind
 from holdfast.runtime.operators.function_life import FunctionLife
 from holdfast.runtime.records import RecordBatch
@@ -65,13 +66,16 @@ class Map(FunctionOperator):
     def open(self) -> None:
         super().open()
         self._map = user_callable(self.function, "map")
+        self._read = getter(self._map)
 
     def process(self, batch: RecordBatch) -> None:
         values = batch.values
         rest = iter(values)
         function = self._map
+        mapped = read_all(self._read, values)
         try:
-            mapped = [function(value) for value in rest]
+            if mapped is None:
+                mapped = [function(value) for value in rest]
         except (Exception, SystemExit) as error:
             raise self.failed_at(error, values, rest) from error
         self.context.emit(RecordBatch(mapped, batch.timestamps))

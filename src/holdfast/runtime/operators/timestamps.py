@@ -12,8 +12,9 @@ from holdfast.common.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from holdfast.common.watermark_strategy import timestamps_only
 from holdfast.runtime.event_time import GeneratorState, LateRecords, Run, pieces, watermark_behind
 from holdfast.runtime.generated_watermarks import GeneratedWatermarks
+from holdfast.runtime.getters import getter
 from holdfast.runtime.operators.base import Operator, OperatorFactory
-from holdfast.runtime.records import RecordBatch, column_timestamps, whole_timestamps
+from holdfast.runtime.records import RecordBatch, read_timestamps, whole_timestamps
 from holdfast.runtime.user_code import OperatorName, user_error
 
 __all__ = ["TimestampsAndWatermarksOperator"]
@@ -24,6 +25,7 @@ class _Timestamps(Operator):
 
     def __init__(self, strategy: Any) -> None:
         self._assign = strategy.timestamp_assigner
+        self._read = getter(self._assign, 2)
         self._delay = strategy.max_out_of_orderness_ms
         self._idle_timeout: int | None = strategy.idle_timeout_ms
         self._supplier = strategy.generator_supplier
@@ -42,7 +44,7 @@ class _Timestamps(Operator):
     def process(self, batch: RecordBatch) -> None:
         values, timestamps = batch.values, batch.timestamps
         if self._assign is not None:
-            timestamps = column_timestamps(self._assign, values) or self._assigned(batch)
+            timestamps = read_timestamps(self._assign, values, self._read) or self._assigned(batch)
         self._last_record = self.context.clock.processing_time
         timed = RecordBatch(values, timestamps)
         self._emit(timed, self._find_late(timed))
