@@ -132,7 +132,7 @@ class _KeyedElement(ElementContext):
     def __init__(self, states: BroadcastStates, *timers: Any) -> None:
         super().__init__(*timers)
         self._states = states
-        self.get_broadcast_state = states.read_only  # type: ignore[method-assign]  # for each element: one call less
+        self.get_broadcast_state = states.read_only  # type: ignore[assignment, method-assign]  # for each element: one call less
 
     def current_processing_time(self) -> int:
         return self.timer_service().current_processing_time()
