@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import pickle
+from array import array
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from holdfast.functions.aggregates import Aggregates
 from holdfast.metrics.user import MetricGroup
 from holdfast.runtime.column_routes import subtasks
 from holdfast.runtime.context import Clock, OperatorContext
+from holdfast.runtime.event_time import LateRecords
 from holdfast.runtime.operators import waiting_columns
 from holdfast.runtime.operators.grouped_columns import GroupedColumns
 from holdfast.runtime.records import RecordBatch, select_keys
@@ -60,6 +62,19 @@ def the_keys_of_columns_go_to_the_subtasks_of_the_same_keys(keys: list[Any], par
     assign = group_assigner(groups, parallelism)
     found = subtasks(ColumnKeys(column, col("key")), assign, groups, parallelism)
     assert found.tolist() == group_assigner(groups, parallelism)(keys)
+
+
+@settings(max_examples=examples(50), deadline=None)
+@given(
+    steps=st.lists(st.integers(-40, 60), min_size=1, max_size=60),
+    repeats=st.integers(1, 40),
+    highest=st.sampled_from([MIN_TIMESTAMP, 0, 500]),
+    delay=st.integers(0, 30),
+)
+def the_late_records_of_columns_are_those_of_records(steps: list[int], repeats: int, highest: int, delay: int) -> None:
+    late = LateRecords(delay, [lambda timestamp: timestamp - timestamp % 50 + 49])
+    stamps = np.cumsum(steps * repeats).tolist()
+    assert late.find(array("q", stamps), highest) == late.find(stamps, highest)  # type: ignore[arg-type]
 
 
 @settings(max_examples=examples(30), deadline=None)

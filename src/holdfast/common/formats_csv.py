@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any
 
+from holdfast.common.columns import Columns
 from holdfast.common.parsed_columns import CsvColumns
 from holdfast.common.serialization import DeserializationSchema, SerializationSchema
 from holdfast.common.typeinfo import BasicTypeInfo, RowTypeInfo, SqlTimeTypeInfo, TypeInformation
@@ -163,6 +164,10 @@ class CsvRowDeserializationSchema(DeserializationSchema):
             if self._format.ignore_parse_errors:
                 return None
             raise ValueError(f"not a CSV line of the declared type: {e}, in {shown(bytes(data))}") from e
+
+    def columns_of_lines(self, text: bytes) -> Columns | None:
+        """Parse a text of whole lines to columns; None if its lines must be parsed one by one."""
+        return None if self._columns is None else self._columns.of_text(text)
 
     def deserialize_batch(self, data: Sequence[bytes]) -> list[Any]:
         """Parse each line to a Row; None for a comment or an ignored parse error."""

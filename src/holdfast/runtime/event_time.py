@@ -144,16 +144,30 @@ _PART = 256
 """Records that are compared with the latest of them at once. More span more time, in which some look late."""
 
 
-def _bounds(timestamps: Any) -> Iterator[Run]:
-    """The first position, the lowest and the highest timestamp of each part."""
+def _parts(timestamps: Any, highest: int, behind: int) -> Iterator[tuple[int, int, int, int]]:
+    """The parts of timestamps, for columns only those that may have late records.
+
+    Args:
+        timestamps: The timestamps.
+        highest: The highest one before them.
+        behind: How far the watermark is behind the highest one.
+
+    Returns:
+        The first position, the lowest timestamp, and the highest one before and behind the part.
+    """
     if isinstance(timestamps, array):  # those of columns
         starts, stamps = range(0, len(timestamps), _PART), stamp_array(timestamps)
-        lowest, highest = (bound.reduceat(stamps, starts).tolist() for bound in (numpy().minimum, numpy().maximum))
-        yield from zip(starts, lowest, highest)
-        return
+        lowest, highs = (bound.reduceat(stamps, starts) for bound in (numpy().minimum, numpy().maximum))
+        highs = numpy().maximum.accumulate(numpy().maximum(highs, highest))
+        if highs[0] > MIN_TIMESTAMP + behind:
+            for part in numpy().flatnonzero(lowest <= highs - behind + 1).tolist():
+                yield starts[part], int(lowest[part]), int(highs[part - 1]) if part else highest, int(highs[part])
+            return
     for first in range(0, len(timestamps), _PART):
-        part = timestamps[first : first + _PART]
-        yield first, min(part), max(part)
+        some = timestamps[first : first + _PART]
+        after = max(highest, max(some))
+        yield first, min(some), highest, after
+        highest = after
 
 
 class LateRecords:
@@ -174,10 +188,9 @@ class LateRecords:
             return []
         behind = self._behind
         runs: list[Run] = []
-        for first, lowest, most in _bounds(timestamps):
-            last = max(highest, most) - behind
+        for first, lowest, before, after in _parts(timestamps, highest, behind):
+            highest, last = before, after - behind
             if lowest > last + 1 or self._deadline(lowest) > last:  # the usual case: no record is that far behind
-                highest = last + behind
                 continue
             for position, timestamp in enumerate(timestamps[first : first + _PART], first):
                 if timestamp > highest:

@@ -118,6 +118,10 @@ class LineFormat:
         return every if self.keeps_blank_lines else [line for line in every if line]
 
     def _by_schema(self, schema: DeserializationSchema, block: bytes) -> list[Any]:
+        parse = getattr(schema, "columns_of_lines", None)
+        columns = None if parse is None or self.keeps_blank_lines else parse(block)
+        if columns is not None:
+            return columns.as_list()  # type: ignore[no-any-return]
         values = schema.deserialize_batch(self._lines(block))
         # None skips the line.
         return values if columns_of(values) is not None else [value for value in values if value is not None]

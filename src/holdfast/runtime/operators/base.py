@@ -102,6 +102,8 @@ class OperatorFactory:
     """Whether every record that it emits has the timestamp of an input record."""
     needs_timestamps = False
     """Whether every record must have a timestamp."""
+    by_columns = False
+    """Whether the operator takes columns as they are, and so costs little for each of their records."""
 
     @property
     def written_sink(self) -> Sink | None:

@@ -23,6 +23,7 @@ class _OfBatches(FunctionOperator):
         declared: The type of the input, by which rows become columns; None: only columns are taken.
     """
 
+    by_columns = True
     _method: str
 
     def __init__(self, function: Any, declared: TypeInformation | None) -> None:

@@ -43,6 +43,11 @@ class FunctionFactory(OperatorFactory):
         """Whether every element that the operator emits has the timestamp of an input element."""
         return self.operator.passes_timestamps
 
+    @property
+    def by_columns(self) -> bool:  # type: ignore[override]
+        """Whether the operator takes columns as they are."""
+        return bool(getattr(self.operator, "by_columns", False))
+
     def in_batch(self) -> OperatorFactory:
         """The factory for a job in BATCH mode."""
         operator = getattr(self.operator, "in_batch", None)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from operator import length_hint
 from typing import Any
 
-from holdfast.common.columns import latest
+from holdfast.common.columns import Fields, latest
 from holdfast.common.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from holdfast.common.watermark_strategy import timestamps_only
 from holdfast.runtime.event_time import GeneratorState, LateRecords, Run, pieces, watermark_behind
@@ -173,6 +173,12 @@ class TimestampsAndWatermarksOperator(OperatorFactory):
     def passes_timestamps(self) -> bool:  # type: ignore[override]
         """Whether it keeps the timestamps, as it does without a timestamp assigner."""
         return self.strategy.timestamp_assigner is None
+
+    @property
+    def by_columns(self) -> bool:  # type: ignore[override]
+        """Whether it reads no record: the timestamps are a field's, and the watermarks follow the highest one."""
+        assigner = self.strategy.timestamp_assigner
+        return self.strategy.generator_supplier is None and (assigner is None or isinstance(assigner, Fields))
 
     def create(self) -> Operator:
         """Create the operator."""
