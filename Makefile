@@ -24,7 +24,7 @@ python:
 	@[[ -n "$(PYTHON)" ]] || { echo "No Python 3.10 to 3.13 in PATH; name one: make setup PYTHON=/path/to/python3.12" >&2; exit 1; }
 
 .PHONY: setup
-setup: $(VENV)/.ready ## create .venv with Holdfast, its development tools and Java, and create the AOT cache
+setup: $(VENV)/.ready compiled ## create .venv with Holdfast, its development tools and Java, and create the AOT cache
 	@$(BIN)/python -m holdfast.runtime.aot_training
 	@echo "Ready: $$($(BIN)/python --version), $(VENV). Next: make test, make demo (make help lists all targets)"
 
@@ -33,12 +33,16 @@ $(VENV)/.ready: pyproject.toml | python
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	@touch $@
 
+.PHONY: compiled
+compiled: $(VENV)/.ready ## compile the innermost loops, if there is a C compiler and their sources have changed
+	@$(BIN)/python hatch_build.py
+
 .PHONY: demo
-demo: $(VENV)/.ready ## run the fraud and payment totals demo live (KAFKA=1: from Kafka to Kafka); Ctrl-C stops, the next run resumes
+demo: $(VENV)/.ready compiled ## run the fraud and payment totals demo live (KAFKA=1: from Kafka to Kafka); Ctrl-C stops, the next run resumes
 	$(BIN)/python -m holdfast.demo $(if $(KAFKA),--kafka) $(ARGS)
 
 .PHONY: test
-test: $(VENV)/.ready ## run all tests, including those on real Spark and real Kafka
+test: $(VENV)/.ready compiled ## run all tests, including those on real Spark and real Kafka
 	@$(BIN)/python -m holdfast.testing.kafka_training
 	EFFORT=$(EFFORT) $(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0 --reruns 1 -r fER --durations 20 --durations-min 5 $(ARGS)
 
@@ -50,15 +54,15 @@ lint: $(VENV)/.ready ## run ruff, mypy --strict and the import contract
 	$(BIN)/lint-imports
 
 .PHONY: bench
-bench: $(VENV)/.ready ## measure Holdfast on this machine (about an hour; ARGS='--rounds 1 --events 200k' for a quick look)
+bench: $(VENV)/.ready compiled ## measure Holdfast on this machine (about an hour; ARGS='--rounds 1 --events 200k' for a quick look)
 	$(BIN)/python -m benchmarks $(ARGS)
 
 .PHONY: bench-peers
-bench-peers: $(VENV)/.ready ## measure the same workloads on Holdfast, Flink, PyFlink and Bytewax in one run
+bench-peers: $(VENV)/.ready compiled ## measure the same workloads on Holdfast, Flink, PyFlink and Bytewax in one run
 	$(BIN)/python -m benchmarks --peers $(ARGS)
 
 .PHONY: bench-micro
-bench-micro: $(VENV)/.ready ## measure parts of the hot path; prints ratios to the stored baseline
+bench-micro: $(VENV)/.ready compiled ## measure parts of the hot path; prints ratios to the stored baseline
 	$(BIN)/python -m benchmarks micro $(ARGS)
 
 .PHONY: chaos

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -11,6 +12,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
+
+from holdfast import compiled
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -39,11 +42,13 @@ def test_the_built_wheel_runs_a_program_in_an_empty_environment(tmp_path: Path) 
     (wheel,), (sdist,) = tmp_path.glob("*.whl"), tmp_path.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
         parts = {name.split("/")[1] for name in archive.getnames()}
-    assert parts == {"LICENSE", "PKG-INFO", "README.md", ".gitignore", "pyproject.toml", "src"}
+    assert parts == {"LICENSE", "PKG-INFO", "README.md", ".gitignore", "hatch_build.py", "pyproject.toml", "src"}
     with zipfile.ZipFile(wheel) as archive:
         data = {"py.typed", "runtime/log4j2.properties", "rest/dashboard/index.html", "cli/template/program.py.template"}
         assert {f"holdfast/{name}" for name in data} <= set(archive.namelist())
         assert {name.split("/")[0].split("-")[0] for name in archive.namelist()} == {"holdfast"}
+        extensions = {name.rsplit("/", 1)[1] for name in archive.namelist() if name.startswith("holdfast/_compiled/")}
+        assert extensions == {compiled.extension(module) for module in compiled.MODULES}
 
     venv.create(tmp_path / "empty", with_pip=True)
     python = tmp_path / "empty" / "bin" / "python"
@@ -53,6 +58,7 @@ def test_the_built_wheel_runs_a_program_in_an_empty_environment(tmp_path: Path) 
     no_cache = {"XDG_CACHE_HOME": os.devnull}  # else it makes an AOT cache for this environment, which ends with the test
     assert call(python, "sums.py", cwd=tmp_path, **no_cache) == "('a', 1)\n('a', 3)\n"
     holdfast = python.parent / "holdfast"
-    call(holdfast, "doctor", cwd=tmp_path)
+    told = {each["check"]: each["verdict"] for each in json.loads(call(holdfast, "doctor", "--json", cwd=tmp_path))}
+    assert told["Compiled modules"] == "ok"
     call(holdfast, "new", "shop", cwd=tmp_path)
     assert (tmp_path / "shop" / "program.py").exists()

@@ -3,4 +3,6 @@
 Programs import what they would import from PyFlink: ``holdfast.datastream`` and ``holdfast.common``.
 """
 
+from holdfast import compiled as compiled  # before any module that it stands in for
+
 __version__ = "0.1.0"

@@ -14,6 +14,7 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from holdfast.cli.commands import app
+from holdfast.compiled import use
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -72,6 +73,7 @@ def a_healthy_machine_has_no_fault(tmp_path: Path) -> None:
     done = holdfast(tmp_path, "doctor", "--json", "--storage", str(tmp_path / "checkpoints"), "-D", "rest.port=0")
     assert done.returncode == 0, done.stdout
     found = {finding["check"]: finding["verdict"] for finding in json.loads(done.stdout)}
+    assert found["Compiled modules"] == ("warning" if use.reason else "ok")
     assert {found[check] for check in ("Python", "Java", "Spark", "Storage", "Port", "User directory")} == {"ok"}
     assert not any((tmp_path / "checkpoints").rglob("*.*")), "the storage is left as it was"
 

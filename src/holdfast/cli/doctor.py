@@ -24,6 +24,7 @@ from holdfast.cli.app import FAILED, AsJson, CommandFailed, command
 from holdfast.cli.drivers import Driver, running_jobs
 from holdfast.cli.options import Settings, parse_settings
 from holdfast.cli.output import console, print_json, size, table, working
+from holdfast.compiled import MODULES, PURE, use
 from holdfast.errors import HoldfastError
 from holdfast.runtime.java import find_java
 from holdfast.runtime.job_registry import user_directory
@@ -102,6 +103,7 @@ def findings(config: dict[str, str], kafka: str | None, storage: str | None, par
     directories = (Path(state_directory(config.get("io.tmp.dirs", ""), "doctor").trusted), Path(tempfile.gettempdir()))
     checks: list[tuple[str, Callable[[], Finding]]] = [
         ("Python", _python),
+        ("Compiled modules", _compiled),
         ("Java", _java),
         ("Spark", _spark),
         ("Memory", lambda: _memory(parallelism)),
@@ -123,6 +125,14 @@ def _python() -> Finding:
     if (3, 10) <= sys.version_info[:2] < (3, 14) and sys.platform == "linux":
         return Finding("Python", Verdict.OK, f"{found}, {sys.executable}")
     return Finding("Python", Verdict.FAILED, f"{found} on {sys.platform}", "Use Python 3.10 to 3.13 on Linux")
+
+
+def _compiled() -> Finding:
+    if not use.reason:
+        return Finding("Compiled modules", Verdict.OK, f"{len(MODULES)} modules of the hot path are used")
+    found = f"not used, so jobs need more processor time: {use.reason}"
+    remedy = f"In the repository: make setup. Elsewhere: unset {PURE}, install a C compiler, and reinstall Holdfast"
+    return Finding("Compiled modules", Verdict.WARNING, found, remedy)
 
 
 def _java() -> Finding:

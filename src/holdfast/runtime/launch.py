@@ -17,12 +17,12 @@ from types import TracebackType
 
 import msgspec
 
+from holdfast.compiled import FRAMES
 from holdfast.errors import HoldfastError
 
 __all__ = ["Launch", "launched"]
 
 _VARIABLE = "HOLDFAST_LAUNCH"
-_PACKAGE = f"{Path(__file__).parents[1]}{os.sep}"
 _FORMAT = "%(asctime)s %(levelname)s %(message)s"
 
 
@@ -101,6 +101,6 @@ def _users_frames(trace: TracebackType | None) -> TracebackType | None:
     if trace is None:
         return None
     rest = _users_frames(trace.tb_next)
-    if trace.tb_frame.f_code.co_filename.startswith(_PACKAGE):
+    if trace.tb_frame.f_code.co_filename.startswith(FRAMES):
         return rest
     return TracebackType(rest, trace.tb_frame, trace.tb_lasti, trace.tb_lineno)

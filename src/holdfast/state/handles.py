@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any
 
 from holdfast.state.entries import LARGE, LargeList, LargeMap
 from holdfast.state.row import CHANGED, Row
@@ -30,10 +30,13 @@ NO_ACCUMULATOR = "add() returned None; it must return the accumulator"
 NO_REDUCED = "the reduce function returned None; it must return the reduced value"
 
 
-class CurrentRow(Protocol):
-    """The row of the current key."""
+class CurrentRow:
+    """The current key and its row; operators set both."""
+
+    __slots__ = ("key", "row")
 
     row: Row
+    key: Any
 
 
 class Handle:
@@ -104,7 +107,8 @@ class ListHandle(Handle):
             return islice(elements, len(elements))
         return iter(()) if elements is None else iter(elements)
 
-    __iter__ = get
+    def __iter__(self) -> Iterator[Any]:
+        return self.get()
 
     def add(self, value: Any) -> None:
         """Append an element."""
@@ -154,7 +158,8 @@ class MapHandle(Handle):
         entries = self._space.row[self._i]
         return None if entries is None else entries.get(key)
 
-    __getitem__ = get
+    def __getitem__(self, key: Any) -> Any:
+        return self.get(key)
 
     def put(self, key: Any, value: Any) -> None:
         """Set an entry."""
@@ -166,7 +171,8 @@ class MapHandle(Handle):
             entries[key] = value
         row[0] = CHANGED[row[0]]
 
-    __setitem__ = put
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self.put(key, value)
 
     def put_all(self, entries: Any) -> None:
         """Set several entries, from a mapping or pairs."""
@@ -185,14 +191,16 @@ class MapHandle(Handle):
         if entries is not None and key in entries:
             self._remove(row, entries, key)
 
-    __delitem__ = remove
+    def __delitem__(self, key: Any) -> None:
+        self.remove(key)
 
     def contains(self, key: Any) -> bool:
         """Whether the map has the entry."""
         entries = self._space.row[self._i]
         return entries is not None and key in entries
 
-    __contains__ = contains
+    def __contains__(self, key: Any) -> bool:
+        return self.contains(key)
 
     def _entries(self) -> dict[Any, Any] | LargeMap:
         """A snapshot of the entries: an iteration does not see later puts."""
@@ -207,7 +215,8 @@ class MapHandle(Handle):
         """The keys, in the order of `items`."""
         return iter(self._entries())
 
-    __iter__ = keys
+    def __iter__(self) -> Iterator[Any]:
+        return self.keys()
 
     def values(self) -> Iterator[Any]:
         """The values, in the order of `items`."""

@@ -23,7 +23,7 @@ from holdfast.state.row_pieces import encoded_rows
 from holdfast.state.schema import ROWS, ColumnSchema
 from holdfast.state.table import RowTable, store_keys
 from holdfast.state.timers import TimerQueue
-from holdfast.state.ttl import TTL_HANDLES, Expiry, HasProcessingTime
+from holdfast.state.ttl import TTL_HANDLES, ExpiringRow, Expiry, HasProcessingTime
 from holdfast.state.typed import typed
 
 __all__ = ["StateSpace"]
@@ -67,7 +67,7 @@ def entries_name(space: str, column: str) -> str:
     return f"{space}/{column}"
 
 
-class StateSpace(KeyedStateStore):
+class StateSpace(ExpiringRow, KeyedStateStore):
     """States accessed through the current row."""
 
     def __init__(

@@ -17,7 +17,7 @@ from holdfast.state.row import CHANGED, DIRTY, filled
 from holdfast.state.table import RowTable
 from holdfast.state.timers import TimerQueue
 
-__all__ = ["TTL_HANDLES", "Expiry", "HasProcessingTime"]
+__all__ = ["TTL_HANDLES", "Expiry", "ExpiringRow", "HasProcessingTime"]
 
 _SWEEP = 20_000
 """The most keys cleaned up per epoch."""
@@ -68,7 +68,9 @@ class Expiry:
                 handle.expire(row)
 
 
-class _ExpiringRow(CurrentRow, Protocol):
+class ExpiringRow(CurrentRow):
+    """The current key and its row, whose states may expire."""
+
     expiry: Expiry | None
 
 
@@ -77,7 +79,7 @@ class _Expiring(Handle):
 
     __slots__ = ("_clock", "_on_read", "_show_expired", "ttl")
 
-    def __init__(self, space: _ExpiringRow, position: int, descriptor: Any) -> None:
+    def __init__(self, space: ExpiringRow, position: int, descriptor: Any) -> None:
         super().__init__(space, position, descriptor)
         config = descriptor.ttl_config
         self.ttl: int = config.ttl_ms
@@ -147,7 +149,7 @@ class ExpiringReducing(_ExpiringOne):
 
     __slots__ = ("_reduce",)
 
-    def __init__(self, space: _ExpiringRow, position: int, descriptor: Any) -> None:
+    def __init__(self, space: ExpiringRow, position: int, descriptor: Any) -> None:
         super().__init__(space, position, descriptor)
         self._reduce: Callable[[Any, Any], Any] = descriptor.reduce_function
 
@@ -170,7 +172,7 @@ class ExpiringAggregating(_ExpiringOne):
 
     __slots__ = ("_aggregate",)
 
-    def __init__(self, space: _ExpiringRow, position: int, descriptor: Any) -> None:
+    def __init__(self, space: ExpiringRow, position: int, descriptor: Any) -> None:
         super().__init__(space, position, descriptor)
         self._aggregate = descriptor.agg_function
 
@@ -224,7 +226,8 @@ class ExpiringList(_Expiring):
             self._set(row, [(now, value) for _, value in live] or None)
         return iter([value for _, value in shown])
 
-    __iter__ = get
+    def __iter__(self) -> Iterator[Any]:
+        return self.get()
 
     def add(self, value: Any) -> None:
         """Append an element."""
@@ -283,13 +286,15 @@ class ExpiringMap(_Expiring):
         entry = self._read(key)
         return None if entry is None else entry[1]
 
-    __getitem__ = get
+    def __getitem__(self, key: Any) -> Any:
+        return self.get(key)
 
     def put(self, key: Any, value: Any) -> None:
         """Set an entry."""
         self.put_all(((key, value),))
 
-    __setitem__ = put
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self.put(key, value)
 
     def put_all(self, entries: Any) -> None:
         """Set several entries, from a mapping or pairs."""
@@ -310,13 +315,15 @@ class ExpiringMap(_Expiring):
         if entries is not None and key in entries:
             self._remove(row, entries, key)
 
-    __delitem__ = remove
+    def __delitem__(self, key: Any) -> None:
+        self.remove(key)
 
     def contains(self, key: Any) -> bool:
         """Whether the map has the entry."""
         return self._read(key) is not None
 
-    __contains__ = contains
+    def __contains__(self, key: Any) -> bool:
+        return self.contains(key)
 
     def _entries(self) -> dict[Any, Any]:
         row = self._space.row
@@ -338,7 +345,8 @@ class ExpiringMap(_Expiring):
         """The keys."""
         return iter(self._entries())
 
-    __iter__ = keys
+    def __iter__(self) -> Iterator[Any]:
+        return self.keys()
 
     def values(self) -> Iterator[Any]:
         """The values."""

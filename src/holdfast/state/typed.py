@@ -105,8 +105,6 @@ def _map_of(base: type[Any], fit: _Fit) -> type[Any]:
         def put(self, key: Any, value: Any) -> None:
             base.put(self, key, None if value is None else fit(value))
 
-        __setitem__ = put
-
         def put_all(self, entries: Any) -> None:
             base.put_all(self, {k: None if v is None else fit(v) for k, v in dict(entries).items()})
 
@@ -118,12 +116,8 @@ def _map_by(base: type[Any], fit: _Fit) -> type[Any]:
         def get(self, key: Any) -> Any:
             return base.get(self, fit(key))
 
-        __getitem__ = get
-
         def put(self, key: Any, value: Any) -> None:
             base.put(self, fit(key), value)
-
-        __setitem__ = put
 
         def put_all(self, entries: Any) -> None:
             base.put_all(self, {fit(k): v for k, v in dict(entries).items()})
@@ -131,12 +125,8 @@ def _map_by(base: type[Any], fit: _Fit) -> type[Any]:
         def remove(self, key: Any) -> None:
             base.remove(self, fit(key))
 
-        __delitem__ = remove
-
         def contains(self, key: Any) -> bool:
             return bool(base.contains(self, fit(key)))
-
-        __contains__ = contains
 
     return KeyTypedMap
 

@@ -13,8 +13,8 @@ from holdfast.common.types import Row
 from holdfast.functions.process_functions import KeyedProcessFunction
 from holdfast.functions.timer_service import TimerService
 from holdfast.runtime.context import Clock
-from holdfast.runtime.copies import FIXED, fixed, same
 from holdfast.runtime.operators.base import Operator, StateKind
+from holdfast.runtime.operators.calls import call_each
 from holdfast.runtime.operators.function_life import FunctionLife
 from holdfast.runtime.operators.last_timers import last_rounds
 from holdfast.runtime.operators.stateless import Collector
@@ -170,36 +170,9 @@ class KeyedProcess(KeyedOperator):
         """Call a method of the function with each element."""
         keys = batch.keys
         assert keys is not None
-        space, context, own = self.space, self._element_context, self.own
-        rows = space.load(keys)
         out = Collector(self.context.copied)
-        reused = out.copied is same
-        take, append, append_stamp = out.take_one, out.values.append, out.stamps.append
-        key = value = results = None
-        try:
-            for key, value, stamp, row in zip(keys, batch.values, batch.stamps(), rows):
-                space.row = row
-                space.key = key
-                context.stamp = stamp
-                results = function(value, context)
-                if results is not None:
-                    for result in results:
-                        kind = type(result)
-                        if kind is tuple:  # the usual cases, without a call
-                            for each in result:
-                                if type(each) not in FIXED:
-                                    take(result, stamp)
-                                    break
-                            else:
-                                append(result)
-                                append_stamp(stamp)
-                        elif kind in FIXED or (kind is own and (reused or fixed(map(type, result._values)))):
-                            append(result)
-                            append_stamp(stamp)
-                        else:
-                            take(result, stamp)
-        except (Exception, SystemExit) as error:
-            raise self.fail(not_iterable(error, results), value, key) from error
+        elements = zip(keys, batch.values, batch.stamps(), self.space.load(keys))
+        call_each(function, self._element_context, elements, self.space, out, self.own, self.fail)
         out.emit(self.context)
 
     def advance_watermark(self, watermark: int) -> None:

@@ -1,0 +1,22 @@
+cdef class CurrentRow:
+    cdef public object row
+    cdef public object key
+
+cdef class Handle:
+    cdef readonly CurrentRow _space
+    cdef readonly Py_ssize_t _i
+
+cdef class ValueHandle(Handle):
+    pass
+
+cdef class ListHandle(Handle):
+    pass
+
+cdef class MapHandle(Handle):
+    pass
+
+cdef class ReducingHandle(Handle):
+    cdef public object _reduce
+
+cdef class AggregatingHandle(Handle):
+    cdef public object _aggregate

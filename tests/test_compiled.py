@@ -1,0 +1,204 @@
+"""Compiled modules and their sources do the same, and never get mixed up."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from effort import examples
+from holdfast import compiled
+from holdfast.common import Types
+from holdfast.datastream.state import ListStateDescriptor, MapStateDescriptor, ReducingStateDescriptor, ValueStateDescriptor
+from holdfast.runtime.copies import copied, same
+from holdfast.runtime.operators import calls
+from holdfast.runtime.operators.stateless import Collector
+from holdfast.state import handles, typed
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "src" / "holdfast"
+BUILD = str(ROOT / "hatch_build.py")
+
+
+def loaded(name: str, path: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+PLAIN = {name: loaded(f"plain_{name.rsplit('.', 1)[1]}", compiled.source(str(PACKAGE), name)) for name in compiled.MODULES}
+"""The modules as plain Python, beside those that are imported."""
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    """A copy of the sources that are compiled, with something in the place of their extensions."""
+    for name in compiled.MODULES:
+        path = Path(compiled.source(str(PACKAGE), name))
+        copy = tmp_path / path.relative_to(PACKAGE)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, copy)
+        shutil.copyfile(path.with_suffix(".pxd"), copy.with_suffix(".pxd"))
+    directory = Path(compiled.directory(str(tmp_path)))
+    directory.mkdir(parents=True)
+    for name in compiled.MODULES:
+        (directory / compiled.extension(name)).touch()
+    return tmp_path
+
+
+@pytest.fixture(autouse=True)
+def wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(compiled.PURE, raising=False)
+
+
+def the_extensions_of_unchanged_sources_are_used(package: Path) -> None:
+    use = compiled.Use(str(package))
+    assert use.reason == ""
+    for name in compiled.MODULES:
+        spec = use.find_spec(name, None)
+        assert spec is not None
+        assert Path(spec.origin or "").parent == Path(compiled.directory(str(package)))
+    assert use.find_spec("holdfast.state.space", None) is None
+
+
+@pytest.mark.parametrize("suffix", [".py", ".pxd"])
+def a_changed_source_is_plain_python_until_the_next_build(package: Path, suffix: str) -> None:
+    path = Path(compiled.source(str(package), compiled.MODULES[0])).with_suffix(suffix)
+    path.write_text(path.read_text() + "\n")
+    use = compiled.Use(str(package))
+    assert "have changed" in use.reason
+    assert use.find_spec(compiled.MODULES[0], None) is None
+
+
+def test_extensions_for_another_python_are_not_used(package: Path) -> None:
+    extension = Path(compiled.directory(str(package))) / compiled.extension(compiled.MODULES[0])
+    extension.rename(extension.with_name("holdfast.state.handles.cpython-27m.so"))
+    assert "another version of Python" in compiled.Use(str(package)).reason
+
+
+def a_package_without_extensions_is_plain_python(package: Path) -> None:
+    shutil.rmtree(package / "_compiled")
+    assert "not built" in compiled.Use(str(package)).reason
+
+
+def test_plain_python_can_be_asked_for(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(compiled.PURE, "1")
+    assert compiled.PURE in compiled.Use(str(package)).reason
+
+
+def a_build_without_a_compiler_says_so(package: Path, tmp_path: Path) -> None:
+    shutil.copyfile(PACKAGE / "compiled.py", package / "compiled.py")
+    shutil.rmtree(package / "_compiled")
+    (tmp_path / "tree" / "src").mkdir(parents=True)
+    (tmp_path / "tree" / "src" / "holdfast").symlink_to(package)
+    script = shutil.copy(BUILD, tmp_path / "tree")
+    done = subprocess.run(
+        [sys.executable, script], env={"PATH": str(tmp_path)}, capture_output=True, text=True, check=False, timeout=300
+    )
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "plain Python, without compiled modules: there is no C compiler" in done.stderr
+    assert not (package / "_compiled").exists()
+
+
+# ---- both forms do the same -------------------------------------------------------------------------------------------
+
+
+def outcome(state: Any, method: str, arguments: list[Any]) -> Any:
+    """What a method returns, or the error that it raises."""
+    try:
+        result = getattr(state, method)(*arguments)
+    except (TypeError, KeyError, ValueError) as error:
+        return type(error), str(error)
+    return list(result) if hasattr(result, "__next__") else result
+
+
+def total(a: Any, b: Any) -> Any:
+    return a + b
+
+
+DESCRIPTORS = [
+    ValueStateDescriptor("state", Types.DOUBLE()),
+    ValueStateDescriptor("state", Types.TUPLE([Types.LONG(), Types.LONG()])),
+    ValueStateDescriptor("state", Types.PICKLED_BYTE_ARRAY()),
+    ListStateDescriptor("state", Types.DOUBLE()),
+    ListStateDescriptor("state", Types.STRING()),
+    MapStateDescriptor("state", Types.STRING(), Types.DOUBLE()),
+    MapStateDescriptor("state", Types.DOUBLE(), Types.LONG()),
+    ReducingStateDescriptor("state", total, Types.DOUBLE()),
+]
+VALUES = st.sampled_from([None, 0, 1, 2.5, -0.0, True, "a", "b", (1, 2), [1.5, 2.5], [1, 2.5], ["a", "b"], {"a": 1}, b"c"])
+METHODS = st.sampled_from(
+    [
+        *("value", "update", "get", "add", "add_all", "clear", "put", "put_all", "remove", "contains", "is_empty"),
+        *("items", "keys", "values", "hold", "__getitem__", "__setitem__", "__delitem__", "__contains__", "__iter__"),
+    ]
+)
+
+
+@settings(max_examples=examples(200))
+@given(st.sampled_from(DESCRIPTORS), st.lists(st.tuples(METHODS, st.lists(VALUES, max_size=2)), max_size=12))
+def the_handles_of_both_forms_do_the_same(descriptor: Any, operations: list[tuple[str, list[Any]]]) -> None:
+    forms = []
+    for own, types in ((handles, typed), (PLAIN["holdfast.state.handles"], PLAIN["holdfast.state.typed"])):
+        current = own.CurrentRow()
+        current.row = [0, None, None]
+        forms.append((current, types.typed(own.HANDLES[descriptor.kind], descriptor)(current, 1, descriptor)))
+    (first, one), (second, other) = forms
+    for name, arguments in operations:
+        if hasattr(other, name):
+            mine, theirs = (outcome(form, name, arguments) for form in (one, other))
+            if isinstance(theirs, tuple) and theirs and theirs[0] is TypeError and "argument" in theirs[1]:
+                assert mine[0] is TypeError  # the words about a wrong number of arguments differ
+            else:
+                assert repr(mine) == repr(theirs), name
+        assert repr(first.row) == repr(second.row), name
+
+
+RESULTS = (
+    st.none() | st.lists(st.sampled_from([1, "a", (1, 2.5), (1, [2]), [3], {"a": 1}, None, ()]), max_size=4) | st.just(7)
+)
+
+
+@settings(max_examples=examples(50))
+@given(st.lists(RESULTS, max_size=6), st.booleans())
+def the_calls_of_both_forms_do_the_same(results: list[Any], reuse: bool) -> None:
+    told = []
+    for module, own in ((calls, handles), (PLAIN["holdfast.runtime.operators.calls"], PLAIN["holdfast.state.handles"])):
+        current, context, seen = own.CurrentRow(), SimpleNamespace(stamp=0), []
+        out = Collector(same if reuse else copied)
+
+        def function(value: Any, given: Any, seen: Any = seen, current: Any = current) -> Any:
+            seen.append((value, given.stamp, current.key, current.row))
+            return results[value]
+
+        def fail(error: BaseException, value: Any, key: Any) -> Exception:
+            return RuntimeError(f"{error} {value} {key}")
+
+        elements = [(f"key {n}", n, n * 10, [n]) for n in range(len(results))]
+        end = None
+        try:
+            module.call_each(function, context, elements, current, out, None, fail)
+        except RuntimeError as error:
+            end = str(error)
+        told.append((seen, out.values, out.stamps, end))
+    assert told[0] == told[1]
+
+
+def the_tests_of_failing_functions_pass_in_plain_python(tmp_path: Path) -> None:
+    chosen = "tests/engine/test_failing_functions.py"
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-x", f"--basetemp={tmp_path / 'pytest'}", chosen]
+    plain = {**os.environ, compiled.PURE: "1", "PYTHONPATH": str(PACKAGE.parent)}
+    done = subprocess.run(command, cwd=ROOT, env=plain, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
