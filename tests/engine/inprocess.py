@@ -241,6 +241,7 @@ class FlakyExecutor(InProcessExecutor):
                     if chance() < self.failures:
                         raise HoldfastError("a task died")
                     reports.append(report)
+                    self.start_early(order, level)
                     for frame in sent:
                         header = unpack_header(frame)
                         frames.setdefault((header.level, header.partition), []).append(frame)
@@ -294,6 +295,8 @@ class Lab:
     records_before_deadline: int = 0
     """With unaligned checkpoints: the most records that a subtask processes in an epoch; 0: as ``slices`` say."""
     slices: Callable[[float], Slices] = TimeSlices
+    early: bool = True
+    """Whether subtasks may begin with channel state, before the frames of the epoch arrive."""
     keep_disk: bool = True
     """Whether a new driver finds the local stores of the one that crashed."""
     savepoint: str = ""
@@ -332,7 +335,11 @@ class Lab:
         def executor(job: JobInfo, plan: JobPlan) -> FlakyExecutor:
             self.close()
             self.executor = FlakyExecutor(
-                JobSetup(plan, job, uuid.uuid4().hex), storage, str(self.disk), slices=self._slices(number)
+                JobSetup(plan, job, uuid.uuid4().hex),
+                storage,
+                str(self.disk),
+                slices=self._slices(number),
+                early_slices=self._early_slices(number),
             )
             if self.failures or self.repeats:
                 self.executor.flaky = random.Random(f"{self.seed} {number}")
@@ -357,6 +364,11 @@ class Lab:
         most = self.records_before_deadline
         chance = random.Random(f"{self.seed} {number} deadlines")
         return (lambda seconds: RecordSlices(chance.randint(1, most), chance)) if most else self.slices
+
+    def _early_slices(self, number: int) -> Callable[[], Slices | None]:
+        most = self.records_before_deadline if self.early else 0
+        chance = random.Random(f"{self.seed} {number} early")
+        return lambda: RecordSlices(chance.randint(0, most), chance) if most and chance.random() < 0.5 else None
 
     def _start_from(self, log: CheckpointLog, storage: Storage, paths: JobPaths) -> StartFromSavepoint | None:
         if not self.savepoint or log.started_from() == savepoint_directory(self.savepoint):

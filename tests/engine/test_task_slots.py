@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import pickle
@@ -10,7 +11,7 @@ import signal
 import threading
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from holdfast.runtime.slot_server import SlotServer
 from holdfast.runtime.slot_starter import start_slots
 from holdfast.runtime.task_host import TaskHost
 from holdfast.runtime.task_messages import EpochAssignment, JobSetup
+from holdfast.runtime.wire import DONE, END, WORKING
 
 from .inprocess import Lab
 from .programs import records, sessions
@@ -72,7 +74,19 @@ class Cycle:
         self.me = self
 
 
-class ProgramWithOldCycles:
+class Program:
+    """What a slot runs."""
+
+    can_start_early = False
+
+    def give_up_early(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class ProgramWithOldCycles(Program):
     """What a user's function may do: it keeps something for long, which refers to itself, and then something else."""
 
     def __init__(self) -> None:
@@ -87,26 +101,73 @@ class ProgramWithOldCycles:
         self.kept.append(weakref.ref(self.current))
         return b""
 
-    def close(self) -> None:
-        pass
+
+@contextlib.contextmanager
+def serving(directory: Path, program: Program) -> Iterator[SlotClient]:
+    """A slot of this process, as long as the block runs."""
+    server = SlotServer(str(directory / "slot-0.sock"), os.getpid())
+    server._host, server._started = program, "s"  # type: ignore[assignment]
+    thread = threading.Thread(target=server.serve)
+    thread.start()
+    client = SlotClient(LocalDirectory(str(directory), str(directory)), 0)
+    while (connection := client._try()) is None:
+        time.sleep(0.001)
+    connection.close()
+    try:
+        yield client
+    finally:
+        client.retire()
+        thread.join()
+
+
+class EarlyProgram(Program):
+    """Starts the next task early with a call of a function that takes long."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.began, self.goes_on = threading.Event(), threading.Event()
+        self.interrupted = False
+
+    @property
+    def can_start_early(self) -> bool:  # type: ignore[override]
+        return self.calls == 1
+
+    def start_early(self, stop: Callable[[], bool]) -> None:
+        self.began.set()
+        assert self.goes_on.wait(60)
+        self.interrupted = stop()
+
+    def run(self, call: bytes, frames: Iterator[bytes], send: Any) -> bytes:
+        assert list(frames) == []
+        self.calls += 1
+        return b"report"
+
+
+def a_slot_that_starts_a_task_early_is_not_taken_for_one_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(SlotServer, "_watch_executor", lambda self: None)
+    program = EarlyProgram()
+    with serving(tmp_path, program) as client:
+        assert list(client.run("s", None, b"", iter(()))) == [(-1, b"report")]
+        assert program.began.wait(60)
+        wire = client._call(pickle.dumps(("s", b""), 5))
+        assert wire.receive()[0] == WORKING
+        program.goes_on.set()
+        assert wire.receive()[0] == END
+        wire.send(END)
+        wire.flush()
+        assert wire.receive()[0] == DONE
+        wire.close()
+        assert program.interrupted
+        assert list(client.run("s", None, b"", iter(()))) == [(-1, b"report")]
 
 
 def the_cycles_that_a_program_drops_late_are_freed(tmp_path: Path, as_in_a_slot, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(slot_server, "_COLLECT_ALL_EVERY", 8)
     monkeypatch.setattr(SlotServer, "_watch_executor", lambda self: None)
-    server = SlotServer(str(tmp_path / "slot-0.sock"), os.getpid())
     program = ProgramWithOldCycles()
-    server._host, server._started = program, "s"  # type: ignore[assignment]
-    serving = threading.Thread(target=server.serve)
-    serving.start()
-    client = SlotClient(LocalDirectory(str(tmp_path), str(tmp_path)), 0)
-    while (connection := client._try()) is None:
-        time.sleep(0.001)
-    connection.close()
-    for _ in range(40):
-        assert list(client.run("s", None, b"", iter(()))) == [(-1, b"")]
-    client.retire()
-    serving.join()
+    with serving(tmp_path, program) as client:
+        for _ in range(40):
+            assert list(client.run("s", None, b"", iter(()))) == [(-1, b"")]
     assert sum(cycle() is not None for cycle in program.kept) <= 8
 
 

@@ -6,6 +6,7 @@ import itertools
 import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,9 @@ from holdfast.common import Types, WatermarkStrategy
 from holdfast.datastream import CoMapFunction, KeyedProcessFunction, StreamExecutionEnvironment, ValueStateDescriptor
 from holdfast.errors import HoldfastError, IncompatibleState
 from holdfast.runtime import listed_states
+from holdfast.runtime.subtask_life import SubtaskState as SubtaskLifeState
+from holdfast.runtime.task_input import ChannelInput
+from holdfast.runtime.task_messages import EpochAssignment, TaskReport
 from holdfast.runtime.time_slices import TimeSlices
 from holdfast.state.key_groups import group_assigner
 
@@ -205,7 +209,7 @@ COUNTED = Counter([repr((HOT, n + 1)) for n in range(EACH)] + [repr((OTHERS[n % 
 @pytest.fixture
 def job(tmp_path: Path) -> Iterator[Lab]:
     LEDGERS["out"].committed.clear()
-    made = Lab(counting, tmp_path, budget=30, config=unaligned("hashmap", "4"), records_before_deadline=8)
+    made = Lab(counting, tmp_path, budget=30, config=unaligned("hashmap", "4"), records_before_deadline=8, early=False)
     yield made
     made.close()
 
@@ -260,6 +264,45 @@ def the_sources_stop_while_too_much_waits(job):
     assert visible() == COUNTED
 
 
+def a_subtask_begins_with_its_channel_state_before_the_frames_of_the_epoch_arrive(job, monkeypatch):
+    early, start_early = [], ChannelInput.start_early
+
+    def starting(self: ChannelInput, slices: Any, tick: Any, report: TaskReport) -> None:
+        before = report.records_in
+        start_early(self, slices, tick, report)
+        early.append(report.records_in - before)
+
+    monkeypatch.setattr(ChannelInput, "start_early", starting)
+    job.early = True
+    job.run()
+    assert sum(early) > 0
+    assert visible() == COUNTED
+
+
+def an_epoch_that_began_early_is_given_up_when_its_run_does_not_come(job):
+    coordinator = job.coordinator()
+    complete, given_up = coordinator._log.complete, []
+
+    def completing(checkpoint: CheckpointMetadata, *more: Any) -> None:
+        complete(checkpoint, *more)
+        assert job.executor is not None
+        for task, subtask in job.executor._subtasks.items():
+            order = EpochAssignment(checkpoint.checkpoint_id + 1, 7, checkpoint.checkpoint_id, 0, 1, 0, 0, {})
+            order = replace(order, later={task: subtask._life._token})
+            if subtask.can_start_early(order):
+                subtask.start_early(order, TimeSlices(60))
+                subtask.give_up_early(order)
+                assert subtask._life.state is SubtaskLifeState.RUNNING, "its run may still come"
+                subtask.give_up_early(replace(order, run=8))
+                given_up.append(subtask._life.state)
+
+    coordinator._log.complete = completing  # type: ignore[method-assign]
+    coordinator.run()
+    assert len(given_up) >= 3
+    assert set(given_up) == {SubtaskLifeState.CLOSED}
+    assert visible() == COUNTED
+
+
 SECONDS = [0.0]
 
 
@@ -274,7 +317,7 @@ class SlowForOneKey(Numbered):
 def test_keys_beside_a_slow_key_take_turns_with_it(job, monkeypatch):
     monkeypatch.setattr(f"{__name__}.Numbered", SlowForOneKey)
     job.parallelism, job.records_before_deadline = 1, 0
-    job.slices = lambda seconds: TimeSlices(10, lambda: SECONDS[0])  # ten elements of the hot key
+    job.slices = lambda seconds: TimeSlices(5, lambda: SECONDS[0])  # five elements of the hot key
     coordinator = job.coordinator()
     complete = coordinator._log.complete
     behind: list[int] = []

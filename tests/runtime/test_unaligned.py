@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast.datastream import StreamExecutionEnvironment
+from holdfast.runtime.alarm import Alarm
 from holdfast.runtime.frames import Frame
 from holdfast.runtime.plan import JobPlan, Vertex
 from holdfast.runtime.task_messages import TaskReport
@@ -37,7 +38,7 @@ def reports(job: JobPlan, *seconds: float, waits: int = 0) -> list[TaskReport]:
 
 
 def deadline(job: JobPlan, decided: UnalignedCheckpoints) -> float:
-    return decided.deadlines(job, aligned=False)[last(job).id]
+    return decided.deadlines(job, aligned=False)[last(job).id].seconds
 
 
 def the_deadline_is_that_of_the_other_subtasks_and_a_third_of_the_rest():
@@ -46,6 +47,27 @@ def the_deadline_is_that_of_the_other_subtasks_and_a_third_of_the_rest():
     for _ in range(50):
         decided.completed(reports(job, 0.10, 0.12, 0.50), 0.8)
     assert deadline(job, decided) == pytest.approx(0.12 + 0.3 / 3, rel=1e-3)
+
+
+def a_subtask_that_is_behind_makes_each_epoch_a_tenth_longer_at_most():
+    job, decided = plan(**ON), UnalignedCheckpoints()
+    decided.completed(reports(job, 0.10, 0.12, 0.15, waits=100), 0.45)
+    behind = decided.deadlines(job, aligned=False)[last(job).id].behind
+    assert behind == pytest.approx(0.12 + 0.3 / 10)
+
+
+def channel_state_waits_a_moment_for_new_input_and_not_for_ever():
+    job, decided = plan(**ON), UnalignedCheckpoints()
+    decided.completed(reports(job, 0.1, 0.1, 0.1), 1)
+    assert decided.next_epoch(7.0) is None
+    decided.completed(reports(job, 0.1, 0.1, 0.1, waits=100), 1)
+    at = decided.next_epoch(7.0)
+    assert at == pytest.approx(7.05)
+    alarm = Alarm()
+    alarm.set([None], at)
+    assert not alarm.due(0, 7.0)
+    assert alarm.sleep([], 0, 7.0, beside_a_commit=False) == pytest.approx(0.05)
+    assert alarm.due(-3_600_000, 7.05), "even if the wall clock has been set back"
 
 
 def a_slow_first_epoch_is_soon_forgotten():
@@ -107,14 +129,14 @@ def test_input_that_can_go_to_any_parallelism_can_be_cut(shape, cut):
     assert (last(job).id in UnalignedCheckpoints().deadlines(job, aligned=False)) is cut
 
 
-def the_sources_read_the_less_the_more_input_waits():
+def the_sources_read_the_less_the_more_input_waits_beyond_half_of_the_bound():
     job, decided = plan(**ON), UnalignedCheckpoints()
     budgets = []
-    for waits in (0, 256, 512, 1023, 1024, 5000):
+    for waits in (0, 256, 512, 768, 1023, 1024, 5000):
         decided.completed(reports(job, 0.1, 0.1, 0.1, waits=waits), 1)
         assert decided.waiting is bool(waits)
         budgets.append(decided.budget(job, 1000))
-    assert budgets == [1000, 750, 500, 1, 0, 0]
+    assert budgets == [1000, 1000, 1000, 500, 1, 0, 0]
 
 
 def a_part_of_a_frame_keeps_its_late_records():

@@ -15,7 +15,7 @@ from holdfast.runtime.events import PlannedInput
 from holdfast.runtime.lifecycle import Lifecycle
 from holdfast.runtime.plan import JobPlan
 from holdfast.runtime.sources import SourceProgress
-from holdfast.runtime.task_messages import EpochAssignment, TaskReport
+from holdfast.runtime.task_messages import Deadline, EpochAssignment, TaskReport
 
 __all__ = ["EpochInFlight", "EpochState"]
 
@@ -134,7 +134,7 @@ class EpochInFlight:
         sources: Iterable[SourceProgress],
         now_ms: int,
         now: float,
-        deadlines: Mapping[int, float],
+        deadlines: Mapping[int, Deadline],
     ) -> EpochAssignment:
         """Begin the first run or a rerun; returns its assignment.
 

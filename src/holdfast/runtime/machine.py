@@ -311,8 +311,8 @@ class CoordinatorMachine:
         """Begin an epoch if there is a reason for one."""
         if self._cancelled:
             return
-        quiet = not any(planned.input.ranges or planned.input.finished for planned in inputs.values())
-        if quiet and not self._alarm.due(self._processing_time) and not (self._savepoints and self._completed is None):
+        due = any(p.input.ranges or p.input.finished for p in inputs.values()) or (self._savepoints and not self._completed)
+        if not due and not self._alarm.due(self._processing_time, self._now.seconds):
             if not self._reads_no_more:
                 self._sleep()
             return
@@ -352,7 +352,6 @@ class CoordinatorMachine:
         for source in self._sources:
             source.completed(epoch.inputs[source.uid])
         reports, epoch.reports = epoch.reports, ()
-        self._alarm.set(report.next_timer for report in reports)
         sweep_from = None
         if epoch.number % _SWEEP_EVERY == 0:
             # Background uploads may last many epochs; the files of those that begin now have this epoch's number.
@@ -361,6 +360,7 @@ class CoordinatorMachine:
         finished, seconds = epoch_finished(self._plan, epoch, reports, self._now.seconds)
         self._give(finished)
         self._unaligned.completed(reports, seconds)
+        self._alarm.set((report.next_timer for report in reports), self._unaligned.next_epoch(self._now.seconds))
         self._pace = self._pace.after(finished.stats.records_in, seconds)
 
     def _committed_epoch(self, number: Epoch) -> None:
@@ -424,7 +424,7 @@ class CoordinatorMachine:
 
     def _sleep(self) -> None:
         """Wait for input, a timer or the end of a commit."""
-        seconds = self._alarm.sleep(self._sources, self._processing_time, beside_a_commit=bool(self._epochs))
+        seconds = self._alarm.sleep(self._sources, self._processing_time, self._now.seconds, bool(self._epochs))
         self._give(instructions.Sleep(tuple(source.uid for source in self._sources if not source.finished), seconds))
 
     # failures and the end

@@ -26,6 +26,7 @@ from holdfast.runtime.redistribution import OperatorSnapshot
 from holdfast.runtime.samples import EdgeSample
 from holdfast.runtime.task_input import ChannelInput, SourceInput, TaskInput
 from holdfast.runtime.task_messages import EpochAssignment, JobSetup, OperatorReport, TaskReport
+from holdfast.runtime.time_slices import Slices
 
 __all__ = ["OpenSubtask"]
 
@@ -79,6 +80,9 @@ class OpenSubtask:
             self._closing = stack.pop_all()
         self._found_state = self._keyed.reused if restores else None
         self._time = ProcessingTime(0, lambda now: None)
+        self._samples: dict[int, EdgeSample] = {}
+        self._before = (0, 0)
+        """The dropped and written records of the chain before the epoch."""
 
     def _check_storage(self, takeover: LogPosition) -> None:
         """Refuse a storage that is not the driver's before anything is written: each host has a disk of the same name."""
@@ -125,32 +129,58 @@ class OpenSubtask:
         if self._keyed.reused is not None:
             self._found_state = True
 
-    def run(
-        self, assignment: EpochAssignment, frames: Iterable[bytes], send: Send, earliest: int, report: TaskReport
-    ) -> None:
-        """Run the epoch: process its input up to the barrier, write the state, and fill in the report.
+    def begin(self, assignment: EpochAssignment, send: Send, earliest: int, report: TaskReport) -> None:
+        """Begin the epoch.
 
         Args:
             assignment: The epoch.
-            frames: The frames from other tasks.
             send: Takes the frames for other tasks.
             earliest: The processing time that the subtask has reached before, in ms.
             report: Gets the results and figures.
         """
-        clock = time.perf_counter
         chain = self._chain
         self._send = send
         report.found_state = self._found_state
         chain.metrics.drain()  # the counts of an abandoned attempt
         chain.drain_seconds()
         chain.drain_late()
-        samples = self._begin_samples(assignment)
-        late_before = chain.late_dropped
-        written_before = chain.records_written
+        self._samples = self._begin_samples(assignment)
+        self._before = chain.late_dropped, chain.records_written
         self._keyed.begin_epoch(assignment.epoch, assignment.committed)
         chain.begin_epoch(assignment.epoch, report.attempt, assignment.committed)
         began = max(assignment.processing_time, earliest)
-        now = self._time = ProcessingTime(began, chain.advance_processing_time, self._resources.seconds)
+        self._time = ProcessingTime(began, chain.advance_processing_time, self._resources.seconds)
+        self._time.tick()
+
+    @property
+    def has_channel_state(self) -> bool:
+        """Whether it has input of earlier epochs."""
+        return self._input.waits
+
+    def start_early(self, slices: Slices, report: TaskReport) -> None:
+        """Process channel state in the epoch that has begun, before its frames arrive; see `TaskInput`."""
+        at = time.perf_counter()
+        self._time.tick()
+        self._input.start_early(slices, self._time.tick, report)
+        report.phases["early"] = report.phases.get("early", 0.0) + time.perf_counter() - at
+
+    def send_to(self, send: Send, frames: Iterable[tuple[int, bytes]]) -> None:
+        """Send the frames of a task that started early; ``send`` takes the others."""
+        self._send = send
+        for partition, frame in frames:
+            send(partition, frame)
+
+    def run(self, assignment: EpochAssignment, frames: Iterable[bytes], report: TaskReport) -> None:
+        """Run the epoch that has begun: process its input up to the barrier, write the state, and fill in the report.
+
+        Args:
+            assignment: The epoch.
+            frames: The frames from other tasks.
+            report: Gets the results and figures.
+        """
+        clock = time.perf_counter
+        chain, now = self._chain, self._time
+        late_before, written_before = self._before
         at = clock()
         now.tick()
         idle = self._input.feed(assignment, frames, _stand_still if self._batch else now.tick, report)
@@ -170,7 +200,7 @@ class OpenSubtask:
         report.next_timer = min((timer for timer in timers if timer is not None), default=None)
         report.late_dropped = chain.late_dropped - late_before
         report.late = chain.drain_late()
-        report.samples = {target: sample.packed() for target, sample in samples.items()}
+        report.samples = {target: sample.packed() for target, sample in self._samples.items()}
         report.user_metrics = chain.metrics.drain()
         report.operator_seconds = chain.drain_seconds()
         report.warnings = dict(chain.warnings)

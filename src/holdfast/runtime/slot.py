@@ -36,6 +36,7 @@ from holdfast.runtime.wire import (
     RUN,
     SETUP,
     STAND_BY,
+    WORKING,
     Wire,
     WireClosed,
     socket_address,
@@ -88,6 +89,8 @@ class SlotClient:
         wire = self._call(pickle.dumps((started, call), 5))
         try:
             kind, _, payload = wire.receive()
+            if kind == WORKING:
+                kind, _, payload = wire.receive()
             if kind == NEED_SETUP:
                 wire.send(SETUP, setup())
                 wire.flush()

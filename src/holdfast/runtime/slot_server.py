@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from multiprocessing.connection import wait
 from typing import TYPE_CHECKING
 
+from holdfast.runtime.doorman import Doorman, Message
 from holdfast.runtime.wire import (
     DONE,
     END,
@@ -98,16 +99,16 @@ class SlotServer:
         threading.Thread(target=self._watch_executor, name="executor-watch", daemon=True).start()
         while self._wanted(inode):
             try:
-                connection, _ = listener.accept()
+                wire, message = self._start_early(listener) or self._accept(listener)
             except TimeoutError:
+                if self._host is not None:
+                    self._host.give_up_early()
                 if self._calls:
                     self._calls = 0
                     gc.collect(1)
                 continue
-            connection.settimeout(None)
-            wire = Wire(connection)
             try:
-                self._call(wire)
+                self._call(wire, *(message or wire.receive()))
             except WireClosed as error:
                 log.info("the task went away: %s", error)
             finally:
@@ -118,6 +119,20 @@ class SlotServer:
         with contextlib.suppress(FileNotFoundError):
             if os.stat(self._path).st_ino == inode:
                 os.unlink(self._path)
+
+    def _accept(self, listener: socket.socket) -> tuple[Wire, None]:
+        connection, _ = listener.accept()
+        connection.settimeout(None)
+        return Wire(connection), None
+
+    def _start_early(self, listener: socket.socket) -> tuple[Wire, Message] | None:
+        """Let later tasks of the epoch begin with their channel state until there is a call; returns it if there is one."""
+        host = self._host
+        if host is None or not host.can_start_early:
+            return None
+        with Doorman(listener) as doorman:
+            host.start_early(lambda: doorman.call is not None)
+        return doorman.call
 
     def _wanted(self, inode: int) -> bool:
         if self._retired or self._orphaned:
@@ -136,8 +151,7 @@ class SlotServer:
         time.sleep(_ORPHAN_PATIENCE)
         os._exit(1)
 
-    def _call(self, wire: Wire) -> None:
-        kind, _, payload = wire.receive()
+    def _call(self, wire: Wire, kind: int, _: int, payload: bytes) -> None:
         if kind == RETIRE:
             self._retired = True
             self._forget()

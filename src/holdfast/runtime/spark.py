@@ -149,23 +149,27 @@ def pickled_calls(
         keyed: The tasks with keyed state, which has standby copies.
     """
     calls = []
-    for level in range(plan.levels):
-        tasks = [(v.id, n) for v in plan.at(level) for n in range(v.parallelism)]
+    levels = [[(v.id, n) for v in plan.at(level) for n in range(v.parallelism)] for level in range(plan.levels)]
+    for level, tasks in enumerate(levels):
+        later = [[each[slot] for each in levels[level + 1 :] if slot < len(each)] for slot in range(len(tasks))]
         copied = [task in keyed for task in tasks]
         calls.append(
             [
-                pickling.dumps((_part_of(assignment, task, {n: [tasks[n]] for n in beside if copied[n]}), *task))
-                for task, beside in zip(tasks, neighbours(len(tasks)))
+                pickling.dumps((_part_of(assignment, task, after, {n: [tasks[n]] for n in beside if copied[n]}), *task))
+                for task, after, beside in zip(tasks, later, neighbours(len(tasks)))
             ]
         )
     return calls
 
 
-def _part_of(assignment: EpochAssignment, task: TaskId, standbys: dict[int, list[TaskId]]) -> EpochAssignment:
-    """One task's part of the assignment, with the standby copies that its slot looks after."""
+def _part_of(
+    assignment: EpochAssignment, task: TaskId, later: Sequence[TaskId], standbys: dict[int, list[TaskId]]
+) -> EpochAssignment:
+    """One task's part of the assignment, with the later tasks and the standby copies of its slot."""
     return replace(
         assignment,
         standbys=standbys,
+        later=assignment.early(later),
         tokens={task: assignment.tokens[task]} if task in assignment.tokens else {},
         sources={task: assignment.sources[task]} if task in assignment.sources else {},
     )

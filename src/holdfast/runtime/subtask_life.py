@@ -63,10 +63,14 @@ class SubtaskLife(Generic[T]):
         Args:
             token: The attempt that made the state of the checkpoint which the epoch continues; empty without one.
         """
-        if self.state is not SubtaskState.PREPARED or token != self._token:
-            return None
-        self._life.to(SubtaskState.RUNNING)
-        return self._opened
+        opened = self.held(token)
+        if opened is not None:
+            self._life.to(SubtaskState.RUNNING)
+        return opened
+
+    def held(self, token: str) -> T | None:
+        """The opened operators with which `resume` would continue."""
+        return self._opened if self.state is SubtaskState.PREPARED and token == self._token else None
 
     def restore(self) -> bool:
         """Begin to restore a subtask that is not open; returns whether its functions have been used before."""

@@ -7,6 +7,7 @@ import logging
 import time
 import traceback
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 from holdfast.checkpoint.paths import new_attempt
 from holdfast.errors import HoldfastError
@@ -16,6 +17,7 @@ from holdfast.runtime.open_subtask import OpenSubtask
 from holdfast.runtime.plan import Vertex
 from holdfast.runtime.subtask_life import SubtaskLife
 from holdfast.runtime.task_messages import EpochAssignment, JobSetup, TaskReport
+from holdfast.runtime.time_slices import Slices
 
 __all__ = ["Subtask", "TaskResources"]
 
@@ -39,6 +41,49 @@ class Subtask:
         self._resources = resources
         self._life: SubtaskLife[OpenSubtask] = SubtaskLife(f"{subtask} of vertex {vertex_id}")
         self._processing_time = 0
+        self._head_start: _HeadStart | None = None
+
+    def can_start_early(self, assignment: EpochAssignment) -> bool:
+        """Whether it can begin an epoch with channel state, before the frames arrive: only if it need not restore."""
+        opened = self._life.held(assignment.later[self._task])
+        return opened is not None and opened.has_channel_state
+
+    def start_early(self, assignment: EpochAssignment, slices: Slices) -> None:
+        """Begin the epoch with channel state, before the frames arrive; `run` continues it.
+
+        After a failure, `run` restores the subtask and processes the same input again.
+
+        Args:
+            assignment: The epoch, for an earlier task of this slot.
+            slices: Says when to stop.
+        """
+        began = time.perf_counter()
+        run = _run_of(assignment, assignment.later[self._task])
+        try:
+            if self.can_start_early(assignment):
+                self._head_start = self._begin_early(assignment, run)
+            early = self._head_start
+            if early is not None and early.run == run:
+                early.opened.start_early(slices, early.report)
+                self._processing_time = max(self._processing_time, early.opened.processing_time)
+                early.report.busy_seconds += time.perf_counter() - began
+        except Exception:
+            log.debug("task %s failed before its frames arrived", self._task, exc_info=True)
+            self.close()
+
+    def give_up_early(self, assignment: EpochAssignment | None) -> None:
+        """Abort an epoch that has begun early, with the output that others may wait for, unless it is the assigned one."""
+        early = self._head_start
+        if early is not None and (assignment is None or early.run[:-1] != _run_of(assignment, "")[:-1]):
+            self.close()
+
+    def _begin_early(self, assignment: EpochAssignment, run: _Run) -> _HeadStart:
+        opened = self._life.resume(assignment.later[self._task])
+        assert opened is not None
+        opened.completed()
+        early = _HeadStart(run, opened, TaskReport(self._task, new_attempt()), [])
+        opened.begin(assignment, lambda *frame: early.frames.append(frame), self._processing_time, early.report)
+        return early
 
     def run(self, assignment: EpochAssignment, frames: Iterable[bytes], send: Send) -> TaskReport:
         """Run the epoch: read the input, feed the operators, write the state; send frames, return the report.
@@ -46,12 +91,19 @@ class Subtask:
         A failure is in the report, not raised; the next epoch then restores from the checkpoint.
         """
         started = time.perf_counter()
-        report = TaskReport(self._task, new_attempt())
+        early, self._head_start = self._head_start, None
+        if early is not None and early.run != _run_of(assignment, assignment.tokens.get(self._task, "")):
+            early = None  # it belongs to a run that failed: `_open` restores
+        report = TaskReport(self._task, new_attempt()) if early is None else early.report
         try:
-            opened = self._open(assignment)
+            opened = self._open(assignment) if early is None else early.opened
             report.phases["prepare"] = time.perf_counter() - started
             try:
-                opened.run(assignment, frames, send, self._processing_time, report)
+                if early is None:
+                    opened.begin(assignment, send, self._processing_time, report)
+                else:
+                    opened.send_to(send, early.frames)
+                opened.run(assignment, frames, report)
             finally:
                 self._processing_time = max(self._processing_time, opened.processing_time)
             self._life.prepared(report.attempt)
@@ -59,7 +111,7 @@ class Subtask:
             log.debug("task %s failed", self._task, exc_info=True)
             report.error = _portable(error)
             self.close()
-        report.busy_seconds = time.perf_counter() - started
+        report.busy_seconds += time.perf_counter() - started
         return report
 
     def _open(self, assignment: EpochAssignment) -> OpenSubtask:
@@ -86,9 +138,29 @@ class Subtask:
 
     def close(self) -> None:
         """Close the operators, if they are open; uncommitted state is dropped."""
+        self._head_start = None
         opened = self._life.close()
         if opened is not None:
             opened.close()
+
+
+_Run = tuple[int, int, int, int, str]
+
+
+def _run_of(assignment: EpochAssignment, token: str) -> _Run:
+    """Identifies a run of an epoch on the state of ``token``, within a start of the job."""
+    return assignment.generation, assignment.restarts, assignment.epoch, assignment.run, token
+
+
+@dataclass
+class _HeadStart:
+    """A run of an epoch that has begun before its frames have arrived."""
+
+    run: _Run
+    opened: OpenSubtask
+    report: TaskReport
+    frames: list[tuple[int, bytes]]
+    """What it has sent, with the partitions."""
 
 
 def _portable(error: Exception) -> BaseException:

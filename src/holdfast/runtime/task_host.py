@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import pickle
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -18,9 +19,13 @@ from holdfast.runtime.local_directory import slot_directory, state_directory
 from holdfast.runtime.shipping import install_files
 from holdfast.runtime.standbys import StandbyNeighbours, StandbyRequest, Standbys
 from holdfast.runtime.task import Subtask, TaskResources
-from holdfast.runtime.task_messages import JobSetup, TaskId
+from holdfast.runtime.task_messages import EpochAssignment, JobSetup, TaskId
+from holdfast.runtime.time_slices import InterruptedSlices, TimeSlices
 
 __all__ = ["TaskHost"]
+
+_EARLY_PATIENCE = 10.0
+"""The most seconds between two calls of an epoch for which a subtask that has begun early stays open."""
 
 
 class TaskHost:
@@ -63,6 +68,10 @@ class TaskHost:
 
         self._create = create
         self._subtasks: dict[TaskId, Subtask] = {}
+        self._later: dict[TaskId, EpochAssignment] = {}
+        """Later tasks of the running epoch, by task."""
+        self._last_call = time.monotonic()
+        self._longest_early = first.plan.settings.epoch_target_ms / 1000
         self._standbys = Standbys(first, directory)
         sockets = slot_directory(first.plan.settings.temporary_directory, first.job.job_id)
         self._neighbours = StandbyNeighbours(sockets, executor, started, setup, first.job.generation)
@@ -70,9 +79,12 @@ class TaskHost:
     def run(self, call: bytes, frames: Iterator[bytes], send: Any) -> bytes:
         """Run one task of an epoch; returns the pickled report."""
         assignment, vertex_id, number = cloudpickle.loads(call)
-        if self._log_fields is not None:
-            set_process_log_fields(**self._log_fields[vertex_id], subtask=number, epoch=assignment.epoch)
+        self._log_as(vertex_id, number, assignment)
         task = vertex_id, number
+        self._later = dict.fromkeys(assignment.later, assignment)
+        self._last_call = time.monotonic()
+        for each in self._subtasks.values():
+            each.give_up_early(assignment)
         stood_by = self._standbys.take(task, assignment.epoch, assignment.run)
         subtask = self._subtasks.get(task)
         if subtask is None:
@@ -88,6 +100,36 @@ class TaskHost:
         except Exception:
             report.error = RuntimeError(f"{type(report.error).__name__}: {report.error}")
             return pickle.dumps(report, 5)
+
+    @property
+    def can_start_early(self) -> bool:
+        """Whether a later task of the slot can begin the epoch with channel state."""
+        return any(task in self._subtasks and self._subtasks[task].can_start_early(at) for task, at in self._later.items())
+
+    def start_early(self, stop: Callable[[], bool]) -> None:
+        """Let later tasks of the slot begin the epoch with channel state.
+
+        Args:
+            stop: Whether there is something else to do.
+        """
+        for (vertex_id, number), assignment in list(self._later.items()):
+            subtask = self._subtasks.get((vertex_id, number))
+            if subtask is not None:
+                self._log_as(vertex_id, number, assignment)
+                subtask.start_early(assignment, InterruptedSlices(TimeSlices(self._longest_early), stop))
+            if stop():
+                return
+            del self._later[(vertex_id, number)]
+
+    def give_up_early(self) -> None:
+        """Abort what has begun early, if the rest of the epoch does not come: its run may have failed, or gone elsewhere."""
+        if time.monotonic() - self._last_call > _EARLY_PATIENCE:
+            for subtask in self._subtasks.values():
+                subtask.give_up_early(None)
+
+    def _log_as(self, vertex_id: int, number: int, assignment: EpochAssignment) -> None:
+        if self._log_fields is not None:
+            set_process_log_fields(**self._log_fields[vertex_id], subtask=number, epoch=assignment.epoch)
 
     def may_stand_by(self, request: bytes) -> bool:
         """Whether no later start of the job than that of the request is loaded."""

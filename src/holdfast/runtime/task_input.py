@@ -54,6 +54,19 @@ class TaskInput(Protocol):
             Whether the input is idle, and so does not hold back the watermark further on.
         """
 
+    @property
+    def waits(self) -> bool:
+        """Whether input of earlier epochs is left."""
+
+    def start_early(self, slices: Slices, tick: Tick, report: TaskReport) -> None:
+        """Process input of earlier epochs, before the frames of the epoch arrive.
+
+        Args:
+            slices: Says when to stop.
+            tick: Called before each batch.
+            report: Where the input's figures go.
+        """
+
     def restore(self, channel_state: Sequence[ListPart]) -> None:
         """Restore the input that the checkpoint's epochs have left."""
 
@@ -119,6 +132,14 @@ class SourceInput:
         report.next_timer = merge.next_processing_time
         report.phases["read"] = merge.read_seconds
         return merge.idle
+
+    @property
+    def waits(self) -> bool:
+        """Nothing is left."""
+        return False
+
+    def start_early(self, slices: Slices, tick: Tick, report: TaskReport) -> None:
+        """Nothing is left."""
 
     def restore(self, channel_state: Sequence[ListPart]) -> None:
         """Nothing is left: `check_resumable` has seen to it."""
@@ -191,16 +212,11 @@ class ChannelInput:
         report.seen = merge.verify(assignment.epoch)
         if assignment.trace:
             chain.settle()
-        seconds = assignment.deadlines.get(self._vertex.id)
-        slices = None if seconds is None else self._slices(seconds)
-        behind = bool(waiting)
+        behind, deadline = bool(waiting), assignment.deadlines.get(self._vertex.id)
+        slices = None if deadline is None else self._slices(deadline.behind if behind else deadline.seconds)
         waiting.add(assignment.epoch, merge, chain.clock.watermark)
-        goes_on = slices is None or not behind or self._in_rounds(slices, tick, report)
-        while goes_on and waiting:
-            merge = waiting.oldest(chain.clock.watermark)
-            goes_on = self._merged(merge, assignment.trace, slices, tick, report)
-            if goes_on:
-                waiting.processed()
+        if slices is None or not behind or self._in_rounds(slices, tick, report):
+            self._in_order(assignment.trace, slices, tick, report)
         report.input_seconds = None if slices is None else slices.spent
         report.watermark = chain.clock.watermark
         if not waiting:
@@ -208,8 +224,26 @@ class ChannelInput:
         if not behind:
             waiting.sort(chain.clock.watermark)
         report.input_waits, report.channel_state = True, waiting.size
-        report.next_timer = assignment.processing_time
         return False
+
+    @property
+    def waits(self) -> bool:
+        """Whether input of earlier epochs is left."""
+        return bool(self._waiting)
+
+    def start_early(self, slices: Slices, tick: Tick, report: TaskReport) -> None:
+        """Process input of earlier epochs; see `TaskInput`."""
+        if self._in_rounds(slices, tick, report):
+            self._in_order(False, slices, tick, report)
+
+    def _in_order(self, trace: bool, slices: Slices | None, tick: Tick, report: TaskReport) -> None:
+        """Process waiting input epoch by epoch, until the deadline."""
+        waiting = self._waiting
+        while waiting:
+            merge = waiting.oldest(self._chain.clock.watermark)
+            if not self._merged(merge, trace, slices, tick, report):
+                return
+            waiting.processed()
 
     def _merged(self, merge: InputMerge, trace: bool, slices: Slices | None, tick: Tick, report: TaskReport) -> bool:
         """Process the input of an epoch; False if the deadline has cut it."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from holdfast.checkpoint.ids import NO_POSITION, CheckpointId, Epoch, LogPosition
 from holdfast.checkpoint.layers import SubtaskChange
@@ -19,6 +19,7 @@ from holdfast.runtime.samples import Edge, EdgeSample
 
 __all__ = [
     "SENDING",
+    "Deadline",
     "EpochAssignment",
     "JobSetup",
     "OperatorReport",
@@ -61,6 +62,14 @@ class SourceAssignment:
     """Whether the source ends with this epoch."""
 
 
+class Deadline(NamedTuple):
+    """How long a subtask processes an epoch's input, in seconds."""
+
+    seconds: float
+    behind: float
+    """The same for a subtask with channel state of earlier epochs."""
+
+
 @dataclass(frozen=True)
 class EpochAssignment:
     """One run of one epoch, as assigned to its tasks."""
@@ -79,14 +88,20 @@ class EpochAssignment:
     tokens: dict[TaskId, str]
     """The token of the state that each subtask continues; empty to begin without state."""
     sources: dict[TaskId, SourceAssignment] = field(default_factory=dict)
-    deadlines: dict[int, float] = field(default_factory=dict)
-    """By vertex: the seconds after which its subtasks leave the rest of the input to the next epoch."""
+    deadlines: dict[int, Deadline] = field(default_factory=dict)
+    """By vertex: when its subtasks leave the rest of the input to the next epoch."""
+    later: Mapping[TaskId, str] = field(default_factory=dict)
+    """Later tasks of the same slot, which may begin with channel state before their frames arrive, with their tokens."""
     trace: bool = False
     """Whether the epoch is processed element by element with each record's origin, to explain a failure."""
     sampled: frozenset[Edge] = frozenset()
     """The edges of which somebody wants a sample."""
     standbys: Mapping[int, Sequence[TaskId]] = field(default_factory=dict)
     """By slot: the subtasks of other hosts for which the slots on the task's host stand by."""
+
+    def early(self, tasks: Iterable[TaskId]) -> dict[TaskId, str]:
+        """Those of the tasks that may start early, with their tokens: those with a deadline and a state to continue."""
+        return {task: self.tokens[task] for task in tasks if task[0] in self.deadlines and self.tokens.get(task)}
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-__all__ = ["Slices", "TimeSlices"]
+__all__ = ["InterruptedSlices", "Slices", "TimeSlices"]
 
-_SHORT, _LONG = 0.005, 0.02
-"""A slice takes about so long, in seconds."""
+_SHORT, _LONG = 0.002, 0.008
+"""A slice takes about so long, in seconds: short, as the next records may take ten times as long."""
 _OPENING = 0.5
 """The most seconds of the first slice that do not count."""
 
@@ -70,3 +70,25 @@ class TimeSlices:
     def spent(self) -> float:
         """The seconds since the end of the first slice; see `Slices`."""
         return 0.0 if self._began is None else self._clock() - self._began
+
+
+class InterruptedSlices:
+    """Slices that end early.
+
+    Args:
+        slices: The slices.
+        stop: Whether to end.
+    """
+
+    def __init__(self, slices: Slices, stop: Callable[[], bool]) -> None:
+        self._slices = slices
+        self._stop = stop
+
+    def take(self, count: int) -> int:
+        """The records to process now; see `Slices`."""
+        return 0 if self._stop() else self._slices.take(count)
+
+    @property
+    def spent(self) -> float:
+        """The seconds since the end of the first slice; see `Slices`."""
+        return self._slices.spent

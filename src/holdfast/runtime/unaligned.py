@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from holdfast.checkpoint.metadata import CheckpointMetadata
 from holdfast.runtime.plan import JobPlan, Partitioning, Vertex
-from holdfast.runtime.task_messages import TaskReport
+from holdfast.runtime.task_messages import Deadline, TaskReport
 
 __all__ = ["UnalignedCheckpoints", "can_be_cut"]
 
@@ -16,6 +16,12 @@ follows from its key or does not matter."""
 _SHARE = 1 / 3
 """How much longer than the other subtasks a subtask may take, as a share of the rest of the epoch: an epoch takes at most so
 much longer because of one subtask."""
+_SHARE_BEHIND = 1 / 10
+"""The same for a subtask with channel state: it is behind in every epoch, and each of them would be longer."""
+_FULL_SPEED = 1 / 2
+"""The share of the bound up to which channel state does not slow the sources."""
+_PATIENCE = 0.05
+"""Channel state waits so many seconds for new input, to be processed in one epoch with it."""
 _SHORTEST = 0.02
 """The shortest deadline in seconds: subtasks look at the clock about so often."""
 _LESS, _MORE = 0.7, 0.2
@@ -32,8 +38,8 @@ class UnalignedCheckpoints:
     """Decides how long the subtasks of each vertex process an epoch's input before the barrier overtakes the rest.
 
     The deadline follows the other subtasks of the vertex: their typical time, and a share of the time that the rest of the
-    epoch takes anyway. If it cuts the typical subtask, too, it doubles. It is at least the aligned-checkpoint timeout, and
-    else at most the target duration of epochs.
+    epoch takes anyway, which is small for a subtask with channel state. If it cuts the typical subtask, too, it doubles. It
+    is at least the aligned-checkpoint timeout, and else at most the target duration of epochs.
     """
 
     def __init__(self) -> None:
@@ -46,8 +52,8 @@ class UnalignedCheckpoints:
         self.waiting = False
         """Whether the latest checkpoint has channel state."""
 
-    def deadlines(self, plan: JobPlan, *, aligned: bool) -> dict[int, float]:
-        """The seconds that the subtasks of each vertex may process the next epoch's input.
+    def deadlines(self, plan: JobPlan, *, aligned: bool) -> dict[int, Deadline]:
+        """How long the subtasks of each vertex may process the next epoch's input.
 
         Args:
             plan: The job. Vertices that are not in the answer process all of it.
@@ -57,19 +63,24 @@ class UnalignedCheckpoints:
         if aligned or settings.aligned_timeout_ms is None or settings.batch:
             return {}
         least, target = max(_SHORTEST, settings.aligned_timeout_ms / 1000), settings.epoch_target_ms / 1000
-        return {v.id: max(least, min(target, self._deadline(v.id, target))) for v in plan.vertices if can_be_cut(plan, v)}
 
-    def _deadline(self, vertex: int, target: float) -> float:
-        if vertex not in self._typical:
-            return target
-        return self._typical[vertex] + _SHARE * self._rest[vertex]
+        def after(vertex: int, share: float) -> float:
+            known = vertex in self._typical
+            seconds = self._typical[vertex] + share * self._rest[vertex] if known else target
+            return max(least, min(target, seconds))
+
+        return {
+            v.id: Deadline(after(v.id, _SHARE), after(v.id, _SHARE_BEHIND)) for v in plan.vertices if can_be_cut(plan, v)
+        }
 
     def budget(self, plan: JobPlan, records: int) -> int:
-        """The records of the next epoch, of ``records`` that the pace allows: the fewer, the more are waiting; 0: none."""
-        if not self._largest:
-            return records
-        room = 1 - self._largest / plan.settings.most_channel_state
-        return max(1, int(records * room)) if room > 0 else 0
+        """The records of the next epoch, of ``records`` that the pace allows: fewer if too many are waiting; 0: none."""
+        room = (1 - self._largest / plan.settings.most_channel_state) / (1 - _FULL_SPEED)
+        return max(1, int(records * min(1.0, room))) if room > 0 else 0
+
+    def next_epoch(self, now: float) -> float | None:
+        """When channel state needs an epoch even without new input, by the clock of ``now``; None without channel state."""
+        return now + _PATIENCE if self.waiting else None
 
     def restored(self, checkpoint: CheckpointMetadata | None) -> None:
         """The job continues this checkpoint."""

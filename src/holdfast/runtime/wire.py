@@ -21,12 +21,13 @@ __all__ = [
     "RUN",
     "SETUP",
     "STAND_BY",
+    "WORKING",
     "Wire",
     "WireClosed",
     "socket_address",
 ]
 
-RUN, SETUP, FRAME, END, NEED_SETUP, DONE, ERROR, RETIRE, RESTORE, STAND_BY = range(10)
+RUN, SETUP, FRAME, END, NEED_SETUP, DONE, ERROR, RETIRE, RESTORE, STAND_BY, WORKING = range(11)
 
 _HEAD = struct.Struct("<BII")
 _BUFFER = 1 << 20

@@ -9,6 +9,7 @@ import pickle
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import cloudpickle
@@ -34,6 +35,7 @@ class InProcessExecutor:
         seconds: The clock of processing time.
         early: State that was restored before.
         slices: Cuts the work before a deadline into parts.
+        early_slices: Cuts the work of a subtask that starts early, if it returns any.
     """
 
     def __init__(
@@ -44,7 +46,9 @@ class InProcessExecutor:
         seconds: Callable[[], float] = time.monotonic,
         early: EarlyRestore | None = None,
         slices: Callable[[float], Slices] = TimeSlices,
+        early_slices: Callable[[], Slices | None] = lambda: None,
     ) -> None:
+        self._early_slices = early_slices
         self._plan = setup.plan
         stored = cloudpickle.dumps(setup)
 
@@ -54,6 +58,7 @@ class InProcessExecutor:
 
         self._uploads = ThreadPoolExecutor(1)
         resources = TaskResources(storage, directory, self._uploads, seconds, slices, early)
+        self._vertices = {(vertex.id, n): vertex for vertex in setup.plan.vertices for n in range(vertex.parallelism)}
         self._subtasks: dict[TaskId, Subtask] = {
             # Every subtask gets its own copy of the user's functions, as in a separate process.
             (vertex.id, n): Subtask(load, vertex.id, n, resources)
@@ -76,8 +81,18 @@ class InProcessExecutor:
                 for n in range(vertex.parallelism):
                     subtask = self._subtasks[(vertex.id, n)]
                     reports.append(subtask.run(assignment, frames.pop((level, partition), []), send))
+                    self.start_early(assignment, level)
                     partition += 1
         return reports
+
+    def start_early(self, assignment: EpochAssignment, level: int) -> None:
+        """Let tasks of the levels behind ``level`` begin with their channel state."""
+        tasks = [task for task, vertex in self._vertices.items() if vertex.level > level]
+        later = assignment.early(tasks)
+        for task in later:
+            slices = self._early_slices()
+            if slices is not None:
+                self._subtasks[task].start_early(replace(assignment, later=later), slices)
 
     def abort(self) -> None:
         """Do nothing: the epoch comes to its end."""
