@@ -159,6 +159,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="with --parallelism 1: the source's subtask, which gets every key, keeps the counts, in one stage",
     )
+    parser.add_argument(
+        "--plain",
+        action="store_true",
+        help="in place of the job, a plain transactional loop in one process: what machine and broker allow",
+    )
     parser.add_argument("--backend", default="rocksdb", choices=("rocksdb", "hashmap"))
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
 
@@ -172,8 +177,8 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
             servers = broker.bootstrap_servers
             for topic in ("input", "output", "windows"):
                 broker.create_topic(topic, partitions=kafka_jobs.PARTITIONS)
-            client, outcome = _start(servers, work, options)
-            while client.get_job_status().result().name != "RUNNING":
+            client, outcome = (None, None) if options.plain else _start(servers, work, options)
+            while client is not None and client.get_job_status().result().name != "RUNNING":
                 time.sleep(0.05)
             begins = time.time()
             loaded = begins + options.seconds
@@ -181,25 +186,53 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
             children.append(child("generate", servers, *map(str, shape)))
             ends = loaded + 5
             children.append(child("read", servers, str(ends), str(begins + options.warm_up)))
+            if options.plain:
+                arguments = servers, str(ends), str(options.emit_every)
+                children.append(child(*arguments, module="benchmarks.plain_copy"))
+            spent = _cpu_seconds(begins + options.warm_up, loaded)
             said = children[1].communicate()[0]
             children[0].wait()
             time.sleep(1)
-            client.cancel().result()
+            if client is not None:
+                client.cancel().result()
     finally:
         for each in children:
             each.kill()
         jobs.tidy(work)
     latencies = sorted(json.loads(said))
+    if outcome is None:
+        figures = {**measure.percentiles(latencies), "ok": bool(latencies)}
+    else:
+        figures = _figures(outcome, latencies, begins + options.warm_up, loaded)
+        epochs = max(1, figures["epochs"])
+        figures["cpu_ms_per_epoch"] = {role: round(1000 * seconds / epochs, 1) for role, seconds in spent.items()}
     return {
-        **_figures(outcome, latencies, begins + options.warm_up, loaded),
+        **figures,
+        "cpu_s": spent,
         "rate": options.rate,
         "users": options.users,
         "rough": options.rough,
         "parallelism": options.parallelism,
         "chained": options.chained,
-        "label": f"holdfast-{options.backend}",
+        "label": _label(options),
         "workload": "latency",
     }
+
+
+def _cpu_seconds(begin: float, end: float) -> dict[str, float]:
+    """The CPU seconds of each kind of process between two times."""
+    usage, taken = measure.Usage(), []
+    for at in (begin, end):
+        time.sleep(max(0.0, at - time.time()))
+        usage.sample(measure.this_process())
+        taken.append(usage.by_role())
+    return {role: round(seconds - taken[0].get(role, 0.0), 2) for role, seconds in taken[1].items()}
+
+
+def _label(options: argparse.Namespace) -> str:
+    if options.plain:
+        return "plain transactional loop"
+    return f"holdfast-{options.backend}" + (", one stage" if options.chained else "")
 
 
 def _start(servers: str, work: Any, options: argparse.Namespace) -> tuple[Any, jobs.Outcome]:
@@ -236,6 +269,7 @@ def _figures(outcome: jobs.Outcome, latencies: list[float], warm: float, loaded:
     lone = [stats.duration_ms for stats in alone]
     return {
         **measure.percentiles(latencies),
+        "epochs": len(under_load),
         "epoch_ms": round(statistics.median(stats.duration_ms for stats in under_load)),
         "records_per_epoch": round(statistics.median(stats.records_in for stats in under_load)),
         "records_per_s": round(sum(stats.records_in for stats in under_load) / (loaded - warm)),

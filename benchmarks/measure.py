@@ -104,6 +104,8 @@ def _role(name: str, command: Sequence[str]) -> str:
         return "Spark's Python workers"
     if "java" in name:
         return "JVM"
+    if "benchmarks.latency" in line or "benchmarks.plain_copy" in line:
+        return "generator and reader"
     if "python" in name:
         return "driver"
     return "other"

@@ -48,7 +48,9 @@ TEXTS = {
     "partitions, the broker on the same cores. The output is read back with `read_committed` and compared "
     "with the input.",
     "latency": "From the input record's Kafka timestamp to a `read_committed` reader of the output. A lone epoch carries "
-    "a single record through both stages, with its checkpoint and its transaction. Spark's micro-batch: "
+    "a single record through both stages, with its checkpoint and its transaction. One stage: one subtask, in which the "
+    "source's records meet their counts without a shuffle. The plain loop: one process without an engine or a checkpoint, "
+    "the limit of machine and broker. Spark's micro-batch: "
     "transformWithState in Python with the same counts, from files, at least once, until the driver holds the results.",
     "start": "Seconds from the start of the process to the first line of a small stateful job (two stages, parallelism "
     "2); medians of starts in turn. Warm: with the AOT cache; cold: without. PySpark runs two stages without "

@@ -129,8 +129,9 @@ def _runs(scenario: str, options: argparse.Namespace) -> Iterator[list[str]]:
         yield ["kafka", "fraud"]
         yield ["kafka", "upi"]
     elif scenario == "latency":
-        yield ["latency"]
-        yield ["latency", "--rate", "1000", "--users", "50000", "--emit-every", "1"]
+        for load in ([], ["--rate", "1000", "--users", "50000", "--emit-every", "1"]):
+            for shape in ([], ["--parallelism", "1", "--chained"], ["--plain"]):
+                yield ["latency", *load, *shape]
         yield ["micro_batch"]
     elif scenario == "start":
         yield ["start", *(["--peers"] if options.peers else [])]

@@ -73,6 +73,28 @@ def a_second_keyed_operator_works_in_the_task_of_the_first(tmp_path, backend, ch
     assert Counter(LEDGERS["out"].values) == expected()
 
 
+@pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
+def a_job_that_keys_in_its_sources_only_subtask_goes_on_with_key_by_in_several(tmp_path, backend):
+    def build(env: StreamExecutionEnvironment) -> None:
+        numbers = stream(env)
+        keyed = (
+            reinterpret(numbers, lambda n: n, Types.LONG()) if job.parallelism == 1 else numbers.key_by(abs, Types.LONG())
+        )
+        keyed.process(Count()).uid("count").sink_to(LedgerSink("out"))
+
+    LEDGERS["out"].committed.clear()
+    job = Lab(build, tmp_path, 1, budget=60, config={"state.backend.type": backend})
+    assert len(job.plan().vertices) == 1
+    assert not job._run_until("after complete", 2)
+    job.parallelism = 2
+    assert len(job.plan().vertices) == 2
+    if not job._run_until("run", 2):
+        assert job._run_until("", 0)
+    counts = Counter(KEYS)
+    every = [(key, n) for key, count in counts.items() for n in range(1, count + 1)]
+    assert Counter(LEDGERS["out"].values) == Counter(every + [(key, -count) for key, count in counts.items()])
+
+
 class Sum(KeyedCoProcessFunction):
     def open(self, runtime_context: Any) -> None:
         self.sum = runtime_context.get_state(ValueStateDescriptor("sum", Types.LONG()))

@@ -152,7 +152,7 @@ def _vertex(
             watermark_strategy=timestamps_only(head.watermark_strategy) if batch else head.watermark_strategy,
         )
         out = graph.out_of(head)
-        if len(out) == 1 and chains[out[0].consumer.id] is chain:
+        if len(out) == 1 and chains[out[0].consumer.id] is chain and out[0].key_selector is None:
             members.remove(head)  # its records go directly to the single operator that reads them
 
     position = {member.id: i for i, member in enumerate(members)}
@@ -183,7 +183,7 @@ def _vertex(
         factory: OperatorFactory
         if isinstance(member, OperatorTransformation):
             factory = own_copy(member).in_batch() if batch else own_copy(member)
-        else:  # several operators read this source: one vertex distributes its records
+        else:  # several operators read this source, or one by key: an operator passes its records on
             uid, factory = f"{uid}-records", IdentityOperator()
         chained.append(
             Chained(
