@@ -10,9 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast.common import Types
-from holdfast.datastream import (
-    StreamExecutionEnvironment,
-)
+from holdfast.datastream import KeyedProcessFunction, StreamExecutionEnvironment, ValueStateDescriptor
 from holdfast.errors import IncompatibleState
 
 from .inprocess import LEDGERS, LedgerSink
@@ -38,6 +36,46 @@ def a_changed_graph_is_refused_before_input_is_read(job):
     lab.build = without_uids(Renamed())
     with pytest.raises(IncompatibleState, match="uid"):
         lab.run()
+
+
+@pytest.mark.parametrize("parallelism", [2, 3])
+def test_operators_come_and_go_and_those_that_stay_keep_their_state_by_uid(job, parallelism):
+    def counted(*uids: str) -> Any:
+        """Numbers a key's records in a chain of operators, each with the numbers of those before it."""
+
+        class Counting(KeyedProcessFunction):
+            def open(self, ctx):
+                self.count = ctx.get_state(ValueStateDescriptor("count", Types.LONG()))
+
+            def process_element(self, value, ctx):
+                self.count.update((self.count.value() or 0) + 1)
+                yield *value, self.count.value()
+
+        def build(env: StreamExecutionEnvironment) -> None:
+            stream = timed(env, [(f"k{n % 5}", n) for n in range(60)], cut=6)
+            for uid in uids:
+                stream = stream.key_by(lambda value: value[0]).process(Counting()).uid(uid)
+            stream.sink_to(LedgerSink("out")).uid("out")
+
+        return build
+
+    lab = job(counted("stays", "goes"))
+    assert not lab._run_until("after commit", 4)
+    before = len(LEDGERS["out"].values)
+    assert 0 < before < 60
+    lab.build, lab.parallelism = counted("comes", "stays"), parallelism
+    with pytest.raises(IncompatibleState, match="goes") as refused:
+        lab.run()
+    assert "ignore-unclaimed-state" in str(refused.value)
+    assert len(LEDGERS["out"].values) == before, "input was read"
+    lab.config["execution.state-recovery.ignore-unclaimed-state"] = "true"
+    lab.run()
+    ends: dict[str, list[tuple[int, int]]] = {}
+    for key, _, first, second in LEDGERS["out"].values[before:]:
+        ends.setdefault(key, []).append((first, second))
+    for key, told in ends.items():
+        had = sum(value[0] == key for value in LEDGERS["out"].values[:before])
+        assert told == [(n, had + n) for n in range(1, 12 - had + 1)]
 
 
 def a_sink_that_went_with_output_prepared_is_refused(job):

@@ -1,0 +1,82 @@
+"""A job whose checkpoints are in S3: calls fail, answers are lost, drivers die, hosts lose their disks, rescaled."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import compactions
+import holdfast.state.keyed_backend
+from holdfast.checkpoint.log import CheckpointLog
+from holdfast.checkpoint.paths import JobPaths
+from holdfast.checkpoint.retention import Retention, referenced
+from holdfast.checkpoint.storage import Storage
+from holdfast.state.delta_files import verify_contents
+
+from .inprocess import CRASH_POINTS, LEDGERS, Lab
+from .programs import records, sessions, sessions_model
+from .test_same_results import config, visible
+
+
+class Faults:
+    """By chance, requests are refused with 503, or their answers are lost."""
+
+    def __init__(self, seed: int, rate: float) -> None:
+        self._random = random.Random(seed)
+        self._rate = rate
+        self.injected = 0
+
+    def pop(self, _: int) -> str:
+        if self._random.random() >= self._rate:
+            return ""
+        self.injected += 1
+        return self._random.choice(["503", "lost"])
+
+
+@dataclass
+class LabOnS3(Lab):
+    bucket: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def storage(self) -> Storage:
+        return Storage.open(f"s3://checkpoints/{self.directory.name}", self.bucket)
+
+
+@pytest.mark.parametrize("backend", ["rocksdb", "hashmap"])
+def a_job_on_s3_loses_and_repeats_nothing_although_calls_fail_and_answers_are_lost(
+    backend: str, relay: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handler, bucket = relay
+    seed = random.randrange(10**6)
+    print(f"seed {seed}")
+    draw = random.Random(seed)
+    monkeypatch.setattr(holdfast.state.keyed_backend, "due", compactions.anything(seed))
+    data = records(seed, 300, keys=20)
+    LEDGERS["out"].committed.clear()
+    job = LabOnS3(sessions(data, cut=40), tmp_path, budget=40, config=config(backend, "64"), bucket=bucket)
+    handler.faults = faults = Faults(seed, 0.08)
+    try:
+        for point in draw.sample(CRASH_POINTS, 4):
+            if job._run_until(point, draw.randint(1, 2)):
+                break
+            if draw.random() < 0.5:
+                shutil.rmtree(job.disk, ignore_errors=True)
+            job.parallelism = draw.randint(1, 3)
+        job.run()
+    finally:
+        job.close()
+        handler.faults = []
+    assert visible() == sessions_model(data)
+    assert faults.injected
+    paths = JobPaths.of("job")
+    log = CheckpointLog(job.storage, paths, 3)
+    log.take_over()
+    Retention(job.storage, paths, log).sweep()
+    for checkpoint in log.owned.retained:
+        verify_contents(job.storage, checkpoint)
+    assert set(job.storage.list(paths.state_prefix)) == referenced(log.owned.retained)
