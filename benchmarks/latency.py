@@ -119,6 +119,11 @@ def generate(servers: str, rate: int, seconds: float, user_count: int, emit_ever
 
 def read(servers: str, until: float, warm_up_until: float, topic: str = "output") -> None:
     """The reader's process: prints the latencies (ms) of the records received after the warm-up, as JSON."""
+    print(json.dumps([latency for at, latency in received(servers, until, topic) if at > warm_up_until]))
+
+
+def received(servers: str, until: float, topic: str) -> Iterator[tuple[float, float]]:
+    """Read a topic until a moment; yields for each record when it was received (s), and its latency (ms)."""
     consumer = Consumer(
         {
             "bootstrap.servers": servers,
@@ -129,7 +134,6 @@ def read(servers: str, until: float, warm_up_until: float, topic: str = "output"
         }
     )
     consumer.subscribe([topic])
-    latencies = []
     while time.time() < until:
         # With a timeout, consume() would wait for a full batch.
         first = consumer.poll(0.1)
@@ -137,10 +141,8 @@ def read(servers: str, until: float, warm_up_until: float, topic: str = "output"
             if message.error() is not None:
                 raise KafkaException(message.error())
             now = time.time()
-            if now > warm_up_until:
-                latencies.append(now * 1000 - int(message.value()))
+            yield now, now * 1000 - int(message.value())
     consumer.close()
-    print(json.dumps(latencies))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

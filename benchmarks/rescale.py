@@ -2,16 +2,25 @@
 
 Each event checks its key's count, so a rescaling that lost or duplicated an event would fail the job. The pause is the time
 between the last epoch before the change and the first one after it; beside it stand the times between other epochs.
+
+    python -m benchmarks rescale --keys 1000000
+    python -m benchmarks rescale --keys 1000000 --engine flink-java
+
+On Flink, a change of parallelism is a stop with a native savepoint and a start from it: ``stop_s`` and ``start_s`` (to the
+first results of all subtasks; the JVM stays the same, so that it is warm) are what a user waits for, and ``read_mb`` is what
+the JVM read in the second one.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import statistics
 from typing import Any
 
 from benchmarks import jobs, measure, restart
+from benchmarks.peers.run import flink_java
 
 STEPS = (4, 3)
 
@@ -19,12 +28,30 @@ STEPS = (4, 3)
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the sub-command's arguments."""
     parser.add_argument("--keys", type=int, default=100_000, help="keys of 1 KiB each; a multiple of 8")
-    parser.add_argument("--backend", default="rocksdb", choices=("rocksdb", "hashmap"))
+    parser.add_argument("--engine", default="holdfast", choices=("holdfast", "flink-java"))
+    parser.add_argument("--backend", default="rocksdb", choices=("rocksdb", "hashmap"), help="of Holdfast")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
     """Fill, rescale twice, cancel; returns the pauses in seconds."""
+    return _run_flink(options) if options.engine == "flink-java" else _run(options)
+
+
+def _run_flink(options: argparse.Namespace) -> dict[str, Any]:
+    work = jobs.scratch()
+    try:
+        done = measure.run(flink_java("FlinkRescale", [str(options.keys), str(work)]), 3600)
+    finally:
+        jobs.tidy(work)
+    told = [line for line in done.output.splitlines() if line.startswith("{")]
+    figures = {"label": "flink-java-rocksdb", "workload": "rescale", "data": f"{options.keys} keys"} | measure.usage_of(done)
+    return (
+        {**figures, **json.loads(told[-1]), "ok": True} if told else {**figures, "ok": False, "error": done.output[-2000:]}
+    )
+
+
+def _run(options: argparse.Namespace) -> dict[str, Any]:
     os.environ["PYTHONPATH"] = measure.environment()["PYTHONPATH"]  # of Spark's workers
     work = jobs.scratch()
     figures: dict[str, Any] = {"label": f"holdfast-{options.backend}", "workload": "rescale", "data": f"{options.keys} keys"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
@@ -13,8 +14,10 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from effort import examples
+from holdfast.common import Types, WatermarkStrategy
+from holdfast.datastream import KeyedProcessFunction, StreamExecutionEnvironment, ValueStateDescriptor
 
-from .inprocess import CRASH_POINTS, LEDGERS, Lab
+from .inprocess import CRASH_POINTS, LEDGERS, Lab, LedgerSink, SplitSource
 from .programs import (
     UntypedSessions,
     network,
@@ -138,3 +141,40 @@ def the_order_of_a_key_is_kept(seed, backend, parallelism, crashes):
             if value[0] == "element":
                 counts.setdefault(value[1], []).append(value[2])
         assert all(numbers == sorted(numbers) for numbers in counts.values())
+
+
+class Chained(KeyedProcessFunction):
+    """Draws a number for each record, and tells the one before: another run of the same records draws others."""
+
+    def open(self, ctx):
+        self.last = ctx.get_state(ValueStateDescriptor("last", Types.TUPLE([Types.LONG(), Types.LONG()])))
+
+    def process_element(self, value, ctx):
+        count, before = self.last.value() or (0, 0)
+        drawn = random.SystemRandom().getrandbits(62)
+        self.last.update((count + 1, drawn))
+        yield ctx.get_current_key(), count + 1, before, drawn
+
+
+@few
+@given(**runs)
+def a_function_that_gives_other_results_each_time_is_never_run_again_for_a_completed_epoch(
+    seed, backend, parallelism, budget, frame, crashes
+):
+    def build(env: StreamExecutionEnvironment) -> None:
+        source = SplitSource({"a": list(range(0, 200, 2)), "b": list(range(1, 200, 2))}, cut=20)
+        numbers = env.from_source(source, WatermarkStrategy.no_watermarks(), "numbers").uid("numbers")
+        numbers.key_by(lambda n: n % 7).process(Chained()).uid("chained").sink_to(LedgerSink("out")).uid("out")
+
+    with lab(build, parallelism=parallelism, budget=budget, config=config(backend, frame), seed=seed) as job:
+        job.failures = job.repeats = 0.05
+        job.run(crashes)
+    chains: dict[int, dict[int, tuple[int, int]]] = {}
+    for key, count, before, drawn in LEDGERS["out"].values:
+        assert count not in chains.setdefault(key, {}), f"key {key} has two results with number {count}"
+        chains[key][count] = (before, drawn)
+    assert {key: sorted(chain) for key, chain in chains.items()} == {
+        key: list(range(1, len(range(key, 200, 7)) + 1)) for key in range(7)
+    }
+    for chain in chains.values():  # the state goes on from the results that are visible
+        assert all(chain[count][0] == chain[count - 1][1] for count in chain if count > 1)

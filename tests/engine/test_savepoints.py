@@ -114,6 +114,25 @@ def test_a_job_that_is_stopped_goes_on_in_another_directory_on_another_backend(s
         assert visible() == sessions_model(data)
 
 
+@settings(few, max_examples=examples(4))
+@given(seed=seeds, backend=backends, after=st.integers(1, 6), failures=st.sampled_from([0.05, 0.15]))
+def a_stop_while_tasks_die_gives_a_whole_savepoint_or_the_job_goes_on(seed, backend, after, failures):
+    data = records(seed, 300, keys=20)
+    build = sessions(data, cut=20)
+    with lab(build, budget=40, config=config(backend, "64"), failures=failures, repeats=0.1, seed=seed) as first:
+        coordinator = first.coordinator()
+        asked: list[Future[str]] = []
+        at_epoch(coordinator, after, lambda: asked.append(request(first, coordinator, stop=True, drain=False)))
+        coordinator.run()
+        first.close()
+        (savepoint,) = asked
+        assert savepoint.done()
+        if savepoint.exception() is None:
+            with tempfile.TemporaryDirectory() as elsewhere:
+                Lab(build, Path(elsewhere), parallelism=3, budget=60, savepoint=savepoint.result()).run()
+        assert visible() == sessions_model(data)
+
+
 @settings(few, max_examples=examples(5))
 @given(seed=seeds, backend=backends, after=st.integers(1, 6), width=parallelisms)
 def test_a_savepoint_of_a_running_job_holds_what_was_read_when_it_was_taken(seed, backend, after, width):

@@ -1,6 +1,7 @@
 """A driver of a job under test: ``python -m holdfast.testing.chaos.driver SETTINGS.json``.
 
-SIGTERM ends it in order; SIGINT cancels the job, for its standby drivers, too.
+SIGTERM ends it in order; SIGINT cancels the job, for its standby drivers, too; SIGUSR1 changes the parallelism of the
+running job, to 3, 1, 2, 3, ...
 
 The settings:
     program: The module whose ``build(environment, settings)`` builds the job.
@@ -19,6 +20,7 @@ Exit codes: 0: stopped, or the input has ended; 3: another driver took over (`Fe
 from __future__ import annotations
 
 import importlib
+import itertools
 import json
 import logging
 import os
@@ -32,7 +34,7 @@ from typing import Any
 from holdfast.checkpoint.storage import Storage
 from holdfast.common import Configuration
 from holdfast.datastream import StreamExecutionEnvironment, stream_execution_environment
-from holdfast.errors import Fenced
+from holdfast.errors import Fenced, HoldfastError
 from holdfast.runtime import job
 from holdfast.runtime.task_messages import JobSetup
 from holdfast.testing.chaos.processes import BEGUN, RESTARTS
@@ -70,6 +72,8 @@ def main(arguments: list[str]) -> int:
         client: Any = env.execute_async(settings["job"])
         signal.signal(signal.SIGTERM, lambda signum, frame: client._interrupt())
         signal.signal(signal.SIGINT, lambda signum, frame: client.cancel())
+        widths = itertools.cycle((3, 1, 2))
+        signal.signal(signal.SIGUSR1, lambda signum, frame: _rescale(client, next(widths)))
         threading.Thread(target=_tell_restarts, args=(client.metrics,), name="restarts", daemon=True).start()
         client.get_job_execution_result().result()
     except Fenced as error:
@@ -80,6 +84,18 @@ def main(arguments: list[str]) -> int:
         return 1
     _log.info("the job has ended")
     return 0
+
+
+def _rescale(client: Any, width: int) -> None:
+    """Ask for another parallelism, in a thread: a signal's handler must not wait."""
+
+    def ask() -> None:
+        try:
+            client.rescale(width).result()
+        except HoldfastError as error:  # the job ends, or another change is under way
+            _log.warning("not rescaled to %d: %s", width, error)
+
+    threading.Thread(target=ask, name="rescale", daemon=True).start()
 
 
 def _tell_restarts(metrics: Any) -> None:

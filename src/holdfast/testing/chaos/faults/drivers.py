@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import shutil
 import signal
 from typing import Any
@@ -21,12 +22,16 @@ __all__ = [
     "overtake",
     "pause_driver",
     "pause_everything",
+    "rescale",
+    "rescale_and_die",
     "sleep_at_a_step",
 ]
 
 _FENCE_S = 240.0
 _STEPS = 150
 """Approximate steps of a driver from its start until some epochs later."""
+_RESCALED = "runs at parallelism"
+"""In a driver's log when the parallelism has changed."""
 _RECOVERY_STEPS = 40
 """Approximate steps of a driver while it rewrites output."""
 
@@ -79,6 +84,33 @@ def await_step(stage: Stage, driver: DriverProcess) -> None:
     stage.until(lambda: driver.exit_code is not None, stage.start_s + 3.0, tend=False)
     stage.report.kills["driver"] += driver.died_as_told
     stage.kill_driver()
+
+
+def rescale(stage: Stage) -> str:
+    """Change the parallelism of the running job."""
+    driver = stage.driver
+    before = driver.log().count(_RESCALED)
+
+    def rescaled() -> bool:
+        return stage.driver is not driver or driver.log().count(_RESCALED) > before
+
+    os.kill(driver.process.pid, signal.SIGUSR1)
+    if not stage.until(rescaled, _FENCE_S):
+        stage.violation(f"driver {driver.number} is not rescaled within {_FENCE_S:.0f} s: {driver.last_error()}")
+    return f"driver {driver.number} rescaled while it ran"
+
+
+def rescale_and_die(stage: Stage) -> str:
+    """Kill the driver, or everything, while the parallelism of the running job changes."""
+    driver = stage.driver
+    os.kill(driver.process.pid, signal.SIGUSR1)
+    stage.pause(0.0, 1.5)
+    if stage.random.random() < 0.5:
+        driver.kill_all()
+    else:
+        stage.kill_driver()
+    stage.start_driver()
+    return f"driver {driver.number} killed while it was rescaled, driver {stage.driver.number} started"
 
 
 def lose_machine(stage: Stage) -> str:

@@ -26,6 +26,8 @@ class Hosts(NumberedScenario):
     faults: ClassVar = {
         "driver killed": drivers.kill_driver,
         "driver overtaken by a rival": drivers.overtake,
+        "rescaled while it runs": drivers.rescale,
+        "killed while it is rescaled": drivers.rescale_and_die,
         "broker killed": brokers.kill_broker,
     }
 

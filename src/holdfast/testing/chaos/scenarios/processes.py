@@ -23,6 +23,8 @@ class Processes(NumberedScenario):
         "driver dies at steps of its recovery": drivers.die_at_steps,
         "driver and local stores gone": drivers.lose_machine,
         "driver paused, successor takes over": drivers.pause_driver,
+        "rescaled while it runs": drivers.rescale,
+        "killed while it is rescaled": drivers.rescale_and_die,
         "everything paused, successor takes over": drivers.pause_everything,
         "Spark's JVM killed": processes.kill_jvm,
         "Python worker killed": processes.kill_worker,
