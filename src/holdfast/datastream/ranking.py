@@ -20,6 +20,9 @@ from holdfast.datastream.state import ValueStateDescriptor
 
 __all__ = ["FirstOfKey", "LastOfKey", "TopN", "as_row"]
 
+_INSERT, _DELETE = RowKind.INSERT, RowKind.DELETE
+"""Until Python 3.12, to get a member of an enumeration takes a call."""
+
 
 def as_row(element: Any, kind: RowKind) -> Row:
     """Make a row of an element's fields.
@@ -32,7 +35,7 @@ def as_row(element: Any, kind: RowKind) -> Row:
     Row(name='ann')
     """
     if type(element) is tuple:  # the usual case
-        return Row.of_values([*element], None, kind)
+        return _row_of([*element], None, kind)
     if isinstance(element, Row):
         return Row.of_values(list(element), element._fields, kind)
     if isinstance(element, tuple):
@@ -43,6 +46,9 @@ def as_row(element: Any, kind: RowKind) -> Row:
         names = [field.name for field in dataclasses.fields(element)]
         return Row.of_values([getattr(element, name) for name in names], names, kind)
     return Row.of_values([element], None, kind)
+
+
+_row_of = Row.of_values
 
 
 def _living(ttl: Time | Duration) -> StateTtlConfig:
@@ -120,6 +126,7 @@ class TopN(KeyedProcessFunction[Any, Any, Row]):
         self._order = order
         self._unique_key = unique_key
         self._rank_field = rank_field
+        self._descending = descending
         self._better: Callable[[Any, Any], Any] = operator.gt if descending else operator.lt
 
     def open(self, runtime_context: RuntimeContext) -> None:
@@ -136,8 +143,10 @@ class TopN(KeyedProcessFunction[Any, Any, Row]):
         if best is None:
             best = []
         if self._unique_key is None:
-            if len(best) == self._n and not self._better(order, best[-1][_ORDER]):
-                return ()
+            if len(best) == self._n:
+                last = best[-1][_ORDER]
+                if not (order > last if self._descending else order < last):
+                    return ()
             return self._entered(best, (order, None, value))
         new = (order, self._unique_key(value), value)
         old = next((each for each in best if each[_ID] == new[_ID]), None)
@@ -160,18 +169,20 @@ class TopN(KeyedProcessFunction[Any, Any, Row]):
 
     def _entered(self, best: list[Ranked], new: Ranked) -> Iterable[Row]:
         """Put an element among the best, in the list itself, and return the changes: the usual case of `_ranked`."""
-        order, better, at = new[_ORDER], self._better, len(best)
-        for each in reversed(best):
-            if not better(order, each[_ORDER]):
-                break
-            at -= 1
+        order, at = new[_ORDER], len(best)
+        if self._descending:  # no call for each
+            while at and order > best[at - 1][_ORDER]:
+                at -= 1
+        else:
+            while at and order < best[at - 1][_ORDER]:
+                at -= 1
         best.insert(at, new)
         if self._rank_field is not None:
             return self._shifted_from(at, best)
         dropped = best.pop() if len(best) > self._n else None
         self._best.update(best)
-        row = as_row(new[_ELEMENT], RowKind.INSERT)
-        return (row,) if dropped is None else (as_row(dropped[_ELEMENT], RowKind.DELETE), row)
+        row = as_row(new[_ELEMENT], _INSERT)
+        return (row,) if dropped is None else (as_row(dropped[_ELEMENT], _DELETE), row)
 
     def _ranked(self, before: list[Ranked], old: Ranked | None, new: Ranked) -> list[Row]:
         """Put an element among the best, in place of an old one if there is one, and return the changes."""
