@@ -18,6 +18,7 @@ pytest.importorskip("fastavro", reason="needs holdfast[avro]")
 from registry_server import RegistryServer
 
 from holdfast.common import Row, Types
+from holdfast.common.columns import columns_of
 from holdfast.connectors.schema_registry import SchemaRegistry
 from holdfast.datastream.formats.avro import (
     AvroRowDeserializationSchema,
@@ -194,6 +195,20 @@ def a_record_of_an_older_schema_gets_the_defaults_of_the_new_one(registry: Regis
     read = ConfluentRegistryAvroDeserializationSchema.for_generic(NEW, registry.url)
     assert pickle.loads(pickle.dumps(read)).deserialize(old) == {"name": "a", "n": 7}
     assert read.get_produced_type() == GenericRecordAvroTypeInfo(NEW)
+
+
+def the_records_of_a_registry_become_columns_if_one_schema_wrote_them(registry: RegistryServer) -> None:
+    old = ConfluentRegistryAvroSerializationSchema.for_generic("p", OLD, registry.url)
+    new = ConfluentRegistryAvroSerializationSchema.for_generic("p", NEW, registry.url)
+    earlier = [old.serialize({"name": f"a{n}"}) for n in range(20)]
+    later = [new.serialize({"name": f"b{n}", "n": n}) for n in range(20)]
+    read = ConfluentRegistryAvroDeserializationSchema.for_row(NEW, registry.url)
+    for data, columnar in ((earlier, True), (later, True), (earlier + later, False)):
+        found = read.deserialize_batch(data)
+        assert (columns_of(found) is not None) is columnar
+        assert list(found) == list(map(read.deserialize, data))
+    generic = ConfluentRegistryAvroDeserializationSchema.for_generic(NEW, registry.url)
+    assert generic.deserialize_batch(later) == list(map(generic.deserialize, later))
 
 
 def a_registry_that_is_down_is_no_fault_of_the_record(monkeypatch: pytest.MonkeyPatch) -> None:

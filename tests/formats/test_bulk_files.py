@@ -14,6 +14,9 @@ import pyarrow.parquet
 import pytest
 
 from holdfast.common import Instant, RestartStrategies, Row, Types, WatermarkStrategy
+from holdfast.common.columns import columns_of
+from holdfast.connectors.file.avro_files import AvroFormat
+from holdfast.connectors.file.files import FileVersion, InputFile, LocalFiles
 from holdfast.datastream.connectors.file_system import BucketAssigner, FileSink, FileSource, StreamFormat
 from holdfast.datastream.formats.arrow import ArrowBulkWriters
 from holdfast.datastream.formats.parquet import ParquetBulkWriters
@@ -141,6 +144,9 @@ def an_avro_file_is_written_and_read_by_ranges(tmp_path: Path) -> None:
     assert written_records == 3000
     assert sorted(record["n"] for record in read(tmp_path, StreamFormat.avro(), parallelism=3)) == list(range(3000))
     assert Row(name="x" * 50, n=7) in read(tmp_path, StreamFormat.avro(as_rows=True))
+    form, version = AvroFormat(as_rows=True), FileVersion(files[0].stat().st_size, 0)
+    batches = list(form.read(InputFile(str(files[0]), LocalFiles(), version), 0, version.size, version.size, 1000))
+    assert all(columns_of(batch.values) is not None for batch in batches)
 
     later = AvroSchema.parse_string(
         json.dumps({"type": "record", "name": "P", "fields": [*fields, {"name": "new", "type": "int", "default": 4}]})

@@ -15,7 +15,14 @@ from typing import Any, cast
 
 from holdfast.common.arrow import arrow_schema, pyarrow
 from holdfast.common.optional_library import optional_library
-from holdfast.common.typeinfo import BasicType, BasicTypeInfo, PrimitiveArrayTypeInfo, RowTypeInfo, TypeInformation
+from holdfast.common.typeinfo import (
+    BasicType,
+    BasicTypeInfo,
+    PrimitiveArrayTypeInfo,
+    RowTypeInfo,
+    SqlTimeTypeInfo,
+    TypeInformation,
+)
 from holdfast.common.types import Row, RowKind
 
 __all__ = [
@@ -324,7 +331,9 @@ _PLAIN = frozenset(
 def _is_plain(declared: TypeInformation) -> bool:
     if isinstance(declared, BasicTypeInfo):
         return declared.basic_type in _PLAIN
-    return isinstance(declared, PrimitiveArrayTypeInfo) and declared.annotation is bytes
+    return isinstance(declared, SqlTimeTypeInfo) or (
+        isinstance(declared, PrimitiveArrayTypeInfo) and declared.annotation is bytes
+    )
 
 
 @lru_cache(64)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from holdfast.common.avro import AvroSchema, from_row, row_type, to_row
+from holdfast.common.avro_columns import AvroColumns
 from holdfast.common.serialization import DeserializationSchema, SerializationSchema
 from holdfast.common.typeinfo import TypeInformation
 from holdfast.common.typeinfo.base import shown
@@ -44,6 +46,7 @@ class AvroRowDeserializationSchema(DeserializationSchema):
     def __init__(self, record_class: str | None = None, avro_schema_string: str | None = None) -> None:
         self._schema = _schema(record_class, avro_schema_string, type(self).__name__)
         self._convert = to_row(self._schema)
+        self._columns = AvroColumns.of(self._schema)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (None, self._schema.text)
@@ -64,6 +67,15 @@ class AvroRowDeserializationSchema(DeserializationSchema):
             raise ValueError(
                 f"not an Avro record of the schema: {error or type(error).__name__}, in {shown(data)}"
             ) from error
+
+    def deserialize_batch(self, data: Sequence[bytes]) -> list[Any]:
+        """Decode records, to columns where that is possible.
+
+        Raises:
+            ValueError: the bytes are not records of the schema.
+        """
+        columns = None if self._columns is None else self._columns.of_values(data)
+        return list(map(self.deserialize, data)) if columns is None else columns.as_list()
 
 
 class AvroRowSerializationSchema(SerializationSchema):

@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast.common.arrow import pyarrow
 from holdfast.common.columns import Columns, as_rows, column_schema, columns_available
-from holdfast.common.typeinfo import BasicTypeInfo, RowTypeInfo, TypeInformation, Types
+from holdfast.common.typeinfo import BasicTypeInfo, RowTypeInfo, SqlTimeTypeInfo, TypeInformation, Types
 from holdfast.common.types import Row
 
 __all__ = ["CsvColumns", "ParsedColumns", "can_parse"]
@@ -20,7 +20,8 @@ def can_parse(declared: TypeInformation) -> bool:
     """Whether texts of a type can be columns: Rows of numbers, strings, booleans and bytes, none of them rounded."""
     if not columns_available() or not isinstance(declared, RowTypeInfo) or column_schema(declared) is None:
         return False
-    return Types.FLOAT() not in declared.get_field_types()
+    types = declared.get_field_types()
+    return Types.FLOAT() not in types and not any(isinstance(each, SqlTimeTypeInfo) for each in types)
 
 
 class ParsedColumns(Columns):

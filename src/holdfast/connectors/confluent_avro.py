@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from holdfast.common.avro import AvroSchema, GenericRecordAvroTypeInfo, from_row, row_type, to_row
+from holdfast.common.avro_columns import AvroColumns
+from holdfast.common.columns import Columns
 from holdfast.common.serialization import DeserializationSchema, SerializationSchema
 from holdfast.common.typeinfo import TypeInformation
 from holdfast.common.typeinfo.base import shown
 from holdfast.connectors.schema_registry import SchemaRegistry
-from holdfast.errors import ServiceUnavailable
+from holdfast.errors import ConfigurationError, ServiceUnavailable
 
 __all__ = ["ConfluentRegistryAvroDeserializationSchema", "ConfluentRegistryAvroSerializationSchema"]
 
@@ -31,6 +33,7 @@ class ConfluentRegistryAvroDeserializationSchema(DeserializationSchema):
         self._rows = rows
         self._convert = to_row(schema) if rows else None
         self._writers: dict[int, AvroSchema] = {}
+        self._columns: dict[int, AvroColumns | None] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self._schema, self._registry, self._rows)
@@ -73,16 +76,41 @@ class ConfluentRegistryAvroDeserializationSchema(DeserializationSchema):
             raise ValueError(f"{shown(data)} does not begin with the id of a schema in a registry (byte 0 and 4 bytes)")
         schema_id = _HEADER.unpack_from(data)[1]
         try:
-            writer = self._writers.get(schema_id)
-            if writer is None:
-                writer = self._writers[schema_id] = AvroSchema(self._registry.schema(schema_id))
-            record = self._schema.decode(data[_HEADER.size :], writer)
+            record = self._schema.decode(data[_HEADER.size :], self._writer(schema_id))
         except ServiceUnavailable:
             raise
         except Exception as error:  # fastavro raises whatever it meets
             why = str(error) or type(error).__name__
             raise ValueError(f"not an Avro record of schema {schema_id}: {why}, in {shown(data)}") from error
         return record if self._convert is None else self._convert(record)
+
+    def deserialize_batch(self, data: Sequence[bytes]) -> list[Any]:
+        """Decode records, to columns where that is possible and all were written with one schema.
+
+        Raises:
+            ValueError: the bytes are not records with a schema id, or do not fit the schemas.
+            ServiceUnavailable: the registry does not answer.
+        """
+        columns = self._as_columns(data) if self._rows else None
+        return list(map(self.deserialize, data)) if columns is None else columns.as_list()
+
+    def _as_columns(self, data: Sequence[bytes]) -> Columns | None:
+        if len(data) < 2 or len(data[0]) < _HEADER.size or data[0][0] != 0:
+            return None
+        schema_id = _HEADER.unpack_from(data[0])[1]
+        if schema_id not in self._columns:
+            try:
+                self._columns[schema_id] = AvroColumns.of(self._writer(schema_id), self._schema)
+            except (ConfigurationError, LookupError):
+                return None  # the registry has no such schema: the error of a record says so
+        columns = self._columns[schema_id]
+        return None if columns is None else columns.of_values(data, data[0][: _HEADER.size])
+
+    def _writer(self, schema_id: int) -> AvroSchema:
+        writer = self._writers.get(schema_id)
+        if writer is None:
+            writer = self._writers[schema_id] = AvroSchema(self._registry.schema(schema_id))
+        return writer
 
 
 class ConfluentRegistryAvroSerializationSchema(SerializationSchema):

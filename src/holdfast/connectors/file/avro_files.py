@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import functools
 import io
+import json
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 from holdfast.common.avro import AvroSchema, fastavro, to_row
+from holdfast.common.avro_columns import AvroColumns
+from holdfast.common.columns import Columns
 from holdfast.connectors.base import Batch
 from holdfast.connectors.file.files import InputFile
 from holdfast.errors import InputLost, UserCodeError
@@ -17,6 +20,7 @@ __all__ = ["AvroFormat"]
 _SYNC = 16
 """Bytes of the marker that ends the header and each block."""
 _STEP = 64 << 10
+_WRITERS_KNOWN = 16
 _DAMAGED = (ValueError, EOFError, KeyError, IndexError)
 
 
@@ -33,6 +37,8 @@ class AvroFormat:
         fastavro()
         self._schema = schema
         self._as_rows = as_rows
+        self._by_writer: dict[str, AvroColumns | None] = {}
+        """The decoders of the files' schemas."""
 
     def measure(self, file: InputFile) -> tuple[int, float]:
         """Return the size in bytes, and the mean size of a record in the first block.
@@ -61,7 +67,8 @@ class AvroFormat:
                 raise InputLost(f"{file.path}: is shorter than {length} bytes, as the source found it; put it back")
             stream.seek(0)
             for block in self._blocks(stream, file.path, start, end):
-                values = self._decoded(block, file.path)
+                columns = self._columns(block)
+                values = self._decoded(block, file.path) if columns is None else columns.as_list()
                 for i in range(0, len(values), max_batch):
                     locate = functools.partial(_place, file.path, block.offset, i)
                     yield Batch(values[i : i + max_batch], locate=locate)
@@ -84,6 +91,18 @@ class AvroFormat:
                 yield block
         except _DAMAGED as error:
             raise UserCodeError(f"{path}: is not an Avro file that can be read: {error}", record=path) from error
+
+    def _columns(self, block: Any) -> Columns | None:
+        """The records of a block as columns; None if they must be decoded one by one."""
+        if not self._as_rows:
+            return None
+        text = json.dumps(block.writer_schema)
+        if text not in self._by_writer:
+            if len(self._by_writer) >= _WRITERS_KNOWN:
+                self._by_writer.clear()
+            self._by_writer[text] = AvroColumns.of(AvroSchema(text), self._schema)
+        columns = self._by_writer[text]
+        return None if columns is None else columns.of_block(block.bytes_.getvalue(), block.num_records)
 
     def _decoded(self, block: Any, path: str) -> list[Any]:
         try:

@@ -139,8 +139,8 @@ def cut_columns(keys: ColumnKeys, stamps: Any, size: int, offset: int) -> Iterat
     if high < first + size:
         yield first, keys, stamps
         return
-    for start, positions in members(stamps - (stamps - offset) % size):
-        yield start, ColumnKeys(keys.columns.take(positions), keys.fields), stamps[positions]
+    for number, positions in members((stamps - first) // size):
+        yield first + number * size, ColumnKeys(keys.columns.take(positions), keys.fields), stamps[positions]
 
 
 def _joined(waiting: list[ColumnKeys]) -> Columns:
