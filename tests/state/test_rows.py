@@ -287,6 +287,7 @@ PLAIN = (
 @example(Types.DOUBLE(), Decimal("0.5"))
 @example(Types.LIST(Types.DOUBLE()), [0.5, Decimal("0.1")])
 @example(Types.LIST(Types.DOUBLE()), [-(2**63) - 1])
+@example(Types.LIST(Types.DOUBLE()), frozenset([-(2**63) - 1]))
 @example(Types.PRIMITIVE_ARRAY(Types.BYTE()), "YWJj")
 @example(Types.TUPLE([Types.LONG(), Types.DOUBLE()]), [0, 0])
 def a_value_that_is_stored_can_be_read(declared: Any, value: Any):

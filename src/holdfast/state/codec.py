@@ -195,12 +195,8 @@ class RowCodec:
         try:
             return _pack(row)
         except OverflowError:  # a list of DOUBLE has an integer beyond 64 bits: the barrier converts only what it stores
-            columns = zip(row[1:], self.columns)
-            conformed = [
-                slot if slot is None or column is None or column.conform is None else column.conform(slot)
-                for slot, column in columns
-            ]
-            return _pack([row[0], *conformed])
+            types = [Optional[self._annotation(i)] for i in range(len(row) - 1)]  # noqa: UP045
+            return _pack([row[0], *(msgspec.convert(*each, builtin_types=_WITHOUT_TEXT) for each in zip(row[1:], types))])
 
     def decode(self, data: bytes, flags: int) -> Row:
         """Decode a row written by `encode`."""

@@ -46,7 +46,7 @@ _DEFAULTS: dict[ConfigOption[Any], str] = {
     _O.MIN_WRITE_BUFFER_NUMBER_TO_MERGE: "1",
     _O.MAX_BACKGROUND_THREADS: "2",
     _O.MAX_OPEN_FILES: "-1",
-    _O.MAX_SIZE_LEVEL_BASE: "256mb",
+    _O.MAX_SIZE_LEVEL_BASE: "1gb",
     _O.TARGET_FILE_SIZE_BASE: "64mb",
     _O.USE_DYNAMIC_LEVEL_SIZE: "false",
     _O.COMPACTION_STYLE: "LEVEL",
@@ -54,7 +54,7 @@ _DEFAULTS: dict[ConfigOption[Any], str] = {
     _O.LOG_MAX_FILE_SIZE: "25mb",
     _O.LOG_FILE_NUM: "4",
 }
-"""Flink's defaults, except the bloom filter, which speeds up the first lookup of new keys."""
+"""Flink's defaults, except the bloom filter, which speeds up the first lookup of new keys, and the size of level 1."""
 
 _UNCOUNTED = "uncounted"
 """Subdirectory of a store that holds parts of files (see `RocksDBStore.expect_parts`)."""
@@ -71,8 +71,10 @@ _STALLED = "Write stall"
 """In the error of a write for which RocksDB would have waited."""
 _STALL_S = 0.001
 """Pause before such a write is tried again."""
-_LEVEL_0_FILES = 4
-"""Level-0 files that start a compaction (RocksDB's default)."""
+_LEVEL_0_FILES = 8
+"""Level-0 files that start a compaction: half a level 1, so that fewer bytes are rewritten for each that joins it."""
+_LEVELS = 7
+"""Levels of a store (RocksDB's default)."""
 _COMPRESSIONS = {"NO": "none", "SNAPPY": "snappy", "ZLIB": "zlib", "LZ4": "lz4", "LZ4HC": "lz4hc", "ZSTD": "zstd"}
 _STYLES = {"LEVEL": "level", "UNIVERSAL": "universal"}
 
@@ -132,10 +134,13 @@ def _options(settings: Mapping[str, str], path: str = "") -> Options:
     options.set_min_write_buffer_number_to_merge(value(_O.MIN_WRITE_BUFFER_NUMBER_TO_MERGE, 1))
     options.set_max_background_jobs(value(_O.MAX_BACKGROUND_THREADS, 1))
     options.set_max_open_files(value(_O.MAX_OPEN_FILES, -1))
+    options.set_level_zero_file_num_compaction_trigger(_LEVEL_0_FILES)
     options.set_max_bytes_for_level_base(value(_O.MAX_SIZE_LEVEL_BASE, 1))
     options.set_target_file_size_base(value(_O.TARGET_FILE_SIZE_BASE, 1))
     options.set_level_compaction_dynamic_level_bytes(value(_O.USE_DYNAMIC_LEVEL_SIZE))
-    options.set_compression_type(getattr(DBCompressionType, choice(_O.COMPRESSION, _COMPRESSIONS, "_COMPRESSION"))())
+    compression = getattr(DBCompressionType, choice(_O.COMPRESSION, _COMPRESSIONS, "_COMPRESSION"))()
+    # A base hardly has files of level 0, and the next compaction compresses their rows.
+    options.set_compression_per_level([DBCompressionType.none(), *[compression] * (_LEVELS - 1)])
     options.set_compaction_style(getattr(DBCompactionStyle, choice(_O.COMPACTION_STYLE, _STYLES))())
     options.set_max_log_file_size(value(_O.LOG_MAX_FILE_SIZE, 0))
     options.set_keep_log_file_num(value(_O.LOG_FILE_NUM, 1))

@@ -321,16 +321,17 @@ class RowTable:
     def flush(self) -> None:
         """Write the committed rows to the store (between epochs), and remove deleted rows from memory."""
         self.store_restored()
-        self._flush(self.rows)
-        for key in [key for key, row in self.rows.items() if not filled(row)]:
+        for key in self._flush(self.rows):
             del self.rows[key]
 
-    def _flush(self, keys: Iterable[Any]) -> None:
+    def _flush(self, keys: Iterable[Any]) -> list[Any]:
+        """Write the committed rows of these keys to the store; returns the keys whose rows are deleted."""
         rows = self.rows
         encode = self.codec.committed_encoder()
         unflushed = [key for key in keys if rows[key][0] & UNFLUSHED]
         puts: list[tuple[bytes, bytes]] = []
         deletes: list[bytes] = []
+        gone: list[Any] = []
         held = 0
         for key, at in self._placed(unflushed):
             row = rows[key]
@@ -342,11 +343,13 @@ class RowTable:
                 self.in_store = True
             else:
                 deletes.append(at)
+                gone.append(key)
             if held > _BATCH or len(deletes) > _MOST_DELETES:
                 self.store.write(puts, deletes)
                 puts, deletes, held = [], [], 0
         if puts or deletes:
             self.store.write(puts, deletes)
+        return gone
 
     def _placed(self, keys: list[Any]) -> Iterator[tuple[Any, bytes]]:
         """Each key with its stored key."""
