@@ -189,27 +189,34 @@ def test_aggregates_work_on_all_windows_with_a_start_and_an_end(tmp_path: Path) 
 class InTwoForms:
     """The totals per user and minute, from elements as columns or as rows."""
 
-    def __init__(self, rows: bool = False) -> None:
+    def __init__(self, rows: bool = False, slides: bool = False) -> None:
         self.values = [(f"u{n % 7}", n % 11 - 3 if n % 5 else None, 700 * n) for n in range(400)]
         self.rows = rows
+        minute = Time.minutes(1)
+        self.starts = (-60_000, 0) if slides else (0,)
+        self.size = 60_000 * len(self.starts)
+        self.windows: Any = (
+            SlidingEventTimeWindows.of(Time.minutes(2), minute) if slides else TumblingEventTimeWindows.of(minute)
+        )
 
     def __call__(self, env: Any) -> None:
         rows = [PAYMENT.conform(value) for value in self.values]
         stream = env.from_source(SplitSource({"s": rows[::2], "t": rows[1::2]}), BY_TIME, "s", PAYMENT)
         keyed = stream.key_by((lambda row: row.user) if self.rows else col("user"))
-        totals = keyed.window(TumblingEventTimeWindows.of(Time.minutes(1))).agg(
-            n=Count(), total=Sum("amount"), most=Max("amount")
-        )
+        totals = keyed.window(self.windows).agg(n=Count(), total=Sum("amount"), most=Max("amount"))
         totals.uid("totals").sink_to(LedgerSink("out")).uid("out")
 
     def expected(self) -> list[Any]:
         windows: dict[Any, list[Any]] = {}
         for user, amount, at in self.values:
-            windows.setdefault((user, at // 60_000 * 60_000), []).append(amount)
+            for first in self.starts:
+                windows.setdefault((user, at // 60_000 * 60_000 + first), []).append(amount)
         rows = []
         for (user, start), amounts in windows.items():
             known = [amount for amount in amounts if amount is not None]
-            rows.append([user, start, start + 60_000, len(amounts), sum(known) if known else None, max(known, default=None)])
+            rows.append(
+                [user, start, start + self.size, len(amounts), sum(known) if known else None, max(known, default=None)]
+            )
         return sorted(rows)
 
 
@@ -228,12 +235,15 @@ def test_windows_of_columns_are_exact_under_crashes_and_deadlines(tmp_path: Path
     assert sorted(map(list, LEDGERS["out"].values)) == program.expected()
 
 
+@pytest.mark.parametrize("slides", [False, True])
 @pytest.mark.parametrize("rows_first", [False, True])
-def test_a_job_on_rows_continues_that_on_columns_and_the_other_way_round(tmp_path: Path, rows_first: bool) -> None:
+def test_a_job_on_rows_continues_that_on_columns_and_the_other_way_round(
+    tmp_path: Path, rows_first: bool, slides: bool
+) -> None:
     LEDGERS["out"].committed.clear()
-    program = InTwoForms()
+    program = InTwoForms(slides=slides)
     for crashes, rows in (([("after complete", 3)], rows_first), ([], not rows_first)):
-        job = Lab(InTwoForms(rows), tmp_path, budget=60)
+        job = Lab(InTwoForms(rows, slides), tmp_path, budget=60)
         try:
             for point, count in crashes:
                 assert not job._run_until(point, count)
