@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import re
 import statistics
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from itertools import product
 from typing import Any
 
@@ -41,17 +42,30 @@ def run(options: argparse.Namespace) -> None:
 
 
 def write(session: str | None = None) -> None:
-    """Write the session's tables and graphs."""
+    """Write the session's tables and graphs. What the session did not measure stays on the page as it is, with its date."""
     everything = list(measure.results())
     if not everything:
         raise SystemExit("There are no results yet: make bench")
     session = session or everything[-1]["session"]
     results = [result for result in everything if result["session"] == session]
-    text = "\n".join([BEGIN, "", *_page(session, results), END])
     before = PAGE.read_text() if PAGE.exists() else f"# Benchmarks\n\n{BEGIN}\n{END}\n"
     head, _, rest = before.partition(BEGIN)
-    _, _, tail = rest.partition(END)
-    PAGE.write_text(head + text + tail)
+    old, _, tail = rest.partition(END)
+    sections = merged(old, _sections(session, results))
+    PAGE.write_text(head + "\n".join([BEGIN, "", *sections, END]) + tail)
+
+
+def merged(page: str, measured: Mapping[str, list[str]]) -> list[str]:
+    r"""The sections of a page, with those that were measured in their place, by title.
+
+    >>> merged("## Latency\n\nold\n\n## Small parts\n\nold", {"Small parts": ["## Small parts", "", "new", ""]})
+    ['## Latency\n\nold\n', '## Small parts', '', 'new', '']
+    """
+    held = {text.partition("\n")[0].strip(): f"## {text.strip()}\n" for text in re.split(r"^## ", page, flags=re.M)[1:]}
+    lines: list[str] = []
+    for title in TITLES.values():
+        lines += measured.get(title) or ([held[title]] if title in held else [])
+    return lines
 
 
 def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> list[str]:
@@ -65,13 +79,8 @@ def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> list[str]:
     return [*lines, *(f"| {' | '.join(row)} |" for row in rows), ""]
 
 
-def _page(session: str, results: list[Result]) -> list[str]:
-    loads = [result["load_before"] for result in results]
-    page = [
-        f"Session of {session}: {measure.machine()}. Load average before the runs {min(loads)} to {max(loads)} "
-        f"(median {statistics.median(loads):.1f}), partly that of the run before. Parallelism 2; medians of the runs.",
-        "",
-    ]
+def _sections(session: str, results: list[Result]) -> dict[str, list[str]]:
+    """The sections by title."""
     sections: list[tuple[str, Callable[[list[Result]], list[str]]]] = [
         ("stateful", _stateful), ("operators", _operators), ("nexmark", nexmark.table), ("sliding", _sliding),
         ("async_io", _async_io),
@@ -81,18 +90,24 @@ def _page(session: str, results: list[Result]) -> list[str]:
         ("restart", _restart), ("metadata", _metadata), ("clipped", _clipped), ("large", _large),
         ("timers", _timers), ("micro", _micro),
     ]  # fmt: skip
+    pages: dict[str, list[str]] = {}
     for scenario, section in sections:
         mine = [result for result in results if result["scenario"] == scenario]
+        if not mine:
+            continue
         good = [result for result in mine if result.get("ok", True) and "error" not in result]
+        loads = [result["load_before"] for result in mine]
+        page = [f"## {TITLES[scenario]}", "", TEXTS[scenario], ""]
+        page += [f"Measured {session}: {measure.machine()}. Load average before the runs {min(loads)} to {max(loads)}.", ""]
         if good:
-            page += [f"## {TITLES[scenario]}", "", TEXTS[scenario], "", *section(good)]
+            page += section(good)
         for failed in (result for result in mine if result not in good):
             reason = "was stopped, too slow" if failed.get("capped") else "failed or gave a wrong result"
             page += [f"`{' '.join(failed['arguments'])}` {reason}.", ""]
-        if mine:
-            commands = dict.fromkeys("python -m benchmarks " + " ".join(_quoted(result["arguments"])) for result in mine)
-            page += ["<details><summary>Commands</summary>", "", "```", *commands, "```", "", "</details>", ""]
-    return page
+        commands = dict.fromkeys("python -m benchmarks " + " ".join(_quoted(result["arguments"])) for result in mine)
+        page += ["<details><summary>Commands</summary>", "", "```", *commands, "```", "", "</details>", ""]
+        pages[TITLES[scenario]] = page
+    return pages
 
 
 def _quoted(arguments: Iterable[str]) -> list[str]:

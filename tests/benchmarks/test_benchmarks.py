@@ -92,9 +92,10 @@ def _result(label, rate, **more):
     return {**named, **figures, "ok": True, "arguments": ["stateful"], **more}
 
 
-def the_page_gives_medians_and_ratios_and_keeps_what_is_around_them(tmp_path, monkeypatch):
+def the_page_gives_medians_and_ratios_and_keeps_what_was_not_measured_and_what_is_around_it(tmp_path, monkeypatch):
     page = tmp_path / "benchmarks.md"
-    page.write_text(f"# Before\n\n{report.BEGIN}\noutdated\n{report.END}\n\nafter\n")
+    old = "## Stateful jobs beside other engines\n\noutdated\n\n## Latency\n\nof last week\n"
+    page.write_text(f"# Before\n\n{report.BEGIN}\n{old}\n{report.END}\n\nafter\n")
     monkeypatch.setattr(report, "PAGE", page)
     monkeypatch.setattr(report, "GRAPHS", tmp_path / "benchmarks")
     runs = [_result("holdfast-rocksdb", rate) for rate in (290_000, 300_000, 500_000)]
@@ -106,6 +107,8 @@ def the_page_gives_medians_and_ratios_and_keeps_what_is_around_them(tmp_path, mo
     assert text.startswith("# Before")
     assert text.endswith("after\n")
     assert "outdated" not in text
+    assert "Measured now" in text
+    assert text.index("| Holdfast, RocksDB |") < text.index("of last week")
     assert "| Holdfast, RocksDB | 300k (1.50) |" in text
     assert "`peer bytewax` was stopped, too slow." in text
     assert (tmp_path / "benchmarks" / "stateful.svg").exists()
