@@ -8,6 +8,7 @@ import random
 import shutil
 import tempfile
 import time
+import urllib.request
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from holdfast.runtime.job_registry import records
 from holdfast.testing.chaos.processes import DriverProcess
 from kafka_fixtures import read_all
 
@@ -196,6 +198,17 @@ class Program:
         """Wait until the newest driver has completed some more; its take-over and recovery count as one."""
         position = self.position()
         self.wait(lambda: self.position() > position + number, f"{number} checkpoints further", self.driver)
+
+    def request(self, method: str, page: str, body: Any = None) -> dict[str, Any]:
+        """Ask the REST API of the newest driver about its job."""
+        pid = self.driver.process.pid
+        (record,) = [each for each in records() if each.pid == pid]
+        asked = urllib.request.Request(
+            f"{record.url}/jobs/{record.job_id}{page}", None if body is None else json.dumps(body).encode(), method=method
+        )
+        asked.add_header("Authorization", f"Bearer {record.token}")
+        with urllib.request.urlopen(asked, timeout=300) as answer:
+            return dict(json.loads(answer.read()))
 
     def members(self, kind: str) -> list[int]:
         """The newest driver's processes of a kind; there may be none for a moment after one was killed."""

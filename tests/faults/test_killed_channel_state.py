@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import urllib.request
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +20,6 @@ from holdfast.checkpoint.paths import JobPaths
 from holdfast.checkpoint.savepoint import open_savepoint
 from holdfast.checkpoint.storage import Storage
 from holdfast.errors import HoldfastError
-from holdfast.runtime.job_registry import records
 
 pytestmark = [pytest.mark.fault, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(1800)]
 
@@ -65,18 +63,6 @@ def waits_for_a_key(program: Program) -> bool:
         return False  # it was deleted meanwhile: a newer one is there
 
 
-def request(program: Program, method: str, page: str, body: Any = None) -> dict[str, Any]:
-    """Ask the REST API of the newest driver."""
-    pid = program.driver.process.pid
-    (record,) = [each for each in records() if each.pid == pid]
-    asked = urllib.request.Request(
-        f"{record.url}/jobs/{record.job_id}{page}", None if body is None else json.dumps(body).encode(), method=method
-    )
-    asked.add_header("Authorization", f"Bearer {record.token}")
-    with urllib.request.urlopen(asked, timeout=300) as answer:
-        return dict(json.loads(answer.read()))
-
-
 def test_channel_state_survives_kills_of_drivers_and_slots_and_moves_to_other_parallelisms(
     kafka: Any, new_topic: Callable[..., str], tmp_path: Path
 ) -> None:
@@ -109,11 +95,11 @@ def test_channel_state_survives_kills_of_drivers_and_slots_and_moves_to_other_pa
         program.rescale(2)
         program.start()
         until_it_waits()
-        asked = request(program, "PATCH", "/rescaling?parallelism=3")
+        asked = program.request("PATCH", "/rescaling?parallelism=3")
         page = f"/rescaling/{asked['request-id']}"
-        program.wait(lambda: request(program, "GET", page)["status"]["id"] == "COMPLETED", "rescaled", program.driver)
+        program.wait(lambda: program.request("GET", page)["status"]["id"] == "COMPLETED", "rescaled", program.driver)
         until_it_waits()
-        request(program, "POST", "/stop", {"targetDirectory": (tmp_path / "savepoints").as_uri(), "drain": False})
+        program.request("POST", "/stop", {"targetDirectory": (tmp_path / "savepoints").as_uri(), "drain": False})
         slow.unlink()
         program._feed = None
         assert program.wait_for_end(program.driver) == 0
