@@ -158,12 +158,6 @@ class JobPlan:
         """The vertices of one level, in the order of their partitions."""
         return [v for v in self.vertices if v.level == level]
 
-    @property
-    def uses_columns(self) -> bool:
-        """Whether columns travel between its tasks."""
-        chained = [each for vertex in self.vertices for each in vertex.chain]
-        return any(channel.columns is not None for each in chained for channel in each.channels)
-
     @cached_property
     def broadcast_sources(self) -> frozenset[str]:
         """The uids of sources that feed the broadcast input of a vertex and never another input beside a broadcast one."""

@@ -50,8 +50,6 @@ _OF_THE_DRIVER = "security.ssl."
 """Settings that tasks do not need, and should not know."""
 _API = ("holdfast.datastream", "holdfast.table", "holdfast.cep")
 """Modules that a program's modules import, so that its slots do, too."""
-_ARROW = ("numpy", "pyarrow", "pyarrow.compute")
-"""The same for programs whose tasks pass columns."""
 
 
 def begin_slots(plan: JobPlan, job_id: str) -> None:
@@ -62,7 +60,7 @@ def begin_slots(plan: JobPlan, job_id: str) -> None:
     own = {key.removeprefix(_VARIABLE): value for key, value in plan.config.items() if key.startswith(_VARIABLE)}
     environment = {**os.environ, "PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0"), **own}
     try:
-        modules = [module for module in (*_API, *(_ARROW if plan.uses_columns else ())) if module in sys.modules]
+        modules = [module for module in _API if module in sys.modules]
         directory = slot_directory(plan.settings.temporary_directory, job_id)
         start_slots(directory, max(_widths(plan)), executor, environment, modules)
     except OSError as error:
