@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 from multiprocessing.connection import wait
@@ -54,9 +55,11 @@ class Doorman:
             wire = Wire(connection)
             try:
                 message = wire.receive()
-                if message[0] == RUN:
-                    wire.send(WORKING)
-                    wire.flush()
-                self.call = wire, message
             except WireClosed:
                 wire.close()
+                continue
+            self.call = wire, message
+            if message[0] == RUN:
+                with contextlib.suppress(WireClosed):  # the main thread meets it, too
+                    wire.send(WORKING)
+                    wire.flush()
