@@ -80,4 +80,4 @@ def the_plugin_is_an_entry_point_of_pytest_and_imports_nothing_of_holdfast_at_it
         "import sys, holdfast.testing.pytest_plugin as p; print(sorted(m for m in sys.modules if m.startswith('holdfast')))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "['holdfast', 'holdfast.testing', 'holdfast.testing.pytest_plugin']"
+    assert done.stdout.strip() == "['holdfast', 'holdfast.compiled', 'holdfast.testing', 'holdfast.testing.pytest_plugin']"
