@@ -196,6 +196,39 @@ def the_calls_of_both_forms_do_the_same(results: list[Any], reuse: bool) -> None
     assert told[0] == told[1]
 
 
+@settings(max_examples=examples(50))
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from([1, 2.5, "no number", (1,)])), max_size=8), st.booleans())
+def the_reductions_and_maps_of_both_forms_do_the_same(given_elements: list[tuple[str, Any]], typed_values: bool) -> None:
+    told = []
+    for module, own in ((calls, handles), (PLAIN["holdfast.runtime.operators.calls"], PLAIN["holdfast.state.handles"])):
+        current = own.CurrentRow()
+        rows: dict[str, list[Any]] = {"a": [0, None], "b": [0, None]}
+        out, ends = Collector(copied), []
+
+        def fail(error: BaseException, value: Any, key: Any) -> Exception:
+            return RuntimeError(f"{error} {value} {key}")
+
+        def take(out: Collector, result: Any, value: Any, stamp: int, current: Any = current) -> None:
+            out.take([*result, value, current.key], stamp)
+
+        try:
+            elements = ((key, value, rows[key]) for key, value in given_elements)
+            fit = float if typed_values else None
+            ends.append(module.reduce_each(total, elements, current, 1, fit, copied, fail))
+        except RuntimeError as error:
+            ends.append(str(error))
+        try:
+            mapped = ((key, value, n, rows[key]) for n, (key, value) in enumerate(given_elements))
+            module.take_each(
+                lambda value: value if type(value) is tuple else [value], mapped, current, out, take, True, fail
+            )
+            module.take_each(lambda value: 7, [("a", 1, 1, rows["a"])], current, out, take, True, fail)
+        except RuntimeError as error:
+            ends.append(str(error))
+        told.append((rows, ends, out.values, out.stamps))
+    assert repr(told[0]) == repr(told[1])
+
+
 def the_tests_of_failing_functions_pass_in_plain_python(tmp_path: Path) -> None:
     chosen = "tests/engine/test_failing_functions.py"
     command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-x", f"--basetemp={tmp_path / 'pytest'}", chosen]

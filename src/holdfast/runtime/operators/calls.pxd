@@ -3,3 +3,10 @@ from holdfast.state.handles cimport CurrentRow as _CurrentRow
 
 @cython.locals(values=list, stamps=list)
 cpdef call_each(object function, object context, object elements, _CurrentRow current, object out, object own, object fail)
+
+cpdef take_each(object function, object elements, _CurrentRow current, object out, object take, object iterable, object fail)
+
+@cython.locals(reduced=list)
+cpdef reduce_each(
+    object reduce, object elements, _CurrentRow current, Py_ssize_t slot, object fit, object copied, object fail
+)

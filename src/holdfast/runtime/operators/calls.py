@@ -1,16 +1,20 @@
-"""The innermost loop of a keyed function: a call for each element, and its results. Compiled (`holdfast.compiled`)."""
+"""The innermost loops of keyed functions: a call for each element, and its results. Compiled (`holdfast.compiled`)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from holdfast.runtime.copies import FIXED, fixed, same
+from holdfast.runtime.copies import FIXED, Copy, fixed, same
 from holdfast.runtime.operators.stateless import Collector
 from holdfast.runtime.user_code import not_iterable
 from holdfast.state.handles import CurrentRow
+from holdfast.state.row import CHANGED
 
-__all__ = ["call_each"]
+__all__ = ["call_each", "reduce_each", "take_each"]
+
+Fail = Callable[[BaseException, Any, Any], Exception]
+"""Makes the user's error of an error, with its element and key."""
 
 
 def call_each(
@@ -20,7 +24,7 @@ def call_each(
     current: CurrentRow,
     out: Collector,
     own: type[Any] | None,
-    fail: Callable[[BaseException, Any, Any], Exception],
+    fail: Fail,
 ) -> None:
     """Call the function with each element.
 
@@ -60,3 +64,71 @@ def call_each(
                         take(result, stamp)
     except (Exception, SystemExit) as error:
         raise fail(not_iterable(error, results), value, key) from error
+
+
+def take_each(
+    function: Callable[[Any], Any],
+    elements: Iterable[tuple[Any, Any, int, Any]],
+    current: CurrentRow,
+    out: Collector,
+    take: Callable[[Collector, Any, Any, int], None],
+    iterable: bool,
+    fail: Fail,
+) -> None:
+    """Call a function without a context with each element.
+
+    Args:
+        function: Takes an element.
+        elements: Keys, values, timestamps and rows.
+        current: Holds the current key and its row.
+        out: Collects the results.
+        take: Takes the result of a call, the element and its timestamp.
+        iterable: Whether results must be iterable.
+        fail: Makes the user's error.
+    """
+    key = value = result = None
+    try:
+        for key, value, stamp, row in elements:
+            current.row = row
+            current.key = key
+            result = function(value)
+            take(out, result, value, stamp)
+    except (Exception, SystemExit) as error:
+        raise fail(not_iterable(error, result) if iterable else error, value, key) from error
+
+
+def reduce_each(
+    reduce: Callable[[Any, Any], Any],
+    elements: Iterable[tuple[Any, Any, Any]],
+    current: CurrentRow,
+    slot: int,
+    fit: Callable[[Any], Any] | None,
+    copied: Copy,
+    fail: Fail,
+) -> list[Any]:
+    """Reduce each element into its key's slot; returns copies of the reduced values.
+
+    Args:
+        reduce: Takes the reduced value and an element.
+        elements: Keys, values and rows.
+        current: Holds the current key and its row.
+        slot: The slot's position in the rows.
+        fit: Converts reduced values to their declared type.
+        copied: Copies what is emitted.
+        fail: Makes the user's error.
+    """
+    reduced: list[Any] = []
+    key = value = None
+    try:
+        for key, value, row in elements:
+            before = row[slot]
+            if before is not None:
+                current.row = row
+                current.key = key
+                value = reduce(before, value)
+            row[slot] = value = value if fit is None else fit(value)
+            row[0] = CHANGED[row[0]]
+            reduced.append(copied(value))
+    except (Exception, SystemExit) as error:
+        raise fail(error, value, key) from error
+    return reduced

@@ -14,7 +14,7 @@ from holdfast.functions.process_functions import KeyedProcessFunction
 from holdfast.functions.timer_service import TimerService
 from holdfast.runtime.context import Clock
 from holdfast.runtime.operators.base import Operator, StateKind
-from holdfast.runtime.operators.calls import call_each
+from holdfast.runtime.operators.calls import call_each, reduce_each, take_each
 from holdfast.runtime.operators.function_life import FunctionLife
 from holdfast.runtime.operators.last_timers import last_rounds
 from holdfast.runtime.operators.stateless import Collector
@@ -233,20 +233,9 @@ class KeyedEach(KeyedOperator):
         """Call a method of the function with each element."""
         keys = batch.keys
         assert keys is not None
-        space = self.space
-        rows = space.load(keys)
-        out = Collector(self.context.copied)
-        take = self.take
-        key = value = result = None
-        try:
-            for key, value, stamp, row in zip(keys, batch.values, batch.stamps(), rows):
-                space.row = row
-                space.key = key
-                result = function(value)
-                take(out, result, value, stamp)
-        except (Exception, SystemExit) as error:
-            told = not_iterable(error, result) if take is _take_many else error
-            raise self.fail(told, value, key) from error
+        out, take = Collector(self.context.copied), self.take
+        elements = zip(keys, batch.values, batch.stamps(), self.space.load(keys))
+        take_each(function, elements, self.space, out, take, take is _take_many, self.fail)
         out.emit(self.context)
 
 
@@ -351,20 +340,7 @@ class KeyedReduce(KeyedOperator):
     def process(self, batch: RecordBatch) -> None:
         keys = batch.keys
         assert keys is not None
-        rows, reduce, slot, copied = self.table.load(keys), self._reduce, self._slot, self.context.copied
-        fit = self._fit
-        reduced: list[Any] = []
-        key = value = None
-        try:
-            for key, value, row in zip(keys, batch.values, rows):
-                current = row[slot]
-                if current is not None:
-                    self.space.row = row
-                    self.space.key = key
-                    value = reduce(current, value)
-                row[slot] = value = value if fit is None else fit(value)
-                row[0] |= DIRTY
-                reduced.append(copied(value))
-        except (Exception, SystemExit) as error:
-            raise self.fail(error, value, key) from error
+        elements = zip(keys, batch.values, self.table.load(keys))
+        copied = self.context.copied
+        reduced = reduce_each(self._reduce, elements, self.space, self._slot, self._fit, copied, self.fail)
         self.context.emit(RecordBatch(reduced, batch.timestamps))
