@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 import os
 import shutil
@@ -116,12 +117,12 @@ def a_build_without_a_compiler_says_so(package: Path, tmp_path: Path) -> None:
 
 
 def outcome(state: Any, method: str, arguments: list[Any]) -> Any:
-    """What a method returns, or the error that it raises."""
+    """What a method returns, or the error that it raises; the words of the interpreter's own errors do not count."""
     try:
-        result = getattr(state, method)(*arguments)
-    except (TypeError, KeyError, ValueError) as error:
-        return type(error), str(error)
-    return list(result) if hasattr(result, "__next__") else result
+        result = getattr(state, method)(*copy.deepcopy(arguments))
+        return list(result) if hasattr(result, "__next__") else result
+    except Exception as error:
+        return type(error), str(error) if "does not fit state" in str(error) else ""
 
 
 def total(a: Any, b: Any) -> Any:
@@ -142,7 +143,7 @@ VALUES = st.sampled_from([None, 0, 1, 2.5, -0.0, True, "a", "b", (1, 2), [1.5, 2
 METHODS = st.sampled_from(
     [
         *("value", "update", "get", "add", "add_all", "clear", "put", "put_all", "remove", "contains", "is_empty"),
-        *("items", "keys", "values", "hold", "__getitem__", "__setitem__", "__delitem__", "__contains__", "__iter__"),
+        *("items", "keys", "values", "__getitem__", "__setitem__", "__delitem__", "__contains__", "__iter__"),
     ]
 )
 
@@ -159,10 +160,7 @@ def the_handles_of_both_forms_do_the_same(descriptor: Any, operations: list[tupl
     for name, arguments in operations:
         if hasattr(other, name):
             mine, theirs = (outcome(form, name, arguments) for form in (one, other))
-            if isinstance(theirs, tuple) and theirs and theirs[0] is TypeError and "argument" in theirs[1]:
-                assert mine[0] is TypeError  # the words about a wrong number of arguments differ
-            else:
-                assert repr(mine) == repr(theirs), name
+            assert repr(mine) == repr(theirs), name
         assert repr(first.row) == repr(second.row), name
 
 
