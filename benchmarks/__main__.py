@@ -26,6 +26,7 @@ COMMANDS = {
     "recovery": "time to restore the state of a subtask: from files, from its changelog, from a local copy",
     "volume": "a state of N GB: bytes written by an epoch, bytes and time of a recovery and of another parallelism",
     "rescale": "the pause of a running job when its parallelism changes",
+    "live_rescale": "latency of the results while a running job with 100 MB of state changes its parallelism",
     "watched": "throughput with ten open dashboards, compared with none",
     "width": "an epoch's cost in driver, tasks and Spark as the subtasks grow: 8, 32, 128, 512",
     "metadata": "metadata bytes per checkpoint of 1,000 keyed subtasks",

@@ -1,6 +1,6 @@
 """A driver of the cluster's tests, started by a plain Python or by spark-submit: runs the numbered job, prints its metrics.
 
-driver.py <settings as JSON> <records> <directory of the output> [plain | submitted | slow | mishaps]
+driver.py <settings as JSON> <records> <directory of the output> [plain | submitted | slow | held | mishaps]
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ def came_with_the_job(value):
     return value
 
 
-def slows_down(output):
+def slows_down(output, seconds):
     """Records come slowly as long as a file is there."""
 
     def before(value):
         if os.path.exists(f"{output}.slow"):
-            time.sleep(0.0003)
+            time.sleep(seconds)
         return value
 
     return before
@@ -77,7 +77,11 @@ def main(settings, records, output, kind="plain"):
     env = numbered.environment(json.loads(settings))
     if kind != "submitted":
         env.add_python_file(numbered.__file__)
-    hooks = {"mishaps": (dies(output), lags(output)), "slow": (slows_down(output),)}.get(kind, (came_with_the_job,))
+    hooks = {
+        "mishaps": (dies(output), lags(output)),
+        "slow": (slows_down(output, 0.0003),),
+        "held": (slows_down(output, 0.05),),
+    }.get(kind, (came_with_the_job,))
     numbered.build(env, int(records), output, *hooks)
     client = env.execute_async("numbered")
     client.get_job_execution_result().result()

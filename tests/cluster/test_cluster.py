@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Any
 import numbered
 import pytest
 
+from holdfast.runtime import job_registry
 from holdfast.testing.cluster import LocalCluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.fault]
@@ -76,6 +78,21 @@ class Driver:
     def committed(self) -> int:
         """The latest epoch whose output is visible."""
         return max((int(path.name.split("-")[2]) for path in self.output.glob("part-*")), default=0)
+
+    def metrics(self) -> dict[str, float]:
+        """The metrics of the running job, by its REST API; empty before it has one."""
+        found = [each for each in job_registry.records() if each.pid == self._process.pid and each.url]
+        if not found:
+            return {}
+        page = f"{found[0].url}/jobs/{found[0].job_id}/metrics"
+
+        def get(query: str) -> list[dict[str, str]]:
+            asked = urllib.request.Request(page + query, headers={"Authorization": f"Bearer {found[0].token}"})
+            with urllib.request.urlopen(asked, timeout=300) as answer:
+                return list(json.loads(answer.read()))
+
+        names = ",".join(each["id"] for each in get(""))
+        return {each["id"]: float(each["value"]) for each in get(f"?get={names}")}
 
     def result(self) -> dict[str, float]:
         """The metrics of the job when it has ended."""
@@ -179,6 +196,37 @@ def test_executors_and_hosts_come_and_go(cluster, start, tmp_path):
     numbered.judge(records, driver.output)
     assert metrics["numStateFetches"] >= 2, "one moved from the host that went, one to the host that came"
     cluster.kill_worker(SPARE)
+
+
+def test_a_subtask_of_a_lost_host_goes_on_from_its_standby_copy(cluster, start, kafka, tmp_path):
+    """Both hosts keep a copy of the other one's state; one of them goes with its disk."""
+    records = 20_000
+    slow = tmp_path / "output.slow"
+    slow.touch()
+    driver = start(
+        records,
+        "held",  # for eight minutes, if need be
+        **{
+            "holdfast.epoch.max-records": "800",
+            "spark.cores.max": "100",
+            "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+            "state.changelog.enabled": "true",
+            "state.changelog.storage": "kafka",
+            "state.changelog.partitions": "2",
+            "state.changelog.num-standby-replicas": "1",
+            "state.changelog.kafka.bootstrap.servers": kafka.bootstrap_servers,
+        },
+    )
+    driver.until(lambda: driver.metrics().get("numStandbyCopies") == 2.0)
+    before = driver.metrics()
+    cluster.lose_host(HOSTS[1])
+    driver.epochs(3)
+    slow.unlink()
+    metrics = driver.result()
+    numbered.judge(records, driver.output)
+    assert metrics["numStandbyTakeovers"] >= 1, driver.log
+    # Neither from the checkpoint's files nor from the changelog's beginning: those count as fetches.
+    assert metrics["numStateFetches"] == before["numStateFetches"], driver.log
 
 
 def test_tasks_that_die_and_tasks_that_were_overtaken_leave_no_trace(cluster, start):
