@@ -80,7 +80,7 @@ def main(settings, records, output, kind="plain"):
     hooks = {
         "mishaps": (dies(output), lags(output)),
         "slow": (slows_down(output, 0.0003),),
-        "held": (slows_down(output, 0.05),),
+        "held": (slows_down(output, 0.02),),
     }.get(kind, (came_with_the_job,))
     numbered.build(env, int(records), output, *hooks)
     client = env.execute_async("numbered")

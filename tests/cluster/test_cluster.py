@@ -17,6 +17,7 @@ from typing import Any
 import numbered
 import pytest
 
+from effort import EFFORT
 from holdfast.runtime import job_registry
 from holdfast.testing.cluster import LocalCluster
 
@@ -198,16 +199,17 @@ def test_executors_and_hosts_come_and_go(cluster, start, tmp_path):
     cluster.kill_worker(SPARE)
 
 
+@pytest.mark.skipif(EFFORT < 2, reason="takes minutes: make test EFFORT=2 ARGS='tests/cluster -k standby'")
 def test_a_subtask_of_a_lost_host_goes_on_from_its_standby_copy(cluster, start, kafka, tmp_path):
     """Both hosts keep a copy of the other one's state; one of them goes with its disk."""
-    records = 20_000
+    records = 60_000
     slow = tmp_path / "output.slow"
     slow.touch()
     driver = start(
         records,
-        "held",  # for eight minutes, if need be
+        "held",  # for ten minutes, if need be
         **{
-            "holdfast.epoch.max-records": "800",
+            "holdfast.epoch.max-records": "1000",
             "spark.cores.max": "100",
             "spark.scheduler.minRegisteredResourcesRatio": "1.0",
             "state.changelog.enabled": "true",
