@@ -263,6 +263,22 @@ def percentiles(latencies: Sequence[float]) -> dict[str, int]:
     }
 
 
+def second_half(spent: Sequence[tuple[int, Mapping[str, float]]]) -> tuple[int, dict[str, float]]:
+    """What follows the last epoch that ended in the first half of the input: events, and CPU seconds by kind of process.
+
+    So these are at least half of the events, if the first epoch is short, and not only the end of the job.
+
+    Args:
+        spent: After each epoch, the events and the CPU seconds up to then.
+
+    >>> second_half([(10, {"slots": 2.0}), (240, {"slots": 3.0}), (490, {"slots": 4.0}), (500, {"slots": 4.5, "JVM": 1.0})])
+    (260, {'slots': 1.5, 'JVM': 1.0})
+    """
+    events, cpu = spent[-1]
+    before = max((point for point in spent if point[0] <= events / 2), default=spent[0], key=lambda point: point[0])
+    return events - before[0], {role: seconds - before[1].get(role, 0.0) for role, seconds in cpu.items()}
+
+
 def usage_of(done: Run) -> dict[str, Any]:
     """A run's resource usage, in the form for results."""
     roles = done.usage.by_role()

@@ -165,10 +165,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     finally:
         jobs.tidy(work)
     counters = outcome.counters()
-    # The last epoch that ended in the first half: what follows it is many events, not only the end of the job.
-    half = max((point for point in spent if point[0] <= spent[-1][0] / 2), default=spent[0], key=lambda point: point[0])
-    events = spent[-1][0] - half[0]
-    cpu = {role: seconds - half[1].get(role, 0.0) for role, seconds in spent[-1][1].items()}
+    events, cpu = measure.second_half(spent)
     return {
         "label": f"holdfast-{options.backend}",
         "workload": options.workload,

@@ -74,11 +74,11 @@ def _expected(query: str, directory: Path) -> list[int]:
 def _on_holdfast(query: str, directory: Path, count: int, extra: Sequence[str]) -> dict[str, Any]:
     work = jobs.scratch()
     usage = measure.Usage()
-    spent: list[tuple[int, float]] = []
+    spent: list[tuple[int, dict[str, float]]] = []
 
     def each(stats: Any) -> None:
         usage.sample(measure.this_process())
-        spent.append(((spent[-1][0] if spent else 0) + stats.records_in, sum(usage.cpu_s.values())))
+        spent.append(((spent[-1][0] if spent else 0) + stats.records_in, usage.by_role()))
 
     try:
         settings = ["pipeline.object-reuse=true", f"holdfast.epoch.max-records={count // 5}", *extra]
@@ -90,9 +90,8 @@ def _on_holdfast(query: str, directory: Path, count: int, extra: Sequence[str]) 
         outcome = jobs.run(env, f"nexmark-{query}", each)
     finally:
         jobs.tidy(work)
-    half = next(point for point in spent if point[0] >= spent[-1][0] / 2)
-    read, cpu = spent[-1][0] - half[0], spent[-1][1] - half[1]
-    return {**outcome.summary(), "events_per_cpu_s": round(read / cpu), "digest": list(TOTALS[query])}
+    read, cpu = measure.second_half(spent)
+    return {**outcome.summary(), "events_per_cpu_s": round(read / sum(cpu.values())), "digest": list(TOTALS[query])}
 
 
 def _on_flink(query: str, directory: Path, count: int, cap_s: float) -> dict[str, Any]:

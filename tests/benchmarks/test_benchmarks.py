@@ -114,6 +114,12 @@ def the_page_gives_medians_and_ratios_and_keeps_what_was_not_measured_and_what_i
     assert (tmp_path / "benchmarks" / "stateful.svg").exists()
 
 
+def the_rate_per_core_counts_half_of_the_events_and_not_only_the_end_of_the_job():
+    points = [(10, {"slots": 2.0}), (240, {"slots": 3.0}), (490, {"slots": 4.0}), (500, {"slots": 4.5, "JVM": 1.0})]
+    assert measure.second_half(points) == (260, {"slots": 1.5, "JVM": 1.0})
+    assert measure.second_half([(300, {"slots": 2.0}), (500, {"slots": 3.0})]) == (200, {"slots": 1.0})
+
+
 def a_change_of_a_large_map_or_list_is_counted_in_small():
     from benchmarks import large
 
