@@ -6,10 +6,10 @@ import os
 import random
 from typing import Any
 
+from kafka_ends import kafka_source, results_sink
+
 from holdfast.common import Time, WatermarkStrategy
 from holdfast.datastream import AsyncDataStream, AsyncFunction, StreamExecutionEnvironment
-from holdfast.datastream.connectors.base import DeliveryGuarantee
-from holdfast.datastream.connectors.kafka import KafkaRecordSerializationSchema, KafkaSink, KafkaSource
 
 
 class Score(AsyncFunction):
@@ -27,24 +27,12 @@ def main() -> None:
     env = StreamExecutionEnvironment.get_execution_environment()
     env.enable_checkpointing(1_000)
     env.get_checkpoint_config().set_checkpoint_storage_dir(os.environ["CHECKPOINTS"])
-    serializer = (
-        KafkaRecordSerializationSchema.builder()
-        .set_topic(os.environ["RESULTS_TOPIC"])
-        .set_key_serialization_schema(lambda result: f"{result['kind']} {result['partition']}")
-        .set_value_serialization_schema(json.dumps)
-        .build()
+    sink = results_sink("async-requests", lambda result: f"{result['kind']} {result['partition']}")
+    payments = (
+        env.from_source(kafka_source("PAYMENTS_TOPIC"), WatermarkStrategy.no_watermarks(), "payments")
+        .uid("payments")
+        .map(json.loads)
     )
-    sink = (
-        KafkaSink.builder()
-        .set_bootstrap_servers(os.environ["KAFKA"])
-        .set_record_serializer(serializer)
-        .set_delivery_guarantee(DeliveryGuarantee.EXACTLY_ONCE)
-        .set_transactional_id_prefix("async-requests")
-        .build()
-    )
-    builder = KafkaSource.builder().set_bootstrap_servers(os.environ["KAFKA"]).set_topics(os.environ["PAYMENTS_TOPIC"])
-    source = builder.set_starting_offsets("earliest").build()
-    payments = env.from_source(source, WatermarkStrategy.no_watermarks(), "payments").uid("payments").map(json.loads)
     ordered = AsyncDataStream.ordered_wait(payments, Score("ordered"), Time.seconds(30), 200).uid("ordered")
     unordered = AsyncDataStream.unordered_wait(payments, Score("unordered"), Time.seconds(30), 200).uid("unordered")
     ordered.union(unordered).sink_to(sink).uid("results")

@@ -5,10 +5,10 @@ import os
 import sys
 from typing import Any
 
+from kafka_ends import kafka_source, results_sink
+
 from holdfast.common import Types, WatermarkStrategy
 from holdfast.datastream import KeyedProcessFunction, MapStateDescriptor, StreamExecutionEnvironment, ValueStateDescriptor
-from holdfast.datastream.connectors.base import DeliveryGuarantee
-from holdfast.datastream.connectors.kafka import KafkaRecordSerializationSchema, KafkaSink, KafkaSource
 
 
 class Numbered(KeyedProcessFunction):
@@ -40,29 +40,8 @@ class Numbered(KeyedProcessFunction):
 def main() -> None:
     env = StreamExecutionEnvironment.get_execution_environment()
     env.enable_checkpointing(1_000)
-    source = (
-        KafkaSource.builder()
-        .set_bootstrap_servers(os.environ["KAFKA"])
-        .set_topics(os.environ["PAYMENTS_TOPIC"])
-        .set_starting_offsets("earliest")
-        .build()
-    )
-    serializer = (
-        KafkaRecordSerializationSchema.builder()
-        .set_topic(os.environ["RESULTS_TOPIC"])
-        .set_key_serialization_schema(lambda result: result["merchant_id"])
-        .set_value_serialization_schema(json.dumps)
-        .build()
-    )
-    sink = (
-        KafkaSink.builder()
-        .set_bootstrap_servers(os.environ["KAFKA"])
-        .set_record_serializer(serializer)
-        .set_delivery_guarantee(DeliveryGuarantee.EXACTLY_ONCE)
-        .set_transactional_id_prefix("numbered-payments")
-        .build()
-    )
-    payments = env.from_source(source, WatermarkStrategy.no_watermarks(), "payments").uid("payments")
+    sink = results_sink("numbered-payments", lambda result: result["merchant_id"])
+    payments = env.from_source(kafka_source("PAYMENTS_TOPIC"), WatermarkStrategy.no_watermarks(), "payments").uid("payments")
     by_merchant = payments.key_by(lambda record: json.loads(record)["merchant_id"])
     function = Numbered(os.environ["ARMED"], os.path.dirname(os.path.abspath(__file__)))
     function.__setstate__({})  # the driver, too

@@ -6,10 +6,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+from kafka_ends import kafka_source, results_sink
+
 from holdfast.common import Types, WatermarkStrategy
 from holdfast.datastream import KeyedProcessFunction, StreamExecutionEnvironment, ValueStateDescriptor
-from holdfast.datastream.connectors.base import DeliveryGuarantee
-from holdfast.datastream.connectors.kafka import KafkaRecordSerializationSchema, KafkaSink, KafkaSource
 
 HOT = "hot"
 SECONDS = 0.02
@@ -35,29 +35,12 @@ def main() -> None:
     env = StreamExecutionEnvironment.get_execution_environment()
     env.enable_checkpointing(1_000)
     env.get_checkpoint_config().enable_unaligned_checkpoints()
-    source = (
-        KafkaSource.builder()
-        .set_bootstrap_servers(os.environ["KAFKA"])
-        .set_topics(os.environ["RECORDS_TOPIC"])
-        .set_starting_offsets("earliest")
-        .build()
+    sink = results_sink("slow-key", lambda result: result["key"])
+    records = (
+        env.from_source(kafka_source("RECORDS_TOPIC"), WatermarkStrategy.no_watermarks(), "records")
+        .uid("records")
+        .map(json.loads)
     )
-    serializer = (
-        KafkaRecordSerializationSchema.builder()
-        .set_topic(os.environ["RESULTS_TOPIC"])
-        .set_key_serialization_schema(lambda result: result["key"])
-        .set_value_serialization_schema(json.dumps)
-        .build()
-    )
-    sink = (
-        KafkaSink.builder()
-        .set_bootstrap_servers(os.environ["KAFKA"])
-        .set_record_serializer(serializer)
-        .set_delivery_guarantee(DeliveryGuarantee.EXACTLY_ONCE)
-        .set_transactional_id_prefix("slow-key")
-        .build()
-    )
-    records = env.from_source(source, WatermarkStrategy.no_watermarks(), "records").uid("records").map(json.loads)
     numbered = records.key_by(lambda record: record["key"]).process(Numbered(os.environ["SLOW"])).uid("numbered")
     numbered.sink_to(sink).uid("results")
     env.execute("slow-key")

@@ -4,6 +4,8 @@ import json
 import os
 from typing import Any
 
+from kafka_ends import kafka_source, results_sink
+
 from holdfast.common import Types, WatermarkStrategy
 from holdfast.datastream import (
     CheckpointedFunction,
@@ -15,8 +17,6 @@ from holdfast.datastream import (
     StreamExecutionEnvironment,
     ValueStateDescriptor,
 )
-from holdfast.datastream.connectors.base import DeliveryGuarantee
-from holdfast.datastream.connectors.kafka import KafkaRecordSerializationSchema, KafkaSink, KafkaSource
 
 RULES = MapStateDescriptor("rules", Types.STRING(), Types.LONG())
 
@@ -67,29 +67,14 @@ class Both(KeyedCoProcessFunction):
 
 
 def topic(env: StreamExecutionEnvironment, name: str) -> Any:
-    builder = KafkaSource.builder().set_bootstrap_servers(os.environ["KAFKA"]).set_topics(os.environ[name])
-    return env.from_source(builder.set_starting_offsets("earliest").build(), WatermarkStrategy.no_watermarks(), name)
+    return env.from_source(kafka_source(name), WatermarkStrategy.no_watermarks(), name)
 
 
 def main() -> None:
     env = StreamExecutionEnvironment.get_execution_environment()
     env.enable_checkpointing(1_000)
     env.get_checkpoint_config().set_checkpoint_storage_dir(os.environ["CHECKPOINTS"])
-    serializer = (
-        KafkaRecordSerializationSchema.builder()
-        .set_topic(os.environ["RESULTS_TOPIC"])
-        .set_key_serialization_schema(lambda result: result["merchant_id"])
-        .set_value_serialization_schema(json.dumps)
-        .build()
-    )
-    sink = (
-        KafkaSink.builder()
-        .set_bootstrap_servers(os.environ["KAFKA"])
-        .set_record_serializer(serializer)
-        .set_delivery_guarantee(DeliveryGuarantee.EXACTLY_ONCE)
-        .set_transactional_id_prefix("three-states")
-        .build()
-    )
+    sink = results_sink("three-states", lambda result: result["merchant_id"])
     rules = topic(env, "RULES_TOPIC").broadcast(RULES)
     payments = topic(env, "PAYMENTS_TOPIC").map(Numbered()).uid("numbered")
     ruled = payments.key_by(lambda payment: payment["merchant_id"]).connect(rules).process(Ruled()).uid("ruled")
