@@ -20,7 +20,9 @@ from effort import examples
 from holdfast import compiled
 from holdfast.common import Types
 from holdfast.datastream.state import ListStateDescriptor, MapStateDescriptor, ReducingStateDescriptor, ValueStateDescriptor
+from holdfast.runtime import frame_columns
 from holdfast.runtime.copies import copied, same
+from holdfast.runtime.frames import Frame, decode_data, encode_data
 from holdfast.runtime.operators import calls
 from holdfast.runtime.operators.stateless import Collector
 from holdfast.state import handles, typed
@@ -233,3 +235,45 @@ def the_tests_of_failing_functions_pass_in_plain_python(tmp_path: Path) -> None:
     plain = {**os.environ, compiled.PURE: "1", "PYTHONPATH": str(PACKAGE.parent)}
     done = subprocess.run(command, cwd=ROOT, env=plain, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+WHOLE = st.integers(-(2**70), 2**70) | st.integers(-9, 9)
+FIELD = WHOLE | st.floats() | st.text(max_size=3) | st.sampled_from([True, None, "\0", "\ud800", b"a", (1,), [1]])
+COLUMN = st.sampled_from([st.integers(-(2**63), 2**63 - 1), st.floats(), st.text(max_size=5), FIELD])
+
+
+@st.composite
+def records(draw: st.DrawFn) -> tuple[list[Any], list[int] | None, list[Any] | None]:
+    """Values with timestamps and keys, which may be fields of the values."""
+    count, kinds = draw(st.integers(1, 5)), draw(st.lists(COLUMN, min_size=1, max_size=3))
+    columns = [draw(st.lists(kind, min_size=count, max_size=count)) for kind in kinds]
+    values = list(zip(*columns)) if draw(st.booleans()) else columns[0]
+    whole = st.lists(st.integers(-(2**63), 2**63 - 1), min_size=count, max_size=count)
+    stamps = draw(st.none() | whole | st.just([each for each in columns[-1] if type(each) is int and abs(each) < 2**63]))
+    keys = draw(st.none() | st.sampled_from(columns) | st.lists(FIELD, min_size=count, max_size=count))
+    return values, None if stamps is None or len(stamps) < count else stamps, keys
+
+
+@settings(max_examples=examples(300))
+@given(records(), st.integers(-(2**63), 2**63 - 1))
+def the_packed_frames_of_both_forms_hold_the_same_records(
+    given_records: tuple[list[Any], list[int] | None, list[Any] | None], watermark: int
+) -> None:
+    plain = PLAIN["holdfast.runtime.frame_columns"]
+    packed = frame_columns.pack_columns(watermark, *given_records)
+    assert packed == plain.pack_columns(watermark, *given_records)
+    frame = Frame(watermark, *given_records)
+    received = decode_data(memoryview(encode_data(frame)))
+    assert repr(received) == repr(frame)
+    if packed is not None:
+        assert packed[0] == frame_columns.COLUMNS
+        for module in (frame_columns, plain):
+            assert repr(module.unpack_columns(memoryview(packed))) == repr((watermark, *given_records))
+
+
+def the_records_of_numbers_and_texts_are_packed() -> None:
+    values = [(1, 2.5, "a"), (2, -0.0, ""), (3, float("inf"), "\u20ac")]
+    keys, stamps = [each[0] for each in values], [5, 7, 6]
+    packed = frame_columns.pack_columns(4, values, stamps, keys)
+    assert packed is not None
+    assert repr(frame_columns.unpack_columns(packed)) == repr((4, values, stamps, keys))

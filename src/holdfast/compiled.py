@@ -17,7 +17,13 @@ from types import ModuleType
 
 __all__ = ["FRAMES", "MODULES", "PURE", "Use", "directory", "extension", "source", "use"]
 
-MODULES = ("holdfast.state.handles", "holdfast.state.typed", "holdfast.runtime.operators.calls")
+MODULES = (
+    "holdfast.state.handles",
+    "holdfast.state.typed",
+    "holdfast.runtime.operators.calls",
+    "holdfast.runtime.frame_columns",
+    "holdfast.metrics.user",
+)
 """Each has a ``.pxd`` beside it, which declares the types of C."""
 PURE = "HOLDFAST_PURE"
 """The environment variable that asks for plain Python, when it is set and not empty: in a build, and in a process."""

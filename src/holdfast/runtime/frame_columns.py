@@ -1,0 +1,139 @@
+"""Frames of plain records as columns: tuples of whole numbers, floats and strings, or such values alone. Compiled.
+
+A column is packed by one call, and keys and timestamps that are fields of the records are not sent again. Records of any
+other kind are pickled (`holdfast.runtime.frames`).
+"""
+
+from __future__ import annotations
+
+import struct
+from functools import lru_cache
+from typing import Any
+
+__all__ = ["COLUMNS", "pack_columns", "unpack_columns"]
+
+COLUMNS = 1
+"""The first byte of a packed frame. That of a pickle is another one."""
+_HEAD = struct.Struct("<BqIbbb")
+"""`COLUMNS`, watermark, number of records, of fields (0: the values are no tuples), place of the timestamps, of the keys."""
+_COLUMN = struct.Struct("<cI")
+"""The type's code, and the number of bytes."""
+_NONE, _OWN = -1, -2
+"""Places: there are none; a column of its own, behind those of the fields."""
+_MOST_FIELDS = 100
+_CODES = {int: b"q", float: b"d", str: b"s"}
+
+
+@lru_cache(maxsize=4096)
+def _numbers(count: int, code: str) -> struct.Struct:
+    return struct.Struct(f"<{count}{code}")
+
+
+def pack_columns(watermark: int, values: list[Any], timestamps: list[int] | None, keys: list[Any] | None) -> bytes | None:
+    """Pack the records of a frame; None if some are of another kind.
+
+    Args:
+        watermark: The watermark behind them.
+        values: The records.
+        timestamps: Their timestamps.
+        keys: Their keys.
+    """
+    if not values:
+        return None
+    first = values[0]
+    fields: list[list[Any]]
+    if type(first) is tuple:
+        width = len(first)
+        if not 0 < width <= _MOST_FIELDS:
+            return None
+        split = _split(values, width)
+        if split is None:
+            return None
+        fields = split
+    else:
+        width = 0
+        fields = [values]
+    columns = fields.copy()
+    stamp_place = _place(timestamps, fields, columns)
+    key_place = _place(keys, fields, columns)
+    parts = [_HEAD.pack(COLUMNS, watermark, len(values), width, stamp_place, key_place)]
+    for column in columns:
+        kind = type(column[0])
+        code = _CODES.get(kind)
+        if code is None or not _uniform(column, kind):
+            return None
+        try:
+            if kind is str:
+                text = "\0".join(column)
+                if text.count("\0") != len(column) - 1:
+                    return None
+                data = text.encode()
+            else:
+                data = _numbers(len(column), code.decode()).pack(*column)
+        except (struct.error, UnicodeEncodeError):
+            return None  # beyond 64 bits, or a lone surrogate
+        parts.append(_COLUMN.pack(code, len(data)))
+        parts.append(data)
+    return b"".join(parts)
+
+
+def _split(values: list[Any], width: int) -> list[list[Any]] | None:
+    """The fields of tuples of this length; None if there are others."""
+    for value in values:
+        if type(value) is not tuple or len(value) != width:
+            return None
+    fields = []
+    for position in range(width):
+        fields.append([value[position] for value in values])
+    return fields
+
+
+def _uniform(column: list[Any], kind: Any) -> bool:
+    """Whether all elements are of this class, and of no subclass."""
+    for element in column:  # noqa: SIM110, a loop in C
+        if type(element) is not kind:
+            return False
+    return True
+
+
+def _place(column: list[Any] | None, fields: list[list[Any]], columns: list[list[Any]]) -> int:
+    """The place of a column beside the fields: one of them, if it has the same objects."""
+    if column is None:
+        return _NONE
+    for position, field in enumerate(fields):
+        if field[0] is column[0] and _same(field, column):
+            return position
+    columns.append(column)
+    return _OWN
+
+
+def _same(a: list[Any], b: list[Any]) -> bool:
+    for position in range(len(a)):  # noqa: SIM110, a loop in C
+        if a[position] is not b[position]:
+            return False
+    return True
+
+
+def unpack_columns(payload: Any) -> tuple[int, list[Any], list[int] | None, list[Any] | None]:
+    """The watermark, values, timestamps and keys of a packed frame."""
+    _, watermark, count, width, stamp_place, key_place = _HEAD.unpack_from(payload)
+    at = _HEAD.size
+    end = len(payload)
+    columns: list[Any] = []
+    while at < end:
+        code, size = _COLUMN.unpack_from(payload, at)
+        at += _COLUMN.size
+        if code == b"s":
+            columns.append(str(payload[at : at + size], "utf-8").split("\0"))
+        else:
+            columns.append(_numbers(count, code.decode()).unpack_from(payload, at))
+        at += size
+    own = max(width, 1)
+    timestamps = keys = None
+    if stamp_place != _NONE:
+        timestamps = list(columns[own if stamp_place == _OWN else stamp_place])
+        own += stamp_place == _OWN
+    if key_place != _NONE:
+        keys = list(columns[own if key_place == _OWN else key_place])
+    values = list(zip(*columns[:width])) if width else list(columns[0])
+    return watermark, values, timestamps, keys
