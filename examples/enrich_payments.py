@@ -8,6 +8,7 @@ import asyncio
 import json
 import os
 import sqlite3
+from contextlib import closing
 
 from holdfast.common import Time, WatermarkStrategy
 from holdfast.datastream import AsyncDataStream, StreamExecutionEnvironment
@@ -29,7 +30,7 @@ class Categories(AsyncLookupFunction):
         return await asyncio.to_thread(self.read, merchant)
 
     def read(self, merchant):
-        with sqlite3.connect(DATABASE) as database:
+        with closing(sqlite3.connect(DATABASE)) as database:
             database.execute("create table if not exists merchants (merchant_id text primary key, category text)")
             return database.execute("select category from merchants where merchant_id = ?", [merchant]).fetchall()
 

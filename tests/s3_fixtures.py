@@ -23,6 +23,7 @@ def s3_server() -> Iterator[str]:
     connection.close()
     yield f"http://{host}:{port}"
     server.stop()
+    server._server.server_close()  # stop() leaves the socket open
 
 
 @pytest.fixture

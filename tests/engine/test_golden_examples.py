@@ -13,6 +13,7 @@ import shutil
 import sqlite3
 from collections import Counter
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -134,7 +135,7 @@ def written_files(chance: random.Random) -> dict[str, Splits]:
 
 
 def merchants(chance: random.Random) -> dict[str, Splits]:
-    with sqlite3.connect("merchants.db") as database:
+    with closing(sqlite3.connect("merchants.db")) as database, database:
         database.execute("create table merchants (merchant_id text primary key, category text)")
         database.executemany("insert into merchants values (?, ?)", [(f"m{n}", f"kind {n % 3}") for n in range(16)])
     return to_enrich(chance)

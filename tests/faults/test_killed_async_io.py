@@ -7,6 +7,7 @@ import random
 import sqlite3
 from collections import Counter
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +72,7 @@ def test_the_example_with_a_lookup_join_enriches_each_payment_once_although_it_i
     kafka: Any, new_topic: Callable[..., str], tmp_path: Path
 ) -> None:
     payments, results = new_topic(2), new_topic(2, **KEPT)
-    with sqlite3.connect(tmp_path / "merchants.db") as database:
+    with closing(sqlite3.connect(tmp_path / "merchants.db")) as database, database:
         database.execute("create table merchants (merchant_id text primary key, category text)")
         database.executemany("insert into merchants values (?, ?)", [(f"m{n}", f"category {n % 3}") for n in range(8)])
     feed = Feed(kafka.bootstrap_servers, payments, scattered_payments(new_seed(), 2))
