@@ -79,8 +79,8 @@ def pack_columns(watermark: int, values: list[Any], timestamps: list[int] | None
 
 def _split(values: list[Any], width: int) -> list[list[Any]] | None:
     """The fields of tuples of this length; None if there are others."""
-    for value in values:
-        if type(value) is not tuple or len(value) != width:
+    for each in values:
+        if type(each) is not tuple or len(each) != width:
             return None
     fields = []
     for position in range(width):
