@@ -20,15 +20,23 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from holdfast.common import Types
+from holdfast.common import Time, Types
 from holdfast.connectors.base import JobInfo
-from holdfast.datastream import KeyedProcessFunction, RuntimeContext, StreamExecutionEnvironment
+from holdfast.datastream import (
+    AggregateFunction,
+    KeyedProcessFunction,
+    ProcessWindowFunction,
+    RuntimeContext,
+    StreamExecutionEnvironment,
+)
 from holdfast.datastream.state import ListStateDescriptor, ValueStateDescriptor
+from holdfast.datastream.window import TumblingEventTimeWindows
 from holdfast.metrics.user import MetricGroup
 from holdfast.runtime.channels import Router
 from holdfast.runtime.context import Clock, OperatorContext
 from holdfast.runtime.frames import Frame, decode_data, encode_data
 from holdfast.runtime.operators.keyed import KeyedProcess
+from holdfast.runtime.records import RecordBatch
 from holdfast.runtime.user_code import OperatorName
 from holdfast.state.codec import RowCodec
 from holdfast.state.column import Column
@@ -280,6 +288,76 @@ class _Passes(KeyedProcessFunction):
         yield value[0], value[1]
 
 
+def window_per_record() -> Body:
+    """Sum and count of a user's amounts by minute, a result for each user and minute, per event."""
+    events = [
+        (1_700_000_040_000 + n * 30, user % 300, amount) for n, (user, amount, _) in enumerate(_events())
+    ]  # five minutes
+    clock = Clock()
+    operator = _windows(clock)
+    span = 300_000
+    frames = [events[at : at + 1000] for at in range(0, N, 1000)]
+    batches = [
+        ([(user, amount) for _, user, amount in part], [stamp for stamp, _, _ in part], [user for _, user, _ in part])
+        for part in frames
+    ]
+
+    def body() -> None:
+        for n, (values, stamps, keys) in enumerate(batches):
+            operator.process(RecordBatch(values, stamps, keys))
+            clock.watermark = stamps[-1] - 5000 if n + 1 < len(batches) else stamps[-1] // 60_000 * 60_000 + 59_999
+            operator.advance_watermark(clock.watermark)
+            stamps[:] = [stamp + span for stamp in stamps]
+
+    return body
+
+
+def _windows(clock: Clock) -> Any:
+    """The operator of windows of a minute, with the functions of the window job."""
+    env = StreamExecutionEnvironment.get_execution_environment(spark=object())  # type: ignore[arg-type]
+    env.set_parallelism(1)
+    windows = (
+        env.from_collection([(1, 1.0)]).key_by(lambda event: event[0]).window(TumblingEventTimeWindows.of(Time.minutes(1)))
+    )
+    made = windows.aggregate(_SumAndCount(), _Emit())
+    factory: Any = made._transformation.factory  # type: ignore[attr-defined]
+    operator = factory.create()
+    operator.context = OperatorContext(
+        job=JobInfo("benchmark", "benchmark", 1, ""),
+        uid="benchmark",
+        name="benchmark",
+        subtask=0,
+        parallelism=1,
+        max_parallelism=128,
+        clock=clock,
+        state=KeyedState("benchmark"),
+        metrics=MetricGroup(),
+        emit=lambda batch: None,
+    )
+    operator.open()
+    return operator
+
+
+class _SumAndCount(AggregateFunction):
+    def create_accumulator(self) -> tuple[float, int]:
+        return 0.0, 0
+
+    def add(self, value: tuple[int, float], accumulator: tuple[float, int]) -> tuple[float, int]:
+        return accumulator[0] + value[1], accumulator[1] + 1
+
+    def get_result(self, accumulator: tuple[float, int]) -> tuple[float, int]:
+        return accumulator
+
+    def merge(self, acc_a: tuple[float, int], acc_b: tuple[float, int]) -> tuple[float, int]:
+        return acc_a[0] + acc_b[0], acc_a[1] + acc_b[1]
+
+
+class _Emit(ProcessWindowFunction):
+    def process(self, key: int, context: Any, elements: Any) -> Iterator[tuple[int, int, float, int]]:
+        for total, count in elements:
+            yield key, context.window().start, total, count
+
+
 def route() -> Body:
     """Send a record to one of two subtasks by its key, per record."""
     env = StreamExecutionEnvironment.get_execution_environment(spark=object())  # type: ignore[arg-type]
@@ -333,6 +411,7 @@ PARTS: list[Callable[[], Body]] = [
     merge,
     keyed_function,
     keyed_function_without_state,
+    window_per_record,
     route,
 ]
 

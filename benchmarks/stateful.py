@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 import argparse
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from typing import Any
 from pyarrow import compute
 
 from benchmarks import jobs
+from benchmarks import measure as measured
 from benchmarks.data import LAST, PERIOD_MS, THRESHOLD, data_set, expected
 from holdfast.common import Duration, Time, Types, WatermarkStrategy
 from holdfast.datastream import (
@@ -36,6 +38,7 @@ from holdfast.datastream.connectors.file_system import FileSource, StreamFormat
 from holdfast.datastream.formats.csv import CsvRowDeserializationSchema
 from holdfast.datastream.state import ListStateDescriptor, ValueStateDescriptor
 from holdfast.datastream.window import TumblingEventTimeWindows
+from holdfast.metrics.stats import EpochStats
 
 WORKLOADS = ("fraud", "window", "window_batches", "pass")
 Event = tuple[int, float, int]
@@ -215,15 +218,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> dict[str, Any]:
     """Run one workload; returns its figures."""
     work = jobs.scratch()
+    usage = measured.Usage()
+    spent: list[tuple[int, dict[str, float]]] = [(0, {})]
+
+    def each(stats: EpochStats) -> None:
+        usage.sample(measured.this_process())
+        spent.append((spent[-1][0] + stats.records_in, {**usage.by_role(), "wall": time.time()}))
+
     try:
-        outcome = measure(options.workload, options.data, options.backend, options.parallelism, options.set, None, work)
+        outcome = measure(options.workload, options.data, options.backend, options.parallelism, options.set, each, work)
     finally:
         jobs.tidy(work)
+    events, taken = measured.second_half(spent[1:])
+    seconds = taken.pop("wall")
     return {
         "label": f"holdfast-{options.backend}",
         "workload": options.workload,
         "data": options.data,
         **outcome.summary(),
+        "second_half": {
+            "events": events,
+            "events_per_s": round(events / seconds) if events and seconds else 0,
+            "cpu_us_by_process": {role: round(cpu / events * 1e6, 2) for role, cpu in taken.items()} if events else {},
+        },
         "ok": check(options.workload, options.data, outcome.counters()),
     }
 

@@ -23,7 +23,7 @@ from holdfast.datastream.state import ListStateDescriptor, MapStateDescriptor, R
 from holdfast.runtime import frame_columns
 from holdfast.runtime.copies import copied, same
 from holdfast.runtime.frames import Frame, decode_data, encode_data
-from holdfast.runtime.operators import calls
+from holdfast.runtime.operators import calls, window_calls
 from holdfast.runtime.operators.stateless import Collector
 from holdfast.state import handles, typed
 
@@ -226,6 +226,39 @@ def the_reductions_and_maps_of_both_forms_do_the_same(given_elements: list[tuple
         except RuntimeError as error:
             ends.append(str(error))
         told.append((rows, ends, out.values, out.stamps))
+    assert repr(told[0]) == repr(told[1])
+
+
+@settings(max_examples=examples(50))
+@given(
+    st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from([1, 2.5, "no number"])), max_size=8), RESULTS, st.booleans()
+)
+def the_windows_of_both_forms_do_the_same(elements: list[tuple[str, Any]], results: Any, whole: bool) -> None:
+    told = []
+    for module, own in (
+        (window_calls, handles),
+        (PLAIN["holdfast.runtime.operators.window_calls"], PLAIN["holdfast.state.handles"]),
+    ):
+        rows: dict[str, list[Any]] = {"a": [0, None, None], "b": [1, None, None]}
+        current, context, out, seen, brought = own.CurrentRow(), SimpleNamespace(bring=None), Collector(copied), [], []
+        ends = []
+
+        def function(key: str, second: Any, given: Any, current: Any = current, context: Any = context) -> Any:
+            seen.append((key, second, given, current.key, current.row))  # noqa: B023
+            context.bring = brought.append  # noqa: B023
+            return results
+
+        try:
+            asked, values = [rows[key] for key, _ in elements], [value for _, value in elements]
+            module.accumulate_each(int, total, 1, float if whole else None, asked, iter(values))
+            module.reduce_rows(total, 2, None, asked, iter(values))
+            held = [(key, row) for key, row in rows.items() if row[1] is not None]
+            module.call_windows(
+                function, "second", held, 1, whole, repr, None, context, current, out, 7, lambda error, key: ValueError(key)
+            )
+        except (TypeError, ValueError) as error:
+            ends.append(type(error))
+        told.append((rows, seen, brought, ends, out.values, out.stamps))
     assert repr(told[0]) == repr(told[1])
 
 

@@ -21,6 +21,7 @@ MODULES = (
     "holdfast.state.handles",
     "holdfast.state.typed",
     "holdfast.runtime.operators.calls",
+    "holdfast.runtime.operators.window_calls",
     "holdfast.runtime.frame_columns",
     "holdfast.metrics.user",
 )

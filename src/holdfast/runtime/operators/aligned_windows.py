@@ -13,11 +13,12 @@ from typing import Any
 from holdfast.common.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from holdfast.common.typeinfo.batches import Misfit
 from holdfast.common.windows import TimeWindow
-from holdfast.runtime.copies import FIXED
+from holdfast.runtime.copies import same
 from holdfast.runtime.operators.stateless import Collector
 from holdfast.runtime.operators.window_base import CHUNK, WindowContext, WindowsBase, WindowSpec
+from holdfast.runtime.operators.window_calls import call_windows
 from holdfast.runtime.records import RecordBatch
-from holdfast.runtime.user_code import not_iterable, user_error
+from holdfast.runtime.user_code import user_error
 from holdfast.state.entries import LARGE, LargeList
 from holdfast.state.row import Row
 from holdfast.state.space import StateSpace
@@ -146,44 +147,42 @@ class AlignedWindows(WindowsBase):
     def _fire_rows(self, out: Collector, rows: list[tuple[Any, Row]], start: int) -> None:
         """Call the window function for these keys."""
         slot, last, window = self._slot, self._last(start), TimeWindow(start, start + self._size)
-        result, apply, process, kept = self._result, self._apply, self._process, self._content.keeps_elements
-        take, append, append_stamp = out.take_one, out.values.append, out.stamps.append
-        purged = not self._lateness
+        result, process, apply = self._result, self._process, self._apply
         context = self._enter(window)
         if self._checks_at_firing:
             self._fit_contents(rows, start)
-        key = results = None
+
+        def fail(error: BaseException, key: Any) -> Exception:
+            return user_error(error, self.context.name, self.context.uid, f"window {start}", key)
+
+        function: Any = apply if process is None else process
+        if function is not None:
+            call_windows(
+                function,
+                window if process is None else context,
+                rows,
+                slot,
+                self._content.keeps_elements,
+                result,
+                lambda key, content: self._elements_of(key, content, start),
+                context,
+                None if process is None else self.window_space,
+                out,
+                last,
+                fail,
+            )
+            return
+        key = None
+        copied = same if not self._lateness else out.copied
         try:
             for key, row in rows:
                 content = row[slot] if result is None else result(row[slot])
                 if type(content) in LARGE:
                     content = self._elements_of(key, content, start)
-                if process is not None:
-                    self._make_current(key, row)
-                    results = process(key, context, content if kept else [content])
-                elif apply is not None:
-                    if self._global is not None:
-                        self._make_current(key, row)
-                    results = apply(key, window, content if kept else [content])
-                else:
-                    append(content if purged else out.copied(content))
-                    append_stamp(last)
-                    continue
-                if results is not None:
-                    for each in results:
-                        if type(each) is tuple:  # the usual case, without a call
-                            for field in each:
-                                if type(field) not in FIXED:
-                                    take(each, last)
-                                    break
-                            else:
-                                append(each)
-                                append_stamp(last)
-                        else:
-                            take(each, last)
+                out.values.append(copied(content))
+                out.stamps.append(last)
         except (Exception, SystemExit) as error:
-            failure = not_iterable(error, results)
-            raise user_error(failure, self.context.name, self.context.uid, f"window {start}", key) from error
+            raise fail(error, key) from error
 
     def _fit_contents(self, rows: list[tuple[Any, Row]], start: int) -> None:
         """Check the contents before they fire: no barrier may have checked them yet."""

@@ -58,13 +58,15 @@ class WindowSpec:
 class WindowContext(ProcessWindowFunction.Context[Any]):
     """The current key and window, set by the operator."""
 
-    __slots__ = ("_operator", "at", "key")
+    __slots__ = ("_operator", "at", "bring", "key")
 
     def __init__(self, operator: WindowsBase) -> None:
         self._operator = operator
         self.at: Any = None
         """The window."""
         self.key: Any = None
+        self.bring: Callable[[Any], Any] | None = None
+        """Makes a key's global state the current one; None as long as there is none."""
 
     def window(self) -> Window:
         """The window."""
@@ -123,6 +125,7 @@ class WindowsBase(Operator):
         """Open the functions, after the state has been declared."""
         assert self.context.state is not None
         self._global: StateSpace | None = None
+        self._window_context = WindowContext(self)
         function = self._window_function()
         if self._content.function is not None:
             open_function(self._content.function, _AggregationRuntimeContext(self.context, None))
@@ -132,7 +135,6 @@ class WindowsBase(Operator):
         self._apply = user_callable(function, "apply") if style == "apply" else None
         self._process = user_callable(function, "process") if style == "process" else None
         self._clear = function.clear if self._spec.clears else None
-        self._window_context = WindowContext(self)
         self._restore_key = key_restorer(self.context.key_type)
         if "global" in self.context.state.spaces:  # a checkpoint has some
             self.open_global_space()
@@ -177,6 +179,7 @@ class WindowsBase(Operator):
         assert self.context.state is not None
         self._global = self.context.state.space("global")
         self._global.expire_by(self.context.clock, self.context.state.timer_queue("ttl"))
+        self._window_context.bring = self._bring_global
         return self._global
 
     def _timestamps(self, batch: RecordBatch, least: int) -> list[int]:

@@ -7,14 +7,16 @@ import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from holdfast.common.typeinfo import TypeInformation
 from holdfast.common.typeinfo.batches import fitted
 from holdfast.functions.element_functions import AggregateFunction
+from holdfast.runtime.operators.window_calls import accumulate_each, reduce_rows
 from holdfast.runtime.user_code import user_callable
 from holdfast.state.column import Column
-from holdfast.state.handles import NO_ACCUMULATOR, NO_REDUCED
+from holdfast.state.handles import NO_REDUCED
 from holdfast.state.row import DIRTY, Row
 from holdfast.state.typed import fitter
 
@@ -95,19 +97,7 @@ class Reduced(WindowContent):
 
     def adder(self, slot: int) -> Adder:
         """Reduces each value into the content."""
-        reduce, fit = user_callable(self.function, "reduce"), fitter(self.declared, CONTENTS)
-
-        def add(rows: list[Row], values: Iterable[Any]) -> None:
-            for row, value in zip(rows, values):
-                current = row[slot]
-                if current is not None:
-                    value = reduce(current, value)
-                    if value is None:
-                        raise TypeError(NO_REDUCED)
-                row[slot] = value if fit is None else fit(value)
-                row[0] |= DIRTY
-
-        return add
+        return partial(reduce_rows, user_callable(self.function, "reduce"), slot, fitter(self.declared, CONTENTS))
 
     def merged(self, content: Any, other: Any) -> Any:
         """Reduce both contents to one."""
@@ -130,19 +120,8 @@ class Accumulator(WindowContent):
 
     def adder(self, slot: int) -> Adder:
         """Adds each value to the accumulator."""
-        create, accumulate = self.function.create_accumulator, self.function.add
-        fit = fitter(self.declared, CONTENTS)
-
-        def add(rows: list[Row], values: Iterable[Any]) -> None:
-            for row, value in zip(rows, values):
-                current = row[slot]
-                current = accumulate(value, create() if current is None else current)
-                if current is None:
-                    raise TypeError(NO_ACCUMULATOR)
-                row[slot] = current if fit is None else fit(current)
-                row[0] |= DIRTY
-
-        return add
+        function = self.function
+        return partial(accumulate_each, function.create_accumulator, function.add, slot, fitter(self.declared, CONTENTS))
 
     def merges(self) -> bool:
         """Whether the AggregateFunction has a ``merge``."""

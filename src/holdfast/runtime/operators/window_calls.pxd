@@ -1,0 +1,14 @@
+cimport cython
+from holdfast.state.handles cimport CurrentRow as _CurrentRow
+
+@cython.locals(row=list)
+cpdef accumulate_each(object create, object accumulate, Py_ssize_t slot, object fit, list rows, object values)
+
+@cython.locals(row=list)
+cpdef reduce_rows(object reduce, Py_ssize_t slot, object fit, list rows, object values)
+
+@cython.locals(values=list, stamps=list, row=list)
+cpdef call_windows(
+    object function, object second, list rows, Py_ssize_t slot, bint kept, object result, object large, object context,
+    _CurrentRow current, object out, object last, object fail
+)
