@@ -269,15 +269,17 @@ def the_accumulators_of_many_keys_are_those_of_their_records(names: list[str]) -
     grouped, select = GroupedColumns(col(*names), function), col(*names)
     expected: dict[Any, Any] = {}
     known: dict[Any, Any] = {}
-    for part in (batch.slice(0, 7000), batch.slice(7000)):
+    first, second = batch.slice(0, 7000), batch.slice(7000)
+    for part in (first, second):
         for row in part.to_pylist():
             expected[select(row)] = function.add(row, expected.get(select(row)) or function.create_accumulator())
         unique = grouped.unique(part)
         known.update(zip(unique, grouped.accumulated(part, unique, [known.get(key) for key in unique]), strict=True))
         assert known == expected
-    keys, results = grouped.results(batch)
-    given = zip(*(column.to_pylist() for column in keys), strict=True)
-    found = dict(zip(given, zip(*(column.to_pylist() for column in results), strict=True), strict=True))
-    assert found == {
-        (key if len(names) > 1 else (key,)): tuple(function.get_result(parts)) for key, parts in expected.items()
-    }
+    seen = grouped.unique(first)
+    half = dict(zip(seen, grouped.accumulated(first, seen, [None] * len(seen)), strict=True))
+    wanted = {(key if len(names) > 1 else (key,)): tuple(function.get_result(parts)) for key, parts in expected.items()}
+    for rest, before in ((batch, {}), (second, half), (batch.slice(0, 0), expected)):
+        keys, results = grouped.results(rest, before)
+        given = zip(*(column.to_pylist() for column in keys), strict=True)
+        assert dict(zip(given, zip(*(column.to_pylist() for column in results), strict=True), strict=True)) == wanted

@@ -105,14 +105,15 @@ class ColumnWindows(AlignedWindows):
 
     def _fire(self, start: int) -> None:
         table = self.window_space.table(start)
-        alone = start in self._waiting and not (table.rows or table.in_store or self._lateness)
-        if alone and self._fire_columns(start):
+        # Rows that stay, or are not in memory, fire as rows; so do keys that must be restored.
+        gathered = not (table.in_store or self._lateness or self._restore_key)
+        if gathered and (start in self._waiting or table.rows) and self._fire_columns(start):
             return
         self._waiting.to_rows(start)
         super()._fire(start)
 
     def _fire_columns(self, start: int) -> bool:
-        """Emit the results of a window that has no rows; False if its columns must become rows."""
+        """Emit the results of a window as columns; False if its columns must become rows."""
         found = self._waiting.results(start)
         if found is None:
             return False

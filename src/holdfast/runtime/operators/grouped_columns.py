@@ -6,7 +6,7 @@ the order of the records, and the accumulator so far is the first of them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from holdfast.common.arrow import pyarrow
@@ -92,17 +92,22 @@ class GroupedColumns:
             return column_values(batch.column(self._fields[0]).unique())
         return self._keys_of(_one(self._table(batch, [], []).group_by(self._keys, use_threads=False), []))
 
-    def results(self, batch: Any) -> tuple[list[Any], list[Any]]:
+    def results(self, batch: Any, before: dict[Any, tuple[Any, ...]]) -> tuple[list[Any], list[Any]]:
         """The columns of the different keys, and those of the results of all their records.
+
+        Args:
+            batch: The record batch.
+            before: The accumulators of the records before these; their keys have results, too.
 
         Raises:
             Unfit: the records must be added one by one.
         """
-        grouped = self._grouped(batch, None)
+        grouped = self._grouped(batch, before or None)
         columns = []
         for at, each in enumerate(self._each):
             if isinstance(each, CountDistinct):
-                found = self._distinct(each, batch, grouped, [None] * grouped.num_rows)
+                former = [before[key][at] if key in before else None for key in self._keys_of(grouped)] if before else []
+                found = self._distinct(each, batch, grouped, former or [None] * grouped.num_rows)
                 columns.append(pyarrow().array([each.result(part) for part in found], "int64"))
             elif isinstance(each, Avg):
                 columns.append(_mean(grouped.column(f"a{at}"), grouped.column(f"n{at}")))
@@ -110,7 +115,7 @@ class GroupedColumns:
                 columns.append(grouped.column(f"a{at}"))
         return [grouped.column(name) for name in self._keys], columns
 
-    def _grouped(self, batch: Any, before: dict[Any, tuple[Any, ...] | None] | None) -> Any:
+    def _grouped(self, batch: Any, before: Mapping[Any, tuple[Any, ...] | None] | None) -> Any:
         """One row for each key, with the parts of the aggregates that are no sets."""
         library = pyarrow()
         sums, least = library.compute.ScalarAggregateOptions(min_count=1), {Min: "min", Max: "max"}
@@ -152,7 +157,7 @@ class GroupedColumns:
         keys = [batch.column(name) for name in self._fields]
         return pyarrow().Table.from_arrays([*keys, *arrays], names=[*self._keys, *names])
 
-    def _with_former(self, table: Any, before: dict[Any, tuple[Any, ...] | None]) -> Any:
+    def _with_former(self, table: Any, before: Mapping[Any, tuple[Any, ...] | None]) -> Any:
         """The contributions behind those of the accumulators so far."""
         library = pyarrow()
         known = {key: parts for key, parts in before.items() if parts is not None}
@@ -164,6 +169,8 @@ class GroupedColumns:
             if isinstance(self._each[at], Avg):
                 parts = [part[name[0] == "n"] for part in parts]
             columns.append(parts)
+        if not all(_is_of(column, field.type) for column, field in zip(columns, table.schema, strict=True)):
+            raise Unfit
         try:
             arrays = [library.array(column, field.type) for column, field in zip(columns, table.schema, strict=True)]
         except (library.ArrowInvalid, library.ArrowTypeError, OverflowError) as error:
@@ -194,7 +201,7 @@ class GroupedColumns:
         some = _one(some.group_by(self._keys, use_threads=False), [("n", "sum", None)])
         given = dict(zip(self._tuples(some), column_values(some.column("n")), strict=True))
         return [
-            (set() if former is None else former) | found.get(key, set()) if given[key] else former
+            (set() if former is None else former) | found.get(key, set()) if given.get(key) else former
             for key, former in zip(self._tuples(grouped), before, strict=True)
         ]
 
@@ -214,6 +221,13 @@ def _one(grouping: Any, calls: list[tuple[Any, ...]]) -> Any:
     found = found.rename_columns([renamed.get(name, name) for name in found.schema.names])
     batches = found.to_batches()
     return batches[0] if batches else library.RecordBatch.from_pylist([], schema=found.schema)
+
+
+def _is_of(values: Any, kind: Any) -> bool:
+    """Whether these values, but for None, are of the class that comes back from a column of this type."""
+    types = pyarrow().types
+    own = float if types.is_floating(kind) else str if types.is_string(kind) else int
+    return set(map(type, values)) <= {own, type(None)}
 
 
 def _ordered(compute: Any, arrow: Any, column: Any) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from holdfast.common.arrow import pyarrow
 from holdfast.common.columns import ColumnKeys, Columns
 from holdfast.functions.aggregates import Aggregates
 from holdfast.runtime.column_routes import members
@@ -106,14 +107,18 @@ class WaitingColumns:
             row[0] |= DIRTY
 
     def results(self, slice: int) -> tuple[list[Any], list[Any]] | None:
-        """Take the columns that wait for a slice: the columns of their keys, and those of the results.
+        """Take the columns that wait for a slice: the columns of its keys, and those of their results, its rows included.
 
         None if they must become rows; then they wait on.
         """
-        grouped = self._grouped
-        assert grouped is not None
+        grouped, slot = self._grouped, self._slot
+        if grouped is None:
+            return None
+        waiting, rows = self._waiting.get(slice), self._space.table(slice).rows
+        batch = _joined(waiting).batch if waiting else pyarrow().RecordBatch.from_pylist([], self._form[0])
+        before = {key: row[slot] for key, row in rows.items() if row[slot] is not None}
         try:
-            results = grouped.results(_joined(self._waiting[slice]).batch)
+            results = grouped.results(batch, before)
         except Unfit:
             return None
         self._taken(slice)
