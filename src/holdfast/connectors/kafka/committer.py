@@ -145,7 +145,7 @@ class KafkaCommitter:
         name = rewriter_id(self._prefix, self._uid, committable.subtask)
         # Acquire the id first: from here on, no other attempt to rewrite can succeed.
         producer = TransactionalProducer(
-            self._sink.properties, self._where, name, self._sink.transaction_timeout_ms, self._client
+            self._sink.properties, self._where, name, self._sink.transaction_timeout_ms, self._client, [topic]
         )
         try:
             token = read_tokens(self._sink.properties, topic).get(Token.key(self._uid, committable.subtask))

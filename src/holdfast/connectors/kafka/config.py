@@ -89,6 +89,9 @@ _JAAS = re.compile(r"""\b(username|password)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[
 _ANSWER_MS = 30_000
 """How long a request waits for its answer before it is repeated on another connection; as Java's ``request.timeout.ms``."""
 _SHORTEST_ANSWER_MS = 2_000
+_SOON_MS = 20
+"""The first pause between two connections. A client pauses for half of it before its second one, of which each new producer
+needs two; librdkafka's default would cost each of them 50 ms."""
 
 _READING = {
     "enable.auto.commit": False,
@@ -167,6 +170,7 @@ def transactional_properties(properties: Mapping[str, Any], transactional_id: st
     settings = producer_properties(properties)
     delivery = int(settings.pop("delivery.timeout.ms", 0)) or int(settings.get("message.timeout.ms", 0)) or timeout_ms
     return {
+        "reconnect.backoff.ms": _SOON_MS,
         **settings,
         "transactional.id": transactional_id,
         "transaction.timeout.ms": timeout_ms,

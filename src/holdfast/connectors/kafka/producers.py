@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import Any
 
@@ -23,6 +23,7 @@ __all__ = ["RecordProducer", "TransactionalProducer"]
 _logger = logging.getLogger(__name__)
 
 _INIT_BUDGET_S = 60.0
+_ACQUAINTANCE_S = 2.0
 _ABORT_S = 10.0
 _SLOW_S = 10.0
 _REFUSED = {
@@ -169,19 +170,47 @@ class TransactionalProducer(RecordProducer):
 
     Each instance has its own producer epoch, so its `identity` names this transaction only, forever: no late request can end
     another transaction by mistake.
+
+    Args:
+        properties: The user's client properties.
+        where: The writer, for error messages.
+        transactional_id: The id.
+        timeout_ms: The transaction's timeout.
+        client: Asks for the producer's identity.
+        topics: The topics that the transaction will probably write to, one at least.
     """
 
     def __init__(
-        self, properties: Mapping[str, Any], where: str, transactional_id: str, timeout_ms: int, client: TransactionClient
+        self,
+        properties: Mapping[str, Any],
+        where: str,
+        transactional_id: str,
+        timeout_ms: int,
+        client: TransactionClient,
+        topics: Sequence[str],
     ) -> None:
         super().__init__(transactional_properties(properties, transactional_id, timeout_ms), where)
         self.transactional_id = transactional_id
         self._state = _State.FREE
+        self._get_acquainted(topics)
         self._retry(lambda seconds: self._producer.init_transactions(seconds), "init_transactions")
         described = client.describe([transactional_id])[transactional_id]
         if described is None:
             raise HoldfastError(f"{where}: Kafka does not know the transactional id {transactional_id} it has just assigned")
         self.identity: Prepared = described[1]
+
+    def _get_acquainted(self, topics: Sequence[str]) -> None:
+        """Connect to a broker, and learn the topics' partitions, before the id is acquired.
+
+        With the first answer, librdkafka drops its connection to the bootstrap server. If it looks for the transaction's
+        coordinator before it has another one, it looks again half a second later. A topic that it does not know when the
+        first record comes costs another 0.1 s at times. The second question is asked on a connection that stays.
+        """
+        for topic in (topics[0], topics[-1]):
+            try:
+                self._producer.list_topics(topic, timeout=_ACQUAINTANCE_S)
+            except KafkaException as error:  # `init_transactions` waits longer, and tells the reason
+                _logger.debug("%s: no metadata of topic %s yet: %s", self._where, topic, error.args[0].str())
 
     def open(self) -> None:
         """Open the transaction; the brokers learn of it with the first record."""

@@ -79,6 +79,7 @@ class TransactionalWriter:
         self._pool = ProducerPool(self._where, self._make)
         self._copying = ThreadPoolExecutor(max_workers=1, thread_name_prefix="kafka-outbox")
         self._token_topic = token_topic(sink.transactional_id_prefix)
+        self._topics = [self._token_topic] if sink.topic is None else [self._token_topic, sink.topic]
         self._files = None if context.job.storage_uri is None else JobFiles(context.job, "sinks", context.uid)
         self._epoch = Epoch(-1)
         self._open: TransactionalProducer | None = None
@@ -142,7 +143,9 @@ class TransactionalWriter:
         name = TransactionalId(
             sink.transactional_id_prefix, context.uid, context.subtask, context.job.generation, self._writer, slot, lane
         )
-        return TransactionalProducer(sink.properties, self._where, str(name), sink.transaction_timeout_ms, self._client)
+        return TransactionalProducer(
+            sink.properties, self._where, str(name), sink.transaction_timeout_ms, self._client, self._topics
+        )
 
 
 def _sink_context(sink: KafkaOutput, context: WriterContext) -> KafkaSinkContext:
