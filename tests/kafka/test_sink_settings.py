@@ -5,19 +5,21 @@ from __future__ import annotations
 import logging
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from holdfast.connectors.base import JobInfo, WriterContext
 from holdfast.connectors.delivery import DeliveryGuarantee
 from holdfast.connectors.kafka.committable import KafkaCommittable
 from holdfast.connectors.kafka.config import consumer_properties, producer_properties
+from holdfast.connectors.kafka.producers import TransactionalProducer
 from holdfast.connectors.kafka.serializer import RecordSerializer
 from holdfast.connectors.kafka.sink import KafkaSink
 from holdfast.connectors.kafka.tokens import create_token_topic, token_topic
+from holdfast.connectors.kafka.transactions import Prepared
 from holdfast.errors import ConfigurationError
 from holdfast.runtime.exclusive_sinks import check_exclusive
 from holdfast.testing.kafka import KafkaCluster, create_topic
@@ -134,3 +136,28 @@ def test_the_tokens_are_as_safe_as_the_output(caplog: pytest.LogCaptureFixture) 
         assert caplog.records == []
         create_token_topic(properties, token_topic("less"), "safe")
         assert "has 1 replicas, not 2 as the output needs" in caplog.text
+
+
+def test_a_new_producer_knows_a_broker_and_its_topics_before_it_acquires_its_id(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+
+    class Client:
+        def __init__(self, *settings: Any, **more: Any) -> None:
+            pass
+
+        def list_topics(self, topic: str, timeout: float) -> None:
+            calls.append(topic)
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT))  # what acquires the id waits longer
+
+        def init_transactions(self, timeout: float) -> None:
+            calls.append("acquire")
+
+    class Brokers:
+        def describe(self, ids: list[str]) -> dict[str, Any]:
+            return {name: (None, Prepared(name, 1, 2)) for name in ids}
+
+    monkeypatch.setattr("holdfast.connectors.kafka.producers.Producer", Client)
+    for topics in (["tokens", "output"], ["tokens"]):
+        made = TransactionalProducer({}, "here", "id", 1000, cast("Any", Brokers()), topics)
+        assert made.identity == Prepared("id", 1, 2)
+    assert calls == ["tokens", "output", "acquire", "tokens", "tokens", "acquire"]
