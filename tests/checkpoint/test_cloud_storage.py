@@ -61,11 +61,12 @@ def hadoop_jars() -> str:
 @pytest.fixture(scope="module")
 def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     pytest.importorskip("hdfs_native", reason="needs pip install 'holdfast[hdfs]'")
+    jars = hadoop_jars()
     directory, port, http_port = tmp_path_factory.mktemp("hdfs"), ReservedPort(), ReservedPort()
     details = directory / "details.json"
     manager = ["org.apache.hadoop.test.MiniDFSClusterManager", "-format", "-datanodes", "1"]
     manager += ["-nnport", str(port.number), "-httpport", str(http_port.number), "-writeDetails", str(details)]
-    java = [str(find_java().executable), "-Xmx384m", f"-Dtest.build.data={directory}", "-cp", hadoop_jars()]
+    java = [str(find_java().executable), "-Xmx384m", f"-Dtest.build.data={directory}", "-cp", jars]
     with open(directory / "log", "w") as log:
         cluster = subprocess.Popen([*java, *manager], stdout=log, stderr=log, cwd=directory)
     try:
