@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import importlib.util
 import os
@@ -18,14 +19,15 @@ from hypothesis import strategies as st
 
 from effort import examples
 from holdfast import compiled
-from holdfast.common import Types
+from holdfast.common import Types, positions
 from holdfast.datastream.state import ListStateDescriptor, MapStateDescriptor, ReducingStateDescriptor, ValueStateDescriptor
 from holdfast.runtime import frame_columns
 from holdfast.runtime.copies import copied, same
 from holdfast.runtime.frames import Frame, decode_data, encode_data
 from holdfast.runtime.operators import calls, window_calls
 from holdfast.runtime.operators.stateless import Collector
-from holdfast.state import handles, typed
+from holdfast.state import handles, integer_keys, typed
+from holdfast.state.key_groups import group_assigner, key_group
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "holdfast"
@@ -310,3 +312,29 @@ def the_records_of_numbers_and_texts_are_packed() -> None:
     packed = frame_columns.pack_columns(4, values, stamps, keys)
     assert packed is not None
     assert repr(frame_columns.unpack_columns(packed)) == repr((4, values, stamps, keys))
+
+
+@settings(max_examples=examples(100))
+@given(
+    st.lists(WHOLE | st.integers(-(2**63), 2**63 - 1)), st.sampled_from([(128, 2), (128, 3), (100, 7), (1, 1), (32768, 32)])
+)
+def the_owners_of_integers_are_those_of_their_key_groups(keys: list[int], widths: tuple[int, int]) -> None:
+    most, count = widths
+    owners = [key_group(key, most) * count // most for key in keys]
+    assert group_assigner(most, count)(keys) == owners
+    for module in (integer_keys, PLAIN["holdfast.state.integer_keys"]):
+        with contextlib.suppress(OverflowError):
+            assert module.integer_owners(keys, most, count) == owners
+        assert module.integer_owners([*keys[:0], True], most, count) is None
+
+
+@settings(max_examples=examples(50))
+@given(st.lists(st.tuples(st.integers(0, 300), st.text(max_size=1), st.integers())))
+def the_parts_of_both_forms_are_the_same(rows: list[tuple[int, str, int]]) -> None:
+    targets, texts, numbers = [[row[field] for row in rows] for field in range(3)]
+    expected = {
+        target: [[text for at, text, _ in rows if at == target], [number for at, _, number in rows if at == target]]
+        for target in dict.fromkeys(targets)
+    }
+    for module in (positions, PLAIN["holdfast.common.positions"]):
+        assert module.part_by(targets, [texts, numbers]) == expected

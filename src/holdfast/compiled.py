@@ -24,6 +24,8 @@ MODULES = (
     "holdfast.runtime.operators.window_calls",
     "holdfast.runtime.frame_columns",
     "holdfast.metrics.user",
+    "holdfast.common.positions",
+    "holdfast.state.integer_keys",
 )
 """Each has a ``.pxd`` beside it, which declares the types of C."""
 PURE = "HOLDFAST_PURE"

@@ -11,9 +11,10 @@ from typing import Any, SupportsIndex
 
 from xxhash import xxh3_128_digest
 
+from holdfast import compiled
 from holdfast.checkpoint.ids import Epoch
 from holdfast.common.columns import ColumnKeys, Columns, columns_of, packed_stamps, stamp_array
-from holdfast.common.positions import picker, positions_by
+from holdfast.common.positions import part_by, picker, positions_by
 from holdfast.common.time import MIN_TIMESTAMP
 from holdfast.errors import HoldfastError
 from holdfast.runtime.column_routes import members, plain_keys, subtasks
@@ -44,6 +45,8 @@ from holdfast.state.key_groups import group_assigner
 __all__ = ["ChannelIncomplete", "InputMerge", "Lane", "Router", "first_partition", "receivers", "seen_attempts", "senders"]
 
 _PLAIN_KEYS = {str, int, bytes}
+_COMPILED = not compiled.use.reason
+"""Whether a loop over records costs less than a call for each list."""
 
 Send = Callable[[int, bytes], None]
 """Takes a frame and its target partition in the next stage."""
@@ -223,6 +226,14 @@ class Router:
         if columns is not None:
             self._spread_columns(targets, columns, timestamps, keys)
             return
+        if _COMPILED and type(values) is list and type(targets) is list:
+            beside = [each for each in (timestamps, keys) if type(each) is list]
+            if len(beside) == (timestamps is not None) + (keys is not None):
+                for target, (part, *others) in part_by(targets, [values, *beside]).items():
+                    rest = iter(others)
+                    stamps = None if timestamps is None else next(rest)
+                    self._add(target, part, stamps, None if keys is None else next(rest))
+                return
         placed = positions_by(targets)
         if len(placed) == 1:
             self._add(targets[0], values, timestamps, keys)

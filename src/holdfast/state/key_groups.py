@@ -14,12 +14,15 @@ from typing import Any
 import msgspec
 import xxhash
 
+from holdfast import compiled
+from holdfast.state.integer_keys import integer_owners
 from holdfast.state.key_codec import canonical_core, encode_core
 
 __all__ = ["KeyGroupRange", "group_assigner", "integer_groups", "key_group", "key_group_range", "key_grouper"]
 
 _MASK = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15
+_COMPILED = not compiled.use.reason
 _MOST_INTEGERS = 16_384
 """Integers cached. Beyond the processor's cache, a look-up takes as long as computing the group."""
 _digest = xxhash.xxh3_64_intdigest
@@ -103,6 +106,13 @@ def group_assigner(max_parallelism: int, parallelism: int, memo_size: int = 200_
     )
 
     def assign(keys: list[Any]) -> list[int]:
+        if _COMPILED and type(keys) is list and keys and type(keys[0]) is int:
+            try:
+                whole = integer_owners(keys, max_parallelism, parallelism)
+            except OverflowError:
+                whole = None  # an integer beyond 64 bits
+            if whole is not None:
+                return whole
         try:
             return list(map(memo.__getitem__, keys))
         except (KeyError, TypeError):
