@@ -26,7 +26,7 @@ from holdfast.runtime.copies import copied, same
 from holdfast.runtime.frames import Frame, decode_data, encode_data
 from holdfast.runtime.operators import calls, window_calls
 from holdfast.runtime.operators.stateless import Collector
-from holdfast.state import handles, integer_keys, typed
+from holdfast.state import handles, integer_keys, row_loading, typed
 from holdfast.state.key_groups import group_assigner, key_group
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -262,6 +262,24 @@ def the_windows_of_both_forms_do_the_same(elements: list[tuple[str, Any]], resul
             ends.append(type(error))
         told.append((rows, seen, brought, ends, out.values, out.stamps))
     assert repr(told[0]) == repr(told[1])
+
+
+@settings(max_examples=examples(50))
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 100)), max_size=8), st.sampled_from([0, -(2**63), 2**62]))
+def the_rows_and_parts_of_both_forms_are_the_same(elements: list[tuple[str, int]], first: int) -> None:
+    told = []
+    plain = PLAIN["holdfast.runtime.operators.window_calls"], PLAIN["holdfast.state.row_loading"]
+    for windows, loading in ((window_calls, row_loading), plain):
+        keys, times = [key for key, _ in elements], [first + at for _, at in elements]
+        rows: dict[str, list[Any]] = {"a": [1, "x"], "c": [1, None]}
+        loaded = loading.rows_of(rows, keys, [0, None])
+        assert all(row is rows[key] for key, row in zip(keys, loaded, strict=True))
+        parts = windows.cut_each(keys, elements, times, first, 10)
+        for start, its_keys, values, its_times in parts:
+            assert values == [each for each in elements if start <= first + each[1] < start + 10]
+            assert (its_keys, its_times) == ([key for key, _ in values], [first + at for _, at in values])
+        told.append((rows, loaded, parts, windows.filled_rows(rows, 1)))
+    assert told[0] == told[1]
 
 
 def the_tests_of_failing_functions_pass_in_plain_python(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ __all__ = ["FRAMES", "MODULES", "PURE", "Use", "directory", "extension", "source
 MODULES = (
     "holdfast.state.handles",
     "holdfast.state.typed",
+    "holdfast.state.row_loading",
     "holdfast.runtime.operators.calls",
     "holdfast.runtime.operators.window_calls",
     "holdfast.runtime.frame_columns",

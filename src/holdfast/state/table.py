@@ -23,6 +23,7 @@ from holdfast.state.layout import after, group_prefix, group_range, split_key
 from holdfast.state.ordered import OrderedStore, migrate
 from holdfast.state.restored_rows import RestoredRows
 from holdfast.state.row import DIRTY, PERSISTED, UNFLUSHED, Row, filled
+from holdfast.state.row_loading import rows_of
 from holdfast.state.row_pieces import RowPieces, deleted_pieces, encoded_rows, read_piece
 
 __all__ = ["RowTable", "store_key"]
@@ -182,12 +183,7 @@ class RowTable:
         rows = self.rows
         if self.in_store:
             self._fetch(list(set(keys).difference(rows)))
-        loaded: list[Any] = list(map(rows.get, keys))
-        missing = [position for position, row in enumerate(loaded) if row is None]
-        take, fresh = rows.setdefault, self._fresh_row
-        for position in missing:
-            loaded[position] = take(keys[position], fresh.copy())
-        return loaded
+        return rows_of(rows, keys, self._fresh_row)
 
     def _store_keys(self, keys: list[Any]) -> list[bytes]:
         return store_keys(map(self._prefixes.__getitem__, self._groups_of(keys)), keys)

@@ -7,7 +7,7 @@ fire together, in the order of the windows' ends.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 from holdfast.common.time import MAX_TIMESTAMP, MIN_TIMESTAMP
@@ -16,7 +16,7 @@ from holdfast.common.windows import TimeWindow
 from holdfast.runtime.copies import same
 from holdfast.runtime.operators.stateless import Collector
 from holdfast.runtime.operators.window_base import CHUNK, WindowContext, WindowsBase, WindowSpec
-from holdfast.runtime.operators.window_calls import call_windows
+from holdfast.runtime.operators.window_calls import call_windows, filled_rows
 from holdfast.runtime.records import RecordBatch
 from holdfast.runtime.user_code import user_error
 from holdfast.state.entries import LARGE, LargeList
@@ -115,12 +115,12 @@ class AlignedWindows(WindowsBase):
 
     def _rows(self, start: int) -> Iterator[tuple[Any, Row]]:
         """All rows of a window, those in the store included."""
-        table = self.window_space.table(start)
-        yield from [(key, row) for key, row in table.rows.items() if row[self._slot] is not None]
-        if table.in_store:
-            for key, row in table.stored_rows():
-                if key not in table.rows and row[self._slot] is not None:
-                    yield key, row
+        table, slot = self.window_space.table(start), self._slot
+        held = filled_rows(table.rows, slot)
+        if not table.in_store:
+            return iter(held)
+        stored = (each for each in table.stored_rows() if each[0] not in table.rows and each[1][slot] is not None)
+        return chain(held, stored)
 
     def _fire(self, start: int) -> None:
         for chunk in self._chunks(start):

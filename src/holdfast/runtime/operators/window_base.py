@@ -16,6 +16,7 @@ from holdfast.common.windows import Window
 from holdfast.functions.window_functions import ProcessWindowFunction
 from holdfast.runtime.context import UserRuntimeContext
 from holdfast.runtime.operators.base import Operator
+from holdfast.runtime.operators.window_calls import cut_each
 from holdfast.runtime.operators.window_content import CONTENTS, Adder, WindowContent
 from holdfast.runtime.records import RecordBatch
 from holdfast.runtime.user_code import close_function, open_function, user_callable, user_error
@@ -28,6 +29,8 @@ from holdfast.windowing.triggers import Trigger
 
 __all__ = ["CHUNK", "WindowContext", "WindowSpec", "WindowsBase"]
 
+_NEAR = 1 << 62
+"""Timestamps within such a distance are cut into windows by a compiled loop, in integers of C."""
 CHUNK = 20_000
 """Approximate size of the batches that a window emits for all keys."""
 
@@ -212,6 +215,9 @@ class WindowsBase(Operator):
         first = low - (low - offset) % size
         if high < first + size:
             yield first, keys, values, times
+            return
+        if high - first < _NEAR:
+            yield from cut_each(keys, values, times, first, size)
             return
         for start, members in sorted(positions_by([time - (time - offset) % size for time in times]).items()):
             pick = picker(members)

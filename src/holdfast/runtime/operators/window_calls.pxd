@@ -1,6 +1,14 @@
 cimport cython
 from holdfast.state.handles cimport CurrentRow as _CurrentRow
 
+@cython.locals(
+    parts=dict, its_keys=list, its_values=list, its_times=list, number="long long", at="long long"
+)
+cpdef list cut_each(object keys, object values, object times, long long first, long long size)
+
+@cython.locals(row=list)
+cpdef list filled_rows(dict rows, Py_ssize_t slot)
+
 @cython.locals(row=list)
 cpdef accumulate_each(object create, object accumulate, Py_ssize_t slot, object fit, list rows, object values)
 

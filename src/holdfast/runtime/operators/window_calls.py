@@ -12,7 +12,43 @@ from holdfast.state.entries import LARGE
 from holdfast.state.handles import NO_ACCUMULATOR, NO_REDUCED, CurrentRow
 from holdfast.state.row import CHANGED, Row
 
-__all__ = ["accumulate_each", "call_windows", "reduce_rows"]
+__all__ = ["accumulate_each", "call_windows", "cut_each", "filled_rows", "reduce_rows"]
+
+
+def cut_each(
+    keys: Iterable[Any], values: Iterable[Any], times: Iterable[int], first: int, size: int
+) -> list[tuple[int, list[Any], list[Any], list[int]]]:
+    """Cut elements along windows: the start of each with its keys, values and times, earlier windows first.
+
+    Args:
+        keys: The keys.
+        values: The elements.
+        times: Their timestamps, at most 2**62 ms after ``first``.
+        first: The start of the first window.
+        size: The size of all windows.
+    """
+    parts: dict[int, tuple[list[Any], list[Any], list[int]]] = {}
+    number = -1
+    its_keys: list[Any] = []
+    its_values: list[Any] = []
+    its_times: list[int] = []
+    for key, value, time in zip(keys, values, times):
+        at = (time - first) // size
+        if at != number:
+            number = at
+            part = parts.get(at)
+            if part is None:
+                part = parts[at] = [], [], []
+            its_keys, its_values, its_times = part
+        its_keys.append(key)
+        its_values.append(value)
+        its_times.append(time)
+    return [(first + at * size, *parts[at]) for at in sorted(parts)]
+
+
+def filled_rows(rows: dict[Any, Row], slot: int) -> list[tuple[Any, Row]]:
+    """The keys and rows that have a content in this slot."""
+    return [(key, row) for key, row in rows.items() if row[slot] is not None]
 
 
 def accumulate_each(
