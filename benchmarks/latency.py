@@ -41,21 +41,25 @@ from holdfast.datastream.window import TumblingEventTimeWindows
 from holdfast.metrics.stats import EpochStats
 from holdfast.testing.kafka import KafkaBroker
 
-LONE_RECORDS = 15
 LATE = OutputTag("late")
 
 
 class Sample(KeyedProcessFunction):
     """Counts a user's records of a minute; emits the input timestamps of some."""
 
-    def __init__(self, emit_every: int) -> None:
+    def __init__(self, emit_every: int, profile_bytes: int) -> None:
         self.emit_every = emit_every
+        self.profile_bytes = profile_bytes
 
     def open(self, runtime_context: RuntimeContext) -> None:
         self.count = runtime_context.get_state(ValueStateDescriptor("count", Types.LONG()))
+        if self.profile_bytes:
+            self.profile = runtime_context.get_state(ValueStateDescriptor("profile", Types.STRING()))
 
     def process_element(self, value: dict[str, Any], ctx: Any) -> Iterator[str]:
         count = self.count.value() or 0
+        if self.profile_bytes and self.profile.value() is None:
+            self.profile.update(value["user_id"].ljust(self.profile_bytes, "."))
         if count == 0:
             ctx.timer_service().register_event_time_timer(ctx.timestamp() + 60_000)
         self.count.update(count + 1)
@@ -84,9 +88,11 @@ class Late(MapFunction):
         return value
 
 
-def generate(servers: str, rate: int, seconds: float, user_count: int, emit_every: int, rough: bool) -> None:
+def generate(
+    servers: str, rate: int, seconds: float, user_count: int, emit_every: int, rough: bool, lone_records: int = 15
+) -> None:
     """The generator's process: ``rate`` records a second, then one a second."""
-    producer = Producer({"bootstrap.servers": servers, "linger.ms": 2})
+    producer = Producer({"bootstrap.servers": servers, "linger.ms": 2, "queue.buffering.max.messages": 2_000_000})
     random = np.random.default_rng(11)
     users, lateness = [n * 7919 % user_count for n in range(user_count)], [0]
     if rough:
@@ -109,8 +115,8 @@ def generate(servers: str, rate: int, seconds: float, user_count: int, emit_ever
             send()
         producer.poll(0.002)
     producer.flush()
-    time.sleep(3)
-    for _ in range(LONE_RECORDS):
+    time.sleep(3 if lone_records else 0)
+    for _ in range(lone_records):
         time.sleep(1)
         number -= number % emit_every
         send()
@@ -153,8 +159,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rate", type=int, default=20_000, help="records per second")
     parser.add_argument("--users", type=int, default=10_000, help="number of keys")
     parser.add_argument("--emit-every", type=int, default=50, metavar="N", help="every N-th record has a result")
+    parser.add_argument("--profile-bytes", type=int, default=0, help="bytes that each key keeps beside its count")
     parser.add_argument("--seconds", type=float, default=45)
     parser.add_argument("--warm-up", type=float, default=15, help="seconds before latencies are measured")
+    parser.add_argument("--lone-records", type=int, default=15, help="records after the load, one a second")
     parser.add_argument("--parallelism", type=int, default=2)
     parser.add_argument(
         "--chained",
@@ -184,7 +192,14 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
                 time.sleep(0.05)
             begins = time.time()
             loaded = begins + options.seconds
-            shape = [options.rate, options.seconds, options.users, options.emit_every, int(options.rough)]
+            shape = [
+                options.rate,
+                options.seconds,
+                options.users,
+                options.emit_every,
+                int(options.rough),
+                options.lone_records,
+            ]
             children.append(child("generate", servers, *map(str, shape)))
             ends = loaded + 5
             children.append(child("read", servers, str(ends), str(begins + options.warm_up)))
@@ -202,17 +217,20 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
             each.kill()
         jobs.tidy(work)
     latencies = sorted(json.loads(said))
-    if outcome is None:
+    figures: dict[str, Any]
+    if outcome is None or client is None:
         figures = {**measure.percentiles(latencies), "ok": bool(latencies)}
     else:
         figures = _figures(outcome, latencies, begins + options.warm_up, loaded)
         epochs = max(1, figures["epochs"])
+        figures["state_mb"] = round(client.metrics.snapshot().values["stateSizeBytes"] / 1e6)
         figures["cpu_ms_per_epoch"] = {role: round(1000 * seconds / epochs, 1) for role, seconds in spent.items()}
     return {
         **figures,
         "cpu_s": spent,
         "rate": options.rate,
         "users": options.users,
+        "profile_bytes": options.profile_bytes,
         "rough": options.rough,
         "parallelism": options.parallelism,
         "chained": options.chained,
@@ -249,7 +267,7 @@ def _start(servers: str, work: Any, options: argparse.Namespace) -> tuple[Any, j
     )
     keyed = DataStreamUtils.reinterpret_as_keyed_stream if options.chained else DataStream.key_by
     by_user = keyed(records, lambda record: record["user_id"])
-    by_user.process(Sample(options.emit_every)).sink_to(kafka_jobs.kafka_sink(servers, "output"))
+    by_user.process(Sample(options.emit_every, options.profile_bytes)).sink_to(kafka_jobs.kafka_sink(servers, "output"))
     if options.rough:
         windows = by_user.window(TumblingEventTimeWindows.of(Time.minutes(1))).allowed_lateness(60_000)
         counts = windows.side_output_late_data(LATE).aggregate(jobs.Count())
@@ -297,6 +315,7 @@ def _phases(epochs: Sequence[EpochStats]) -> dict[str, float]:
 if __name__ == "__main__":
     task, *arguments = sys.argv[1:]
     if task == "generate":
-        generate(arguments[0], int(arguments[1]), float(arguments[2]), *map(int, arguments[3:]))
+        users, every, rough, *lone = map(int, arguments[3:])
+        generate(arguments[0], int(arguments[1]), float(arguments[2]), users, every, bool(rough), *lone)
     else:
         read(arguments[0], float(arguments[1]), float(arguments[2]), *arguments[3:])
