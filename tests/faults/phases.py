@@ -17,6 +17,7 @@ from typing import Any
 import holdfast.runtime.savepoints
 import holdfast.state.keyed_backend
 import holdfast.state.rocksdb
+import holdfast.state.sst
 from holdfast.checkpoint.log import CheckpointLog
 from holdfast.checkpoint.metadata import KeyedHandle
 from holdfast.checkpoint.retention import Retention
@@ -30,6 +31,7 @@ from holdfast.state.delta_files import DeltaFiles
 from holdfast.state.delta_merge import DeltaMerge
 from holdfast.state.keyed_backend import KeyedStateBackend
 from holdfast.state.keyed_changelog import KeyedChangelog
+from holdfast.state.linked_files import LinkedFiles
 from holdfast.state.rocksdb import RocksDBFiles, RocksDBLocalStore
 
 ARMED = "armed"
@@ -60,8 +62,10 @@ PHASES = [
     Phase("restore: after the take-over", CheckpointLog, "take_over", True, driver=True, needs="restart"),
     Phase("restore: before the files of the base", _ROCKSDB, "fetch", needs="loss"),
     Phase("restore: after the files of the base", _ROCKSDB, "fetch", True, needs="loss"),
+    Phase("restore: amid the links to the files of the base", holdfast.state.sst, "link_raw", True, needs="loss"),
     Phase("restore: amid the deltas", KeyedStateBackend, "_apply", needs="loss"),
     Phase("restore: before the first epoch", KeyedStateBackend, "replay", True, needs="loss"),
+    Phase("restore: before linked files are verified", LinkedFiles, "begin", needs="loss"),
     Phase("rescale: before the tasks of the new parallelism", Job, "_new_executor", driver=True, needs="rescale"),
     Phase("rescale: after the tasks of the new parallelism", Job, "_new_executor", True, driver=True, needs="rescale"),
     Phase("rescale: before the files of the predecessors", _ROCKSDB, "fetch", needs="rescale"),

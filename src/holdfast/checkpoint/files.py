@@ -18,8 +18,10 @@ holds its checksum.
 
 from __future__ import annotations
 
+import os
 import struct
 import threading
+from collections.abc import Callable
 
 import xxhash
 import zstandard
@@ -28,7 +30,19 @@ from holdfast.checkpoint.handles import ContainedFile, FileHandle, RawFile
 from holdfast.checkpoint.storage import Data, NotFound, Storage
 from holdfast.errors import CorruptFile, IncompatibleState
 
-__all__ = ["compress", "decompress", "fetch_raw", "pack", "read_file", "read_raw", "unpack", "write_file", "write_raw"]
+__all__ = [
+    "compress",
+    "decompress",
+    "fetch_raw",
+    "link_raw",
+    "pack",
+    "read_file",
+    "read_raw",
+    "unpack",
+    "verify_linked",
+    "write_file",
+    "write_raw",
+]
 
 _MAGIC = b"HFST"
 _VERSION = 1
@@ -179,6 +193,45 @@ def fetch_raw(storage: Storage, handle: RawFile, target: str) -> None:
             size += len(part)
     if size != handle.size or digest.digest() != handle.checksum:
         raise CorruptFile(storage.locate(handle.path), "truncated or altered: its size or checksum does not match")
+
+
+def link_raw(storage: Storage, handle: RawFile, target: str) -> bool:
+    """Make a hard link to a file written by `write_raw`, whose content stays unread; False if there can be none.
+
+    Raises:
+        CorruptFile: the file is missing, or has another size.
+    """
+    source = storage.local_path(handle.path)
+    if source is None:
+        return False
+    try:
+        os.link(source, target)
+    except FileNotFoundError as error:
+        raise CorruptFile(storage.locate(handle.path), "missing") from error
+    except OSError:  # another file system, a file of another user, or too many links
+        return False
+    if (size := os.path.getsize(target)) != handle.size:
+        raise CorruptFile(storage.locate(handle.path), f"truncated or altered: {size} bytes instead of {handle.size}")
+    return True
+
+
+def verify_linked(storage: Storage, handle: RawFile, target: str, stopped: Callable[[], bool]) -> None:
+    """Verify a file through a link that `link_raw` has made, unless ``stopped`` becomes true before the end.
+
+    Raises:
+        CorruptFile: it is altered, and it is the storage's file.
+        OSError: the link is gone, or the storage's file.
+    """
+    digest, source = xxhash.xxh3_128(), storage.local_path(handle.path)
+    if source is None or not os.path.samefile(source, target):
+        return  # a copy: it was verified when it was made
+    with open(target, "rb", buffering=0) as file:
+        while data := file.read(_AT_ONCE):
+            digest.update(data)
+            if stopped():
+                return
+    if digest.digest() != handle.checksum:
+        raise CorruptFile(storage.locate(handle.path), "altered: its checksum does not match its content")
 
 
 def _get(storage: Storage, handle: FileHandle) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 import stat
 from collections.abc import Iterable, Iterator
@@ -90,6 +91,15 @@ class LocalStore:
         with self._errors("get", path), open(self._at(path), "rb") as file:
             file.seek(start)
             return file.read(length)
+
+    def local_path(self, path: str) -> str:
+        """The object's file."""
+        return self._at(path)
+
+    def map(self, path: str) -> memoryview:
+        """Map an object into memory, read-only; its bytes are read when they are used."""
+        with self._errors("map", path), open(self._at(path), "rb") as file:
+            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
     def size(self, path: str) -> int:
         """The size of an object in bytes."""

@@ -213,6 +213,25 @@ class Storage:
         """
         return self._repeat(f"get {path}", lambda: self._store.get_range(path, start, length))
 
+    def map(self, path: str) -> memoryview | None:
+        """Map an object into memory, read-only: it is read when it is used. None: it has to be read with `get`.
+
+        Raises:
+            NotFound: the object does not exist.
+        """
+        if not isinstance(self._store, LocalStore):
+            return None
+        try:
+            return self._store.map(path)
+        except NotFound:
+            raise
+        except (StorageError, ValueError):  # a file system without maps, too many open files, an empty file
+            return None
+
+    def local_path(self, path: str) -> str | None:
+        """The path of the object's file on this host; None: it has none that holds just its content."""
+        return self._store.local_path(path) if isinstance(self._store, LocalStore) else None
+
     def size(self, path: str) -> int:
         """The size of an object in bytes.
 

@@ -119,8 +119,18 @@ class LocalStore(Protocol):
     def committed(self) -> None:
         """An epoch since `open` is complete."""
 
-    def bound(self, state: KeyedState) -> None:
-        """Evict rows until memory is within the budget; only committed rows are evicted."""
+    def check(self) -> None:
+        """Check what is known of files that `open` has left unread.
+
+        Raises:
+            CorruptFile: one of them was found to be altered.
+        """
+
+    def bound(self, state: KeyedState, *, restoring: bool = False) -> None:
+        """Evict rows until memory is within the budget; only committed rows are evicted.
+
+        ``restoring``: a restore may leave more in memory, which later calls evict by and by.
+        """
 
     def close(self) -> None:
         """Close the store; its files stay for this host's next process."""

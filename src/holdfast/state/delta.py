@@ -22,6 +22,7 @@ import struct
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
+from mmap import mmap
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -34,7 +35,7 @@ from holdfast.errors import CorruptFile, IncompatibleState
 from holdfast.state.key_groups import KeyGroupRange
 from holdfast.state.layout import Section, section
 
-__all__ = ["Change", "Piece", "cut", "pack_delta", "read_delta", "stored_sizes", "write_delta"]
+__all__ = ["Change", "Piece", "cut", "in_memory", "pack_delta", "read_delta", "stored_sizes", "write_delta"]
 
 _TRAILER = struct.Struct("<IIB3x4s")
 _MAGIC = b"HFSD"
@@ -56,6 +57,11 @@ class Piece(NamedTuple):
     """The first key group of the piece."""
     last: int
     data: Data
+
+
+def in_memory(data: Data) -> int:
+    """The bytes of memory that a piece's data take: none if they are in a mapped file."""
+    return 0 if isinstance(data, memoryview) and isinstance(data.obj, mmap) else len(data)
 
 
 class Change(NamedTuple):
@@ -145,15 +151,23 @@ def write_delta(storage: Storage, path: str, changes: Iterable[Change]) -> Index
     return IndexedFile(path, len(data), checksum)
 
 
-def read_delta(storage: Storage, handle: IndexedFile, groups: KeyGroupRange | None = None) -> Iterator[Change]:
+def read_delta(
+    storage: Storage, handle: IndexedFile, groups: KeyGroupRange | None = None, mapped: memoryview | None = None
+) -> Iterator[Change]:
     """Read a file's changes; with ``groups``, only the pieces that overlap them.
+
+    Args:
+        storage: The storage with the file.
+        handle: The file.
+        groups: The wanted key groups; None: all.
+        mapped: The file, mapped into memory. Pieces that are not compressed are then views of it.
 
     Raises:
         CorruptFile: the file is missing, truncated, altered, or not the one that the handle describes.
         IncompatibleState: the file has another form.
         StorageError: the storage refused the read, or the retry budget ran out.
     """
-    return _Reader(storage, handle).changes(groups)
+    return _Reader(storage, handle, mapped).changes(groups)
 
 
 def stored_sizes(storage: Storage, handle: IndexedFile) -> list[tuple[int, int]]:
@@ -171,13 +185,14 @@ def stored_sizes(storage: Storage, handle: IndexedFile) -> list[tuple[int, int]]
 class _Reader:
     """Reads one file, whole or by ranges."""
 
-    def __init__(self, storage: Storage, handle: IndexedFile) -> None:
+    def __init__(self, storage: Storage, handle: IndexedFile, mapped: Data | None = None) -> None:
         self._storage = storage
         self._handle = handle
+        self._mapped = mapped
         self._where = storage.locate(handle.path)
 
     def changes(self, groups: KeyGroupRange | None) -> Iterator[Change]:
-        tail, index, ends = self.index(whole=groups is None)
+        tail, index, ends = self.index(whole=groups is None or self._mapped is not None)
         starts = iter(ends)
         wanted = [[(start, piece) for piece, start in zip(each.pieces, starts) if _overlap(piece, groups)] for each in index]
         bodies = self._bodies([placed for each in wanted for placed in each], tail)
@@ -186,7 +201,7 @@ class _Reader:
             if pieces or each.dropped:
                 yield Change(section(each.state, each.slice), each.dropped, pieces)
 
-    def index(self, whole: bool) -> tuple[bytes, list[_SectionEntry], list[int]]:
+    def index(self, whole: bool) -> tuple[Data, list[_SectionEntry], list[int]]:
         """The file's end, its index, and the boundaries of its pieces; ``whole``: read the whole file at once."""
         size = self._handle.size
         tail_size = size if whole else min(size, max(_LEAST_TAIL, min(size // 32, _MOST_TAIL)))
@@ -195,14 +210,14 @@ class _Reader:
         end = length + _TRAILER.size
         if end > len(tail):
             missing = end - len(tail)
-            tail = self._get(size - end, missing) + tail
+            tail = b"".join((self._get(size - end, missing), tail))
         index = self._index(tail[len(tail) - end :], unpacked)
         ends = list(accumulate((piece.length for each in index for piece in each.pieces), initial=0))
         if ends[-1] != size - end:
             raise self._corrupt(f"its index lists {ends[-1]} bytes of pieces, the file has {size - end}")
         return tail, index, ends
 
-    def _sizes(self, tail: bytes) -> tuple[int, int]:
+    def _sizes(self, tail: Data) -> tuple[int, int]:
         """Read the index's stored and unpacked sizes from the trailer, whose checksum is verified later."""
         if len(tail) < _TRAILER.size:
             raise self._corrupt("the file is shorter than its trailer")
@@ -217,13 +232,13 @@ class _Reader:
     def _refuse_form_1(self) -> None:
         if self._get(0, 4) != b"HFST":
             return
-        unpack(self._get(0, self._handle.size), self._where)
+        unpack(bytes(self._get(0, self._handle.size)), self._where)
         raise IncompatibleState(
             f"{self._where} is state of form 1, which this release of Holdfast does not read; "
             "start the job with an empty checkpoint directory, or run the release that wrote it"
         )
 
-    def _index(self, end: bytes, unpacked: int) -> list[_SectionEntry]:
+    def _index(self, end: Data, unpacked: int) -> list[_SectionEntry]:
         if xxhash.xxh3_128_digest(end) != self._handle.checksum:
             raise self._corrupt("the checksum of its index does not match the checkpoint's")
         form = _TRAILER.unpack(end[-_TRAILER.size :])[2]
@@ -237,7 +252,7 @@ class _Reader:
         except msgspec.MsgspecError as error:
             raise self._corrupt(f"its index cannot be read: {error}") from error
 
-    def _bodies(self, placed: list[tuple[int, _Entry]], tail: bytes) -> Iterator[memoryview]:
+    def _bodies(self, placed: list[tuple[int, _Entry]], tail: Data) -> Iterator[memoryview]:
         """Fetch the stored bytes of these pieces: adjacent ones in one read, and none that ``tail`` already holds."""
         at = 0
         have = self._handle.size - len(tail)
@@ -257,10 +272,13 @@ class _Reader:
             raise self._corrupt(f"the checksum of its piece with key groups {piece.first} to {piece.last} does not match")
         return decompress(body, piece.size) if piece.size else body
 
-    def _get(self, start: int, length: int) -> bytes:
-        handle = self._handle
+    def _get(self, start: int, length: int) -> Data:
+        handle, whole = self._handle, start == 0 and length == self._handle.size
+        data: Data
         try:
-            if start == 0 and length == handle.size:
+            if self._mapped is not None:
+                data = self._mapped if whole else self._mapped[start : start + length]
+            elif whole:
                 data = self._storage.get(handle.path)
             else:
                 data = self._storage.get_range(handle.path, start, length)

@@ -7,12 +7,17 @@ from collections.abc import Callable, Iterator, Sequence
 from holdfast.checkpoint.files import read_file, read_raw
 from holdfast.checkpoint.handles import ContainedFile, FileHandle, Handle, IndexedFile, RawFile
 from holdfast.checkpoint.metadata import CheckpointMetadata
-from holdfast.checkpoint.storage import Storage
+from holdfast.checkpoint.storage import NotFound, Storage
 from holdfast.errors import CorruptFile, IncompatibleState
 from holdfast.state.delta import Change, read_delta, write_delta
 from holdfast.state.key_groups import KeyGroupRange
 
 __all__ = ["DeltaFiles", "damaged_files", "verify_contents"]
+
+_LEAST_MAPPED = 1 << 20
+"""Size of the smallest file that is mapped, in bytes."""
+_MOST_MAPPED = 256
+"""Files that are mapped, since each one takes a file descriptor."""
 
 
 class DeltaFiles:
@@ -20,6 +25,7 @@ class DeltaFiles:
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
+        self._mapped = 0
 
     def append(self, changes: Sequence[Change], path: str) -> Handle:
         """Store an epoch's changes in a new file."""
@@ -29,7 +35,17 @@ class DeltaFiles:
         """Read the changes of these key groups from a delta or dump."""
         if not isinstance(handle, IndexedFile):
             raise IncompatibleState(f"this state backend cannot read {handle}: another backend wrote it")
-        return read_delta(self._storage, handle, groups)
+        return read_delta(self._storage, handle, groups, self._map(handle))
+
+    def _map(self, handle: IndexedFile) -> memoryview | None:
+        """Map a large file, so that its rows take no memory until they are used."""
+        if handle.size < _LEAST_MAPPED or self._mapped >= _MOST_MAPPED:
+            return None
+        self._mapped += 1
+        try:
+            return self._storage.map(handle.path)
+        except NotFound as error:
+            raise CorruptFile(self._storage.locate(handle.path), "missing") from error
 
 
 def verify_contents(storage: Storage, checkpoint: CheckpointMetadata) -> None:

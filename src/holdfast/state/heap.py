@@ -38,7 +38,9 @@ class HeapStore:
             if any(isinstance(each, RawFile) for each in handle.base):
                 os.makedirs(place.directory, exist_ok=True)
                 groups = clip(handle, place.groups)
-                copy_base(place.storage, handle, place.directory, groups, sliced, self._settings.rocksdb, memory)
+                copy_base(
+                    place.storage, handle, place.directory, groups, sliced, self._settings.rocksdb, memory, place.where
+                )
         state = KeyedState(place.where, schema, memory, place.max_parallelism)
         state.hold_all()
         return state
@@ -59,7 +61,10 @@ class HeapStore:
     def committed(self) -> None:
         """Do nothing: nothing runs in the background."""
 
-    def bound(self, state: KeyedState) -> None:
+    def check(self) -> None:
+        """Do nothing: everything has been read."""
+
+    def bound(self, state: KeyedState, *, restoring: bool = False) -> None:
         """Do nothing: all rows stay in memory."""
 
     def close(self) -> None:

@@ -47,7 +47,9 @@ _MOST_FAILURES = 192
 """The job fails when so many attempts in a row to store a base failed, because each further delta lengthens recovery."""
 _SETTLED = 128 << 20
 """Bytes of deltas that a restart on the same host reads at most, approximately."""
-_READ_AHEAD = 4 << 20
+_PORTION = 4 << 20
+"""Bytes of restored rows in memory that go to the store in an epoch."""
+_READ_AHEAD = 32 << 20
 """Size of the largest delta, in bytes, that is read while others are applied."""
 _UPLOAD_PATIENCE = 10.0
 """Seconds to wait for a running upload on close."""
@@ -137,14 +139,14 @@ class KeyedStateBackend:
                 self._apply(changes, groups)
 
     def _read(self, groups: KeyGroupRange, delta: Handle) -> Iterable[Change]:
-        """The changes of a delta: read, unless it is large."""
+        """The changes of a delta: read and verified, unless it is large."""
         changes = self._deltas.replay(delta, groups)
         return list(changes) if size_of(delta) <= _READ_AHEAD else changes
 
     def _apply(self, changes: Iterable[Change], groups: KeyGroupRange) -> None:
         for change in changes:
             self.state.apply(change, groups)
-            self.bound()
+            self._local.bound(self.state, restoring=True)
 
     # writing
 
@@ -154,7 +156,12 @@ class KeyedStateBackend:
             self._local.changelog.begin(self.state, epoch, completed)
 
     def snapshot(self, new_path: NewPath) -> list[KeyedHandle]:
-        """Append the epoch's changes to the delta log; returns the state's handles for the checkpoint."""
+        """Append the epoch's changes to the delta log; returns the state's handles for the checkpoint.
+
+        Raises:
+            CorruptFile: a file of the restored checkpoint is altered.
+        """
+        self._local.check()
         adopted = self._adopt()
         *others, own = self._stored
         changes = self.state.collect()
@@ -186,6 +193,11 @@ class KeyedStateBackend:
         self.state.committed()
         self.bound()
         self._unsettled += self.written
+        if self.state.restored_memory() > _PORTION and self._has_to_settle(handles):
+            # All of them at once would be a pause of seconds. Until they are in the store, the checkpoints refer to the
+            # restored files, and nothing may take their place.
+            self.state.store_restored(_PORTION)
+            return
         wanted = due(handles) if self._pending is None else None
         if wanted is not None or self._migration is not None:
             self._migrate()
@@ -198,6 +210,10 @@ class KeyedStateBackend:
         if isinstance(wanted, Merge) or (self._unsettled > _SETTLED and len(handles) == 1):
             self._local.settle(self.state, handles)
             self._unsettled = 0
+
+    def _has_to_settle(self, handles: list[KeyedHandle]) -> bool:
+        """Whether the store is about to get all committed rows: for a base, before a merge, or since the last time."""
+        return (self._unsettled > _SETTLED and len(handles) == 1) or (self._pending is None and due(handles) is not None)
 
     def _base(self, new_path: NewPath) -> Callable[[], list[Handle]]:
         """Begin a base of the committed state; the returned function stores it."""

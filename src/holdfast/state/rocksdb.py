@@ -28,6 +28,7 @@ from holdfast.state.changelog_copy import COPY
 from holdfast.state.host_lock import HostLock, abandoned
 from holdfast.state.keyed_changelog import KeyedChangelog
 from holdfast.state.keyed_state import KeyedState
+from holdfast.state.linked_files import LinkedFiles
 from holdfast.state.schema import OperatorSchema
 from holdfast.state.sst import BASE_PREFIX, Sliced, clip_store, copy_base, fetch, sections_in, slicing, write_contents
 from holdfast.state.store import RocksDBStore
@@ -46,7 +47,7 @@ _FILES = 96
 """Target number of files per materialisation: enough that a later one uploads little that is unchanged."""
 _LEAST_FILE = 1 << 20
 _MOST_RESTORED = 2
-"""Limit of memory after a restore, in budgets: what a restore leaves in memory goes to the store by and by."""
+"""Limit of memory in a restore, in budgets: what a restore leaves in memory goes to the store by and by."""
 _PORTION = 4 << 20
 """Bytes of such rows that go to the store at a time."""
 _SORTING_PATIENCE = 120.0
@@ -92,6 +93,7 @@ class RocksDBLocalStore:
         """Whether RocksDB does not compact the store yet: a restart has better use for the processor."""
         self._all_touched = False
         """Whether all remaining rows in memory were touched in this epoch, so that none can be evicted."""
+        self._linked: LinkedFiles | None = None
         self.reused = False
         self.complete = False
         self.changelog = None
@@ -121,6 +123,8 @@ class RocksDBLocalStore:
             most_timers = self._settings.cache_bytes // (4 * TIMER_BYTES)
             state = KeyedState(self._place.where, schema, self._store, self._place.max_parallelism, most_timers)
             self._evolved = lambda: state.schema.evolved
+            if self._linked is not None:
+                self._linked.names = lambda: {each.id: name for name, each in state.schema.states.items()}
             self.follow(handles)
             state.registry.evolving = lambda: self.follow(self._followed)
             return state
@@ -147,16 +151,17 @@ class RocksDBLocalStore:
             return RocksDBStore(path, self._settings.rocksdb)
         if os.path.exists(os.path.join(path, "CURRENT")):
             try:
-                store = RocksDBStore(path, self._settings.rocksdb, compacts=False)
+                self.files = [each for base in _bases(handles)[:1] for each in base.base if isinstance(each, RawFile)]
+                store = RocksDBStore(path, self._settings.rocksdb, compacts=False, explain=self._link(path))
             except Exception as error:  # rocksdict raises plain exceptions for any damage
                 log.warning("cannot open the local store %s, rebuilding it from the checkpoint: %s", path, error)
             else:
                 if self._reusable(store, handles, evolved):
                     self.reused = self._rests = True
                     self._settled = _Meta.of(store).settled
-                    self.files = [each for base in _bases(handles)[:1] for each in base.base if isinstance(each, RawFile)]
                     return store
                 store.close()
+            self.files, self._linked = [], None
         return self._build(path, handles, sliced)
 
     def _clean(self) -> None:
@@ -176,19 +181,25 @@ class RocksDBLocalStore:
             groups = clip(bases[0], place.groups)
             base = fetch(place.storage, bases[0], path, groups)
             self.files = base.files
-        store = RocksDBStore(path, self._settings.rocksdb)
+        store = RocksDBStore(path, self._settings.rocksdb, explain=self._link(path))
         self.migrated = _Meta.of(store).migrated if len(bases) == 1 else ""
         try:
             if bases:
                 clip_store(store, base, groups, sliced)
             for other in bases[1:]:
                 groups = clip(other, place.groups)
-                copy_base(place.storage, other, place.directory, groups, sliced, self._settings.rocksdb, store)
+                copy_base(place.storage, other, place.directory, groups, sliced, self._settings.rocksdb, store, place.where)
         except BaseException:
             store.close()
             raise
         self._built = bool(bases)
         return store
+
+    def _link(self, path: str) -> Callable[[], None]:
+        """Watch the files that the store shares with the storage; returns a function that names a damaged one."""
+        files = [file for file in self.files if file.name.endswith(".sst")]
+        self._linked = LinkedFiles(self._place.storage, self._place.where, path, files)
+        return self._linked.explain
 
     def follow(self, handles: Sequence[KeyedHandle]) -> None:
         """Record in the store which bases it continues, the last delta whose rows it may hold, and the types of its rows."""
@@ -246,6 +257,8 @@ class RocksDBLocalStore:
 
     def committed(self) -> None:
         """Let work in the background begin."""
+        if self._linked is not None:
+            self._linked.begin()
         if self._built:
             self._built = False
             self.store.flush(wait=False)
@@ -253,13 +266,20 @@ class RocksDBLocalStore:
             self._rests = False
             self.store.compact_from_now_on()
 
-    def bound(self, state: KeyedState) -> None:
-        """Evict rows to the store if memory exceeds the budget."""
+    def check(self) -> None:
+        """Raise CorruptFile if a file that the store shares with the storage was found to be altered."""
+        if self._linked is not None:
+            self._linked.check()
+
+    def bound(self, state: KeyedState, *, restoring: bool = False) -> None:
+        """Evict rows to the store if memory exceeds the budget; after a restore, by and by."""
         if self._all_touched:
             return
         used, bound = state.memory(), self._settings.cache_bytes
         if used > bound and state.restored_memory():
-            state.store_restored(max(used - _MOST_RESTORED * bound, _PORTION))
+            excess = used - _MOST_RESTORED * bound
+            if excess > 0 or not restoring:
+                state.store_restored(max(excess, _PORTION))
         elif used > bound:
             wanted = math.ceil(state.rows() * (1 - 0.9 * bound / used))
             self._all_touched = state.evict(wanted) < wanted
@@ -267,6 +287,8 @@ class RocksDBLocalStore:
     def close(self) -> None:
         """Close the store; its files stay for this host's next process."""
         store, self._store = self._store, None
+        if self._linked is not None:
+            self._linked.close()
         try:
             if self.changelog is not None:
                 self.changelog.close(keep=not self._private)

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from holdfast.state.codec import RowCodec, packed_array
-from holdfast.state.delta import Piece, cut
+from holdfast.state.delta import Piece, cut, in_memory
 from holdfast.state.key_codec import decode_keys, encode_keys
 from holdfast.state.key_groups import KeyGroupRange
 from holdfast.state.row import PERSISTED, UNFLUSHED, Row
@@ -53,7 +53,7 @@ class EncodedRows(NamedTuple):
     """The rows of these keys, each one msgpack array of slots."""
     deleted: list[Any]
     size: int
-    """Bytes of the piece."""
+    """Bytes of memory that the piece takes."""
 
 
 class RowPieces:
@@ -205,7 +205,7 @@ def encoded_rows(piece: Piece, groups: KeyGroupRange | None) -> EncodedRows:
     schema, runs, keys, data, deleted_runs, deleted = _unpack(piece.data)
     clip = _clipper(piece, groups)
     held = list(clip(decode_keys(keys), runs)), list(clip(_split(data), runs))
-    return EncodedRows(schema, *held, list(clip(decode_keys(deleted), deleted_runs)), len(piece.data))
+    return EncodedRows(schema, *held, list(clip(decode_keys(deleted), deleted_runs)), in_memory(piece.data))
 
 
 def _clipper(piece: Piece, groups: KeyGroupRange | None) -> Callable[[Iterable[T], list[int]], Iterable[T]]:

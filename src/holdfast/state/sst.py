@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from holdfast.checkpoint.files import fetch_raw, read_raw, write_raw
+from holdfast.checkpoint.files import fetch_raw, link_raw, read_raw, write_raw
 from holdfast.checkpoint.handles import RawFile
 from holdfast.checkpoint.in_parallel import in_parallel
 from holdfast.checkpoint.metadata import KeyedHandle
@@ -25,6 +25,7 @@ from holdfast.checkpoint.storage import Storage
 from holdfast.errors import CorruptFile
 from holdfast.state.key_groups import KeyGroupRange
 from holdfast.state.layout import END, FIRST, META, after, group_range, section_of
+from holdfast.state.linked_files import LinkedFiles
 from holdfast.state.manifest import without_files
 from holdfast.state.ordered import OrderedStore
 from holdfast.state.schema import OperatorSchema
@@ -56,7 +57,7 @@ class Fetched(NamedTuple):
     """A base, or parts of one, in a local directory."""
 
     files: list[RawFile]
-    """The SST files, including those fetched in part."""
+    """The SST files, including those linked, and those fetched in part."""
     ranges: list[KeyRange] | None
     """The wanted keys; None: the base has no contents file, and was fetched whole."""
     lacking: list[RawFile]
@@ -104,7 +105,10 @@ def fetch(storage: Storage, handle: KeyedHandle, path: str, groups: KeyGroupRang
 
     def fetch_one(file: RawFile) -> RawFile:
         target = os.path.join(path, file.name)
-        partly = file.name.endswith(".sst") and (file.foreign or others) and not read.contain(file.first_key, file.last_key)
+        table = file.name.endswith(".sst")
+        partly = table and (file.foreign or others) and not read.contain(file.first_key, file.last_key)
+        if table and link_raw(storage, file, target):
+            return msgspec.structs.replace(file, foreign=partly)
         if partly and fetch_parts(storage, file, target, read):
             partial.add(file.name)
             return msgspec.structs.replace(file, foreign=True)
@@ -152,6 +156,7 @@ def copy_base(
     sliced: Sliced,
     settings: Mapping[str, str],
     into: OrderedStore,
+    where: str = "",
 ) -> None:
     """Copy a base's rows and entries of these key groups into a store, through a temporary store in ``directory``.
 
@@ -161,7 +166,8 @@ def copy_base(
     path = tempfile.mkdtemp(prefix=BASE_PREFIX, dir=directory)
     try:
         base = fetch(storage, handle, path, groups)
-        store = RocksDBStore(path, settings)
+        explain = LinkedFiles(storage, where, path, base.files).explain
+        store = RocksDBStore(path, settings, explain=explain)
         try:
             rows = chain.from_iterable(store.scan(*each) for each in _ranges(store, base, groups, sliced))
             while batch := list(islice(rows, _BATCH)):

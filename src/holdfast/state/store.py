@@ -152,13 +152,36 @@ class RocksDBStore:
 
     on_disk = True
 
-    def __init__(self, path: str, settings: Mapping[str, str], *, compacts: bool = True, read_only: bool = False) -> None:
-        """Open the store; ``compacts``: whether RocksDB compacts it in the background, as after `compact_from_now_on`."""
+    def __init__(
+        self,
+        path: str,
+        settings: Mapping[str, str],
+        *,
+        compacts: bool = True,
+        read_only: bool = False,
+        explain: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Open the store.
+
+        Args:
+            path: Its directory.
+            settings: Those of RocksDB.
+            compacts: Whether RocksDB compacts it in the background, as after `compact_from_now_on`.
+            read_only: Whether it is not written.
+            explain: Called when an access fails; may raise a more exact error.
+        """
         self.path = path
+        self.damaged = False
+        """Whether an access failed: the files may be corrupt, or the disk full."""
+        self._explain = explain
         os.makedirs(path, exist_ok=True)
         options = _options(settings, path)
         options.set_disable_auto_compactions(not compacts)
-        self._db = Rdict(path, options, access_type=AccessType.read_only() if read_only else AccessType.read_write())
+        try:
+            self._db = Rdict(path, options, access_type=AccessType.read_only() if read_only else AccessType.read_write())
+        except Exception:  # rocksdict raises plain exceptions for everything
+            explain()
+            raise
         # Rows lost in a crash are replayed from the checkpoint's deltas, so a write-ahead log has no use.
         without_log = WriteOptions()
         without_log.disable_wal = True
@@ -166,8 +189,6 @@ class RocksDBStore:
         self._db.set_write_options(without_log)
         self._unlogged = without_log
         self._file_size = parse_memory_size(settings[_O.TARGET_FILE_SIZE_BASE.key])
-        self.damaged = False
-        """Whether an access failed: the files may be corrupt, or the disk full."""
 
     @contextmanager
     def _watched(self) -> Iterator[None]:
@@ -175,6 +196,7 @@ class RocksDBStore:
             yield
         except Exception as error:  # rocksdict raises plain exceptions for everything
             self.damaged = True
+            self._explain()
             raise OSError(f"the local store {self.path} failed: {error}") from error
 
     def get_many(self, keys: list[bytes]) -> list[bytes | None]:

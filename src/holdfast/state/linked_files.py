@@ -1,0 +1,89 @@
+"""LinkedFiles: files of a base that a local store shares with the checkpoint storage by hard links, unread so far.
+
+RocksDB verifies the checksum of every block that it reads, and never changes a finished file. So a damaged file is an error
+sooner or later, never a wrong value. To make it sooner, a thread verifies the files against the checkpoint's checksums once
+the job runs. If the store fails before, the files are verified at once, so that the error names the damaged file.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from holdfast.checkpoint.files import verify_linked
+from holdfast.checkpoint.handles import RawFile
+from holdfast.checkpoint.storage import Storage
+from holdfast.errors import CorruptFile
+from holdfast.state.layout import state_of
+
+__all__ = ["LinkedFiles"]
+
+
+class LinkedFiles:
+    """The linked files of one store.
+
+    Args:
+        storage: The storage that shares them.
+        where: The operator, for errors.
+        directory: The store's directory.
+        files: The files.
+        names: Returns the names of states by id, for errors.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        where: str,
+        directory: str,
+        files: Sequence[RawFile],
+        names: Callable[[], dict[int, str]] = dict,
+    ) -> None:
+        self._storage = storage
+        self._where = where
+        self._directory = directory
+        self._files = files
+        self.names = names
+        self._found: CorruptFile | None = None
+        self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def begin(self) -> None:
+        """Begin to verify the files in the background, except those that belong mostly to other subtasks."""
+        own = [file for file in self._files if not file.foreign]
+        if own and self._thread is None:
+            self._thread = threading.Thread(target=self._verify, args=(own,), name="holdfast-verify", daemon=True)
+            self._thread.start()
+
+    def check(self) -> None:
+        """Raise CorruptFile if a damaged file was found."""
+        if self._found is not None:
+            raise self._found
+
+    def explain(self) -> None:
+        """Raise CorruptFile if a file is damaged; called when the store has failed."""
+        self.check()
+        self._verify(self._files)
+        self.check()
+
+    def _verify(self, files: Sequence[RawFile]) -> None:
+        for file in files:
+            with suppress(OSError):  # a compaction has replaced the file, and read all of it; or no checkpoint has it any more
+                try:
+                    at = os.path.join(self._directory, file.name)
+                    verify_linked(self._storage, file, at, self._stopped.is_set)
+                except CorruptFile as error:
+                    self._found = CorruptFile(error.path, f"{error.reason}; it holds {self._content(file)}")
+                    return
+
+    def _content(self, file: RawFile) -> str:
+        first, last = state_of(file.first_key), state_of(file.last_key)
+        found = [repr(name) for number, name in sorted(self.names().items()) if first <= number <= last]
+        return f"state of {self._where}" + (f": {', '.join(found)}" if found else "")
+
+    def close(self) -> None:
+        """Stop."""
+        self._stopped.set()
+        if self._thread is not None:
+            self._thread.join()
