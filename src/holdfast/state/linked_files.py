@@ -69,7 +69,7 @@ class LinkedFiles:
 
     def _verify(self, files: Sequence[RawFile]) -> None:
         for file in files:
-            with suppress(OSError):  # a compaction has replaced the file, and read all of it; or no checkpoint has it any more
+            with suppress(OSError):  # it is gone: a compaction has read all of it, or no checkpoint has it any more
                 try:
                     at = os.path.join(self._directory, file.name)
                     verify_linked(self._storage, file, at, self._stopped.is_set)
