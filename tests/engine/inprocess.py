@@ -261,6 +261,9 @@ class RecordSlices:
         self._left -= taken
         return taken
 
+    def begin_small(self) -> None:
+        pass
+
     @property
     def spent(self) -> float:
         return 0.0

@@ -153,6 +153,16 @@ def a_long_call_is_waited_for_and_every_epoch_processes_something():
     assert slices.take(10) == 0
 
 
+def the_slices_that_begin_small_do_not_rely_on_the_quick_records_before():
+    now = [0.0]
+    slices = TimeSlices(10.0, lambda: now[0])
+    assert [slices.take(100) for _ in range(5)] == [1, 2, 4, 8, 16]
+    slices.begin_small()
+    assert slices.take(100) == 1
+    now[0] += 0.1
+    assert slices.take(100) == 1
+
+
 def the_first_records_open_connections_which_does_not_count_but_a_long_call_does():
     now = [0.0]
     slices = TimeSlices(0.1, lambda: now[0])

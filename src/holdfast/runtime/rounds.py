@@ -138,9 +138,15 @@ class RoundsMerge:
         heapify(self._heads)
         self._frames: dict[int, Frame] = {}
         """By lane: its decoded frame, whose records are processed in part."""
+        self.keys = 0
+        """The number of keys in the round with which the records that `take` has returned begin."""
 
     def take(self) -> tuple[Frame, int] | None:
-        """The records to process next, with the index of their input; None if there are no more."""
+        """The records to process next, with the index of their input; None if there are no more.
+
+        No round among them has less than half of the `keys` of the first. Where only a few keys are left, their records may
+        take longer than those before.
+        """
         if not self._heads:
             return None
         _, number = self._heads[0]
@@ -154,6 +160,7 @@ class RoundsMerge:
         if len(self._heads) > 1:
             until, other = min(self._heads[1:3])
             end = (bisect_right if number < other else bisect_left)(rounds, until, lane.skip)
+        self.keys, end = _even(rounds, lane.skip, end)
         return frame.part(lane.skip, end), lane.index
 
     def processed(self, count: int) -> None:
@@ -173,6 +180,22 @@ class RoundsMerge:
             heapreplace(self._heads, (_rounds_of(lane)[lane.skip], number))
         else:
             heappop(self._heads)
+
+
+def _even(rounds: array[int], first: int, end: int) -> tuple[int, int]:
+    """The number of keys in the first round, and where the first round with less than half as many begins.
+
+    >>> _even(array("q", [1, 1, 1, 1, 2, 2, 2, 3, 4]), 0, 9)
+    (4, 7)
+    """
+    at = bisect_right(rounds, rounds[first], first, end)
+    keys = at - first
+    while at < end:
+        after = bisect_right(rounds, rounds[at], at, end)
+        if 2 * (after - at) < keys:
+            break
+        at = after
+    return keys, at
 
 
 def _rounds_of(lane: Lane) -> array[int]:

@@ -271,10 +271,13 @@ class ChannelInput:
 
     def _in_rounds(self, slices: Slices, tick: Tick, report: TaskReport) -> bool:
         """Process waiting records round by round, as far as they do not move event time; False if the deadline has come."""
-        watermark, since = self._chain.clock.watermark, 0
+        watermark, since, keys = self._chain.clock.watermark, 0, 0
         merge = self._waiting.in_rounds(watermark)
         while (taken := merge.take()) is not None:
             tick()
+            if 2 * merge.keys < keys:
+                slices.begin_small()  # the slow keys may be those that are left
+            keys = merge.keys
             records, index = taken
             processed = self._process_slices(records, index, slices, tick)
             merge.processed(processed)

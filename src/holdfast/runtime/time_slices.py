@@ -20,6 +20,9 @@ class Slices(Protocol):
     def take(self, count: int) -> int:
         """The records to process now, of ``count`` that are there; 0: the deadline has passed."""
 
+    def begin_small(self) -> None:
+        """Begin with one record again: the next ones may take longer."""
+
     @property
     def spent(self) -> float:
         """The seconds that count against the deadline."""
@@ -66,6 +69,10 @@ class TimeSlices:
         self._taken = min(self._size, count)
         return self._taken
 
+    def begin_small(self) -> None:
+        """Begin with one record again; see `Slices`."""
+        self._size, self._taken = 1, 0
+
     @property
     def spent(self) -> float:
         """The seconds since the end of the first slice; see `Slices`."""
@@ -87,6 +94,10 @@ class InterruptedSlices:
     def take(self, count: int) -> int:
         """The records to process now; see `Slices`."""
         return 0 if self._stop() else self._slices.take(count)
+
+    def begin_small(self) -> None:
+        """Begin with one record again; see `Slices`."""
+        self._slices.begin_small()
 
     @property
     def spent(self) -> float:
