@@ -20,7 +20,7 @@ from holdfast.connectors.kafka.serializer import RecordSerializer
 from holdfast.connectors.kafka.sink import KafkaSink
 from holdfast.connectors.kafka.tokens import create_token_topic, token_topic
 from holdfast.connectors.kafka.transactions import Prepared
-from holdfast.errors import ConfigurationError
+from holdfast.errors import ConfigurationError, HoldfastError
 from holdfast.runtime.exclusive_sinks import check_exclusive
 from holdfast.testing.kafka import KafkaCluster, create_topic
 from kafka_fixtures import committed_values
@@ -34,6 +34,18 @@ _DAY_MS = 86_400_000
 def sink_of(servers: str, topic: Any, guarantee: DeliveryGuarantee, **properties: Any) -> KafkaSink:
     prefix = topic if isinstance(topic, str) else "chosen"
     return KafkaSink({"bootstrap.servers": servers, **properties}, RecordSerializer(topic), guarantee, prefix)
+
+
+def a_record_that_the_broker_refuses_is_told_with_its_own_reason(kafka, new_topic):
+    sink = sink_of(kafka.bootstrap_servers, new_topic(1), DeliveryGuarantee.AT_LEAST_ONCE)
+    writer = sink.create_writer(WriterContext(JobInfo("j", "j", 1, None), "sink", 0, 1))
+    now = round(time.time() * 1000)
+    writer.begin_epoch(1, "a", 0)
+    writer.write(["in time", "tomorrow", "in time"], [now, now + _DAY_MS, now])
+    with pytest.raises(HoldfastError, match="INVALID_TIMESTAMP"):
+        writer.prepare_commit()
+    with pytest.raises(HoldfastError, match="INVALID_TIMESTAMP"):
+        writer.close()
 
 
 def written(sink: KafkaSink, storage: Path, values: list[str], timestamps: list[int]) -> None:

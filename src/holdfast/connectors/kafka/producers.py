@@ -33,6 +33,8 @@ _REFUSED = {
     KafkaError.INVALID_TRANSACTION_TIMEOUT,
     KafkaError._AUTHENTICATION,
 }
+_BESIDE = KafkaError._INVALID_DIFFERENT_RECORD
+"""Of records that are not delivered because of another one in their batch."""
 
 
 def _earliest(timestamp: int) -> int:
@@ -56,7 +58,8 @@ class RecordProducer:
 
     def __init__(self, settings: Mapping[str, Any], where: str) -> None:
         self._where = where
-        self._failed: list[tuple[KafkaError, str, int]] = []
+        self._failed: tuple[KafkaError, str, int] | None = None
+        """The first record that was not delivered for a reason of its own, else the first one."""
         callbacks = dict([self._told_of], on_delivery=self._on_delivery, error_cb=self._on_error)
         self._settings = settings
         self._servers = settings.get("bootstrap.servers", "")
@@ -66,8 +69,11 @@ class RecordProducer:
         _logger.info("%s: %s", self._where, error.str())
 
     def _on_delivery(self, error: KafkaError | None, message: Any) -> None:
-        if error is not None and len(self._failed) < 10:
-            self._failed.append((error, message.topic(), message.partition()))
+        if error is None:
+            return
+        known = self._failed
+        if known is None or (known[0].code() == _BESIDE and error.code() != _BESIDE):
+            self._failed = error, message.topic(), message.partition()
 
     def send(self, batch: OutgoingBatch) -> None:
         """Pass the records to the client, which sends them in the background."""
@@ -137,8 +143,8 @@ class RecordProducer:
 
     def check(self) -> None:
         """Raise if a record could not be delivered."""
-        if self._failed:
-            error, topic, partition = self._failed[0]
+        if self._failed is not None:
+            error, topic, partition = self._failed
             place = f"topic {topic}, partition {partition}"
             if error.code() == KafkaError._MSG_TIMED_OUT:
                 raise HoldfastError(
