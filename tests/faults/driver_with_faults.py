@@ -22,6 +22,7 @@ from holdfast.connectors.kafka.committer import KafkaCommitter
 from holdfast.connectors.kafka.transactions import TransactionClient
 from holdfast.datastream import StreamExecutionEnvironment
 from holdfast.errors import Fenced
+from holdfast.runtime.job import Job
 from holdfast.testing.chaos.driver import run_without_spark
 
 FENCED = 3
@@ -69,6 +70,23 @@ def _last(point: Point, call: Callable[[], Any]) -> Any:
     return result
 
 
+def metadata(around: Callable[[Point, Callable[[], Any]], Any]) -> Callable[[Point], None]:
+    """At the metadata of an epoch; a job that starts from a savepoint first stores that of its copy."""
+
+    def install(point: Point) -> None:
+        original = CheckpointLog.complete
+
+        def complete(self: CheckpointLog, checkpoint: Any, savepoint: str = "") -> None:
+            if savepoint:
+                original(self, checkpoint, savepoint)
+            else:
+                around(point, lambda: original(self, checkpoint))
+
+        CheckpointLog.complete = complete  # type: ignore[method-assign]
+
+    return install
+
+
 def between_commits(point: Point) -> None:
     """When the transactions of several subtasks are to be committed: one is, the others are not."""
     original = TransactionClient.end
@@ -83,8 +101,8 @@ def between_commits(point: Point) -> None:
 
 
 POINTS: dict[str, Callable[[Point], None]] = {
-    "before the metadata": before(CheckpointLog, "complete"),
-    "between metadata and sink commit": after(CheckpointLog, "complete"),
+    "before the metadata": metadata(_first),
+    "between metadata and sink commit": metadata(_last),
     "between two subtasks' commits": between_commits,
     "right after the commit": after(KafkaCommitter, "commit"),
     "after the take-over": after(CheckpointLog, "take_over"),
@@ -102,6 +120,9 @@ def main(path: str) -> int:
     if settings["fault"]:
         name, nth, sign = settings["fault"]
         POINTS[name](Point(name, nth, sign))
+    ahead = settings["hours"] * 3_600_000
+    now = Job._wall_clock
+    Job._wall_clock = lambda self: now(self) + ahead  # type: ignore[method-assign]
     os.environ.update(settings["environment"])
     configuration = Configuration.from_dict(settings["configuration"])
     if settings["without_spark"]:

@@ -151,10 +151,12 @@ class Program:
         """The drivers that are started from now on have another parallelism."""
         self._configuration = {**self._configuration, "parallelism.default": str(parallelism)}
 
-    def start(self, point: str = "", nth: int = 1, sign: str = "SIGKILL", without_spark: bool = False) -> DriverProcess:
+    def start(
+        self, point: str = "", nth: int = 1, sign: str = "SIGKILL", without_spark: bool = False, hours: int = 0
+    ) -> DriverProcess:
         """Start a driver, which sends itself a signal when it reaches a point for the n-th time.
 
-        Without Spark its tasks run in its own process, and it starts in a second.
+        Without Spark its tasks run in its own process, and it starts in a second. Its clock is so many ``hours`` ahead.
         """
         settings = {
             "program": self._program,
@@ -162,6 +164,7 @@ class Program:
             "configuration": self._configuration,
             "fault": [point, nth, sign] if point else None,
             "without_spark": without_spark,
+            "hours": hours,
         }
         script = str(Path(__file__).with_name("driver_with_faults.py"))
         self.drivers.append(DriverProcess(len(self.drivers) + 1, self.directory, settings, [script]))
