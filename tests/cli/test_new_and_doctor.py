@@ -168,7 +168,7 @@ def test_every_command_has_help_and_json() -> None:
     listed = CliRunner().invoke(app, ["--help"], env=wide).output
     names = [name for name in get_command(app).commands if name != "checkpoints"]  # type: ignore[attr-defined]
     commands = [[name] for name in names]
-    commands += [["checkpoints", each] for each in ("list", "show", "keys", "verify", "diff", "prune", "sign")]
+    commands += [["checkpoints", each] for each in ("list", "show", "keys", "verify", "diff", "orphans", "prune", "sign")]
     assert {"run", "new", "list", "status", "cancel", "stop", "savepoint", "logs", "doctor", "kafka"} <= set(names)
     assert {"dashboard", "token"} <= set(names)
     for command in commands:

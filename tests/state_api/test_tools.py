@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from engine.inprocess import LEDGERS
 from engine.programs import everything, records, sessions, sessions_model, windows
 from engine.small_programs import Remember, program
 from engine.test_same_results import config, lab, visible
 from engine.test_savepoints import run
+from holdfast.cli.app import NOT_FOUND, USAGE
+from holdfast.cli.commands import app
 from holdfast.common import Types
 from holdfast.errors import ConfigurationError, CorruptFile, Fenced
 from holdfast.state_api import (
@@ -118,15 +122,33 @@ def the_old_checkpoints_are_pruned_and_the_job_goes_on_from_the_kept_one(job):
     lost = stale / f"{1:010d}-{1:020d}-op-00000-{'a' * 32}.delta"
     lost.write_bytes(b"left by a dead attempt")
     assert [Path(each.path).name for each in find_orphans(directory(job)) if each.path.endswith(lost.name)] == [lost.name]
+    (line,) = [each for each in orphans_by_command(directory(job)) if each["path"].endswith(lost.name)]
+    assert line["size"] == len(b"left by a dead attempt")
+    assert lost.exists()
     done = prune(directory(job))
     assert done.kept == 1
     assert done.deleted > 0
     assert {path.name for path in stale.iterdir()} <= before
     assert len(list_snapshots(directory(job))) == 1
     assert not find_orphans(directory(job))
+    assert orphans_by_command(list_snapshots(directory(job))[0].path) == []
     prune(directory(job))
     job.run()
     assert visible() == sessions_model(DATA)
+
+
+def orphans_by_command(place):
+    listed = CliRunner().invoke(app, ["checkpoints", "orphans", place, "--json"])
+    assert listed.exit_code == 0, listed.output
+    return json.loads(listed.stdout)
+
+
+def the_command_for_orphans_refuses_what_is_no_job(job, tmp_path):
+    savepoint = run(job, 3)
+    for place, code, said in [(savepoint, USAGE, "is a savepoint"), (str(tmp_path), NOT_FOUND, "There is no checkpoint")]:
+        refused = CliRunner().invoke(app, ["checkpoints", "orphans", place])
+        assert refused.exit_code == code, refused.output
+        assert said in str(refused.exception) + refused.output
 
 
 def a_driver_that_still_runs_is_fenced_by_prune(job):

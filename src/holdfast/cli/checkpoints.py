@@ -1,4 +1,4 @@
-"""The commands checkpoints list, show, verify, diff, prune and sign: stored state, with or without a running job."""
+"""The commands `holdfast checkpoints ...`: stored state, with or without a running job."""
 
 from __future__ import annotations
 
@@ -161,6 +161,29 @@ def diff_checkpoints(
         console.print(table(["OPERATOR", "WHAT", "FIRST", "SECOND"], rows))
     else:
         note("They are equal.")
+
+
+@command(checkpoints)
+def orphans(
+    directory: Annotated[str | None, typer.Argument(metavar="[DIR|JOB]", help="A job: its directory, name or id.")] = None,
+    settings: Settings = None,
+    json: AsJson = False,
+) -> None:
+    """List the state files of a job that no retained checkpoint needs. Deletes nothing: prune does."""
+    options = _options(settings)
+    snapshot = _opened(directory, options)
+    if snapshot.kind != "checkpoint":
+        raise CommandFailed(f"{snapshot.path} is a savepoint: name the directory of a job that keeps checkpoints.", USAGE)
+    job = snapshot.path.rpartition("/log/")[0]
+    with working("comparing the files with the checkpoints", json):
+        found = stored.find_orphans(job, options)
+    if json:
+        print_json([asdict(each) for each in found])
+    elif found:
+        rows = [(size(each.size), "maybe" if each.in_use else "no", each.path) for each in found]
+        console.print(table(["SIZE", "IN USE", "PATH"], rows, ["SIZE"]))
+    else:
+        note(f"{job} has no orphans.")
 
 
 @command(checkpoints, name="prune", interrupted="Interrupted: run it again, or start the job, to complete it.")
