@@ -20,7 +20,7 @@ import cloudpickle
 import pytest
 
 from holdfast.connectors.base import JobInfo
-from holdfast.runtime import slot, slot_server
+from holdfast.runtime import slot, slot_server, task_host
 from holdfast.runtime.dependencies import Dependencies
 from holdfast.runtime.local_directory import LocalDirectory
 from holdfast.runtime.slot import SlotClient
@@ -28,7 +28,7 @@ from holdfast.runtime.slot_server import SlotServer
 from holdfast.runtime.slot_starter import start_slots
 from holdfast.runtime.task_host import TaskHost
 from holdfast.runtime.task_messages import EpochAssignment, JobSetup
-from holdfast.runtime.wire import DONE, END, WORKING
+from holdfast.runtime.wire import DONE, END, WORKING, WireClosed
 
 from .inprocess import Lab
 from .programs import records, sessions
@@ -181,6 +181,29 @@ def the_end_of_a_job_does_not_wait_for_a_slot_that_hangs(tmp_path: Path, monkeyp
     monkeypatch.setattr(slot, "_RETIRE_TIMEOUT", 0.2)
     client.retire()
     slot_server._await_end(process)
+
+
+class Closed(Program):
+    def __init__(self) -> None:
+        self.closed = False
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def a_parked_slot_closes_the_tasks_refuses_others_of_their_start_and_serves_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(SlotServer, "_watch_executor", lambda self: None)
+    monkeypatch.setattr(task_host, "TaskHost", lambda *_: ProgramWithOldCycles())
+    program = Closed()
+    with serving(tmp_path, program) as client:
+        client.park("s")
+        assert program.closed
+        with pytest.raises(WireClosed):  # of a Spark task that nobody waits for any more
+            list(client.run("s", lambda: b"", b"", iter(())))
+        assert list(client.run("t", lambda: b"", b"", iter(()))) == [(-1, b"")]
+    client.park("t")  # there is no slot any more: nothing to do
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")

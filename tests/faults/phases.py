@@ -24,6 +24,7 @@ from holdfast.checkpoint.retention import Retention
 from holdfast.checkpoint.storage import Storage
 from holdfast.runtime.job import Job
 from holdfast.runtime.savepoints import SavepointWriter
+from holdfast.runtime.task_host import TaskHost
 from holdfast.state.backend import paths_of
 from holdfast.state.changelog_copy import ChangelogCopy
 from holdfast.state.compaction import Base, Merge
@@ -66,6 +67,8 @@ PHASES = [
     Phase("restore: amid the deltas", KeyedStateBackend, "_apply", needs="loss"),
     Phase("restore: before the first epoch", KeyedStateBackend, "replay", True, needs="loss"),
     Phase("restore: before linked files are verified", LinkedFiles, "begin", needs="loss"),
+    Phase("rescale: before a slot closes the tasks of the old parallelism", TaskHost, "close", needs="rescale"),
+    Phase("rescale: after a slot has closed the tasks of the old parallelism", TaskHost, "close", True, needs="rescale"),
     Phase("rescale: before the tasks of the new parallelism", Job, "_new_executor", driver=True, needs="rescale"),
     Phase("rescale: after the tasks of the new parallelism", Job, "_new_executor", True, driver=True, needs="rescale"),
     Phase("rescale: before the files of the predecessors", _ROCKSDB, "fetch", needs="rescale"),

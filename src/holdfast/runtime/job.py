@@ -110,8 +110,8 @@ def in_short(error: E) -> E:
 class ClosableExecutor(EpochExecutor, Protocol):
     """An executor of epochs that holds resources."""
 
-    def close(self) -> None:
-        """Release them."""
+    def close(self, successor: JobPlan | None = None) -> None:
+        """Release them; ``successor``: the plan with which the job goes on, if it does."""
 
 
 class Job(JobClient):
@@ -245,7 +245,7 @@ class Job(JobClient):
 
     def _executor(self, job: JobInfo, plan: JobPlan) -> ClosableExecutor:
         """The executor for a generation; closes that of an earlier one."""
-        self._close_executors()
+        self._close_executors(plan)
         executor = self._new_executor(JobSetup(plan, job, uuid.uuid4().hex, self._log.owned.takeovers[-1]))
         self._executors.append(executor)
         return executor
@@ -270,9 +270,9 @@ class Job(JobClient):
                 except ConfigurationError as error:
                     log.warning("job %r keeps its parallelism: %s", self._plan.name, error)
 
-    def _close_executors(self) -> None:
+    def _close_executors(self, successor: JobPlan | None = None) -> None:
         while self._executors:
-            self._executors.pop().close()
+            self._executors.pop().close(successor)
 
     def start(self) -> None:
         """Start in the background."""

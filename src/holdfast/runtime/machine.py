@@ -347,7 +347,7 @@ class CoordinatorMachine:
 
     def _completed_epoch(self, epoch: EpochInFlight) -> None:
         epoch.completed(self._now.seconds)
-        self._completed = epoch.checkpoint
+        self._has_opened, self._completed = True, epoch.checkpoint
         self._policy.epoch_completed()
         for source in self._sources:
             source.completed(epoch.inputs[source.uid])

@@ -31,6 +31,7 @@ from holdfast.runtime.wire import (
     ERROR,
     FRAME,
     NEED_SETUP,
+    PARK,
     RESTORE,
     RETIRE,
     RUN,
@@ -115,12 +116,23 @@ class SlotClient:
 
     def retire(self) -> None:
         """End the slot of a job that has ended, if there is one; kill it if it does not answer."""
+        self._dismiss(RETIRE, b"")
+
+    def park(self, started: str) -> None:
+        """Let the slot, if there is one, close what a start of the job has opened; its process waits for the next start.
+
+        Args:
+            started: Identifies the start that has ended; tasks of it that still run somewhere are refused from now on.
+        """
+        self._dismiss(PARK, started.encode())
+
+    def _dismiss(self, kind: int, payload: bytes) -> None:
         connection = self._try()
         if connection is None:
             return
         wire = Wire(connection)
         try:
-            wire.send(RETIRE)
+            wire.send(kind, payload)
             wire.flush()
             if not wire.answers(_RETIRE_TIMEOUT):
                 self._kill(wire.peer())

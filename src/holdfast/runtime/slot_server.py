@@ -21,6 +21,7 @@ from holdfast.runtime.wire import (
     ERROR,
     FRAME,
     NEED_SETUP,
+    PARK,
     RESTORE,
     RETIRE,
     RUN,
@@ -73,6 +74,8 @@ class SlotServer:
         self._executor = executor
         self._orphaned = False
         self._started = ""
+        self._ended: set[str] = set()
+        """The starts of the job whose tasks have no business here any more."""
         self._host: TaskHost | None = None
         self._early: EarlyRestore | None = None
         self._last_call = time.monotonic()
@@ -156,6 +159,13 @@ class SlotServer:
             self._retired = True
             self._forget()
             return
+        if kind == PARK:
+            self._ended.add(payload.decode())
+            self._forget()
+            wire.send(DONE)
+            wire.flush()
+            gc.collect()  # a full collection: the objects of an earlier start of the job are old
+            return
         if kind == RESTORE:
             from holdfast.runtime.early_restore import EarlyRestore
 
@@ -193,6 +203,8 @@ class SlotServer:
         """Load the job of this start, unless it is loaded; False if that fails, which the other side has been told."""
         if started == self._started and self._host is not None:
             return True
+        if started in self._ended:
+            raise WireClosed("it belongs to a start of the job that has ended")
         try:
             wire.send(NEED_SETUP)
             wire.flush()

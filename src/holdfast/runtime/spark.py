@@ -178,8 +178,10 @@ class SparkExecutor:
 
     def __init__(self, context: SparkContext, setup: JobSetup) -> None:
         self._context = context
+        given = setup.plan
         config = {key: value for key, value in setup.plan.config.items() if not key.startswith(_OF_THE_DRIVER)}
         setup = replace(setup, plan=replace(setup.plan, config=config))
+        self._given = given
         self._plan: JobPlan = setup.plan
         self.root = setup.plan.settings.temporary_directory
         self.job_id = setup.job.job_id
@@ -252,14 +254,24 @@ class SparkExecutor:
         """Let `each` fail soon."""
         self._context.cancelJobGroup(f"{self._group}-savepoint")
 
-    def close(self) -> None:
-        """End the job's slots and free its resources in Spark."""
-        root, job_id, width = self.root, self.job_id, max(self._widths)
+    def close(self, successor: JobPlan | None = None) -> None:
+        """End the job's slots and free its resources in Spark.
+
+        Args:
+            successor: What the job goes on with. The slots that it needs keep their processes if it is another plan than
+                that of this executor; after a failure, with the same plan, none of them does.
+        """
+        root, job_id, width, started = self.root, self.job_id, max(self._widths), self.started
+        kept = 0 if successor is None or successor is self._given else max(_widths(successor))
         standbys = {slot for each in self._widths for beside in self._placement.neighbours(each) for slot in beside}
 
         def retire(partition: int, items: Iterable[Any]) -> Iterator[bytes]:
             for slot in {partition, *standbys}:
-                SlotClient(slot_directory(root, job_id), slot).retire()
+                client = SlotClient(slot_directory(root, job_id), slot)
+                if slot < kept:
+                    client.park(started)
+                else:
+                    client.retire()
             return iter(())
 
         try:

@@ -16,6 +16,7 @@ __all__ = [
     "ERROR",
     "FRAME",
     "NEED_SETUP",
+    "PARK",
     "RESTORE",
     "RETIRE",
     "RUN",
@@ -27,7 +28,7 @@ __all__ = [
     "socket_address",
 ]
 
-RUN, SETUP, FRAME, END, NEED_SETUP, DONE, ERROR, RETIRE, RESTORE, STAND_BY, WORKING = range(11)
+RUN, SETUP, FRAME, END, NEED_SETUP, DONE, ERROR, RETIRE, RESTORE, STAND_BY, WORKING, PARK = range(12)
 
 _HEAD = struct.Struct("<BII")
 _BUFFER = 1 << 20

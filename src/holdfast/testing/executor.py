@@ -18,6 +18,7 @@ from holdfast.checkpoint.storage import Storage
 from holdfast.runtime.early_restore import EarlyRestore
 from holdfast.runtime.frames import unpack_header
 from holdfast.runtime.open_chain import TaskResources
+from holdfast.runtime.plan import JobPlan
 from holdfast.runtime.task import Subtask
 from holdfast.runtime.task_messages import EpochAssignment, JobSetup, TaskId, TaskReport
 from holdfast.runtime.time_slices import Slices, TimeSlices
@@ -104,7 +105,7 @@ class InProcessExecutor:
     def stop_each(self) -> None:
         """`each` comes to its end."""
 
-    def close(self) -> None:
+    def close(self, successor: JobPlan | None = None) -> None:
         """End all operators."""
         for subtask in self._subtasks.values():
             subtask.close()

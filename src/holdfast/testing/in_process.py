@@ -77,9 +77,9 @@ def _job(plan: JobPlan, replan: Callable[[int], JobPlan], clock: VirtualClock | 
             else:
                 super().__init__(setup, storage, self._disk, lambda: clock.now() / 1000)
 
-        def close(self) -> None:
+        def close(self, successor: JobPlan | None = None) -> None:
             """End all operators, and remove the disk."""
-            super().close()
+            super().close(successor)
             shutil.rmtree(self._disk, ignore_errors=True)
 
     class InProcessJob(Job):

@@ -77,7 +77,7 @@ class TransactionalWriter:
         self._client = TransactionClient(sink.properties, cancelled=self._closed.is_set)
         self._retention = RetentionCheck(sink.properties, f"Kafka sink (uid {context.uid})", context.warn)
         self._pool = ProducerPool(self._where, self._make)
-        self._copying = ThreadPoolExecutor(max_workers=1, thread_name_prefix="kafka-outbox")
+        self._background = ThreadPoolExecutor(max_workers=1, thread_name_prefix="kafka-outbox")
         self._token_topic = token_topic(sink.transactional_id_prefix)
         self._topics = [self._token_topic] if sink.topic is None else [self._token_topic, sink.topic]
         self._files = None if context.job.storage_uri is None else JobFiles(context.job, "sinks", context.uid)
@@ -117,7 +117,7 @@ class TransactionalWriter:
         name: str | None = None
         if self._files is not None:
             name = outbox_name(job.generation, self._epoch, context.subtask, token.id)
-            copy = self._copying.submit(self._files.put, name, self._outbox.finish())
+            copy = self._background.submit(self._files.put, name, self._outbox.finish())
             transaction = self._pool.prepare(self._epoch)
             copy.result()
         else:
@@ -134,7 +134,11 @@ class TransactionalWriter:
         """Close the clients. A prepared transaction stays prepared: only the committer ends it."""
         self._closed.set()
         self.abort_epoch()
-        self._copying.shutdown(wait=True)
+        # The ids of coming epochs may still be on their way, for half a second: nobody waits for them.
+        self._background.submit(self._close_clients)
+        self._background.shutdown(wait=False)
+
+    def _close_clients(self) -> None:
         self._pool.close()
         self._client.close()
 
