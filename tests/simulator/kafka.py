@@ -206,6 +206,9 @@ class Producer:
         self._identity = (-1, -1)
         self._waiting: list[Record] = []
 
+    def list_topics(self, topic: str, timeout: float) -> None:
+        """Metadata is read only: asking for it changes nothing that the simulation knows."""
+
     def init_transactions(self, timeout: float) -> None:
         answer = self._brokers.send(_Init(self._name))
         if answer is None:
