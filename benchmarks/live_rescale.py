@@ -69,7 +69,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
             env.enable_checkpointing(30_000, CheckpointingMode.EXACTLY_ONCE)
             source = kafka_jobs.kafka_source(servers, "input", bounded=False)
             records = env.from_source(source, WatermarkStrategy.no_watermarks(), "input").map(Parse())
-            counted = records.key_by(lambda record: record["user_id"]).process(Remember(50))
+            counted = records.key_by(lambda record: record["user_id"]).process(Remember(50, 0))
             counted.sink_to(kafka_jobs.kafka_sink(servers, "output"))
             job = jobs.RunningJob(env, "live-rescale")
             job.until(lambda: bool(job.outcome.epochs))
