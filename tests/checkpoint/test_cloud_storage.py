@@ -28,7 +28,7 @@ from holdfast.connectors.base import Committable, JobInfo, ReaderContext, Writer
 from holdfast.connectors.file_system import FileSink, FileSource, StreamFormat
 from holdfast.errors import ConfigurationError, StorageError
 from holdfast.runtime.java import find_java
-from holdfast.testing.kafka_distribution import cache_directory, spark_jars
+from holdfast.testing.kafka_distribution import cache_directory, spark_jars, trusted_authorities
 from holdfast.testing.ports import ReservedPort
 
 QUICK = RetryPolicy(budget=2.0, first_delay=0.001, longest_delay=0.01)
@@ -48,7 +48,8 @@ def hadoop_jars() -> str:
                 ["org.apache.hadoop", "hadoop-client-minicluster", version, "-notransitive"],
                 ["org.junit.jupiter", "junit-jupiter-api", "5.10.2"],
             ):
-                ivy = [str(find_java().executable), "-cp", str(spark_jars() / "*"), "org.apache.ivy.Main"]
+                ivy = [str(find_java().executable), *trusted_authorities()]
+                ivy += ["-cp", str(spark_jars() / "*"), "org.apache.ivy.Main"]
                 ivy += ["-cache", f"{scratch}/ivy", "-confs", "default", "-dependency", *parts]
                 ivy += ["-retrieve", f"{scratch}/jars/[artifact]-[revision].[ext]"]
                 done = subprocess.run(ivy, capture_output=True, text=True, timeout=300, check=False)

@@ -12,10 +12,13 @@ from pathlib import Path
 from holdfast.errors import ConfigurationError
 from holdfast.runtime.java import Java
 
-__all__ = ["KAFKA_VERSION", "fetch_kafka", "kafka_jars"]
+__all__ = ["KAFKA_VERSION", "fetch_kafka", "kafka_jars", "trusted_authorities"]
 
 KAFKA_VERSION = "4.1.0"
 _FETCH_TIMEOUT_S = 600.0
+_TRUSTED_BY_SYSTEM = (Path("/etc/ssl/certs/java/cacerts"), Path("/etc/pki/java/cacerts"))
+"""The authorities that this system trusts, for Java, on Debian and on Fedora: the Java that pip installs knows only its own,
+not that of a company's proxy."""
 
 
 def cache_directory() -> Path:
@@ -42,6 +45,11 @@ def kafka_jars(java: Java, version: str = KAFKA_VERSION) -> list[str]:
     return [*map(str, logging), *sorted(map(str, fetch_kafka(java, version).glob("*.jar")))]
 
 
+def trusted_authorities() -> list[str]:
+    """The option with which Java trusts the authorities that this system trusts; none if they are not in a form for Java."""
+    return [f"-Djavax.net.ssl.trustStore={store}" for store in _TRUSTED_BY_SYSTEM if store.exists()][:1]
+
+
 def fetch_kafka(java: Java, version: str = KAFKA_VERSION) -> Path:
     """Return the directory with this Kafka version's jars; downloads them once (about 43 MB, half a minute).
 
@@ -55,7 +63,7 @@ def fetch_kafka(java: Java, version: str = KAFKA_VERSION) -> Path:
     with tempfile.TemporaryDirectory(prefix=f"kafka-{version}-", dir=target.parent) as scratch:
         jars = Path(scratch, "jars")
         command = [
-            str(java.executable), "-cp", str(spark_jars() / "*"), "org.apache.ivy.Main",
+            str(java.executable), *trusted_authorities(), "-cp", str(spark_jars() / "*"), "org.apache.ivy.Main",
             "-cache", str(Path(scratch, "ivy")), "-dependency", "org.apache.kafka", "kafka_2.13", version,
             "-confs", "default", "-retrieve", f"{jars}/[artifact]-[revision](-[classifier]).[ext]",
         ]  # fmt: skip
