@@ -20,7 +20,7 @@ from typing import Any
 from holdfast.checkpoint.log import CheckpointLog
 from holdfast.checkpoint.paths import JobPaths
 from holdfast.checkpoint.retention import Retention, verify_files
-from holdfast.checkpoint.savepoint import open_savepoint, savepoint_directory
+from holdfast.checkpoint.savepoint import savepoint_directory
 from holdfast.checkpoint.storage import Storage
 from holdfast.connectors.base import (
     Batch,
@@ -376,7 +376,7 @@ class Lab:
     def _start_from(self, log: CheckpointLog, storage: Storage, paths: JobPaths) -> StartFromSavepoint | None:
         if not self.savepoint or log.started_from() == savepoint_directory(self.savepoint):
             return None
-        return StartFromSavepoint(open_savepoint(self.savepoint), storage, paths, self.claim)
+        return StartFromSavepoint.open(self.savepoint, {}, storage, paths, self.claim)
 
     def close(self) -> None:
         if self.executor is not None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from effort import examples
 from holdfast.checkpoint.metadata import CheckpointMetadata, SubtaskState
-from holdfast.checkpoint.savepoint import open_savepoint
+from holdfast.checkpoint.savepoint import read_savepoint
 from holdfast.common import Types, WatermarkStrategy
 from holdfast.datastream import CoMapFunction, KeyedProcessFunction, StreamExecutionEnvironment, ValueStateDescriptor
 from holdfast.errors import HoldfastError, IncompatibleState
@@ -385,7 +385,7 @@ def without_channel_state(checkpoint: CheckpointMetadata) -> bool:
 
 
 def in_savepoint(savepoint: str) -> CheckpointMetadata:
-    return open_savepoint(savepoint).savepoint.checkpoint
+    return read_savepoint(savepoint).savepoint.checkpoint
 
 
 @pytest.mark.parametrize("after", range(2, 7))

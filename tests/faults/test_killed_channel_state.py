@@ -17,7 +17,7 @@ from holdfast.checkpoint.log_reader import LogReader
 from holdfast.checkpoint.manifests import read_checkpoint
 from holdfast.checkpoint.metadata import CheckpointMetadata
 from holdfast.checkpoint.paths import JobPaths
-from holdfast.checkpoint.savepoint import open_savepoint
+from holdfast.checkpoint.savepoint import read_savepoint
 from holdfast.checkpoint.storage import Storage
 from holdfast.errors import HoldfastError
 
@@ -104,7 +104,7 @@ def test_channel_state_survives_kills_of_drivers_and_slots_and_moves_to_other_pa
         program._feed = None
         assert program.wait_for_end(program.driver) == 0
         (savepoint,) = (tmp_path / "savepoints").iterdir()
-        assert not has_channel_state(open_savepoint(savepoint.as_uri()).savepoint.checkpoint)
+        assert not has_channel_state(read_savepoint(savepoint.as_uri()).savepoint.checkpoint)
         program.rescale(1)
         program.start()
         feed.go_on(len(feed.sent) + 50)

@@ -20,7 +20,7 @@ import pytest
 from accounts import REFUSED
 from seed_programs import KEPT, Feed, Program, Reader, new_seed, scattered_payments
 
-from holdfast.checkpoint.savepoint import open_savepoint
+from holdfast.checkpoint.savepoint import read_savepoint
 
 pytestmark = [pytest.mark.fault, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(1800)]
 
@@ -63,7 +63,7 @@ def test_a_program_stops_amid_faults_and_goes_on_hours_later_in_another_version(
         program.let_pass(draw.uniform(0, 1))
         program.kill()
         for savepoint in whole(tmp_path / "killed"):
-            open_savepoint(savepoint.as_uri())
+            read_savepoint(savepoint.as_uri())
 
         # Epochs go on, and retention deletes files, while a savepoint is made; then a slot dies while the job stops.
         program.start(hours=-HOURS)
@@ -72,7 +72,7 @@ def test_a_program_stops_amid_faults_and_goes_on_hours_later_in_another_version(
         page = f"/savepoints/{made['request-id']}"
         program.wait(lambda: program.request("GET", page)["status"]["id"] == "COMPLETED", "saved", program.driver)
         program.wait_for_checkpoints(2)
-        open_savepoint(made["location"])
+        read_savepoint(made["location"])
         stop(program, tmp_path / "stopped")
         program.let_pass(draw.uniform(0, 0.3))
         program.driver.kill(*draw.sample(program.driver.members("slot"), 1))

@@ -137,6 +137,11 @@ def the_old_checkpoints_are_pruned_and_the_job_goes_on_from_the_kept_one(job):
     assert visible() == sessions_model(DATA)
 
 
+def a_directory_without_a_job_has_no_orphans_to_look_for(tmp_path):
+    with pytest.raises(ConfigurationError, match="not the directory of a job"):
+        find_orphans(str(tmp_path / "job"))
+
+
 def orphans_by_command(place):
     listed = CliRunner().invoke(app, ["checkpoints", "orphans", place, "--json"])
     assert listed.exit_code == 0, listed.output

@@ -39,6 +39,7 @@ __all__ = [
     "read_file",
     "read_raw",
     "unpack",
+    "verified",
     "verify_linked",
     "write_file",
     "write_raw",
@@ -139,12 +140,7 @@ def read_file(storage: Storage, handle: ContainedFile) -> bytes:
         CorruptFile: the file is missing, truncated, altered, or not the one that the handle describes.
         StorageError: the storage refused the read, or the retry budget ran out.
     """
-    data = _get(storage, handle)
-    where = storage.locate(handle.path)
-    payload = unpack(data, where)
-    if data[_CHECKSUM] != handle.checksum:
-        raise CorruptFile(where, "not the file that the checkpoint refers to: the checksums differ")
-    return payload
+    return verified(storage, handle, _get(storage, handle))
 
 
 def write_raw(storage: Storage, path: str, data: Data) -> RawFile:
@@ -164,9 +160,23 @@ def read_raw(storage: Storage, handle: RawFile) -> bytes:
         CorruptFile: the file is missing, truncated, altered, or not the one that the handle describes.
         StorageError: the storage refused the read, or the retry budget ran out.
     """
-    data = _get(storage, handle)
+    return verified(storage, handle, _get(storage, handle))
+
+
+def verified(storage: Storage, handle: ContainedFile | RawFile, data: bytes) -> bytes:
+    """Verify the whole content of a file and return its payload.
+
+    Raises:
+        CorruptFile: the file is truncated, altered, or not the one that the handle describes.
+    """
+    where = storage.locate(handle.path)
+    if isinstance(handle, ContainedFile):
+        payload = unpack(data, where)
+        if data[_CHECKSUM] != handle.checksum:
+            raise CorruptFile(where, "not the file that the checkpoint refers to: the checksums differ")
+        return payload
     if xxhash.xxh3_128_digest(data) != handle.checksum:
-        raise CorruptFile(storage.locate(handle.path), "altered: its checksum does not match its content")
+        raise CorruptFile(where, "altered: its checksum does not match its content")
     return data
 
 

@@ -15,7 +15,7 @@ savepoint stays with the user (NO_CLAIM) or is deleted (CLAIM).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -34,7 +34,6 @@ from holdfast.checkpoint.metadata import (
     SubtaskState,
 )
 from holdfast.checkpoint.paths import JobPaths, new_attempt
-from holdfast.checkpoint.retention import verify_files
 from holdfast.checkpoint.storage import NotFound, Storage
 from holdfast.errors import CheckpointError, ConfigurationError, CorruptFile, IncompatibleState
 
@@ -45,7 +44,6 @@ __all__ = [
     "Savepoint",
     "copy_files",
     "import_savepoint",
-    "open_savepoint",
     "put_metadata",
     "read_savepoint",
     "renamed_operator",
@@ -57,6 +55,7 @@ METADATA = "_metadata"
 BEGUN = "_in-progress"
 """A file that marks the directory of an unfinished or failed savepoint."""
 _VERSION = 1
+Verify = Callable[[str, bytes], None]
 
 
 class Savepoint(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -143,18 +142,6 @@ def _storage(uri: str, options: Mapping[str, str] | None) -> Storage:
     return Storage.open(uri.strip().rstrip("/").removesuffix(f"/{METADATA}"), options)
 
 
-def open_savepoint(uri: str, options: Mapping[str, str] | None = None) -> OpenSavepoint:
-    """Open the savepoint in a directory, after checking that all its files exist in full length.
-
-    Raises:
-        CorruptFile: a file is missing or truncated.
-        HoldfastError: as for `read_savepoint`.
-    """
-    found = read_savepoint(uri, options)
-    verify_files(found.storage, found.savepoint.checkpoint)
-    return found
-
-
 def read_savepoint(uri: str, options: Mapping[str, str] | None = None) -> OpenSavepoint:
     """Read the metadata of the savepoint in a directory.
 
@@ -192,7 +179,12 @@ def read_savepoint(uri: str, options: Mapping[str, str] | None = None) -> OpenSa
 
 
 def import_savepoint(
-    source: OpenSavepoint, target: Storage, paths: JobPaths, checkpoint_id: CheckpointId, generation: int
+    source: OpenSavepoint,
+    target: Storage,
+    paths: JobPaths,
+    checkpoint_id: CheckpointId,
+    generation: int,
+    verify: Callable[[Storage, FileHandle, bytes], None],
 ) -> CheckpointMetadata:
     """Copy a savepoint to a job's storage, as the checkpoint that the job continues from.
 
@@ -204,12 +196,14 @@ def import_savepoint(
         paths: The job's paths.
         checkpoint_id: The id of the new checkpoint.
         generation: The driver's generation.
+        verify: Raises CorruptFile if this content of a file is not what was written.
 
     Raises:
-        CorruptFile: a file of the savepoint is missing or truncated.
+        CorruptFile: a file of the savepoint is missing or altered.
         StorageError: a storage refused the call, or the retry budget ran out.
     """
     names: dict[str, str] = {}
+    handles: dict[str, FileHandle] = {}
     checkpoint = source.savepoint.checkpoint
     for uid, operator in checkpoint.operators.items():
         for n, state in enumerate(operator.subtasks):
@@ -217,40 +211,44 @@ def import_savepoint(
                 kind = file.path.rpartition(".")[2]
                 if file.path not in names:
                     names[file.path] = paths.state_file(generation, epoch_of(checkpoint_id), uid, n, new_attempt(), kind)
-    copy_files(source.storage, target, names)
+                    handles[file.path] = file
+    copy_files(source.storage, target, names, lambda path, data: verify(source.storage, handles[path], data))
     operators = {uid: renamed_operator(operator, names) for uid, operator in checkpoint.operators.items()}
     return msgspec.structs.replace(
         checkpoint, checkpoint_id=checkpoint_id, generation=generation, operators=operators, duration_ms=0
     )
 
 
-def copy_files(source: Storage, target: Storage, names: Mapping[str, str]) -> None:
+def copy_files(source: Storage, target: Storage, names: Mapping[str, str], verify: Verify = lambda path, data: None) -> None:
     """Copy state files unchanged, several at a time.
 
     Args:
         source: The storage with the files.
         target: The storage that gets the copies.
         names: By the path of each file, the path of its copy.
+        verify: Gets each path and its content before the content is written; raises CorruptFile to end the copying.
 
     Raises:
-        CorruptFile: a file is missing.
+        CorruptFile: a file is missing or altered.
         StorageError: a storage refused the call, or the retry budget ran out.
     """
-    for _ in in_parallel(lambda path: copy_file(source, path, target, names[path]), names):
+    for _ in in_parallel(lambda path: copy_file(source, path, target, names[path], verify), names):
         pass
 
 
-def copy_file(source: Storage, path: str, target: Storage, new_path: str) -> None:
-    """Copy a state file unchanged.
+def copy_file(source: Storage, path: str, target: Storage, new_path: str, verify: Verify = lambda path, data: None) -> None:
+    """Copy a state file unchanged. The arguments are those of `copy_files`, for one file.
 
     Raises:
-        CorruptFile: the file is missing.
+        CorruptFile: the file is missing or altered.
         StorageError: a storage refused the call, or the retry budget ran out.
     """
     try:
-        target.put(new_path, source.get(path))
+        data = source.get(path)
     except NotFound as error:
         raise CorruptFile(source.locate(path), "missing") from error
+    verify(path, data)
+    target.put(new_path, data)
 
 
 def renamed_lists(state: SubtaskState, names: Mapping[str, str]) -> dict[str, list[ListPart]]:

@@ -159,7 +159,8 @@ def check_resumable(plan: JobPlan, checkpoint: CheckpointMetadata) -> None:
         if stored.max_parallelism != vertex.max_parallelism:
             raise IncompatibleState(
                 f"operator {stored.name!r} (uid {uid!r}) has max parallelism {stored.max_parallelism} in {where} and "
-                f"{vertex.max_parallelism} in the program; it fixes the key groups and cannot change: set it back"
+                f"{vertex.max_parallelism} in the program; it fixes the key groups: set it back, or write "
+                "the state anew for another one (SavepointWriter.change_max_parallelism)"
             )
 
 

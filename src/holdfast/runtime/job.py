@@ -20,7 +20,7 @@ from holdfast.checkpoint.log import CheckpointLog
 from holdfast.checkpoint.metadata import CheckpointMetadata
 from holdfast.checkpoint.paths import JobPaths, names_checkpoint, restored_position
 from holdfast.checkpoint.retention import Retention, verify_files
-from holdfast.checkpoint.savepoint import open_savepoint, savepoint_directory
+from holdfast.checkpoint.savepoint import savepoint_directory
 from holdfast.checkpoint.storage import Storage
 from holdfast.common.completable_future import CompletableFuture
 from holdfast.common.job_client import JobClient
@@ -213,8 +213,7 @@ class Job(JobClient):
         settings = self._plan.settings
         if self._log.started_from() == savepoint_directory(path, settings.storage_options):
             return None  # the savepoint may be gone meanwhile
-        source = open_savepoint(path, settings.storage_options)
-        return StartFromSavepoint(source, self._storage, self._paths, settings.claim_savepoint)
+        return StartFromSavepoint.open(path, settings.storage_options, self._storage, self._paths, settings.claim_savepoint)
 
     def _begin(self, session: Any, uri: str, continues: bool) -> None:
         """Take the session's Spark, or start one."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -14,19 +14,23 @@ import msgspec
 from holdfast.checkpoint.ids import CheckpointId
 from holdfast.checkpoint.metadata import CheckpointMetadata, KeyedHandle, OperatorCheckpoint, SubtaskState
 from holdfast.checkpoint.paths import JobPaths, new_attempt, safe_name
+from holdfast.checkpoint.retention import verify_files
 from holdfast.checkpoint.savepoint import (
     BEGUN,
     OpenSavepoint,
     copy_files,
     import_savepoint,
     put_metadata,
+    read_savepoint,
     renamed_lists,
 )
 from holdfast.checkpoint.storage import Storage
-from holdfast.errors import ConfigurationError, StorageError
+from holdfast.errors import ConfigurationError, CorruptFile, StorageError
 from holdfast.runtime.settings import JobSettings
 from holdfast.state.backend import StateBackendSettings
 from holdfast.state.canonical import DUMP, Part, parts_of, write_part
+from holdfast.state.damage import with_content
+from holdfast.state.delta_files import verify_data
 
 __all__ = ["SavepointWriter", "StartFromSavepoint", "new_savepoint"]
 
@@ -168,6 +172,29 @@ class StartFromSavepoint:
     claim: bool
     """Whether the savepoint is deleted once the job has a copy."""
 
+    @classmethod
+    def open(
+        cls, uri: str, options: Mapping[str, str], storage: Storage, paths: JobPaths, claim: bool
+    ) -> StartFromSavepoint:
+        """Open the savepoint in a directory, after checking that all its files exist in full length.
+
+        Raises:
+            CorruptFile: a file is missing or truncated.
+            HoldfastError: as for `read_savepoint`.
+        """
+        opened = cls(read_savepoint(uri, options), storage, paths, claim)
+        with opened._named():
+            verify_files(opened.source.storage, opened.source.savepoint.checkpoint)
+        return opened
+
+    @contextlib.contextmanager
+    def _named(self) -> Iterator[None]:
+        try:
+            yield
+        except CorruptFile as error:
+            remedy = f"put it back from a copy of the savepoint {self.source.uri}, or start from another one"
+            raise with_content(error, self.source.storage, self.source.savepoint.checkpoint, remedy) from error
+
     @property
     def request(self) -> tuple[str, int]:
         """The argument for `CheckpointLog.take_over`."""
@@ -177,7 +204,8 @@ class StartFromSavepoint:
         """Copy the savepoint as the job's next checkpoint to complete.
 
         Raises:
-            CorruptFile: a file of the savepoint is missing or truncated.
+            CorruptFile: a file of the savepoint is missing or altered.
             StorageError: a storage did not answer within the retry budget, or refused.
         """
-        return import_savepoint(self.source, self.storage, self.paths, checkpoint_id, generation)
+        with self._named():
+            return import_savepoint(self.source, self.storage, self.paths, checkpoint_id, generation, verify_data)

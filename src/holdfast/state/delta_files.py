@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from holdfast.checkpoint.files import read_file, read_raw
+from holdfast.checkpoint.files import read_file, read_raw, verified
 from holdfast.checkpoint.handles import ContainedFile, FileHandle, Handle, IndexedFile, RawFile
 from holdfast.checkpoint.metadata import CheckpointMetadata
 from holdfast.checkpoint.storage import NotFound, Storage
 from holdfast.errors import CorruptFile, IncompatibleState
+from holdfast.state.damage import with_content
 from holdfast.state.delta import Change, read_delta, write_delta
 from holdfast.state.key_groups import KeyGroupRange
 
-__all__ = ["DeltaFiles", "damaged_files", "verify_contents"]
+__all__ = ["DeltaFiles", "damaged_files", "verify_contents", "verify_data"]
 
 _LEAST_MAPPED = 1 << 20
 """Size of the smallest file that is mapped, in bytes."""
@@ -75,7 +76,7 @@ def damaged_files(
         try:
             _verify(storage, handle)
         except CorruptFile as error:
-            yield error
+            yield with_content(error, storage, checkpoint)
         verified(handle)
 
 
@@ -87,3 +88,16 @@ def _verify(storage: Storage, handle: FileHandle) -> None:
     else:
         for _ in read_delta(storage, handle):
             pass
+
+
+def verify_data(storage: Storage, handle: FileHandle, data: bytes) -> None:
+    """Verify the whole content of a file that was read.
+
+    Raises:
+        CorruptFile: it is not what was written.
+    """
+    if isinstance(handle, IndexedFile):
+        for _ in read_delta(storage, handle, mapped=memoryview(data)):
+            pass
+    else:
+        verified(storage, handle, data)

@@ -93,6 +93,7 @@ def find_orphans(directory: str, options: Mapping[str, str] | None = None) -> li
         options: The ``s3.*`` settings.
 
     Raises:
+        ConfigurationError: the directory is not that of a job.
         CorruptFile: the job's log or a manifest is damaged, so that the files in use are unknown.
         StorageError: the storage does not answer.
     """
@@ -100,6 +101,8 @@ def find_orphans(directory: str, options: Mapping[str, str] | None = None) -> li
     # The listing comes first: a checkpoint completed in between then has its files in both answers.
     listing = storage.list(paths.state_prefix)
     records = log.read_retained()
+    if not listing and not records:
+        raise ConfigurationError(f"{directory} is not the directory of a job: it has neither checkpoints nor state files")
     needed = referenced(load(storage, record).checkpoint for record in records)
     newest = max((record.generation for record in records), default=0)
     found = []
