@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,9 @@ import pytest
 from pyspark import SparkContext
 
 from awaiting import until
-from holdfast.common import Configuration, Encoder, JobStatus, Types, WatermarkStrategy
-from holdfast.datastream import KeyedProcessFunction, StreamExecutionEnvironment, ValueStateDescriptor
-from holdfast.datastream.connectors.file_system import FileSink
+from holdfast.common import Configuration, Duration, Encoder, JobStatus, Types, WatermarkStrategy
+from holdfast.datastream import DataStream, KeyedProcessFunction, StreamExecutionEnvironment, ValueStateDescriptor
+from holdfast.datastream.connectors.file_system import FileSink, FileSource, StreamFormat
 from holdfast.datastream.connectors.number_seq import NumberSequenceSource
 from holdfast.errors import ConfigurationError
 from holdfast.rest.server import RestServer
@@ -44,18 +45,28 @@ class Count(KeyedProcessFunction):
         yield f"{ctx.get_current_key()} {self.count.value()}"
 
 
-def job(directory: Path, parallelism: int, **settings: str) -> StreamExecutionEnvironment:
-    """Counts numbers by key, in a checkpoint directory of its own; all such jobs write into one directory."""
+def environment(directory: Path, parallelism: int, **settings: str) -> StreamExecutionEnvironment:
+    """With a checkpoint directory of its own."""
     config = Configuration()
     defaults = {"rest.port": "0", "restart-strategy.type": "none", "holdfast.epoch.max-records": "50"}
     for key, value in {**defaults, **settings}.items():
         config.set_string(key, value)
     env = StreamExecutionEnvironment.get_execution_environment(config).set_parallelism(parallelism)
     env.get_checkpoint_config().set_checkpoint_storage_dir((directory / f"checkpoints-{parallelism}").as_uri())
-    numbers = env.from_source(NumberSequenceSource(1, LAST), WatermarkStrategy.no_watermarks(), "numbers").uid("numbers")
-    counts = numbers.key_by(lambda n: n % KEYS).process(Count()).uid("counts")
+    return env
+
+
+def write(directory: Path, counts: DataStream) -> None:
+    """All jobs write into one directory."""
     sink = FileSink.for_row_format(str(directory / "out"), Encoder.simple_string_encoder()).build()
     counts.sink_to(sink).uid("out").set_parallelism(1)
+
+
+def job(directory: Path, parallelism: int, **settings: str) -> StreamExecutionEnvironment:
+    """Counts numbers by key."""
+    env = environment(directory, parallelism, **settings)
+    numbers = env.from_source(NumberSequenceSource(1, LAST), WatermarkStrategy.no_watermarks(), "numbers").uid("numbers")
+    write(directory, numbers.key_by(lambda n: n % KEYS).process(Count()).uid("counts"))
     return env
 
 
@@ -109,6 +120,50 @@ def test_a_running_job_is_rescaled_up_and_down_and_every_number_is_counted_once(
     client.get_job_execution_result().result(600)
     assert client.metrics.snapshot().values["numRestarts"] == 0
     assert sorted(written(tmp_path)) == sorted(EACH)
+
+
+class SlowCount(Count):
+    """Takes a while for each line, so that two subtasks are twice as fast as one on any number of cores."""
+
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        time.sleep(0.005)
+        yield from super().process_element(value, ctx)
+
+
+def test_a_job_follows_its_load_up_and_down_by_itself_and_every_line_is_counted_once(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+
+    def arrive(name: str, lines: range) -> list[int]:
+        (tmp_path / name).write_text("".join(f"{n}\n" for n in lines))
+        (tmp_path / name).rename(tmp_path / "in" / name)  # a file appears whole
+        return list(lines)
+
+    lines = arrive("backlog", range(800))
+    pace = {"stabilization.interval": "200 ms", "metrics.window": "2 s", "vertex.max-parallelism": "2"}
+    scaling = {f"job.autoscaler.{key}": value for key, value in pace.items()}
+    env = environment(tmp_path, 1, **scaling, **{"job.autoscaler.enabled": "true", "holdfast.epoch.max-records": "100"})
+    source = FileSource.for_record_stream_format(StreamFormat.text_line_format(), (tmp_path / "in").as_uri())
+    read = source.monitor_continuously(Duration.of_millis(20)).build()
+    numbers = env.from_source(read, WatermarkStrategy.no_watermarks(), "lines").uid("lines").map(int)
+    write(tmp_path, numbers.key_by(lambda n: n % KEYS).process(SlowCount()).uid("counts"))
+    client = env.execute_async("scaled")
+
+    def parallelism() -> int:
+        assert client.get_job_status().result() in (JobStatus.CREATED, JobStatus.RUNNING)
+        return max(vertex["parallelism"] for vertex in client.metrics.snapshot().plan.get("nodes", [{"parallelism": 0}]))
+
+    def all_are_counted() -> bool:
+        return len(written(tmp_path)) == len(lines)
+
+    until(lambda: parallelism() == 2)
+    until(all_are_counted)
+    while parallelism() == 2:  # a line now and then
+        lines += arrive(f"line {len(lines)}", range(len(lines), len(lines) + 1))
+        until(all_are_counted)
+    client.cancel().result(600)
+    assert client.metrics.snapshot().values["numRestarts"] == 0
+    counts = [f"{key} {n + 1}" for key in range(KEYS) for n in range(len(lines[key::KEYS]))]
+    assert sorted(written(tmp_path)) == sorted(counts)
 
 
 def a_path_without_a_savepoint_is_told_before_the_job_starts(tmp_path: Path) -> None:
