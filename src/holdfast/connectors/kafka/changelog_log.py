@@ -35,10 +35,10 @@ class _Producer(TransactionalProducer):
 
     _told_of = "delivery.report.only.error", False
 
-    def __init__(self, *args: Any) -> None:
+    def __init__(self, output: KafkaOutput, where: str, name: str, client: TransactionClient, topic: str) -> None:
         self.first: dict[int, int] = {}
         self.end: dict[int, int] = {}
-        super().__init__(*args)
+        super().__init__(output.properties, where, name, output.transaction_timeout_ms, client, [topic])
 
     def _on_delivery(self, error: KafkaError | None, message: Any) -> None:
         if error is not None:
@@ -98,7 +98,7 @@ class KafkaChangelogLog:
         name = TransactionalId(
             output.transactional_id_prefix, self._uid, self._subtask, self._generation, self._writer, slot, lane
         )
-        return _Producer(output.properties, self._where, str(name), output.transaction_timeout_ms, self._client)
+        return _Producer(output, self._where, str(name), self._client, self._topic)
 
     # writing
 
