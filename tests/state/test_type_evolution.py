@@ -245,6 +245,18 @@ def test_fields_that_a_class_has_gained_lost_renamed_and_widened_are_migrated():
     assert row.decode(to_row.convert(declared.encode(After(1.5, 7.0)))) == Row(x=1.5, amount=7.0)
 
 
+def test_one_old_field_does_not_become_two_new_ones():
+    stored = Types.ROW_NAMED(["a"], [Types.LONG()])
+    both = Types.ROW_NAMED(["b", "a"], [Types.LONG(), Types.LONG()]).with_aliases({"b": "a"})
+    shared = Types.ROW_NAMED(["b", "c"], [Types.LONG(), Types.LONG()]).with_aliases({"b": "a", "c": "a"})
+    for declared, second in ((both, "a"), (shared, "c")):
+        with pytest.raises(Unfit, match=f"field a would become both b and {second}"):
+            evolution(stored.to_dict(), declared.to_dict())
+    renamed = Types.ROW_NAMED(["b"], [Types.LONG()])
+    found = evolution(renamed.to_dict(), both.to_dict())  # once it is renamed, its old name is free
+    assert both.decode(found.convert(renamed.encode(Row(b=7)))) == Row(b=7, a=None)
+
+
 def a_new_field_of_a_class_needs_a_default():
     @dataclass
     class Old:

@@ -167,14 +167,19 @@ def _records(stored: Snapshot, declared: Snapshot) -> Evolution:
     changes: list[str] = []
     plan: list[tuple[int | None, Convert | None, Any]] = []
     """For each new field: the old position (None: a new field), the conversion, the default."""
-    used = set()
+    used: dict[str, str] = {}
+    """The new field of each old one."""
     for name, field in zip(_names(declared), declared["fields"], strict=True):
         former = _former(name, old, declared)
         if former is None:
             plan.append((None, None, _default(name, field, declared)))
             changes.append(f"field {name} is added")
             continue
-        used.add(former)
+        if former in used:
+            raise Unfit(
+                f"field {former} would become both {used[former]} and {name}: only one of them can have it as alias or name"
+            )
+        used[former] = name
         if former != name:
             changes.append(f"field {former} is renamed to {name}")
         inner = _within(f"field {name}", old[former], field)
