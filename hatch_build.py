@@ -23,8 +23,9 @@ except ImportError:  # as a program, it needs no hatchling
     BuildHookInterface = object
 
 _PACKAGE = Path("src") / "holdfast"
-_DIRECTIVES = ("annotation_typing=False", "binding=False")
-"""Annotations are those of mypy, not of C; methods are as quick to call as those of built-in classes."""
+_DIRECTIVES = ("annotation_typing=False", "binding=False", "embedsignature=True", "embedsignature.format=clinic")
+"""Annotations are those of mypy, not of C; methods are as quick to call as those of built-in classes, and show their
+signatures as these do."""
 
 
 class NotCompiled(Exception):
