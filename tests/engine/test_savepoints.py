@@ -365,6 +365,7 @@ def a_savepoint_of_a_newer_format_is_refused(job):
     metadata.write_bytes(pack(msgspec.msgpack.encode(newer)))
     with pytest.raises(IncompatibleState, match="format 99"):
         read_savepoint(savepoint)
-    metadata.write_bytes(b"something else")
-    with pytest.raises(CorruptFile):
-        read_savepoint(savepoint)
+    for other in (b"", b"something else", pack(b"something else")):
+        metadata.write_bytes(other)
+        with pytest.raises(CorruptFile, match=r"_metadata: .*put it back from a copy of the savepoint"):
+            read_savepoint(savepoint)

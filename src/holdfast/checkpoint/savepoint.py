@@ -40,6 +40,7 @@ from holdfast.errors import CheckpointError, ConfigurationError, CorruptFile, In
 __all__ = [
     "BEGUN",
     "METADATA",
+    "REMEDY",
     "OpenSavepoint",
     "Savepoint",
     "copy_files",
@@ -55,6 +56,8 @@ METADATA = "_metadata"
 BEGUN = "_in-progress"
 """A file that marks the directory of an unfinished or failed savepoint."""
 _VERSION = 1
+REMEDY = "put it back from a copy of the savepoint, or start from another one"
+"""What to do about a damaged file of a savepoint."""
 Verify = Callable[[str, bytes], None]
 
 
@@ -164,8 +167,8 @@ def read_savepoint(uri: str, options: Mapping[str, str] | None = None) -> OpenSa
             f"{uri!r} is not a savepoint: {where} does not exist. Give the path that trigger_savepoint() or "
             "stop_with_savepoint() returned (as execution.state-recovery.path, for a job that starts from it)"
         ) from error
-    payload = unpack(data, where)
     try:
+        payload = unpack(data, where)
         version = msgspec.msgpack.decode(payload, type=_Version).format_version
         if version != _VERSION:
             raise IncompatibleState(
@@ -173,8 +176,10 @@ def read_savepoint(uri: str, options: Mapping[str, str] | None = None) -> OpenSa
                 "release that wrote it, or a later one"
             )
         savepoint = msgspec.msgpack.decode(payload, type=Savepoint)
+    except CorruptFile as error:
+        raise CorruptFile(where, f"{error.reason}; {REMEDY}") from error
     except msgspec.MsgspecError as error:
-        raise CorruptFile(where, f"not the metadata of a savepoint: {error}") from error
+        raise CorruptFile(where, f"not the metadata of a savepoint: {error}; {REMEDY}") from error
     return OpenSavepoint(storage, savepoint)
 
 

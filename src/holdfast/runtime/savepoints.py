@@ -17,6 +17,7 @@ from holdfast.checkpoint.paths import JobPaths, new_attempt, safe_name
 from holdfast.checkpoint.retention import verify_files
 from holdfast.checkpoint.savepoint import (
     BEGUN,
+    REMEDY,
     OpenSavepoint,
     copy_files,
     import_savepoint,
@@ -192,8 +193,7 @@ class StartFromSavepoint:
         try:
             yield
         except CorruptFile as error:
-            remedy = f"put it back from a copy of the savepoint {self.source.uri}, or start from another one"
-            raise with_content(error, self.source.storage, self.source.savepoint.checkpoint, remedy) from error
+            raise with_content(error, self.source.storage, self.source.savepoint.checkpoint, REMEDY) from error
 
     @property
     def request(self) -> tuple[str, int]:
