@@ -13,12 +13,11 @@ import time
 import tracemalloc
 from typing import Any
 
+from benchmarks.one_subtask import one_subtask
 from holdfast.checkpoint.storage import Storage
 from holdfast.common.time import MIN_TIMESTAMP
-from holdfast.connectors.base import JobInfo
 from holdfast.datastream import AsyncFunction, AsyncRetryStrategy
-from holdfast.metrics.user import MetricGroup
-from holdfast.runtime.context import Clock, OperatorContext
+from holdfast.runtime.context import Clock
 from holdfast.runtime.listed_states import ListedStates
 from holdfast.runtime.operators.async_wait import AsyncWaitOperator
 from holdfast.runtime.operators.base import Operator
@@ -42,17 +41,10 @@ class Answers(AsyncFunction[Any, Any]):
 
 def _operator(seconds: float, capacity: int, ordered: bool, taken: list[int]) -> Operator:
     operator = AsyncWaitOperator(Answers(seconds), 60_000, capacity, ordered, AsyncRetryStrategy.no_restart()).create()
-    operator.context = OperatorContext(
-        job=JobInfo("benchmark", "benchmark", 1, ""),
-        uid="async",
-        name="async",
-        subtask=0,
-        parallelism=1,
-        max_parallelism=128,
-        clock=Clock(),
-        state=None,
+    operator.context = one_subtask(
+        Clock(),
+        None,
         lists=ListedStates(Storage(MemoryStore(), "memory"), None),
-        metrics=MetricGroup(),
         emit=lambda batch: taken.append(len(batch.values)),
     )
     operator.open()

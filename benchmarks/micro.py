@@ -20,8 +20,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from benchmarks.one_subtask import one_subtask
 from holdfast.common import Time, Types
-from holdfast.connectors.base import JobInfo
 from holdfast.datastream import (
     AggregateFunction,
     KeyedProcessFunction,
@@ -31,9 +31,8 @@ from holdfast.datastream import (
 )
 from holdfast.datastream.state import ListStateDescriptor, ValueStateDescriptor
 from holdfast.datastream.window import TumblingEventTimeWindows
-from holdfast.metrics.user import MetricGroup
 from holdfast.runtime.channels import Router
-from holdfast.runtime.context import Clock, OperatorContext
+from holdfast.runtime.context import Clock
 from holdfast.runtime.frames import Frame, decode_data, encode_data
 from holdfast.runtime.operators.keyed import KeyedProcess
 from holdfast.runtime.records import RecordBatch
@@ -246,17 +245,7 @@ def merge() -> Body:
 def _calls(function: KeyedProcessFunction) -> Body:
     """The calls of a keyed function, and its results."""
     operator = KeyedProcess(function)
-    operator.context = OperatorContext(
-        job=JobInfo("benchmark", "benchmark", 1, ""),
-        uid="benchmark",
-        name="benchmark",
-        subtask=0,
-        parallelism=1,
-        max_parallelism=128,
-        clock=Clock(),
-        state=KeyedState("benchmark"),
-        metrics=MetricGroup(),
-    )
+    operator.context = one_subtask(Clock(), KeyedState("benchmark"))
     operator.open()
     frame = _frame()
     return lambda: operator.process(frame.batch())
@@ -322,18 +311,7 @@ def _windows(clock: Clock) -> Any:
     made = windows.aggregate(_SumAndCount(), _Emit())
     factory: Any = made._transformation.factory  # type: ignore[attr-defined]
     operator = factory.create()
-    operator.context = OperatorContext(
-        job=JobInfo("benchmark", "benchmark", 1, ""),
-        uid="benchmark",
-        name="benchmark",
-        subtask=0,
-        parallelism=1,
-        max_parallelism=128,
-        clock=clock,
-        state=KeyedState("benchmark"),
-        metrics=MetricGroup(),
-        emit=lambda batch: None,
-    )
+    operator.context = one_subtask(clock, KeyedState("benchmark"), emit=lambda batch: None)
     operator.open()
     return operator
 

@@ -16,11 +16,10 @@ from collections.abc import Callable
 from typing import Any
 
 from benchmarks import jobs
+from benchmarks.one_subtask import one_subtask
 from holdfast.common import Time, Types
-from holdfast.connectors.base import JobInfo
 from holdfast.datastream import SlidingEventTimeWindows, TumblingEventTimeWindows, WindowAssigner
-from holdfast.metrics.user import MetricGroup
-from holdfast.runtime.context import Clock, OperatorContext
+from holdfast.runtime.context import Clock
 from holdfast.runtime.operators.base import OperatorFactory
 from holdfast.runtime.operators.window import WindowOperator
 from holdfast.runtime.operators.window_content import Accumulator, Reduced, WindowContent
@@ -57,17 +56,7 @@ def spent_by(factory: OperatorFactory, batches: list[RecordBatch]) -> float:
     """Nanoseconds of the processor for each record in an operator whose watermark follows the records."""
     clock, state = Clock(), KeyedState("benchmark")
     operator = factory.create()
-    operator.context = OperatorContext(
-        job=JobInfo("benchmark", "benchmark", 1, ""),
-        uid="operator",
-        name="operator",
-        subtask=0,
-        parallelism=1,
-        max_parallelism=128,
-        clock=clock,
-        state=state,
-        metrics=MetricGroup(),
-    )
+    operator.context = one_subtask(clock, state)
     operator.open()
     gc.collect()
     gc.disable()  # as in a task slot, which collects between epochs
