@@ -79,7 +79,7 @@ def main(settings, records, output, kind="plain"):
         env.add_python_file(numbered.__file__)
     hooks = {
         "mishaps": (dies(output), lags(output)),
-        "slow": (slows_down(output, 0.0003),),
+        "slow": (slows_down(output, 0.005),),
         "held": (slows_down(output, 0.02),),
     }.get(kind, (came_with_the_job,))
     numbered.build(env, int(records), output, *hooks)
