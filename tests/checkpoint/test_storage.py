@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.checkpoint import bucket
 from holdfast.checkpoint.local_store import LocalStore
 from holdfast.checkpoint.s3_store import S3Store
 from holdfast.checkpoint.storage import AlreadyExists, NotFound, RetryPolicy, Storage, Unavailable
@@ -177,6 +178,21 @@ def test_a_store_that_stays_away_ends_the_call_within_the_budget(memory):
     assert 4 < len(faulty.calls) < 20
 
 
+def test_a_call_that_fails_after_a_long_transfer_is_repeated(memory):
+    """A request that hangs, or a large object, takes longer than the budget before it fails."""
+    now = [0.0]
+
+    class Slow(FaultyStorage):
+        def put(self, path, data):
+            now[0] += 300.0
+            super().put(path, data)
+
+    faulty = Slow(memory)
+    faulty.on_call(1, "put", Fault.UNAVAILABLE)
+    Storage(faulty, RetryPolicy(budget=10.0), sleep=lambda seconds: None, clock=lambda: now[0]).put("a", b"large")
+    assert memory.objects["a"] == b"large"
+
+
 def test_a_refusal_is_not_repeated(faulty):
     faulty.on_call(1, "get", Fault.REFUSED)
     with pytest.raises(StorageError, match="refused"):
@@ -292,6 +308,23 @@ def test_every_call_on_s3_survives_a_fault(relay, fault, tmp_path):
         call()
         assert handler.faults == []
     assert not storage.exists("a/b")
+
+
+@pytest.mark.parametrize("fault", ["503", "lost", "hang"])
+@pytest.mark.parametrize("at", [0, 1, 3, 4])
+def test_a_part_of_a_large_object_that_fails_is_sent_again(relay, fault, at, tmp_path, monkeypatch):
+    monkeypatch.setattr(bucket, "_PART", 5 << 20)  # the least size of a part
+    handler, config = relay
+    data = os.urandom(11 << 20)
+    sent = []
+    handler.watch = staticmethod(lambda request, done: sent.append(request) if done else None)
+    storage = Storage(S3Store("checkpoints", tmp_path.name, config, timeout_s=0.5), RetryPolicy(budget=20, first_delay=0.01))
+    handler.faults[:] = [""] * at + [fault]
+    storage.put("a/large", data)  # begin, three parts, complete
+    assert handler.faults == []
+    assert storage.get("a/large") == data
+    parts = [request for request in sent if "partNumber" in request]
+    assert len(parts) <= 4 or (at == 4 and fault != "503")  # not the whole object
 
 
 def test_a_full_disk_is_a_clear_failure_and_leaves_nothing(tmp_path, monkeypatch):

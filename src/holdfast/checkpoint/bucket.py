@@ -29,8 +29,9 @@ _LONGEST = "24h"
 class Bucket:
     """A bucket, or a prefix in it: a `FileStore`.
 
-    Large objects are put in parts, which the store joins when the last one is there. Parts of a put that was interrupted
-    stay in the bucket, unlisted, until the store removes them (a life-cycle rule for incomplete uploads).
+    Large objects are put in parts, of which each is repeated by itself; the store joins them when the last one is there.
+    Parts of a put that was interrupted stay in the bucket, unlisted, until the store removes them (a life-cycle rule for
+    incomplete uploads).
 
     Args:
         make: Obstore's class of the store.
@@ -69,7 +70,7 @@ class Bucket:
         }
         self._open: Callable[..., Any] = partial(make, client_options=client_options, **settings)
         try:
-            # No retries here: only Storage knows the remaining budget and the meaning of a lost answer.
+            # No retries here, but for parts: only Storage knows the remaining budget and the meaning of a lost answer.
             self._bucket = self._open(retry_config={"max_retries": 0})
         except (obstore.exceptions.BaseError, ValueError) as error:
             raise ConfigurationError(f"{self.uri}: {_first_line(error)}") from error
@@ -81,8 +82,15 @@ class Bucket:
 
     def put(self, path: str, data: Data) -> None:
         """Put an object; an existing one is replaced."""
-        with self._errors("put", path):
-            self._obstore.put(self._bucket, path, data, use_multipart=len(data) > _PART, chunk_size=_PART)
+        if len(data) <= _PART:
+            with self._errors("put", path):
+                self._obstore.put(self._bucket, path, data, use_multipart=False)
+            return
+        try:
+            with self._errors("put", path):
+                self._obstore.put(self._patient, path, data, use_multipart=True, chunk_size=_PART)
+        except NotFound as error:  # the upload: its last request succeeded, and was repeated as its answer was lost
+            raise Unavailable(f"cannot put {self.uri}/{path}: the answer to its last part was lost") from error
 
     def put_new(self, path: str, data: Data) -> None:
         """Put an object if the path is free, by a condition of the request."""

@@ -64,7 +64,7 @@ class RetryPolicy:
     """The limits and delays of retries, in seconds."""
 
     budget: float = 60.0
-    """After this time since the first attempt, the last error is raised."""
+    """After this time since the first failure, the last error is raised: the first attempt may take any time."""
     first_delay: float = 0.1
     longest_delay: float = 5.0
 
@@ -297,7 +297,7 @@ class Storage:
             ) from error
 
     def _repeat(self, what: str, call: Callable[[], T]) -> T:
-        deadline = self._clock() + self._retry.budget
+        deadline: float | None = None
         tries = 0
         while True:
             try:
@@ -305,7 +305,9 @@ class Storage:
             except Unavailable as error:
                 tries += 1
                 pause = self._retry.delay(tries)
-                if self._clock() + pause > deadline:
+                now = self._clock()
+                deadline = now + self._retry.budget if deadline is None else deadline
+                if now + pause > deadline:
                     raise StorageError(
                         f"{self.uri}: could not {what} within {self._retry.budget:g} s ({tries} tries): {error}"
                     ) from error
