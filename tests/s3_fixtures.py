@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import ClassVar
 
@@ -59,7 +60,7 @@ class Relay(BaseHTTPRequestHandler):
         request = f"{'COPY' if 'x-amz-copy-source' in self.headers else self.command} {self.path}"
         self.watch(request, False)
         upstream = http.client.HTTPConnection(self.target)
-        upstream.request(self.command, self.path, body, dict(self.headers.items()))
+        upstream.request(self.command, self.path, body, self.translated(dict(self.headers.items())))
         answer = upstream.getresponse()
         content, answered = answer.read(), answer.headers
         upstream.close()
@@ -77,15 +78,49 @@ class Relay(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(content)
 
+    def translated(self, headers: dict[str, str]) -> dict[str, str]:
+        """The headers as moto gets them."""
+        return headers
+
     do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _handle
 
     def log_message(self, *_: object) -> None:
         pass
 
 
+class GoogleRelay(Relay):
+    """Google's XML API in front of moto: the requests of S3, but for the headers that Google names differently.
+
+    As Google does, it refuses a conditional put by 412 and knows the headers of no other service.
+    """
+
+    def translated(self, headers: dict[str, str]) -> dict[str, str]:
+        own = {name.lower(): value for name, value in headers.items()}
+        assert not [name for name in own if name.startswith("x-amz-") or name == "if-none-match"], own
+        own["authorization"] = "AWS4-HMAC-SHA256 Credential=access/20261123/us-east-1/s3/aws4_request"  # not verified
+        if "x-goog-copy-source" in own:
+            own["x-amz-copy-source"] = own.pop("x-goog-copy-source")
+        if own.pop("x-goog-if-generation-match", "") == "0":
+            own["if-none-match"] = "*"
+        return own
+
+
 @pytest.fixture
 def relay(s3_server: str, s3_config: dict[str, str]) -> Iterator[tuple[type[Relay], dict[str, str]]]:
-    class Own(Relay):
+    with _served(Relay, s3_server) as (own, url):
+        yield own, {**s3_config, "s3.endpoint": url}
+
+
+@pytest.fixture
+def google(s3_server: str) -> Iterator[tuple[type[Relay], dict[str, str]]]:
+    """Google Cloud Storage's XML API, by a relay to moto, with the bucket ``checkpoints``."""
+    with _served(GoogleRelay, s3_server) as (own, url):
+        yield own, {"gs.storage.root.url": url}
+
+
+@contextmanager
+def _served(kind: type[Relay], s3_server: str) -> Iterator[tuple[type[Relay], str]]:
+    class Own(kind):  # type: ignore[misc,valid-type]
         target = s3_server.removeprefix("http://")
         faults: ClassVar[list[str]] = []
         release = threading.Event()
@@ -93,7 +128,7 @@ def relay(s3_server: str, s3_config: dict[str, str]) -> Iterator[tuple[type[Rela
     server = ThreadingHTTPServer(("127.0.0.1", 0), Own)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
-    yield Own, {**s3_config, "s3.endpoint": f"http://127.0.0.1:{server.server_port}"}
+    yield Own, f"http://127.0.0.1:{server.server_port}"
     Own.release.set()
     server.shutdown()
     server.server_close()

@@ -6,7 +6,6 @@ import random
 import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -41,24 +40,25 @@ class Faults:
 @dataclass
 class LabOnS3(Lab):
     bucket: dict[str, str] = field(default_factory=dict)
+    scheme: str = "s3"
 
     @property
     def storage(self) -> Storage:
-        return Storage.open(f"s3://checkpoints/{self.directory.name}", self.bucket)
+        return Storage.open(f"{self.scheme}://checkpoints/{self.directory.name}", self.bucket)
 
 
-@pytest.mark.parametrize("backend", ["rocksdb", "hashmap"])
+@pytest.mark.parametrize(("scheme", "backend"), [("s3", "rocksdb"), ("gs", "hashmap")])
 def a_job_on_s3_loses_and_repeats_nothing_although_calls_fail_and_answers_are_lost(
-    backend: str, relay: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    scheme: str, backend: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    handler, bucket = relay
+    handler, bucket = request.getfixturevalue("relay" if scheme == "s3" else "google")
     seed = random.randrange(10**6)
     print(f"seed {seed}")
     draw = random.Random(seed)
     monkeypatch.setattr(holdfast.state.keyed_backend, "due", compactions.anything(seed))
     data = records(seed, 300, keys=20)
     LEDGERS["out"].committed.clear()
-    job = LabOnS3(sessions(data, cut=40), tmp_path, budget=40, config=config(backend, "64"), bucket=bucket)
+    job = LabOnS3(sessions(data, cut=40), tmp_path, budget=40, config=config(backend, "64"), bucket=bucket, scheme=scheme)
     handler.faults = faults = Faults(seed, 0.08)
     try:
         for point in draw.sample(CRASH_POINTS, 4):
