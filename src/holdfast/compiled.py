@@ -23,6 +23,7 @@ MODULES = (
     "holdfast.state.row_loading",
     "holdfast.runtime.operators.calls",
     "holdfast.runtime.operators.window_calls",
+    "holdfast.runtime.operators.session_loop",
     "holdfast.runtime.frame_columns",
     "holdfast.metrics.user",
     "holdfast.common.positions",

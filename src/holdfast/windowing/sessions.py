@@ -63,6 +63,11 @@ class _StaticSessions(SessionWindows[V]):
             raise ConfigurationError(f"the sessions' gap must be positive, got {session_gap} ms")
         self._session_gap = session_gap
 
+    @property
+    def gap_ms(self) -> int:
+        """The gap after every element."""
+        return self._session_gap
+
     def _gap(self, element: V) -> int:
         return self._session_gap
 

@@ -76,30 +76,37 @@ class MergingWindows(TriggeredWindows):
         self._late_by = max(self.context.clock.watermark, self.context.clock.late_by)
         out = Collector(self.context.copied)
         late: tuple[list[Any], list[int]] = ([], [])
-        load, load_new = self._table.load_one, self._table.load_new
         key = value = None
         try:
             sets = self._load_sets(keys)
             assigned = self._assign_all(keys, values, stamps)
             for key, value, stamp, set_row, windows in zip(keys, values, stamps, sets, assigned):
-                taken = False
-                for window in windows:
-                    before = set_row[self._set_slot]
-                    new = not before or not (window in before or window in before.values())
-                    actual = self._join_set(key, set_row, window)
-                    if actual is not None:
-                        taken = True
-                        state = (key, set_row[self._set_slot][actual])
-                        row = load_new(state) if new and actual is window else load(state)
-                        self._add_element(out, value, stamp, (key, actual), state, row)
-                if not taken and self._event_time and stamp + self._lateness <= self._late_by:
+                if not self._add_to_set(out, key, value, stamp, set_row, windows):
                     late[0].append(value)
                     late[1].append(stamp)
         except (Exception, SystemExit) as error:
             raise self._failure(error, value, key) from error
+        self._emit(out, late)
+
+    def _emit(self, out: Collector, late: tuple[list[Any], list[int]]) -> None:
         if late[0]:
             self.context.emit_late(self._tag, *late)
         out.emit(self.context)
+
+    def _add_to_set(self, out: Collector, key: Any, value: Any, stamp: int, set_row: Row, windows: list[Span]) -> bool:
+        """Add an element to its windows of the key's set; returns whether it is in time."""
+        slot = self._set_slot
+        taken = False
+        for window in windows:
+            before = set_row[slot]
+            new = not before or not (window in before or window in before.values())
+            actual = self._join_set(key, set_row, window)
+            if actual is not None:
+                taken = True
+                state = (key, set_row[slot][actual])
+                row = self._table.load_new(state) if new and actual is window else self._table.load_one(state)
+                self._add_element(out, value, stamp, (key, actual), state, row)
+        return taken or not self._event_time or stamp + self._lateness > self._late_by
 
     def _is_late(self, namespace: Any) -> bool:
         return False  # an element may join a window that is not: `_join_set` decides

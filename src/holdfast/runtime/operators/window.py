@@ -8,15 +8,18 @@ from dataclasses import dataclass
 from holdfast.runtime.operators.aligned_windows import AlignedWindows
 from holdfast.runtime.operators.base import Operator, OperatorFactory, StateKind
 from holdfast.runtime.operators.column_windows import ColumnPanes, ColumnWindows, takes_columns
+from holdfast.runtime.operators.event_time_sessions import EventTimeSessions
 from holdfast.runtime.operators.merging_windows import MergingWindows
 from holdfast.runtime.operators.paned_windows import PanedWindows
 from holdfast.runtime.operators.triggered_windows import TriggeredWindows
 from holdfast.runtime.operators.window_base import WindowSpec
 from holdfast.windowing.assigners import MergingWindowAssigner, PeriodicWindows, TumblingWindows
-from holdfast.windowing.sessions import SessionWindows
+from holdfast.windowing.sessions import DynamicEventTimeSessionWindows, EventTimeSessionWindows, SessionWindows
 from holdfast.windowing.triggers import EventTimeTrigger, ProcessingTimeTrigger
 
 __all__ = ["WindowOperator"]
+
+_EVENT_TIME_SESSIONS = (EventTimeSessionWindows, DynamicEventTimeSessionWindows)
 
 
 @dataclass(frozen=True)
@@ -27,9 +30,10 @@ class WindowOperator(WindowSpec, OperatorFactory):
 
     def create(self) -> Operator:
         """A fresh operator."""
-        if isinstance(self.assigner, MergingWindowAssigner):
-            return MergingWindows(self)
         default = EventTimeTrigger if self.assigner.is_event_time() else ProcessingTimeTrigger
+        if isinstance(self.assigner, MergingWindowAssigner):
+            usual = self.evictor is None and type(self.trigger) is default
+            return EventTimeSessions(self) if usual and type(self.assigner) in _EVENT_TIME_SESSIONS else MergingWindows(self)
         columnar = takes_columns(self)
         if isinstance(self.assigner, TumblingWindows) and type(self.trigger) is default and self.evictor is None:
             return AlignedWindows(self, self.assigner) if columnar is None else ColumnWindows(self, self.assigner, *columnar)
