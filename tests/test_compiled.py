@@ -26,7 +26,7 @@ from holdfast.runtime.copies import copied, same
 from holdfast.runtime.frames import Frame, decode_data, encode_data
 from holdfast.runtime.operators import calls, window_calls
 from holdfast.runtime.operators.stateless import Collector
-from holdfast.state import handles, integer_keys, row_loading, typed
+from holdfast.state import handles, key_owners, row_loading, typed
 from holdfast.state.key_groups import group_assigner, key_group
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -303,7 +303,9 @@ def records(draw: st.DrawFn) -> tuple[list[Any], list[int] | None, list[Any] | N
     values = list(zip(*columns)) if draw(st.booleans()) else columns[0]
     whole = st.lists(st.integers(-(2**63), 2**63 - 1), min_size=count, max_size=count)
     stamps = draw(st.none() | whole | st.just([each for each in columns[-1] if type(each) is int and abs(each) < 2**63]))
-    keys = draw(st.none() | st.sampled_from(columns) | st.lists(FIELD, min_size=count, max_size=count))
+    of_fields = st.lists(st.sampled_from(columns), min_size=1, max_size=3).map(lambda chosen: list(zip(*chosen)))
+    others = st.lists(st.tuples(FIELD) | st.tuples(WHOLE, st.text(max_size=3)), min_size=count, max_size=count)
+    keys = draw(st.none() | st.sampled_from(columns) | st.lists(FIELD, min_size=count, max_size=count) | of_fields | others)
     return values, None if stamps is None or len(stamps) < count else stamps, keys
 
 
@@ -319,7 +321,7 @@ def the_packed_frames_of_both_forms_hold_the_same_records(
     received = decode_data(memoryview(encode_data(frame)))
     assert repr(received) == repr(frame)
     if packed is not None:
-        assert packed[0] == frame_columns.COLUMNS
+        assert packed[0] in frame_columns.PACKED
         for module in (frame_columns, plain):
             assert repr(module.unpack_columns(memoryview(packed))) == repr((watermark, *given_records))
 
@@ -330,6 +332,11 @@ def the_records_of_numbers_and_texts_are_packed() -> None:
     packed = frame_columns.pack_columns(4, values, stamps, keys)
     assert packed is not None
     assert repr(frame_columns.unpack_columns(packed)) == repr((4, values, stamps, keys))
+    both = [(text, each) for each, _, text in values]
+    again = frame_columns.pack_columns(4, values, stamps, both)
+    assert again is not None
+    assert len(again) == len(packed) + 2  # the places of the keys' fields: they are not sent again
+    assert repr(frame_columns.unpack_columns(again)) == repr((4, values, stamps, both))
 
 
 @settings(max_examples=examples(100))
@@ -340,7 +347,7 @@ def the_owners_of_integers_are_those_of_their_key_groups(keys: list[int], widths
     most, count = widths
     owners = [key_group(key, most) * count // most for key in keys]
     assert group_assigner(most, count)(keys) == owners
-    for module in (integer_keys, PLAIN["holdfast.state.integer_keys"]):
+    for module in (key_owners, PLAIN["holdfast.state.key_owners"]):
         with contextlib.suppress(OverflowError):
             assert module.integer_owners(keys, most, count) == owners
         assert module.integer_owners([*keys[:0], True], most, count) is None
@@ -356,3 +363,18 @@ def the_parts_of_both_forms_are_the_same(rows: list[tuple[int, str, int]]) -> No
     }
     for module in (positions, PLAIN["holdfast.common.positions"]):
         assert module.part_by(targets, [texts, numbers]) == expected
+
+
+@settings(max_examples=examples(100))
+@given(st.lists(st.lists(WHOLE | st.text(max_size=3) | FIELD.filter(lambda each: type(each) is not list), max_size=3)))
+def the_owners_of_tuples_are_those_of_their_key_groups(given_keys: list[list[Any]]) -> None:
+    keys = [tuple(key) for key in given_keys if all(each == each for each in key)]
+    owners = [key_group(key, 128) * 3 // 128 for key in keys]
+    assign = group_assigner(128, 3)
+    assert assign(keys) == assign(keys) == owners
+    for key in keys:
+        assert assign([key]) == [key_group(key, 128) * 3 // 128]
+    plain = PLAIN["holdfast.state.key_owners"]
+    assert key_owners.all_plain_tuples(keys) == plain.all_plain_tuples(keys)
+    digests = [hash(key) % 2**64 for key in keys]
+    assert key_owners.owners_of_digests(digests, 128, 3) == plain.owners_of_digests(digests, 128, 3)

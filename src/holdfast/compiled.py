@@ -27,7 +27,7 @@ MODULES = (
     "holdfast.runtime.frame_columns",
     "holdfast.metrics.user",
     "holdfast.common.positions",
-    "holdfast.state.integer_keys",
+    "holdfast.state.key_owners",
 )
 """Each has a ``.pxd`` beside it, which declares the types of C."""
 PURE = "HOLDFAST_PURE"

@@ -1,7 +1,7 @@
 """Frames of plain records as columns: tuples of whole numbers, floats and strings, or such values alone. Compiled.
 
-A column is packed by one call, and keys and timestamps that are fields of the records are not sent again. Records of any
-other kind are pickled (`holdfast.runtime.frames`).
+A column is packed by one call, and keys and timestamps that are fields of the records are not sent again, nor are fields of
+keys that are tuples. Records of any other kind are pickled (`holdfast.runtime.frames`).
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ import struct
 from functools import lru_cache
 from typing import Any
 
-__all__ = ["COLUMNS", "pack_columns", "unpack_columns"]
+__all__ = ["PACKED", "pack_columns", "unpack_columns"]
 
-COLUMNS = 1
-"""The first byte of a packed frame. That of a pickle is another one."""
+_COLUMNS, _WITH_TUPLE_KEYS = 1, 2
+PACKED = (_COLUMNS, _WITH_TUPLE_KEYS)
+"""The first bytes of packed frames. That of a pickle is another one."""
 _HEAD = struct.Struct("<BqIbbb")
-"""`COLUMNS`, watermark, number of records, of fields (0: the values are no tuples), place of the timestamps, of the keys."""
+"""The first byte, watermark, number of records, of fields (0: the values are no tuples), place of the timestamps, of the
+keys. With tuple keys the last is the number of their fields, whose places follow."""
 _COLUMN = struct.Struct("<cI")
 """The type's code, and the number of bytes."""
 _NONE, _OWN = -1, -2
@@ -55,8 +57,17 @@ def pack_columns(watermark: int, values: list[Any], timestamps: list[int] | None
         fields = [values]
     columns = fields.copy()
     stamp_place = _place(timestamps, fields, columns)
-    key_place = _place(keys, fields, columns)
-    parts = [_HEAD.pack(COLUMNS, watermark, len(values), width, stamp_place, key_place)]
+    if keys is not None and type(keys[0]) is tuple:
+        key_width = len(keys[0])
+        key_fields = _split(keys, key_width) if 0 < key_width <= _MOST_FIELDS else None
+        if key_fields is None:
+            return None
+        places = [_place(each, fields, columns) for each in key_fields]
+        head = _HEAD.pack(_WITH_TUPLE_KEYS, watermark, len(values), width, stamp_place, key_width)
+        parts = [head, struct.pack(f"<{key_width}b", *places)]
+    else:
+        key_place = _place(keys, fields, columns)
+        parts = [_HEAD.pack(_COLUMNS, watermark, len(values), width, stamp_place, key_place)]
     for column in columns:
         kind = type(column[0])
         code = _CODES.get(kind)
@@ -116,8 +127,12 @@ def _same(a: list[Any], b: list[Any]) -> bool:
 
 def unpack_columns(payload: Any) -> tuple[int, list[Any], list[int] | None, list[Any] | None]:
     """The watermark, values, timestamps and keys of a packed frame."""
-    _, watermark, count, width, stamp_place, key_place = _HEAD.unpack_from(payload)
+    kind, watermark, count, width, stamp_place, key_place = _HEAD.unpack_from(payload)
     at = _HEAD.size
+    key_places: tuple[int, ...] = ()
+    if kind == _WITH_TUPLE_KEYS:
+        key_places = struct.unpack_from(f"<{key_place}b", payload, at)
+        at += key_place
     end = len(payload)
     columns: list[Any] = []
     while at < end:
@@ -128,12 +143,13 @@ def unpack_columns(payload: Any) -> tuple[int, list[Any], list[int] | None, list
         else:
             columns.append(_numbers(count, code.decode()).unpack_from(payload, at))
         at += size
-    own = max(width, 1)
+    own = iter(columns[max(width, 1) :])
     timestamps = keys = None
     if stamp_place != _NONE:
-        timestamps = list(columns[own if stamp_place == _OWN else stamp_place])
-        own += stamp_place == _OWN
-    if key_place != _NONE:
-        keys = list(columns[own if key_place == _OWN else key_place])
+        timestamps = list(next(own) if stamp_place == _OWN else columns[stamp_place])
+    if kind == _WITH_TUPLE_KEYS:
+        keys = list(zip(*[next(own) if place == _OWN else columns[place] for place in key_places]))
+    elif key_place != _NONE:
+        keys = list(next(own) if key_place == _OWN else columns[key_place])
     values = list(zip(*columns[:width])) if width else list(columns[0])
     return watermark, values, timestamps, keys

@@ -19,7 +19,7 @@ from holdfast.common import pickling
 from holdfast.common.columns import ColumnKeys, columns_of
 from holdfast.common.positions import picker
 from holdfast.common.time import MIN_TIMESTAMP
-from holdfast.runtime.frame_columns import COLUMNS, pack_columns, unpack_columns
+from holdfast.runtime.frame_columns import PACKED, pack_columns, unpack_columns
 from holdfast.runtime.frame_header import BARRIER, DATA, HEADER_SIZE, REPORT, Header, pack_frame, unpack_header
 from holdfast.runtime.records import RecordBatch
 
@@ -150,7 +150,7 @@ def encode_data(frame: Frame) -> bytes:
 
 def decode_data(payload: memoryview | bytes) -> Frame:
     """Decode the payload of a data frame."""
-    if payload[0] == COLUMNS:
+    if payload[0] in PACKED:
         return Frame(*unpack_columns(payload))
     watermark, values, stamps, keys, locations, late = pickle.loads(payload)
     timestamps = None

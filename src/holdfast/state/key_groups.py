@@ -15,8 +15,8 @@ import msgspec
 import xxhash
 
 from holdfast import compiled
-from holdfast.state.integer_keys import integer_owners
 from holdfast.state.key_codec import canonical_core, encode_core
+from holdfast.state.key_owners import all_plain_tuples, integer_owners, owners_of_digests
 
 __all__ = ["KeyGroupRange", "group_assigner", "integer_groups", "key_group", "key_group_range", "key_grouper"]
 
@@ -106,13 +106,10 @@ def group_assigner(max_parallelism: int, parallelism: int, memo_size: int = 200_
     )
 
     def assign(keys: list[Any]) -> list[int]:
-        if _COMPILED and type(keys) is list and keys and type(keys[0]) is int:
-            try:
-                whole = integer_owners(keys, max_parallelism, parallelism)
-            except OverflowError:
-                whole = None  # an integer beyond 64 bits
-            if whole is not None:
-                return whole
+        if _COMPILED and type(keys) is list and keys:
+            computed = _compiled_owners(keys, max_parallelism, parallelism)
+            if computed is not None:
+                return computed
         try:
             return list(map(memo.__getitem__, keys))
         except (KeyError, TypeError):
@@ -133,6 +130,19 @@ def group_assigner(max_parallelism: int, parallelism: int, memo_size: int = 200_
         return result
 
     return assign
+
+
+def _compiled_owners(keys: list[Any], max_parallelism: int, parallelism: int) -> list[int] | None:
+    """The owners of integers, and of tuples of strings and integers, which take no longer than a cache; None for others."""
+    kind = type(keys[0])
+    try:
+        if kind is int:
+            return integer_owners(keys, max_parallelism, parallelism)
+        if kind is tuple and all_plain_tuples(keys):
+            return owners_of_digests(map(_digest, map(_encode, keys)), max_parallelism, parallelism)
+    except (OverflowError, UnicodeEncodeError):
+        pass  # an integer beyond 64 bits, or a lone surrogate
+    return None
 
 
 def _groups(kinds: set[type], keys: list[Any], max_parallelism: int) -> list[int]:
