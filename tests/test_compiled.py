@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 
 from effort import examples
 from holdfast import compiled
-from holdfast.common import Types, positions
+from holdfast.common import Row, Types, positions
+from holdfast.datastream import ranked_rows
 from holdfast.datastream.state import ListStateDescriptor, MapStateDescriptor, ReducingStateDescriptor, ValueStateDescriptor
 from holdfast.runtime import frame_columns
 from holdfast.runtime.copies import copied, same
@@ -378,3 +379,19 @@ def the_owners_of_tuples_are_those_of_their_key_groups(given_keys: list[list[Any
     assert key_owners.all_plain_tuples(keys) == plain.all_plain_tuples(keys)
     digests = [hash(key) % 2**64 for key in keys]
     assert key_owners.owners_of_digests(digests, 128, 3) == plain.owners_of_digests(digests, 128, 3)
+
+
+@settings(max_examples=examples(50))
+@given(
+    st.lists(st.integers(0, 9), max_size=9, unique=True), st.integers(0, 10), st.booleans(), st.integers(1, 9), st.booleans()
+)
+def the_ranks_of_both_forms_are_the_same(orders: list[int], order: int, descending: bool, most: int, tuples: bool) -> None:
+    told = []
+    for module in (ranked_rows, PLAIN["holdfast.datastream.ranked_rows"]):
+        best = [(each, None, (each, "a") if tuples else each) for each in sorted(orders, reverse=descending)][:most]
+        at = module.place_of(best, order, descending)
+        best.insert(at, (order, None, (order, "new") if tuples else order))
+        rows = module.shifted_rows(best, at, most, lambda i, ranked, kind: Row.of_kind(kind, ranked[2], i + 1))
+        told.append((at, best, [(type(row), row.get_row_kind(), list(row), row._fields) for row in rows]))
+    assert told[0] == told[1]
+    assert [each[0] for each in told[0][1]] == sorted([each[0] for each in told[0][1]], reverse=descending)

@@ -28,6 +28,7 @@ MODULES = (
     "holdfast.metrics.user",
     "holdfast.common.positions",
     "holdfast.state.key_owners",
+    "holdfast.datastream.ranked_rows",
 )
 """Each has a ``.pxd`` beside it, which declares the types of C."""
 PURE = "HOLDFAST_PURE"

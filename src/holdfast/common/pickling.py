@@ -18,6 +18,9 @@ __all__ = ["dumps", "loader", "loads", "use_class_aliases"]
 
 _dumps = pickle.dumps
 _MAIN = b"__main__"
+_STACK_GLOBAL = 0x93
+"""The opcode with which a pickle names a class or function. A number is found at once; to look for bytes, Python first tries
+them as a number, and handles the error."""
 _PROTOCOL = 5
 """Fixed, so that every supported Python version can read stored pickles."""
 
@@ -30,7 +33,7 @@ def dumps(value: Any) -> bytes:
     """
     try:
         data = _dumps(value, _PROTOCOL)
-        if _MAIN not in data:
+        if _STACK_GLOBAL not in data or _MAIN not in data:
             return data
     except (pickle.PicklingError, AttributeError, TypeError):
         pass  # a class or function that cannot be imported by name: cloudpickle below decides

@@ -21,7 +21,7 @@ class RowKind(Enum):
 _set = object.__setattr__
 
 
-class _Slots:
+class RowSlots:
     """A row in the making: its slots are set as any attributes, which those of a Row are not."""
 
     __slots__ = ("_fields", "_row_kind", "_values")
@@ -31,7 +31,7 @@ class _Slots:
     _row_kind: RowKind
 
 
-class Row(_Slots):
+class Row(RowSlots):
     """A mutable record whose fields are read by position, by name or as attributes.
 
     Named fields keep the order in which they were given. A row without names has no attributes. Call a row of
@@ -76,7 +76,7 @@ class Row(_Slots):
     @staticmethod
     def of_values(values: list[Any], names: Sequence[str] | None, kind: RowKind = RowKind.INSERT) -> Row:
         """Create a row that shares ``values`` and ``names`` (no copies): the fast path of decoders."""
-        row = _Slots()
+        row = RowSlots()
         row._fields = names
         row._values = values
         row._row_kind = kind
@@ -156,7 +156,7 @@ class Row(_Slots):
 
     def __getattr__(self, item: str) -> Any:
         # Called only for unknown attributes; pickle and copy probe for dunders before the slots are set.
-        if item.startswith("__") or item in _Slots.__slots__ or self._fields is None or item not in self._fields:
+        if item.startswith("__") or item in RowSlots.__slots__ or self._fields is None or item not in self._fields:
             raise AttributeError(f"Row has no field {item!r}")
         return self._values[self._fields.index(item)]
 

@@ -16,6 +16,7 @@ from holdfast.common.time import Duration, Time
 from holdfast.common.typeinfo import TypeInformation, Types
 from holdfast.common.types import Row, RowKind
 from holdfast.datastream.functions import FilterFunction, KeyedProcessFunction, RuntimeContext
+from holdfast.datastream.ranked_rows import Ranked, place_of, shifted_rows
 from holdfast.datastream.state import ValueStateDescriptor
 
 __all__ = ["FirstOfKey", "LastOfKey", "TopN", "as_row"]
@@ -97,9 +98,6 @@ class LastOfKey(KeyedProcessFunction[Any, Any, Row]):
         return as_row(before, RowKind.UPDATE_BEFORE), as_row(value, RowKind.UPDATE_AFTER)
 
 
-Ranked = tuple[Any, Any, Any]
-"""An element that is among the best: what it is ordered by, its id, and the element."""
-
 _ORDER, _ID, _ELEMENT = 0, 1, 2
 
 
@@ -169,16 +167,12 @@ class TopN(KeyedProcessFunction[Any, Any, Row]):
 
     def _entered(self, best: list[Ranked], new: Ranked) -> Iterable[Row]:
         """Put an element among the best, in the list itself, and return the changes: the usual case of `_ranked`."""
-        order, at = new[_ORDER], len(best)
-        if self._descending:  # no call for each
-            while at and order > best[at - 1][_ORDER]:
-                at -= 1
-        else:
-            while at and order < best[at - 1][_ORDER]:
-                at -= 1
+        at = place_of(best, new[_ORDER], self._descending)
         best.insert(at, new)
         if self._rank_field is not None:
-            return self._shifted_from(at, best)
+            rows = shifted_rows(best, at, self._n, self._at)
+            self._best.update(best)
+            return rows
         dropped = best.pop() if len(best) > self._n else None
         self._best.update(best)
         row = as_row(new[_ELEMENT], _INSERT)
@@ -215,24 +209,8 @@ class TopN(KeyedProcessFunction[Any, Any, Row]):
                 rows += self._at(i, before[i], RowKind.UPDATE_BEFORE), self._at(i, new, RowKind.UPDATE_AFTER)
         return rows
 
-    def _shifted_from(self, at: int, best: list[Ranked]) -> list[Row]:
-        """The changes of each rank after an element has been inserted; drops the last one if it is one too many."""
-        rows: list[Row] = []
-        before, after = RowKind.UPDATE_BEFORE, RowKind.UPDATE_AFTER
-        for i in range(at, len(best) - 1):
-            rows += self._at(i, best[i + 1], before), self._at(i, best[i], after)
-        if len(best) > self._n:
-            best.pop()
-        else:
-            rows.append(self._at(len(best) - 1, best[-1], RowKind.INSERT))
-        self._best.update(best)
-        return rows
-
     def _at(self, i: int, ranked: Ranked, kind: RowKind) -> Row:
-        element = ranked[_ELEMENT]
-        if type(element) is tuple:  # the usual case
-            return Row.of_values([*element, i + 1], None, kind)
-        row = as_row(element, kind)
+        row = as_row(ranked[_ELEMENT], kind)
         names = row._fields
         if names is not None and self._rank_field in names:
             raise ValueError(f"rank_field={self._rank_field!r} is the name of a field of {row!r}; choose another one")

@@ -1,0 +1,9 @@
+cimport cython
+
+@cython.locals(at=Py_ssize_t)
+cpdef Py_ssize_t place_of(list best, object order, bint descending) except -1
+
+@cython.locals(rows=list, last=Py_ssize_t, i=Py_ssize_t)
+cpdef list shifted_rows(list best, Py_ssize_t at, Py_ssize_t most, object row_of)
+
+cdef object _ranked_row(Py_ssize_t i, tuple ranked, object kind, object row_of)
