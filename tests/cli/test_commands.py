@@ -331,6 +331,16 @@ def a_stopped_job_goes_on_from_its_savepoint(shell: Shell) -> None:
     ended = [each for each in shell.json("list", "--all") if each["name"] == "moved"]
     assert [each["state"] for each in ended] == ["FINISHED"]
     assert shell.json("status", "moved")["state"] == "FINISHED"
+    told = json.loads(shell.run("run", "--json", "--check-restore", "-s", stopped["savepoint"], program).stdout)
+    assert told["restorable"] is True
+    assert told["job_name"] == "moved"
+    shown = shell.run("run", "--check-restore", "-s", stopped["savepoint"], program)
+    assert "The program can restore from it." in shown.stdout, shown.stderr
+    another = shell.program("another.py", numbers.replace('.uid("numbers")', '.uid("others")'))
+    refused = shell.run("run", "--check-restore", "-s", stopped["savepoint"], another)
+    assert refused.returncode == 1
+    assert "has state of source 'numbers'" in refused.stderr
+    assert [each["state"] for each in shell.json("list", "--all") if each["name"] == "moved"] == ["FINISHED"], "nothing ran"
     assert shell.run("run", *options, "-s", stopped["savepoint"], program).returncode == 0
     restored = until(lambda: shell.json("status", "moved")["restored"])
     assert restored["savepoint"] is True

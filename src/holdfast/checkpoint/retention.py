@@ -40,7 +40,7 @@ from holdfast.checkpoint.references import References
 from holdfast.checkpoint.storage import NotFound, Storage
 from holdfast.errors import CorruptFile, StorageError
 
-__all__ = ["Retention", "orphans", "referenced", "surplus_entries", "verify_files"]
+__all__ = ["Retention", "missing_files", "orphans", "referenced", "surplus_entries", "verify_files"]
 
 _logger = logging.getLogger(__name__)
 _HOUR_MS = 3_600_000
@@ -96,14 +96,25 @@ def verify_files(storage: Storage, checkpoint: CheckpointMetadata) -> None:
         CorruptFile: a file is missing or truncated.
         StorageError: the storage does not answer.
     """
+    for error in missing_files(storage, checkpoint):
+        raise error
+
+
+def missing_files(storage: Storage, checkpoint: CheckpointMetadata) -> Iterator[CorruptFile]:
+    """The files of a checkpoint that do not exist with their full length.
+
+    Raises:
+        StorageError: the storage does not answer.
+    """
     for file in {file.path: file for file in checkpoint.files()}.values():
         where = storage.locate(file.path)
         try:
             size = storage.size(file.path)
-        except NotFound as error:
-            raise CorruptFile(where, "missing") from error
-        if size != file.size:
-            raise CorruptFile(where, f"truncated or altered: {size} bytes instead of {file.size}")
+        except NotFound:
+            yield CorruptFile(where, "missing")
+        else:
+            if size != file.size:
+                yield CorruptFile(where, f"truncated or altered: {size} bytes instead of {file.size}")
 
 
 class Retention:

@@ -17,6 +17,7 @@ from types import FrameType
 from holdfast.cli.output import note
 from holdfast.runtime.job_registry import DIED, JobRecord, records, user_directory
 from holdfast.runtime.launch import Launch
+from holdfast.runtime.restore_check import RestoreCheck, read_check
 
 __all__ = ["Launcher", "Restart", "begin_daemon", "exit_code"]
 
@@ -47,10 +48,17 @@ class Launcher:
         settings: The settings from the command line.
         detached: Whether it runs in the background.
         restart: When it is started again.
+        checks: Whether it only checks whether it can restore: `checked` returns the result.
     """
 
     def __init__(
-        self, program: Path, arguments: Sequence[str], settings: dict[str, str], detached: bool, restart: Restart
+        self,
+        program: Path,
+        arguments: Sequence[str],
+        settings: dict[str, str],
+        detached: bool,
+        restart: Restart,
+        checks: bool = False,
     ) -> None:
         self._command = [sys.executable, str(program), *arguments]
         directory = Path(user_directory().make())
@@ -59,7 +67,15 @@ class Launcher:
         number = f"{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:6]}"
         self.log = directory / "logs" / f"{program.stem}-{number}.log"
         self._restart = restart
-        self._launch = Launch(number, settings, str(self.log), detached, restarted=restart is not Restart.NEVER)
+        self._check = directory / "launches" / f"{number}.check"
+        self._launch = Launch(
+            number,
+            settings,
+            str(self.log),
+            detached,
+            restarted=restart is not Restart.NEVER,
+            restore_check=str(self._check) if checks else "",
+        )
         self._stored = self._launch.store(directory / "launches")
         self._process: subprocess.Popen[bytes] | None = None
         self._standing_by: set[str] = set()
@@ -70,6 +86,15 @@ class Launcher:
     def jobs(self) -> list[JobRecord]:
         """The jobs that the program has run so far, the latest first."""
         return [record for record in records() if record.launch == self._launch.id]
+
+    def checked(self) -> RestoreCheck | str | None:
+        """Whether the program can restore, or why that cannot be told; None: it has not asked for a job."""
+        if not self._check.exists():
+            return None
+        try:
+            return read_check(self._check)
+        finally:
+            self._check.unlink()
 
     def run(self, started: Callable[[JobRecord], None]) -> int:
         """Run the program until it ends and is not started again; returns its exit status.

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import asdict
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
+from rich.text import Text
 
 from holdfast.cli.app import FAILED, INTERRUPTED, USAGE, AsJson, CommandFailed, command
 from holdfast.cli.drivers import STANDBY, Driver
 from holdfast.cli.launcher import Launcher, Restart, begin_daemon, exit_code
 from holdfast.cli.options import Settings, parse_settings
-from holdfast.cli.output import duration, note, print_json, working
+from holdfast.cli.output import console, duration, note, print_json, table, working
 from holdfast.common.config_options import HighAvailabilityOptions
 from holdfast.common.modes import HighAvailabilityMode
 from holdfast.runtime.job_registry import JobRecord
 from holdfast.runtime.leadership import UNKNOWN_HOST
+from holdfast.runtime.restore_check import RestoreCheck
 
 __all__: list[str] = []
 
@@ -72,6 +75,13 @@ def run(
             "one driver owns the job and the others stand by."
         ),
     ] = WhenRun.NEVER,
+    check_restore: Annotated[
+        bool,
+        typer.Option(
+            "--check-restore",
+            help="Only tell whether the program can restore: from the savepoint of -s, or from its newest checkpoint.",
+        ),
+    ] = False,
     json: AsJson = False,
 ) -> None:
     """Run a program: this process, or with -d one in the background, is the driver of its jobs.
@@ -79,6 +89,9 @@ def run(
     Options stand before PROGRAM, its own arguments after it. Settings in the program override options.
     """
     given = _settings(settings, parallelism, from_savepoint, allow_non_restored, spark_master)
+    if check_restore:
+        _check_restore(program, arguments, given, json)
+        return
     _run(program, arguments, given, detached, Restart(restart.value), json)
 
 
@@ -133,6 +146,40 @@ def _run(
         _run_detached(launcher, json)
     else:
         _run_here(program, launcher, json)
+
+
+def _check_restore(program: Path, arguments: list[str] | None, given: dict[str, str], json: bool) -> None:
+    """Let the program build its job, and show whether that can restore."""
+    _check_program(program)
+    launcher = Launcher(program, arguments or [], given, detached=False, restart=Restart.NEVER, checks=True)
+    status = launcher.run(lambda job: None)
+    found = launcher.checked()
+    if found is None:
+        raise CommandFailed(f"{program} ended without a job{f' and with exit code {status}' if status else ''}.", FAILED)
+    if isinstance(found, str):
+        raise CommandFailed(found, FAILED)
+    if json:
+        print_json(asdict(found) | {"restorable": found.restorable})
+    else:
+        _show_check(found)
+    if not found.restorable:
+        raise typer.Exit(FAILED)
+
+
+def _show_check(found: RestoreCheck) -> None:
+    console.print(f"{found.path}, checkpoint {found.checkpoint_id} of job {found.job_name}", markup=False)
+    if found.states:
+        rows = [
+            tuple(map(Text, (each.uid, each.state, each.verdict, each.reason or each.declared or each.stored)))
+            for each in found.states
+        ]
+        console.print(table(["UID", "STATE", "VERDICT", ""], rows))
+    for text in found.notes:
+        console.print(f"- {text}", markup=False)
+    for text in found.problems:
+        note(text)
+    said = "The program can restore from it." if found.restorable else "The program cannot restore from it."
+    console.print(said, markup=False)
 
 
 def _check_program(program: Path) -> None:

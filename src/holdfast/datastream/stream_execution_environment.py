@@ -47,6 +47,7 @@ from holdfast.graph.transformations import OperatorTransformation, SourceTransfo
 from holdfast.runtime.java import find_java
 from holdfast.runtime.launch import launched
 from holdfast.runtime.plan import JobPlan
+from holdfast.runtime.restore_check import RestoreCheck, check_restore, write_check
 from holdfast.runtime.spark_context import begin_spark
 
 if TYPE_CHECKING:
@@ -402,6 +403,10 @@ class StreamExecutionEnvironment(EnvironmentSettings):
             ConfigurationError: the program cannot work.
         """
         plan = self._plan(job_name)
+        launch = launched()
+        if launch is not None and launch.restore_check:
+            write_check(plan, launch.restore_check)
+            raise SystemExit(0)
         if self._spark is None:
             begin_spark(plan.name, plan.config)
         from holdfast.runtime.job import submit  # imports Spark, which building a program does not need
@@ -409,6 +414,33 @@ class StreamExecutionEnvironment(EnvironmentSettings):
         client = submit(plan, self._spark, self._replan(plan))
         self._operators.clear()
         return client
+
+    def check_restore(self, path: str | None = None, job_name: str | None = None) -> RestoreCheck:
+        """Tell whether the program can restore from a checkpoint or savepoint, before it runs.
+
+        Finds all differences at once: missing files, operators that are gone, another max parallelism, and states whose type
+        does not fit. Reads no input and loads no state. The program's stateful functions are copied, opened and closed in
+        this process, because `open` declares their states.
+
+        >>> env = StreamExecutionEnvironment.get_execution_environment()
+        >>> _ = env.from_collection([1, 2]).print()
+        >>> env.check_restore("file:///no/such/savepoint")
+        Traceback (most recent call last):
+        holdfast.errors.ConfigurationError: 'file:///no/such/savepoint' is not a savepoint: ...
+
+        Args:
+            path: The savepoint or checkpoint, as for ``execution.state-recovery.path``. None: what the program would restore
+                if it began now, which is what that setting names, or the newest checkpoint of the job.
+            job_name: The job's name; also ``pipeline.name``.
+
+        Returns:
+            The obstacles, if there are any, and what becomes of each state.
+
+        Raises:
+            ConfigurationError: the program cannot work, or there is nothing to restore from.
+            HoldfastError: the metadata cannot be read: it is altered, or of a format that this release does not read.
+        """
+        return check_restore(self._plan(job_name), path)
 
     def get_execution_plan(self) -> str:
         """Return the execution plan as JSON in Flink's shape: ``{"nodes": [...]}``.

@@ -38,6 +38,8 @@ class Launch(msgspec.Struct, frozen=True):
     """Whether the program's output goes to that file, too."""
     restarted: bool = False
     """Whether the program is started again when it dies: its jobs stand by while another driver owns them."""
+    restore_check: str = ""
+    """The file for the result of `check_restore`, after which the program ends; empty: the program runs."""
 
     def store(self, directory: Path) -> Path:
         """Write the launch for its owner's eyes only: settings may be secrets."""

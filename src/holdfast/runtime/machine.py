@@ -273,7 +273,7 @@ class CoordinatorMachine:
         if restored is not None:
             self._resume_time(restored)
             try:
-                check_resumable(self._plan, restored)
+                check_resumable(self._plan, restored, event.savepoint)
             except HoldfastError as error:
                 self._job_failed(error)
                 return

@@ -33,6 +33,7 @@ class KeyedState:
         store: OrderedStore | None = None,
         max_parallelism: int = 128,
         most_timers: int = 1 << 62,
+        registry: type[SchemaRegistry] = SchemaRegistry,
     ) -> None:
         """Open the content of the store.
 
@@ -42,9 +43,10 @@ class KeyedState:
             store: The store of committed rows and entries; None: a new one in memory.
             max_parallelism: The number of key groups.
             most_timers: Approximate limit of timers in memory per service.
+            registry: The registry of the schema.
         """
         self.store = SortedMemory() if store is None else store
-        self.registry = SchemaRegistry(where, schema)
+        self.registry = registry(where, schema)
         self.spaces: dict[str, StateSpace] = {}
         self.timers: dict[str, TimerFamily] = {}
         self._most_timers = most_timers

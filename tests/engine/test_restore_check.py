@@ -1,0 +1,194 @@
+"""A program is told whether it can restore from a savepoint or checkpoint, with all differences, before it runs."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.common import Configuration, Types
+from holdfast.datastream import KeyedProcessFunction, StreamExecutionEnvironment
+from holdfast.datastream.state import ListStateDescriptor, StateDescriptor, ValueStateDescriptor
+from holdfast.errors import ConfigurationError, IncompatibleState
+from holdfast.state import canonical
+
+from .inprocess import Lab, LedgerSink
+from .programs import records, stream
+from .test_same_results import lab
+from .test_savepoints import run
+
+DATA = records(7, 200, keys=20)
+Declared = list[StateDescriptor]
+
+
+class Counts(KeyedProcessFunction):
+    """Counts in one state; declares others."""
+
+    def __init__(self, *declared: Any) -> None:
+        self.declared = declared
+
+    def open(self, runtime_context: Any) -> None:
+        self.states = [
+            runtime_context.get_list_state(each)
+            if isinstance(each, ListStateDescriptor)
+            else runtime_context.get_state(each)
+            for each in self.declared
+        ]
+
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        for each in self.states:
+            if not isinstance(each, list) and hasattr(each, "update") and not hasattr(each, "add"):
+                each.update((each.value() or 0) + 1)
+        yield value
+
+
+class Failing(Counts):
+    def open(self, runtime_context: Any) -> None:
+        raise OSError("no model file here")
+
+
+def value(name: str, type: Any = None) -> ValueStateDescriptor:
+    return ValueStateDescriptor(name, type or Types.INT())
+
+
+def program(function: Any, uid: str = "counts", source: str = "source", cut: int = 20) -> Callable[[Any], None]:
+    def build(env: StreamExecutionEnvironment) -> None:
+        keyed = stream(env, DATA, cut, source).key_by(lambda record: record[0])
+        keyed.process(function).uid(uid).name("counts").sink_to(LedgerSink("out")).uid("out")
+
+    return build
+
+
+@pytest.fixture(scope="module")
+def saved() -> Iterator[str]:
+    """A savepoint of a job with two counts."""
+    with (
+        pytest.MonkeyPatch.context() as limits,
+        lab(program(Counts(value("count"), value("other"))), parallelism=2, budget=40) as job,
+    ):
+        limits.setattr(canonical, "_PART", 50)
+        yield run(job, 3)
+
+
+def check(path: str | None, build: Callable[[Any], None], **config: str) -> Any:
+    settings = {"parallelism.default": "2", **config}
+    env = StreamExecutionEnvironment.get_execution_environment(Configuration.from_dict(settings), spark=object())  # type: ignore[arg-type]
+    build(env)
+    return env.check_restore(path, "job")
+
+
+def verdicts(found: Any) -> dict[str, str]:
+    return {each.state: each.verdict for each in found.states}
+
+
+def test_the_same_program_can_restore(saved):
+    found = check(saved, program(Counts(value("count"), value("other"))))
+    assert found.restorable, found.problems
+    assert verdicts(found) == {"count": "as is", "other": "as is"}
+    assert not found.notes
+    assert found.path == saved or found.path == f"file://{saved}"
+
+
+def test_all_states_are_judged_though_one_does_not_fit(saved):
+    declared = [
+        value("count", Types.STRING()),
+        value("other", Types.LONG()),
+        value("more"),
+        ListStateDescriptor("l", Types.INT()),
+    ]
+    found = check(saved, program(Counts(*declared)))
+    assert verdicts(found) == {"count": "incompatible", "other": "after migration", "more": "new", "l": "new"}
+    (problem,) = found.problems
+    assert "'count'" in problem
+    assert "uid 'counts'" in problem
+    assert "stored:   a value state of INT" in problem
+    assert "declared: a value state of STRING" in problem
+
+
+def test_a_state_of_another_kind_is_told(saved):
+    found = check(saved, program(Counts(ListStateDescriptor("count", Types.INT()))))
+    assert verdicts(found)["count"] == "incompatible"
+    assert len(found.problems) == 1
+    assert "cannot change its kind" in found.problems[0]
+
+
+def test_states_that_nothing_declares_any_more_are_told(saved):
+    found = check(saved, program(Counts(value("count"))))
+    assert found.restorable
+    assert verdicts(found) == {"count": "as is", "other": "not declared"}
+
+
+def test_another_max_parallelism_and_operators_that_are_gone_are_told_together(saved):
+    found = check(saved, program(Counts(value("count")), source="elsewhere"), **{"pipeline.max-parallelism": "32"})
+    assert len(found.problems) == 2
+    assert "source 'source'" in found.problems[0]
+    assert saved in found.problems[0]
+    assert "change_max_parallelism" in found.problems[1]
+
+
+def test_the_savepoint_of_another_program_is_recognised(saved):
+    found = check(saved, program(Counts(value("count")), uid="mine", source="elsewhere"))
+    assert "Nothing in it belongs to this program" in found.problems[0]
+    ignored = check(
+        saved,
+        program(Counts(value("count")), uid="mine", source="elsewhere"),
+        **{"execution.state-recovery.ignore-unclaimed-state": "true"},
+    )
+    assert ignored.restorable
+    assert [note for note in ignored.notes if "'counts'" in note]
+    assert verdicts(ignored) == {"count": "new"}
+
+
+def test_every_missing_file_is_told_with_what_it_holds(saved, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(saved.removeprefix("file://"), copy)
+    files = sorted(copy.glob("*.dump"))
+    assert len(files) > 1
+    files[0].unlink()
+    files[1].write_bytes(files[1].read_bytes()[:-1])
+    found = check(str(copy), program(Counts(value("count"), value("other"))))
+    assert len(found.problems) == 2
+    assert all("of operator 'counts' (uid 'counts')" in problem for problem in found.problems)
+
+
+def test_a_function_that_cannot_be_opened_here_is_told(saved):
+    found = check(saved, program(Failing()))
+    assert found.restorable
+    assert "no model file here" in found.notes[0]
+    assert "uid 'counts'" in found.notes[0]
+
+
+def test_the_program_s_own_functions_are_not_opened(saved):
+    function = Counts(value("count"))
+    check(saved, program(function))
+    assert not hasattr(function, "states")
+
+
+def test_the_newest_checkpoint_of_the_job_is_checked_without_a_path(tmp_path):
+    build = program(Counts(value("count")))
+    Lab(build, tmp_path, budget=40).run()
+    directory = {"execution.checkpointing.dir": f"file://{tmp_path}/checkpoints"}
+    found = check(None, build, **directory)
+    assert found.restorable
+    assert verdicts(found) == {"count": "as is"}
+    assert not check(None, program(Counts(value("count", Types.STRING()))), **directory).restorable
+
+
+def test_nothing_to_restore_from_is_said(tmp_path):
+    with pytest.raises(ConfigurationError, match=r"name a savepoint, or set execution\.checkpointing\.dir"):
+        check(None, program(Counts(value("count"))))
+    with pytest.raises(ConfigurationError, match="has no checkpoint in"):
+        check(None, program(Counts(value("count"))), **{"execution.checkpointing.dir": str(tmp_path)})
+    with pytest.raises(ConfigurationError, match="is not a savepoint"):
+        check(str(tmp_path), program(Counts(value("count"))))
+
+
+def test_the_job_itself_refuses_what_the_check_refuses(saved):
+    with tempfile.TemporaryDirectory() as elsewhere:
+        job = Lab(program(Counts(value("count")), source="elsewhere"), Path(elsewhere), budget=60, savepoint=saved)
+        with pytest.raises(IncompatibleState, match=r"savepoint .* has state of source 'source'"):
+            job.run()
