@@ -2,16 +2,20 @@ from __future__ import annotations
 
 import logging
 import threading
+from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from holdfast.checkpoint import manifests, milestones
 from holdfast.checkpoint.files import write_file
 from holdfast.checkpoint.log import CheckpointLog
-from holdfast.checkpoint.paths import new_attempt
+from holdfast.checkpoint.manifests import read_checkpoint
+from holdfast.checkpoint.paths import JobPaths, new_attempt
 from holdfast.checkpoint.retention import Retention, orphans, surplus_entries, verify_files
 from holdfast.checkpoint.storage import Storage
-from holdfast.errors import CorruptFile, StorageError
+from holdfast.errors import CheckpointError, CorruptFile, StorageError
 from holdfast.testing.faulty_storage import Fault
 from holdfast.testing.memory_store import MemoryStore
 
@@ -70,6 +74,62 @@ def test_a_held_checkpoint_stays_until_it_is_let_go(storage, paths):
         verify_files(storage, held)
     job.retention.collect()
     assert job.stored() == paths_of(*made[-2:])
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+ACTS = ["epochs", "epochs", "collect", "sweep", "hold", "renew", "release", "wait", "restart"]
+
+
+@given(st.integers(1, 3), st.lists(st.tuples(st.sampled_from(ACTS), st.integers(1, 30)), max_size=20))
+@settings(deadline=None)
+def test_a_held_checkpoint_can_be_read_until_its_hold_ends_by_itself(retained, acts):
+    paths, storage, clock = JobPaths.of("a job"), quick(MemoryStore()), Clock()
+    job = Job(storage, paths, retained)
+    job.retention = Retention(storage, paths, job.log, clock)
+    alive: dict[str, tuple[Any, float]] = {}
+    """The holds that have not ended, with the checkpoint and the end of each."""
+    with pytest.raises(CheckpointError, match="no checkpoint has been completed yet"):
+        job.retention.hold_newest(1)
+    newest = job.epoch()
+    for act, amount in acts:
+        any_hold = list(alive)[amount % len(alive)] if alive else ""
+        if act == "epochs":
+            for _ in range(amount):
+                newest = job.epoch()
+        elif act == "collect":
+            job.retention.collect()
+        elif act == "sweep":
+            job.retention.sweep()
+        elif act == "wait":
+            clock.now += amount
+            alive = {number: held for number, held in alive.items() if held[1] > clock.now}
+        elif act == "restart":
+            job.log.take_over()
+        elif act == "hold":
+            hold = job.retention.hold_newest(amount)
+            assert (hold.checkpoint_id, hold.path) == (newest.checkpoint_id, job.log.locate(newest.checkpoint_id))
+            alive[hold.id] = newest, clock.now + amount
+        elif any_hold and act == "renew":
+            job.retention.holds.renew(any_hold, amount)
+            alive[any_hold] = alive[any_hold][0], clock.now + amount
+        elif any_hold:
+            job.retention.holds.remove(any_hold)
+            del alive[any_hold]
+            with pytest.raises(KeyError):
+                job.retention.holds.renew(any_hold, amount)
+        for held, _ in alive.values():
+            assert read_checkpoint(storage, paths, held.checkpoint_id) == held
+            verify_files(storage, held)
+        assert job.retention.holds.checkpoints() == {held.checkpoint_id for held, _ in alive.values()}
+    clock.now += 1000
+    job.retention.sweep()
+    assert job.stored() == paths_of(*job.log.owned.retained)
 
 
 def test_a_checkpoint_that_is_gone_cannot_be_held(storage, paths):
@@ -267,7 +327,7 @@ def test_files_of_other_owners_are_left_alone(paths):
 
 
 def test_takeovers_and_retained_entries_are_not_surplus():
-    assert surplus_entries(range(1, 100), tail=99, oldest=97, takeovers=(1, 50)) == [
+    assert surplus_entries(range(1, 100), tail=99, oldest=97, needed=(1, 50)) == [
         p for p in range(2, 96) if p not in (50, 32, 64)
     ]
 
@@ -300,23 +360,38 @@ def test_a_clean_up_in_the_background_keeps_what_is_completed_meanwhile(memory, 
 
     stop = threading.Event()
     errors = []
+    scanned = set()
 
     def clean_up():
+        job.retention.collect()
+        job.retention.sweep()
+
+    def scan():
+        with job.retention.hold() as held:
+            for _ in range(3):
+                assert read_checkpoint(job.storage, paths, held.checkpoint_id) == held
+                verify_files(job.storage, held)
+        scanned.add(held.checkpoint_id)
+
+    def repeat(act):
         try:
             while not stop.is_set():
-                job.retention.collect()
-                job.retention.sweep()
+                act()
         except BaseException as error:
             errors.append(error)
 
-    thread = threading.Thread(target=clean_up)
-    thread.start()
+    complete_one()
+    threads = [threading.Thread(target=repeat, args=[act]) for act in (clean_up, scan)]
+    for thread in threads:
+        thread.start()
     try:
         for _ in range(300):
             verify_files(job.storage, complete_one())
     finally:
         stop.set()
-        thread.join()
+        for thread in threads:
+            thread.join()
     assert errors == []
+    assert len(scanned) > 1
     job.retention.collect()
     assert job.stored() == paths_of(*job.log.owned.retained)

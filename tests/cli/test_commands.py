@@ -19,7 +19,9 @@ import pytest
 
 from awaiting import until
 from holdfast.checkpoint.files import unpack
+from holdfast.common import Types
 from holdfast.errors import HoldfastError
+from holdfast.state_api import SavepointReader
 
 SOURCES = Path(__file__).resolve().parents[2] / "src"
 START = """
@@ -159,17 +161,42 @@ def test_the_shell_completes_the_names_of_running_jobs(shell: Shell, job: dict[s
     assert done.stdout.split() == ["payments"], done.stderr
 
 
-def the_state_of_a_key_is_queried_while_the_job_runs(shell: Shell, job: dict[str, Any]) -> None:
-    merchants = [f"m{number:05}" for number in range(50)]
-    found = until(lambda: [each for each in merchants if shell.json("query", "totals", "total", each)["value"]])
-    answer = shell.run("query", "totals", "total", json.dumps(found[0]), "payments")
-    assert float(answer.stdout) > 0, "plain text and JSON name the same key"
+def the_state_of_a_key_is_queried_while_the_job_runs(
+    shell: Shell, job: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", shell.environment["XDG_STATE_HOME"])
+    with SavepointReader.scan_arrow("payments") as scanned:
+        first = next(scanned.read_keyed_state("totals", key_type=Types.STRING()))
+    key, total = first["key"][0].as_py(), first["total"][0].as_py()
+    for written in (key, json.dumps(key)):
+        assert float(shell.run("query", "totals", "total", written, "payments").stdout) >= total > 0
     absent = shell.run("query", "totals", "total", "7")
     assert (absent.returncode, absent.stdout) == (0, "")
     assert "the key 7 has no state total" in absent.stderr
     unknown = shell.run("query", "totals", "count", "7")
     assert unknown.returncode == 3
     assert "has no state 'count' to query; it has total" in unknown.stderr
+
+
+def the_newest_checkpoint_is_held_while_a_command_or_another_process_reads_it(
+    shell: Shell, job: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = [sys.executable, "-m", "holdfast.cli", "checkpoints", "verify", "{}"]
+    verified = shell.run("checkpoints", "hold", job["id"][:6], *reader)
+    assert verified.returncode == 0, verified.stderr
+    assert shell.run("checkpoints", "hold", "payments", "sh", "-c", "exit 7").returncode == 7
+    assert shell.run("checkpoints", "hold", "nobody's", "true").returncode == 3
+    waiting = shell.start("checkpoints", "hold", "payments")
+    path = waiting.stdout.readline().strip()
+    monkeypatch.setenv("XDG_STATE_HOME", shell.environment["XDG_STATE_HOME"])
+    with SavepointReader.scan_arrow("payments") as scanned:
+        held = urllib.request.urlopen(f"{job['url']}/jobs/{job['id']}/holds").read()
+        assert {path, scanned.snapshot.path} == {each["path"] for each in json.loads(held)["holds"]}
+        assert [batch for batch in scanned.read_keyed_state("totals", key_type=Types.STRING())]
+    waiting.send_signal(signal.SIGINT)
+    waiting.communicate(timeout=600)
+    assert waiting.returncode == 0
+    assert json.loads(urllib.request.urlopen(f"{job['url']}/jobs/{job['id']}/holds").read()) == {"holds": []}
 
 
 def a_savepoint_is_written_while_the_job_goes_on(shell: Shell, job: dict[str, Any]) -> None:

@@ -56,8 +56,7 @@ def queries(job: Any) -> tuple[StateQueries, Any]:
     taken = log.take_over()
     settings = JobSettings.of(dict(job.config))
     retention = Retention(job.storage, paths, log)
-    newest = lambda: log.owned.retained[0] if log.owned.retained else None
-    return StateQueries(job.storage, retention, settings, newest, log.locate), taken.restored
+    return StateQueries(job.storage, retention, settings, log.locate), taken.restored
 
 
 @pytest.mark.parametrize("backend", ["rocksdb", "hashmap"])

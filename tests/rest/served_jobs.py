@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from concurrent.futures import Future
 
+from holdfast.checkpoint.holds import Hold, Holds
+from holdfast.checkpoint.ids import CheckpointId
 from holdfast.common import Row
 from holdfast.errors import ConfigurationError
 from holdfast.metrics import JobMetrics
@@ -14,11 +16,22 @@ from holdfast.runtime.samples import EdgeSample
 ID, OTHER = "a" * 32, "b" * 32
 
 
+class Kept:
+    """Holds checkpoint 7."""
+
+    def __init__(self) -> None:
+        self.holds = Holds()
+
+    def hold_newest(self, seconds: float) -> Hold:
+        return self.holds.add(CheckpointId(7), "file:///c/payments/log/7", seconds)
+
+
 class Job:
     """All that the server wants of a job."""
 
     def __init__(self, metrics: JobMetrics) -> None:
         self.metrics = metrics
+        self.retention = Kept()
         self.cancelled = threading.Event()
         self.savepoints: list[tuple[str, bool, bool, Future[str]]] = []
         self.rescalings: list[tuple[int, Future[None]]] = []

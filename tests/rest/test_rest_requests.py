@@ -7,8 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
-from holdfast.errors import HoldfastError
+import awaiting
+from holdfast.checkpoint.holds import MOST
+from holdfast.errors import HoldfastError, ServiceUnavailable
 from holdfast.metrics import JobMetrics
+from holdfast.rest.client import Refused, RestClient
+from holdfast.rest.holds import held_by_request
 from holdfast.runtime.samples import EdgeSample
 from rest.served_jobs import ID, OTHER, Jobs
 
@@ -70,6 +74,53 @@ def test_a_key_of_a_state_is_queried_as_json(client: httpx.Client, metrics: JobM
     assert (unknown.status_code, "no keyed state" in unknown.text) == (404, True)
     for wrong in ({}, {"key": "anna"}, {"key": "1", "window": "x"}):
         assert client.get(f"/jobs/{ID}/state/totals/count", params=wrong).status_code == 400
+
+
+def test_a_checkpoint_is_held_renewed_and_released_with_the_token(client: httpx.Client, jobs: Jobs) -> None:
+    jobs.add()
+    page, kept = f"/jobs/{ID}/holds", jobs.by_id[ID].retention
+    for method, path in (("POST", page), ("PATCH", f"{page}/x"), ("DELETE", f"{page}/x")):
+        assert httpx.request(method, f"{jobs.server.url}{path}", timeout=300).status_code == 401
+    begun = client.post(page, json={"seconds": 90})
+    hold = begun.json()
+    number = hold.pop("hold-id")
+    assert (begun.status_code, hold) == (201, {"checkpoint-id": 7, "path": "file:///c/payments/log/7", "seconds": 90.0})
+    assert client.patch(f"{page}/{number}", json={"seconds": 200}).json()["seconds"] == 200.0
+    (shown,) = httpx.get(f"{jobs.server.url}{page}", timeout=300).json()["holds"]
+    assert (shown["hold-id"], 190 < shown["seconds"] <= 200) == (number, True)
+    assert kept.holds.checkpoints() == {7}
+    for _ in range(2):
+        assert client.delete(f"{page}/{number}").status_code == 200
+    assert kept.holds.checkpoints() == set()
+    ended = client.patch(f"{page}/{number}")
+    assert (ended.status_code, "has ended" in ended.text) == (404, True)
+    for wrong in (b"[", b"[]", b'{"seconds": 0}', b'{"seconds": "9"}', b'{"seconds": 1e9}'):
+        assert client.post(page, content=wrong).status_code == 400
+    for _ in range(MOST):
+        assert client.post(page).json()["seconds"] == 60.0
+    refused = client.post(page)
+    assert (refused.status_code, "release a hold" in refused.text) == (503, True)
+
+
+def test_a_hold_of_another_process_is_renewed_until_it_is_released(jobs: Jobs, caplog: pytest.LogCaptureFixture) -> None:
+    jobs.add()
+    driver, holds = RestClient(jobs.server.url, jobs.server.token), jobs.by_id[ID].retention.holds
+
+    def until() -> float:
+        return max(hold.until for hold, _ in holds.current())
+
+    with held_by_request(driver, ID, 1.0) as held:
+        assert (held.checkpoint_id, held.path) == (7, "file:///c/payments/log/7")
+        begun = until()
+        awaiting.until(lambda: until() > begun + 1)  # without renewals, it would have ended
+    assert holds.current() == []
+    with held_by_request(driver, ID, 1.0), caplog.at_level("WARNING"):
+        holds.remove(holds.current()[0][0].id)  # as by a driver that begins anew
+        awaiting.until(lambda: "is no longer held" in caplog.text)
+    with pytest.raises(Refused, match="refuses the token"), held_by_request(RestClient(jobs.server.url, "x"), ID):
+        pass
+    with pytest.raises(ServiceUnavailable, match="No driver answers"), held_by_request(RestClient("http://localhost:9"), ID):
+        pass
 
 
 def the_metrics_without_a_choice_are_their_names(client: httpx.Client, metrics: JobMetrics) -> None:

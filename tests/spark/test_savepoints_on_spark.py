@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 import urllib.request
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import cloudpickle
 import orjson
 import pytest
 from pyspark import SparkContext
+from pyspark.sql import DataFrame, SparkSession
 
 from awaiting import until
 from holdfast.common import Configuration, Duration, Encoder, JobStatus, Types, WatermarkStrategy
@@ -20,6 +22,7 @@ from holdfast.datastream.connectors.file_system import FileSink, FileSource, Str
 from holdfast.datastream.connectors.number_seq import NumberSequenceSource
 from holdfast.errors import ConfigurationError
 from holdfast.rest.server import RestServer
+from holdfast.state_api import SavepointReader
 
 pytestmark = pytest.mark.spark
 
@@ -120,6 +123,32 @@ def test_a_running_job_is_rescaled_up_and_down_and_every_number_is_counted_once(
     client.get_job_execution_result().result(600)
     assert client.metrics.snapshot().values["numRestarts"] == 0
     assert sorted(written(tmp_path)) == sorted(EACH)
+
+
+def test_a_scan_of_a_running_job_is_one_committed_checkpoint_while_the_job_completes_many(tmp_path: Path) -> None:
+    keep_one = {"execution.checkpointing.num-retained": "1", "holdfast.epoch.max-records": "10"}
+    client = job(tmp_path, 2, **keep_one).execute_async("scanned")
+    server = until(RestServer.running)
+    spark = SparkSession.builder.getOrCreate()
+
+    def completed() -> float:
+        return client.metrics.snapshot().values.get("numberOfCompletedCheckpoints", 0)
+
+    def counted(frame: DataFrame) -> dict[int, int]:
+        return {row.key: row["count"] for row in frame.collect()}
+
+    until(lambda: completed() >= 2)
+    for running in (client, f"{server.url}/jobs/{client.get_job_id()}"):
+        with SavepointReader.scan(spark, running) as reader:
+            frame, begun = reader.read_keyed_state("counts", key_type=Types.LONG()), completed()
+            once = counted(frame)
+            until(lambda begun=begun: completed() >= begun + 10)  # a hold does not hold up epochs
+            assert counted(frame) == once
+        (read,) = reader.snapshot.checkpoint.sources["numbers"].enumerator["next"].values()
+        assert once == Counter(n % KEYS for n in range(1, read + 1))
+        assert 0 < read < LAST
+    client.cancel().result(600)
+    assert client.metrics.snapshot().values["numRestarts"] == 0
 
 
 class SlowCount(Count):

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from awaiting import until
 from engine.inprocess import LedgerSink
 from engine.small_programs import Pass, program, timed
 from engine.test_same_results import config, lab
@@ -17,8 +18,9 @@ from engine.test_savepoints import run
 from engine.test_state_queries import VALUES, Everything
 from holdfast.checkpoint.files import pack, unpack
 from holdfast.checkpoint.savepoint import METADATA
-from holdfast.common import Time, Types
-from holdfast.datastream import AggregateFunction, ProcessWindowFunction
+from holdfast.common import Configuration, JobClient, Time, Types, WatermarkStrategy
+from holdfast.datastream import AggregateFunction, KeyedProcessFunction, ProcessWindowFunction, ValueStateDescriptor
+from holdfast.datastream.connectors.number_seq import NumberSequenceSource
 from holdfast.datastream.window import (
     CountEvictor,
     CountTumblingWindowAssigner,
@@ -29,7 +31,8 @@ from holdfast.datastream.window import (
     TumblingProcessingTimeWindows,
 )
 from holdfast.errors import ConfigurationError, CorruptFile, IncompatibleState
-from holdfast.state_api import SavepointReader, SavepointWriter, WindowReaderFunction, open_snapshot
+from holdfast.state_api import SavepointReader, SavepointWriter, WindowReaderFunction, open_snapshot, verify
+from holdfast.testing import InProcessEnvironment
 
 DATA = [(f"k{n % 5}", n * 10 + (n // 20) * 70, n) for n in range(200)]
 """Key, timestamp and number; after twenty elements, nothing comes for a while."""
@@ -301,3 +304,77 @@ def a_directory_that_cannot_be_written_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigurationError, match=r"file/savepoint"):
         SavepointWriter.new_savepoint(None).write(str(tmp_path / "file" / "savepoint"))  # type: ignore[arg-type]
+
+
+class CountAndSum(KeyedProcessFunction):
+    def open(self, runtime_context):
+        self.count = runtime_context.get_state(ValueStateDescriptor("count", Types.LONG()))
+        self.sum = runtime_context.get_state(ValueStateDescriptor("sum", Types.LONG()))
+
+    def process_element(self, value, ctx):
+        self.count.update((self.count.value() or 0) + 1)
+        self.sum.update((self.sum.value() or 0) + value)
+        yield from ()
+
+
+def counting(directory: Path, backend: str) -> JobClient:
+    """A job that counts the numbers from 1 on, and keeps its newest checkpoint only."""
+    settings = {
+        "execution.checkpointing.dir": directory.as_uri(),
+        "execution.checkpointing.num-retained": "1",
+        "holdfast.epoch.max-records": "10",
+        "state.backend.type": backend,
+    }
+    env = InProcessEnvironment(Configuration.from_dict(settings))
+    numbers = env.from_source(NumberSequenceSource(1, 10**9), WatermarkStrategy.no_watermarks(), "numbers").uid("numbers")
+    numbers.key_by(lambda n: n % 7, Types.LONG()).process(CountAndSum()).uid("keyed").print()
+    return env.execute_async("counting")
+
+
+@pytest.mark.parametrize("backend", ["rocksdb", "hashmap"])
+def test_a_scan_of_a_running_job_sees_one_checkpoint_however_many_follow(tmp_path, backend):
+    client = counting(tmp_path, backend)
+
+    def completed() -> int:
+        return client.metrics.snapshot().values.get("numberOfCompletedCheckpoints", 0)
+
+    def read(reader: Any) -> dict[int, tuple[int, int]]:
+        """Count and sum by key."""
+        rows = [row for batch in reader.read_keyed_state("keyed") for row in batch.to_pylist()]
+        return {row["key"]: (row["count"], row["sum"]) for row in rows}
+
+    def model(reader: Any) -> dict[int, tuple[int, int]]:
+        """What the checkpoint has counted, by the positions of its source."""
+        positions = reader.snapshot.checkpoint.sources["numbers"].enumerator["next"]
+        begins = {split: int(split.split()[2]) for split in positions}
+        numbers = [n for split, read in positions.items() for n in range(begins[split], begins[split] + read)]
+        by_key = {key: [n for n in numbers if n % 7 == key] for key in range(7)}
+        return {key: (len(own), sum(own)) for key, own in by_key.items() if own}
+
+    def goes_on(epochs: int) -> None:
+        begun = completed()
+        until(lambda: completed() >= begun + epochs)
+
+    goes_on(2)
+    with client.hold_checkpoint() as first, SavepointReader.scan_arrow(client) as reader:
+        assert read(reader) == model(reader)
+        goes_on(80)  # no entry of the log stays that long by itself
+        assert read(reader) == model(reader)
+        assert not verify(reader.snapshot)
+        assert open_snapshot(first.path).checkpoint.checkpoint_id == first.checkpoint_id
+    storage = reader.snapshot.storage
+    until(lambda: not all(storage.exists(file.path) for file in reader.snapshot.checkpoint.files()))
+    with pytest.raises(CorruptFile, match=r"missing, because the job goes on and has removed its checkpoint \d+: read the"):
+        read(reader)
+    with pytest.raises(CorruptFile, match=r"has removed its checkpoint \d+"):
+        open_snapshot(first.path)
+    with SavepointReader.scan_arrow(client) as reader:
+        assert read(reader) == model(reader)
+    client.cancel().result(600)
+    assert client.metrics.snapshot().values["numRestarts"] == 0
+
+
+def test_a_scan_names_a_job_that_can_be_found():
+    for job, said in (("nobody's", "no running job"), ("http://localhost:9/overview", "is not the URL of a job")):
+        with pytest.raises(ConfigurationError, match=said), SavepointReader.scan_arrow(job):
+            pass

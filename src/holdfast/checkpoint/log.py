@@ -127,6 +127,12 @@ class CheckpointLog(LogReader):
             raise CheckpointError("this driver does not own the job: call take_over first")
         return self._owned
 
+    @property
+    def retained(self) -> tuple[CheckpointMetadata, ...]:
+        """The retained checkpoints, newest first; empty before the take-over."""
+        owned = self._owned
+        return () if owned is None else owned.retained
+
     def displaced(self) -> Iterator[CheckpointMetadata]:
         """The checkpoints that are no longer retained, each yielded once (for the retention's clean-up)."""
         while self._displaced:

@@ -1,7 +1,7 @@
 """Retention: decides which stored objects may be deleted. Everything needed stays; everything else is deleted eventually.
 
-The files of retained checkpoints stay, and those of *held* checkpoints (in use by a savepoint or a restore). There are
-two clean-ups:
+The files of retained checkpoints stay, and those of *held* checkpoints, in use by a savepoint, a query or another reader
+(`holdfast.checkpoint.holds`), with their log entries. There are two clean-ups:
 
 - `Retention.collect`, after each checkpoint, deletes the objects that only displaced checkpoints used. It lists nothing.
 - `Retention.sweep`, at the start and from time to time, lists the job's objects and deletes the unreferenced ones: files
@@ -18,8 +18,9 @@ Why no clean-up deletes a file that is in use or will be referenced:
   checkpoint whose completion is pending may be unknown, and its files belong to an open epoch. Files of later
   generations are never touched.
 - *Earlier* drivers are fenced: their files outside checkpoints can no longer get into one.
-- All other readers (a savepoint, a slow restore) belong to this driver and hold their checkpoint. A new take-over ends
-  the hold, because another driver may have owned the job in between and does not know it.
+- All other readers hold their checkpoint with this driver. A hold lasts through this driver's own take-overs; no other one
+  can come in between, or this driver is fenced. A *later* driver does not know the hold. Its reader then misses a file and
+  fails: it never gets a part, because it reads what the checkpoint's metadata names, and every file is verified.
 """
 
 from __future__ import annotations
@@ -27,10 +28,11 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import Counter
-from collections.abc import Collection, Container, Iterable, Iterator
+from collections.abc import Callable, Collection, Container, Iterable, Iterator
 from contextlib import contextmanager
+from math import inf
 
+from holdfast.checkpoint.holds import Hold, Holds
 from holdfast.checkpoint.ids import CheckpointId, Epoch, LogPosition, epoch_of, position_of
 from holdfast.checkpoint.log import CheckpointLog, Ownership
 from holdfast.checkpoint.metadata import CheckpointMetadata
@@ -38,7 +40,7 @@ from holdfast.checkpoint.milestones import is_milestone
 from holdfast.checkpoint.paths import JobPaths
 from holdfast.checkpoint.references import References
 from holdfast.checkpoint.storage import NotFound, Storage
-from holdfast.errors import CorruptFile, StorageError
+from holdfast.errors import CheckpointError, CorruptFile, StorageError
 
 __all__ = ["Retention", "missing_files", "orphans", "referenced", "surplus_entries", "verify_files"]
 
@@ -75,7 +77,7 @@ def orphans(
 
 
 def surplus_entries(
-    positions: Iterable[LogPosition], tail: LogPosition, oldest: LogPosition, takeovers: Collection[LogPosition]
+    positions: Iterable[LogPosition], tail: LogPosition, oldest: LogPosition, needed: Collection[LogPosition]
 ) -> list[LogPosition]:
     """The positions of log entries that may be deleted.
 
@@ -83,9 +85,9 @@ def surplus_entries(
         positions: The existing positions.
         tail: The last position.
         oldest: The oldest checkpoint to which the last entry refers.
-        takeovers: The positions of take-overs.
+        needed: The positions of take-overs and of held checkpoints.
     """
-    kept = set(takeovers)
+    kept = set(needed)
     return [p for p in positions if p < oldest and p not in kept and not is_milestone(p, tail)]
 
 
@@ -123,34 +125,73 @@ class Retention:
     One instance serves a driver for its whole life, through every `CheckpointLog.take_over`. After a take-over, older
     uploads must be dropped, because their files carry an earlier generation. A failed deletion is logged and made up for
     by a later sweep; it does not fail the job.
+
+    Args:
+        storage: The storage of the job's checkpoints.
+        paths: The job's paths.
+        log: The driver's log.
+        clock: Seconds that never go back, for holds that end by themselves.
     """
 
-    def __init__(self, storage: Storage, paths: JobPaths, log: CheckpointLog) -> None:
+    def __init__(
+        self, storage: Storage, paths: JobPaths, log: CheckpointLog, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._storage = storage
         self._paths = paths
         self._log = log
         self._lock = threading.RLock()
         self._known: dict[CheckpointId, CheckpointMetadata] = {}
         self._references = References()
-        self._holds: Counter[CheckpointId] = Counter()
+        self.holds = Holds(clock)
+        """The checkpoints in use."""
         self._entries: set[LogPosition] = set()
 
     @contextmanager
-    def hold(self, checkpoint_id: CheckpointId) -> Iterator[CheckpointMetadata]:
-        """Protect a retained checkpoint's files while they are read.
+    def hold(self, checkpoint_id: CheckpointId | None = None) -> Iterator[CheckpointMetadata]:
+        """Protect a checkpoint's files and log entry while they are read.
+
+        Args:
+            checkpoint_id: A retained checkpoint; None: the newest one.
 
         Raises:
+            CheckpointError: no checkpoint has been completed yet.
             KeyError: the checkpoint is not retained.
         """
-        with self._lock:
-            self._learn()
-            checkpoint = self._known[checkpoint_id]
-            self._holds[checkpoint_id] += 1
+        if checkpoint_id is None:
+            hold, checkpoint = self._hold_newest(inf)
+        else:
+            with self._lock:
+                self._learn()
+                checkpoint = self._known[checkpoint_id]
+                hold = self.holds.add(checkpoint_id, self._log.locate(checkpoint_id))
         try:
             yield checkpoint
         finally:
-            with self._lock:
-                self._holds[checkpoint_id] -= 1
+            self.holds.remove(hold.id)
+
+    def hold_newest(self, seconds: float) -> Hold:
+        """Protect the newest checkpoint for a time, for a reader outside the driver, which may die.
+
+        Raises:
+            CheckpointError: no checkpoint has been completed yet, or too many are held.
+        """
+        return self._hold_newest(seconds)[0]
+
+    def _hold_newest(self, seconds: float) -> tuple[Hold, CheckpointMetadata]:
+        """Hold the newest checkpoint; waits neither for the storage nor for a clean-up.
+
+        A clean-up reads which checkpoints are retained, then which are held. A checkpoint that is retained after its hold
+        has begun is therefore never deleted by a clean-up that does not see the hold.
+        """
+        while True:
+            retained = self._log.retained
+            if not retained:
+                raise CheckpointError("no checkpoint has been completed yet: ask again after the first epoch")
+            newest = retained[0]
+            hold = self.holds.add(newest.checkpoint_id, self._log.locate(newest.checkpoint_id), seconds)
+            if any(each.checkpoint_id == newest.checkpoint_id for each in self._log.retained):
+                return hold, newest
+            self.holds.remove(hold.id)
 
     def collect(self) -> int:
         """Delete the objects that only displaced checkpoints used; called after each completed checkpoint.
@@ -204,8 +245,8 @@ class Retention:
 
     def _forget(self, owned: Ownership) -> list[str]:
         """Forget checkpoints that are neither retained nor held; returns the files that only they referenced."""
-        retained = {c.checkpoint_id for c in owned.retained}
-        gone = [c for i, c in self._known.items() if i not in retained and not self._holds[i]]
+        needed = {c.checkpoint_id for c in owned.retained} | self.holds.checkpoints()
+        gone = [c for i, c in self._known.items() if i not in needed]
         files: list[str] = []
         for checkpoint in gone:
             del self._known[checkpoint.checkpoint_id]
@@ -230,7 +271,8 @@ class Retention:
         if not owned.retained:
             return []
         tail = LogPosition(owned.next_id - 1)
-        surplus = surplus_entries(self._entries, tail, position_of(owned.oldest), owned.takeovers)
+        held = map(position_of, self.holds.checkpoints())
+        surplus = surplus_entries(self._entries, tail, position_of(owned.oldest), {*owned.takeovers, *held})
         self._entries.difference_update(surplus)
         return [self._paths.log_entry(position) for position in sorted(surplus)]
 

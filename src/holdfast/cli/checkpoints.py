@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import signal
+import subprocess
+import threading
 from dataclasses import asdict
 from typing import Annotated, Any
 
@@ -11,10 +15,11 @@ import holdfast.state_api as stored
 from holdfast.checkpoint.paths import JobPaths
 from holdfast.checkpoint.storage import storage_options
 from holdfast.cli.app import FAILED, NOT_FOUND, USAGE, AsJson, CommandFailed, app, command
-from holdfast.cli.drivers import known_jobs
+from holdfast.cli.drivers import Address, find_job, known_jobs
 from holdfast.cli.options import Settings, parse_settings
 from holdfast.cli.output import console, count, duration, moment, note, print_json, reading, size, table, working
 from holdfast.errors import ConfigurationError
+from holdfast.rest.holds import held_by_request
 from holdfast.runtime.job_registry import JobRecord, records
 
 __all__: list[str] = []
@@ -119,6 +124,30 @@ def keys(
         console.print(table(["KEY", "BYTES", "SHARE"], rows, ["BYTES", "SHARE"]))
         groups = ", ".join(f"{group} ({size(bytes)})" for group, bytes in each.largest_groups[:5])
         console.print(f"Largest key groups: {groups}", markup=False)
+
+
+@command(checkpoints, context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+def hold(
+    job: Annotated[str, typer.Argument(metavar="JOB", help="The running job: its name, id, or the beginning of its id.")],
+    reader: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[COMMAND...]", help="The command that reads it; {} stands for the checkpoint's path."),
+    ] = None,
+    address: Address = None,
+) -> None:
+    """Keep the newest checkpoint of a running job while a command reads it, or until Ctrl-C. The job goes on."""
+    found = find_job(job, address)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with held_by_request(found.driver.client, found.id) as held:
+        if not reader:
+            print(held.path, flush=True)
+            note(f"Checkpoint {held.checkpoint_id} of {found.name} is held until Ctrl-C.")
+            with contextlib.suppress(KeyboardInterrupt):
+                threading.Event().wait()
+            return
+        ended = subprocess.run([each.replace("{}", held.path) for each in reader], check=False)
+    if ended.returncode:
+        raise typer.Exit(ended.returncode if ended.returncode > 0 else 128 - ended.returncode)
 
 
 @command(checkpoints, name="verify")

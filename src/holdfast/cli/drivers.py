@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import http.client
-import json
 import os
-import urllib.error
-import urllib.request
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
 
 from holdfast.cli.app import FAILED, NOT_FOUND, USAGE, CommandFailed
-from holdfast.rest.tls import client_context
+from holdfast.errors import ServiceUnavailable
+from holdfast.rest.client import Refused, RestClient
 from holdfast.runtime.job_registry import JobRecord, records
 
 __all__ = [
@@ -76,12 +74,8 @@ class Driver:
     def __init__(self, url: str, token: str, record: JobRecord | None = None, timeout: float = 60.0) -> None:
         self.url = url
         self.token = token
-        self._timeout = timeout
-        handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({})]
-        if url.startswith("https:"):
-            trusted = client_context(record.certificate, record.keystore) if record else client_context("")
-            handlers.append(urllib.request.HTTPSHandler(context=trusted))
-        self._opener = urllib.request.build_opener(*handlers)
+        certificate, keystore = (record.certificate, record.keystore) if record else ("", "")
+        self.client = RestClient(url, token, certificate, keystore, timeout)
 
     def get(self, path: str) -> Any:
         """The answer to a request.
@@ -89,7 +83,8 @@ class Driver:
         Raises:
             CommandFailed: the driver refuses it, or does not answer.
         """
-        return self._ask("GET", path, None)
+        with _told():
+            return self.client.get(path)
 
     def change(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
         """The answer to a request that changes a job.
@@ -97,37 +92,19 @@ class Driver:
         Raises:
             CommandFailed: the driver refuses it, or does not answer.
         """
-        return self._ask(method, path, json.dumps(body or {}).encode())
+        with _told():
+            return self.client.change(method, path, body)
 
-    def _ask(self, method: str, path: str, body: bytes | None) -> Any:
-        request = urllib.request.Request(self.url + path, body, method=method)
-        if body is not None:
-            request.add_header("Authorization", f"Bearer {self.token}")
-            request.add_header("Content-Type", "application/json")
-        try:
-            with self._opener.open(request, timeout=self._timeout) as answer:
-                return json.loads(answer.read())
-        except urllib.error.HTTPError as error:
-            raise CommandFailed(
-                self._refusal(error.code, error.read()), NOT_FOUND if error.code == 404 else FAILED
-            ) from None
-        except ValueError as error:
-            raise CommandFailed(f"{self.url} is not the REST API of a driver: {error}", USAGE) from None
-        except (urllib.error.URLError, http.client.HTTPException, OSError) as error:
-            reason = getattr(error, "reason", None) or error
-            raise DriverGone(f"No driver answers at {self.url} ({reason}). `holdfast list` shows the jobs.") from None
 
-    def _refusal(self, status: int, said: bytes) -> str:
-        if status == 401:
-            given = "refuses the token" if self.token else "asks for its token"
-            return (
-                f"The driver at {self.url} {given}. On the driver's host, as the driver's user, `holdfast token` prints the "
-                "right one; pass it as HOLDFAST_TOKEN."
-            )
-        try:
-            return "; ".join(json.loads(said)["errors"])
-        except (ValueError, KeyError, TypeError):
-            return f"{self.url} answered with status {status}: is it the REST API of a driver?"
+@contextmanager
+def _told() -> Iterator[None]:
+    """Failed requests as failed commands."""
+    try:
+        yield
+    except Refused as error:
+        raise CommandFailed(str(error), {404: NOT_FOUND, 0: USAGE}.get(error.status, FAILED)) from None
+    except ServiceUnavailable as error:
+        raise DriverGone(str(error)) from None
 
 
 @dataclass(frozen=True)

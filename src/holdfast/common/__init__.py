@@ -9,7 +9,7 @@ from holdfast.common.execution_config import ExecutionConfig
 from holdfast.common.formats_avro import AvroRowDeserializationSchema, AvroRowSerializationSchema
 from holdfast.common.formats_csv import CsvRowDeserializationSchema, CsvRowSerializationSchema
 from holdfast.common.formats_json import JsonRowDeserializationSchema, JsonRowSerializationSchema
-from holdfast.common.job_client import JobClient
+from holdfast.common.job_client import HeldCheckpoint, JobClient
 from holdfast.common.job_execution_result import JobExecutionResult
 from holdfast.common.job_id import JobID
 from holdfast.common.job_status import JobStatus
@@ -42,6 +42,7 @@ __all__ = [
     "Duration",
     "Encoder",
     "ExecutionConfig",
+    "HeldCheckpoint",
     "Instant",
     "JobClient",
     "JobExecutionResult",

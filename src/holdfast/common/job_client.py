@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple
 
 from holdfast.common.completable_future import CompletableFuture
 from holdfast.common.job_execution_result import JobExecutionResult
 from holdfast.common.job_id import JobID
 from holdfast.common.job_status import JobStatus
 
-__all__ = ["JobClient"]
+__all__ = ["HeldCheckpoint", "JobClient"]
+
+
+class HeldCheckpoint(NamedTuple):
+    """A completed checkpoint of a running job, which the job keeps while it is held."""
+
+    checkpoint_id: int
+    path: str
+    """Its path, for `holdfast.state_api`."""
+    options: Mapping[str, str]
+    """The settings of its storage (``s3.*`` and others), if they are known here."""
 
 
 class JobClient(ABC):
@@ -94,6 +106,17 @@ class JobClient(ABC):
         Returns:
             A future of the state's content: the value, a list or a dict; None if the key has none. Changes of the running
             epoch are not part of it. Expired content may be, until it is cleaned up.
+        """
+
+    @abstractmethod
+    def hold_checkpoint(self) -> AbstractContextManager[HeldCheckpoint]:
+        """Keep the newest completed checkpoint while it is read: ``with client.hold_checkpoint() as held: ...``.
+
+        The job goes on, completes checkpoints and deletes old ones, but not this one.
+        `holdfast.state_api.SavepointReader.scan` reads its state as DataFrames.
+
+        Raises:
+            CheckpointError: no checkpoint has been completed yet.
         """
 
     def get_accumulators(self) -> CompletableFuture[dict[str, Any]]:

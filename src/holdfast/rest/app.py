@@ -26,6 +26,7 @@ from holdfast.errors import HoldfastError
 from holdfast.metrics.job import TERMINAL, JobMetrics, JobSnapshot
 from holdfast.metrics.prometheus import JobCollector
 from holdfast.rest import shapes
+from holdfast.rest.holds import HoldsCheckpoints, begin_hold, holds_of, release_hold, renew_hold
 from holdfast.rest.pages import page_routes
 from holdfast.rest.queries import AnswersQueries, answer
 from holdfast.rest.samples import TakesSamples, begin_sample
@@ -46,6 +47,10 @@ class JobView(TakesSavepoints, TakesSamples, AnswersQueries, Protocol):
     @property
     def metrics(self) -> JobMetrics:
         """A snapshot of the job."""
+
+    @property
+    def retention(self) -> HoldsCheckpoints:
+        """What holds the job's checkpoints."""
 
     def cancel(self) -> object:
         """Request cancellation; may block."""
@@ -128,6 +133,7 @@ def create_app(
         "/jobs/{job_id}/rescaling/{request_id}": pages.rescaling,
         "/jobs/{job_id}/samples/{request_id}": pages.sample,
         "/jobs/{job_id}/largest-keys/{request_id}": pages.largest_keys,
+        "/jobs/{job_id}/holds": pages.holds,
         "/jobs/{job_id}/state/{uid}/{name}": pages.state,
         "/jobs/{job_id}/vertices/{vertex_id}/metrics": pages.vertex_metrics,
         "/metrics": pages.prometheus,
@@ -140,6 +146,9 @@ def create_app(
         ("PATCH", "/jobs/{job_id}/rescaling", pages.rescale),
         ("POST", "/jobs/{job_id}/samples", pages.trigger_sample),
         ("POST", "/jobs/{job_id}/state/{uid}/largest-keys", pages.trigger_largest_keys),
+        ("POST", "/jobs/{job_id}/holds", pages.hold),
+        ("PATCH", "/jobs/{job_id}/holds/{hold_id}", pages.renew_hold),
+        ("DELETE", "/jobs/{job_id}/holds/{hold_id}", pages.release_hold),
     ]
     routes += [Route(path, guarded(_with_token(token, page)), methods=[method]) for method, path, page in changes]
     return Starlette(
@@ -321,6 +330,19 @@ class _Pages:
 
     async def largest_keys(self, request: Request) -> Response:
         return Json(await self._largest_keys.status(request))
+
+    async def holds(self, request: Request) -> Response:
+        return Json(holds_of(self._shown(request).job.retention))
+
+    async def hold(self, request: Request) -> Response:
+        return Json(await begin_hold(request, self._running(request).retention), status_code=201)
+
+    async def renew_hold(self, request: Request) -> Response:
+        return Json(await renew_hold(request, self._running(request).retention))
+
+    async def release_hold(self, request: Request) -> Response:
+        release_hold(request, self._running(request).retention)
+        return Json({})
 
     async def prometheus(self, request: Request) -> Response:
         return Response(generate_latest(self._registry), media_type=CONTENT_TYPE_LATEST)

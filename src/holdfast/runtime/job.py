@@ -17,13 +17,12 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from holdfast.checkpoint.ids import CheckpointId
 from holdfast.checkpoint.log import CheckpointLog
-from holdfast.checkpoint.metadata import CheckpointMetadata
 from holdfast.checkpoint.paths import JobPaths, names_checkpoint, restored_position
 from holdfast.checkpoint.retention import Retention, verify_files
 from holdfast.checkpoint.savepoint import savepoint_directory
 from holdfast.checkpoint.storage import Storage
 from holdfast.common.completable_future import CompletableFuture
-from holdfast.common.job_client import JobClient
+from holdfast.common.job_client import HeldCheckpoint, JobClient
 from holdfast.common.job_execution_result import JobExecutionResult
 from holdfast.common.job_id import JobID
 from holdfast.common.job_status import JobStatus
@@ -169,8 +168,8 @@ class Job(JobClient):
         self._autoscaler: Autoscaler | None = None
         if settings.autoscaler is not None and not settings.batch:
             self._autoscaler = Autoscaler(settings.autoscaler, self._cores())
-        retention = Retention(storage, paths, checkpoint_log)
-        self._queries = StateQueries(storage, retention, settings, self._newest_checkpoint, checkpoint_log.locate)
+        self.retention = Retention(storage, paths, checkpoint_log)
+        self._queries = StateQueries(storage, self.retention, settings, checkpoint_log.locate)
         self._query_threads = ThreadPoolExecutor(1, thread_name_prefix="holdfast-query")
         self._savepoints = SavepointWriter(storage, settings)
         self.savepoint_progress = self._savepoints.progress
@@ -179,7 +178,7 @@ class Job(JobClient):
             lambda generation: JobInfo(str(self._id), plan.name, generation, uri, settings.storage_options),
             self._executor,
             checkpoint_log,
-            retention,
+            self.retention,
             lambda checkpoint, deep: (verify_contents if deep else verify_files)(storage, checkpoint),
             strategy,
             self._metrics,
@@ -479,6 +478,10 @@ class Job(JobClient):
         use_class_aliases(self._plan.class_aliases)
         return self._queries.query(uid, name, key, window)
 
+    def hold_checkpoint(self) -> contextlib.AbstractContextManager[HeldCheckpoint]:
+        """Keep the newest completed checkpoint while it is read."""
+        return self._queries.held_checkpoint()
+
     def begin_largest_keys(self, uid: str) -> Future[Any]:
         """Find the largest keys of an operator in the newest completed checkpoint."""
         return self._query_threads.submit(self._queries.largest_keys, uid)
@@ -488,10 +491,6 @@ class Job(JobClient):
         from holdfast.notebook.widgets import show_job
 
         show_job(self, self._metrics)
-
-    def _newest_checkpoint(self) -> CheckpointMetadata | None:
-        retained = self._log.owned.retained
-        return retained[0] if retained else None
 
     def get_job_execution_result(self) -> CompletableFuture[JobExecutionResult]:
         """A future that completes with the result when the job ends, or with its error."""

@@ -7,15 +7,16 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from holdfast.checkpoint.ids import CheckpointId
 from holdfast.checkpoint.metadata import CheckpointMetadata
 from holdfast.checkpoint.retention import Retention
 from holdfast.checkpoint.storage import Storage
-from holdfast.errors import CheckpointError, ConfigurationError
+from holdfast.common.job_client import HeldCheckpoint
+from holdfast.errors import ConfigurationError
 from holdfast.runtime.settings import JobSettings
 from holdfast.state.canonical import opened_part, part_of
 from holdfast.state.column import Column
@@ -45,7 +46,6 @@ class StateQueries:
         storage: The storage of the job's checkpoints.
         retention: Keeps the files of the checkpoint that is being read.
         settings: The job's settings.
-        newest: Returns the newest completed checkpoint; None: there is none yet.
         locate: Returns the path of a checkpoint.
     """
 
@@ -54,13 +54,11 @@ class StateQueries:
         storage: Storage,
         retention: Retention,
         settings: JobSettings,
-        newest: Callable[[], CheckpointMetadata | None],
         locate: Callable[[CheckpointId], str],
     ) -> None:
         self._storage = storage
         self._retention = retention
         self._settings = settings
-        self._newest = newest
         self._locate = locate
 
     def query(self, uid: str, name: str, key: Any, window: int | None = None) -> Answer:
@@ -77,16 +75,18 @@ class StateQueries:
             ConfigurationError: the checkpoint has no such operator or state; the message lists those that it has.
             StorageError: the storage does not answer.
         """
-        while True:
-            newest = self._newest()
-            if newest is None:
-                raise CheckpointError("no checkpoint has been completed yet: ask again after the first epoch")
-            with ExitStack() as held:
-                try:
-                    checkpoint = held.enter_context(self._retention.hold(newest.checkpoint_id))
-                except KeyError:
-                    continue  # a newer one has displaced it meanwhile
-                return Answer(self._read(checkpoint, uid, name, key, window), newest.checkpoint_id)
+        with self._retention.hold() as checkpoint:
+            return Answer(self._read(checkpoint, uid, name, key, window), checkpoint.checkpoint_id)
+
+    @contextmanager
+    def held_checkpoint(self) -> Iterator[HeldCheckpoint]:
+        """Keep the newest completed checkpoint while it is read.
+
+        Raises:
+            CheckpointError: no checkpoint has been completed yet.
+        """
+        with self._retention.hold() as held:
+            yield HeldCheckpoint(held.checkpoint_id, self._locate(held.checkpoint_id), self._settings.storage_options)
 
     def largest_keys(self, uid: str) -> Any:
         """The largest keys of an operator in the newest checkpoint, as plain data. Blocks, for seconds.
@@ -97,10 +97,7 @@ class StateQueries:
             CheckpointError: no checkpoint has been completed yet.
             ConfigurationError: the operator has no keyed state, or the state cannot be read.
         """
-        newest = self._newest()
-        if newest is None:
-            raise CheckpointError("no checkpoint has been completed yet: ask again after the first epoch")
-        with self._retention.hold(newest.checkpoint_id):
+        with self._retention.hold() as newest:
             path = self._locate(newest.checkpoint_id)
             command = [sys.executable, "-m", "holdfast.state_api.largest"]
             request = json.dumps([path, self._settings.storage_options, uid])

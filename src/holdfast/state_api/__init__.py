@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from holdfast.state_api.catalog import Listed, Snapshot, list_snapshots, open_snapshot
     from holdfast.state_api.contents import OperatorContent, StateContent, describe
     from holdfast.state_api.difference import Difference, diff
+    from holdfast.state_api.holding import hold_checkpoint
     from holdfast.state_api.reader import SavepointReader
     from holdfast.state_api.reader_functions import KeyedStateReaderFunction, WindowReaderFunction
     from holdfast.state_api.upkeep import Orphan, Pruned, delete_savepoint, find_orphans, prune, sign, verify
@@ -45,6 +46,7 @@ __all__ = [
     "describe",
     "diff",
     "find_orphans",
+    "hold_checkpoint",
     "list_snapshots",
     "open_snapshot",
     "prune",
@@ -62,6 +64,7 @@ _MODULES = {
     "catalog": ("Listed", "Snapshot", "list_snapshots", "open_snapshot"),
     "contents": ("OperatorContent", "StateContent", "describe"),
     "difference": ("Difference", "diff"),
+    "holding": ("hold_checkpoint",),
     "reader": ("SavepointReader",),
     "reader_functions": ("KeyedStateReaderFunction", "WindowReaderFunction"),
     "upkeep": ("Orphan", "Pruned", "delete_savepoint", "find_orphans", "prune", "sign", "verify"),

@@ -16,7 +16,7 @@ from holdfast.checkpoint.savepoint import BEGUN, METADATA, read_savepoint
 from holdfast.checkpoint.storage import Storage
 from holdfast.errors import ConfigurationError, CorruptFile, HoldfastError
 
-__all__ = ["Listed", "Snapshot", "job_log", "list_snapshots", "open_snapshot", "split_job"]
+__all__ = ["Listed", "Snapshot", "job_log", "list_snapshots", "open_snapshot", "split_job", "why_missing"]
 
 _LOG_ENTRY = re.compile(r"(?:(.*)/)?log/\d{20}")
 EVERY = 1 << 30
@@ -156,13 +156,38 @@ def open_snapshot(path: str, options: Mapping[str, str] | None = None) -> Snapsh
                 f"{path!r} is not a checkpoint: its path ends with the job's directory, log, and number"
             )
         storage, paths, log = job_log(job, options)
-        checkpoint = read_checkpoint(storage, paths, CheckpointId(int(number)))
+        try:
+            checkpoint = read_checkpoint(storage, paths, CheckpointId(int(number)))
+        except CorruptFile as error:
+            raise why_missing(error, at, options) from None
         return Snapshot(log.locate(checkpoint.checkpoint_id), "checkpoint", storage, checkpoint)
     storage, paths, log = job_log(at, options)
-    records = log.read_retained()
-    if records:
-        found = load(storage, records[0]).checkpoint
+    while records := log.read_retained():
+        try:
+            found = load(storage, records[0]).checkpoint
+        except CorruptFile:
+            if [record.checkpoint_id for record in log.read_retained()[:1]] != [records[0].checkpoint_id]:
+                continue  # the job goes on, and has removed that checkpoint meanwhile
+            raise
         return Snapshot(log.locate(found.checkpoint_id), "checkpoint", storage, found)
     opened = read_savepoint(at, options)
     saved = opened.savepoint
     return Snapshot(opened.uri, "savepoint", opened.storage, saved.checkpoint, saved.drained, saved.release)
+
+
+def why_missing(error: CorruptFile, path: str, options: Mapping[str, str] | None = None) -> CorruptFile:
+    """The error of a file of a checkpoint, which says so if the file is missing because the job goes on."""
+    if not error.reason.startswith("missing") or not names_checkpoint(path):
+        return error
+    job, _, number = path.rpartition("/log/")
+    try:
+        retained = [record.checkpoint_id for record in job_log(job, options)[2].read_retained()]
+    except HoldfastError:
+        return error
+    if not retained or int(number) in retained:
+        return error
+    return CorruptFile(
+        error.path,
+        f"missing, because the job goes on and has removed its checkpoint {int(number)}: read the newest one, and hold it "
+        "meanwhile, with SavepointReader.scan, hold_checkpoint or `holdfast checkpoints hold`",
+    )

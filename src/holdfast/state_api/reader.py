@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from holdfast.checkpoint.metadata import BROADCAST, SPLIT, UNION, ListPart
 from holdfast.checkpoint.storage import Storage
+from holdfast.common.job_client import JobClient
 from holdfast.common.typeinfo import ListTypeInfo, MapTypeInfo, TypeInformation, Types
 from holdfast.errors import ConfigurationError
 from holdfast.runtime.listed_states import read_part
@@ -19,6 +21,7 @@ from holdfast.state.keyed_state import KeyedState
 from holdfast.state.schema import TIMERS, ColumnSchema, OperatorSchema
 from holdfast.state_api.catalog import Snapshot, open_snapshot
 from holdfast.state_api.function_reading import KeyReading, Results, function_context
+from holdfast.state_api.holding import hold_checkpoint
 from holdfast.state_api.reader_functions import KeyedStateReaderFunction
 from holdfast.state_api.state_rows import Field, StateRows, batches_of, frame_of
 from holdfast.state_api.stored_operator import StoredOperator
@@ -37,7 +40,7 @@ _KEYED = "keyed"
 
 @dataclass(frozen=True)
 class StateReader(Generic[R]):
-    """Reads the state in a savepoint, or in a checkpoint of a job that does not run.
+    """Reads the state in a savepoint or checkpoint; of a running job, in one that is held (`SavepointReader.scan`).
 
     Keyed state is read one range of key groups at a time. A range takes about 64 MB of stored state, so memory does not
     depend on the size of the state.
@@ -228,7 +231,7 @@ class StateReader(Generic[R]):
             fields = [("key", declared.key_type), ("value", declared.value_type)]
         subtasks = operator.subtasks[:1] if entries else operator.subtasks
         parts = [part for state in subtasks for part in state.lists.get(name, [])]
-        return self._made(StateRows(self.snapshot.storage.uri, self.options, fields, parts, extract))
+        return self._made(StateRows(self.snapshot.storage.uri, self.options, self.snapshot.path, fields, parts, extract))
 
 
 @dataclass(frozen=True)
@@ -267,6 +270,43 @@ class SavepointReader(StateReader["DataFrame"]):
             HoldfastError: as for `open_snapshot`.
         """
         return ArrowSavepointReader(open_snapshot(path, options), options or {})
+
+    @staticmethod
+    @contextmanager
+    def scan(
+        spark: SparkSession, job: JobClient | str, options: Mapping[str, str] | None = None, token: str | None = None
+    ) -> Iterator[SavepointReader]:
+        """Read the newest completed checkpoint of a running job: ``with SavepointReader.scan(spark, job) as reader: ...``.
+
+        All reads see this one checkpoint, however many the job completes meanwhile, and the job does not notice them. Spark
+        reads when a DataFrame is collected or written: do that within the ``with``. A read that comes too late fails; it
+        never returns a part.
+
+        Args:
+            spark: The session to read on.
+            job: The client of a job of this process; the name or id of a job on this machine; or a job's URL, as for
+                `hold_checkpoint`.
+            options: The settings of the storage, such as ``s3.*``; None: those of a job of this process.
+            token: The token of the driver at a URL, as for `hold_checkpoint`.
+
+        Raises:
+            HoldfastError: as for `hold_checkpoint` and `open_snapshot`.
+        """
+        with hold_checkpoint(job, token) as held:
+            yield SavepointReader.read(spark, held.path, held.options if options is None else options)
+
+    @staticmethod
+    @contextmanager
+    def scan_arrow(
+        job: JobClient | str, options: Mapping[str, str] | None = None, token: str | None = None
+    ) -> Iterator[ArrowSavepointReader]:
+        """Read the newest completed checkpoint of a running job as Arrow record batches, like `scan` and in this process.
+
+        Raises:
+            HoldfastError: as for `hold_checkpoint` and `open_snapshot`.
+        """
+        with hold_checkpoint(job, token) as held:
+            yield SavepointReader.read_arrow(held.path, held.options if options is None else options)
 
     def _made(self, rows: StateRows) -> DataFrame:
         return frame_of(rows, self.spark)

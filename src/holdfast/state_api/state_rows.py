@@ -11,7 +11,9 @@ from pyspark.sql import types as sql
 
 from holdfast.checkpoint.storage import Storage
 from holdfast.common.typeinfo import TypeInformation
+from holdfast.errors import CorruptFile
 from holdfast.runtime.shipping import portable, ship_package
+from holdfast.state_api.catalog import why_missing
 from holdfast.state_api.spark_types import spark_type, to_spark
 
 if TYPE_CHECKING:
@@ -32,6 +34,8 @@ class StateRows:
 
     uri: str
     options: Mapping[str, str]
+    path: str
+    """The checkpoint or savepoint."""
     fields: Sequence[Field]
     parts: Sequence[Any]
     extract: Callable[[Storage, Any], Iterator[Sequence[Any]]]
@@ -45,8 +49,11 @@ class StateRows:
     def read(self, part: Any) -> Iterator[tuple[Any, ...]]:
         """The rows of a part, with Spark's values."""
         converts = [to_spark(each) for _, each in self.fields]
-        for row in self.extract(Storage.open(self.uri, self.options), part):
-            yield tuple([convert(each) for convert, each in zip(converts, row, strict=True)])
+        try:
+            for row in self.extract(Storage.open(self.uri, self.options), part):
+                yield tuple([convert(each) for convert, each in zip(converts, row, strict=True)])
+        except CorruptFile as error:
+            raise why_missing(error, self.path, self.options) from None
 
     def read_all(self, _: int, parts: Iterable[Any]) -> Iterator[tuple[Any, ...]]:
         """The rows of several parts."""

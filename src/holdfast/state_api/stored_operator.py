@@ -90,4 +90,4 @@ class StoredOperator:
                 yield from reading[0]()
 
         parts = list(parts_of(self.uid, self.operator))
-        return StateRows(self.snapshot.storage.uri, self.options, fields, parts, read)
+        return StateRows(self.snapshot.storage.uri, self.options, self.snapshot.path, fields, parts, read)
