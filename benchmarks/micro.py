@@ -200,6 +200,13 @@ def frame_encode() -> Body:
     return lambda: encode_data(frame)
 
 
+def frame_of_dictionaries() -> Body:
+    """Encode dictionaries to a frame and decode them, per record."""
+    values = [{"user": f"u{e[0]:05d}", "amount": e[1], "currency": "INR", "ts_ms": e[2]} for e in _events()]
+    frame = Frame(0, values, [each["ts_ms"] for each in values], [each["user"] for each in values])
+    return lambda: decode_data(memoryview(encode_data(frame)))
+
+
 def frame_decode() -> Body:
     """Decode records from a frame, per record."""
     data = encode_data(_frame())
@@ -386,6 +393,7 @@ PARTS: list[Callable[[], Body]] = [
     key_groups,
     frame_encode,
     frame_decode,
+    frame_of_dictionaries,
     merge,
     keyed_function,
     keyed_function_without_state,

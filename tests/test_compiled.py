@@ -292,8 +292,10 @@ def the_tests_of_failing_functions_pass_in_plain_python(tmp_path: Path) -> None:
 
 
 WHOLE = st.integers(-(2**70), 2**70) | st.integers(-9, 9)
-FIELD = WHOLE | st.floats() | st.text(max_size=3) | st.sampled_from([True, None, "\0", "\ud800", b"a", (1,), [1]])
-COLUMN = st.sampled_from([st.integers(-(2**63), 2**63 - 1), st.floats(), st.text(max_size=5), FIELD])
+PLAIN_FIELD = WHOLE | st.floats() | st.text(max_size=3) | st.sampled_from([True, None, "\0", "\ud800", b"a"])
+FIELD = PLAIN_FIELD | st.sampled_from([(1,), [1]])
+COLUMN = st.sampled_from([st.integers(-(2**63), 2**63 - 1), st.floats(), st.text(max_size=5), PLAIN_FIELD, FIELD])
+NAMES = st.lists(st.text(max_size=2) | st.sampled_from(["\0", "\ud800", 1]), min_size=3, max_size=3, unique=True)
 
 
 @st.composite
@@ -301,7 +303,12 @@ def records(draw: st.DrawFn) -> tuple[list[Any], list[int] | None, list[Any] | N
     """Values with timestamps and keys, which may be fields of the values."""
     count, kinds = draw(st.integers(1, 5)), draw(st.lists(COLUMN, min_size=1, max_size=3))
     columns = [draw(st.lists(kind, min_size=count, max_size=count)) for kind in kinds]
-    values = list(zip(*columns)) if draw(st.booleans()) else columns[0]
+    values: list[Any] = list(zip(*columns)) if draw(st.booleans()) else columns[0]
+    if draw(st.booleans()):
+        names = draw(NAMES)
+        values = [dict(zip(names, row)) for row in zip(*columns)]
+        if draw(st.booleans()):
+            values[-1] = draw(st.sampled_from([{}, {"a": 1}, dict(reversed(values[-1].items())), (1,)]))
     whole = st.lists(st.integers(-(2**63), 2**63 - 1), min_size=count, max_size=count)
     stamps = draw(st.none() | whole | st.just([each for each in columns[-1] if type(each) is int and abs(each) < 2**63]))
     of_fields = st.lists(st.sampled_from(columns), min_size=1, max_size=3).map(lambda chosen: list(zip(*chosen)))
@@ -338,6 +345,18 @@ def the_records_of_numbers_and_texts_are_packed() -> None:
     assert again is not None
     assert len(again) == len(packed) + 2  # the places of the keys' fields: they are not sent again
     assert repr(frame_columns.unpack_columns(again)) == repr((4, values, stamps, both))
+
+
+def the_dictionaries_of_plain_values_are_packed() -> None:
+    names = ("user", "amount", "note", "flag")
+    values = [dict(zip(names, row)) for row in [("a", 2.5, None, True), ("b", 3, "x", False), ("a", 2**70, "\0", True)]]
+    keys, stamps = [each["user"] for each in values], [5, 7, 6]
+    packed = frame_columns.pack_columns(4, values, stamps, keys)
+    assert packed is not None
+    assert repr(frame_columns.unpack_columns(packed)) == repr((4, values, stamps, keys))
+    assert frame_columns.pack_columns(4, [*values, {"user": "c"}], None, None) is None
+    shared = [1]  # in two fields of a record, which must stay one object
+    assert frame_columns.pack_columns(4, [{"a": shared, "b": shared}], None, None) is None
 
 
 @settings(max_examples=examples(100))

@@ -1,12 +1,15 @@
-"""Frames of plain records as columns: tuples of whole numbers, floats and strings, or such values alone. Compiled.
+"""Frames of plain records as columns: tuples or dictionaries of plain values, or such values alone. Compiled.
 
 A column is packed by one call, and keys and timestamps that are fields of the records are not sent again, nor are fields of
-keys that are tuples. Records of any other kind are pickled (`holdfast.runtime.frames`).
+keys that are tuples. The names of dictionaries' fields are sent once. A column whose values are not all whole numbers, all
+floats or all strings is a pickle. Records of any other kind are pickled (`holdfast.runtime.frames`).
 """
 
 from __future__ import annotations
 
+import pickle
 import struct
+import sys
 from functools import lru_cache
 from typing import Any
 
@@ -16,14 +19,18 @@ _COLUMNS, _WITH_TUPLE_KEYS = 1, 2
 PACKED = (_COLUMNS, _WITH_TUPLE_KEYS)
 """The first bytes of packed frames. That of a pickle is another one."""
 _HEAD = struct.Struct("<BqIbbb")
-"""The first byte, watermark, number of records, of fields (0: the values are no tuples), place of the timestamps, of the
-keys. With tuple keys the last is the number of their fields, whose places follow."""
+"""The first byte, watermark, number of records, of fields (0: the values are alone; negative: those of dictionaries, whose
+names are the first column), place of the timestamps, of the keys. With tuple keys the last is the number of their fields,
+whose places follow."""
 _COLUMN = struct.Struct("<cI")
 """The type's code, and the number of bytes."""
 _NONE, _OWN = -1, -2
 """Places: there are none; a column of its own, behind those of the fields."""
 _MOST_FIELDS = 100
 _CODES = {int: b"q", float: b"d", str: b"s"}
+_PICKLE = b"p"
+_PLAIN = frozenset((int, float, str, bool, bytes, type(None)))
+"""Classes of values that have no parts, so that no two columns can share one."""
 
 
 @lru_cache(maxsize=4096)
@@ -43,18 +50,23 @@ def pack_columns(watermark: int, values: list[Any], timestamps: list[int] | None
     if not values:
         return None
     first = values[0]
-    fields: list[list[Any]]
-    if type(first) is tuple:
+    kind = type(first)
+    fields: list[list[Any]] | None
+    names: list[Any] = []
+    width = 0
+    if kind is tuple:
         width = len(first)
-        if not 0 < width <= _MOST_FIELDS:
-            return None
-        split = _split(values, width)
-        if split is None:
-            return None
-        fields = split
+        fields = _split(values, width) if 0 < width <= _MOST_FIELDS and _plain(list(first)) else None
+    elif kind is dict:
+        names = list(first)
+        width = -len(names)
+        fields = None
+        if 0 < len(names) <= _MOST_FIELDS and _uniform(names, str) and _plain(list(first.values())):
+            fields = _split_named(values, names)
     else:
-        width = 0
         fields = [values]
+    if fields is None:
+        return None
     columns = fields.copy()
     stamp_place = _place(timestamps, fields, columns)
     if keys is not None and type(keys[0]) is tuple:
@@ -68,24 +80,32 @@ def pack_columns(watermark: int, values: list[Any], timestamps: list[int] | None
     else:
         key_place = _place(keys, fields, columns)
         parts = [_HEAD.pack(_COLUMNS, watermark, len(values), width, stamp_place, key_place)]
+    if names:
+        columns.insert(0, names)
     for column in columns:
-        kind = type(column[0])
-        code = _CODES.get(kind)
-        if code is None or not _uniform(column, kind):
+        packed = _packed(column)
+        if packed is None:
             return None
-        try:
-            if kind is str:
-                text = "\0".join(column)
-                if text.count("\0") != len(column) - 1:
-                    return None
-                data = text.encode()
-            else:
-                data = _numbers(len(column), code.decode()).pack(*column)
-        except (struct.error, UnicodeEncodeError):
-            return None  # beyond 64 bits, or a lone surrogate
+        code, data = packed
         parts.append(_COLUMN.pack(code, len(data)))
         parts.append(data)
     return b"".join(parts)
+
+
+def _packed(column: list[Any]) -> tuple[bytes, bytes] | None:
+    """The code and the bytes of a column; None if some of its values are not plain."""
+    kind = type(column[0])
+    code = _CODES.get(kind)
+    if code is not None and _uniform(column, kind):
+        try:
+            if kind is not str:
+                return code, _numbers(len(column), code.decode()).pack(*column)
+            text = "\0".join(column)
+            if text.count("\0") == len(column) - 1:
+                return code, text.encode()
+        except (struct.error, UnicodeEncodeError):
+            pass  # beyond 64 bits, or a lone surrogate
+    return (_PICKLE, pickle.dumps(column, 5)) if _plain(column) else None
 
 
 def _split(values: list[Any], width: int) -> list[list[Any]] | None:
@@ -97,6 +117,33 @@ def _split(values: list[Any], width: int) -> list[list[Any]] | None:
     for position in range(width):
         fields.append([value[position] for value in values])
     return fields
+
+
+def _split_named(values: list[Any], names: list[Any]) -> list[list[Any]] | None:
+    """The fields of dictionaries with these names, in this order; None if there are others."""
+    width = len(names)
+    fields: list[list[Any]] = [[] for _ in names]
+    for each in values:
+        if type(each) is not dict or len(each) != width:
+            return None
+        record = each
+        position = 0
+        for name, value in record.items():
+            known = names[position]
+            if name is not known and (type(name) is not str or name != known):
+                return None
+            field = fields[position]
+            field.append(value)
+            position += 1  # noqa: SIM113, an integer of C
+    return fields
+
+
+def _plain(column: list[Any]) -> bool:
+    """Whether all elements are plain values."""
+    for element in column:  # noqa: SIM110, a loop in C
+        if type(element) not in _PLAIN:
+            return False
+    return True
 
 
 def _uniform(column: list[Any], kind: Any) -> bool:
@@ -135,15 +182,24 @@ def unpack_columns(payload: Any) -> tuple[int, list[Any], list[int] | None, list
         at += key_place
     end = len(payload)
     columns: list[Any] = []
+    names: list[str] = []
     while at < end:
         code, size = _COLUMN.unpack_from(payload, at)
         at += _COLUMN.size
+        column: Any
         if code == b"s":
-            columns.append(str(payload[at : at + size], "utf-8").split("\0"))
+            column = str(payload[at : at + size], "utf-8").split("\0")
+        elif code == _PICKLE:
+            column = pickle.loads(payload[at : at + size])
         else:
-            columns.append(_numbers(count, code.decode()).unpack_from(payload, at))
+            column = _numbers(count, code.decode()).unpack_from(payload, at)
         at += size
-    own = iter(columns[max(width, 1) :])
+        if width < 0 and not names:
+            names = [sys.intern(name) for name in column]
+        else:
+            columns.append(column)
+    fields = abs(width)
+    own = iter(columns[max(fields, 1) :])
     timestamps = keys = None
     if stamp_place != _NONE:
         timestamps = list(next(own) if stamp_place == _OWN else columns[stamp_place])
@@ -151,5 +207,22 @@ def unpack_columns(payload: Any) -> tuple[int, list[Any], list[int] | None, list
         keys = list(zip(*[next(own) if place == _OWN else columns[place] for place in key_places]))
     elif key_place != _NONE:
         keys = list(next(own) if key_place == _OWN else columns[key_place])
-    values = list(zip(*columns[:width])) if width else list(columns[0])
+    if names:
+        return watermark, _named(names, columns[:fields]), timestamps, keys
+    values = list(zip(*columns[:fields])) if fields else list(columns[0])
     return watermark, values, timestamps, keys
+
+
+def _named(names: list[str], columns: list[Any]) -> list[Any]:
+    """Dictionaries of columns."""
+    pattern = dict.fromkeys(names)
+    values = []
+    for fields in zip(*columns):
+        row = fields
+        record: dict[str, Any] = pattern.copy()  # a copy of all entries at once, whose values are then replaced
+        position = 0
+        for name in names:
+            record[name] = row[position]
+            position += 1  # noqa: SIM113, an integer of C
+        values.append(record)
+    return values
