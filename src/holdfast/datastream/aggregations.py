@@ -26,6 +26,8 @@ class _ByPosition:
     def read(self, element: Any) -> Any:
         """Return the field of ``element`` at the position."""
         position = self.position
+        if type(element) is tuple and type(position) is int:  # the usual case
+            return element[position]
         if isinstance(element, (Row, dict)):
             return element[position]
         if isinstance(element, (tuple, list)):

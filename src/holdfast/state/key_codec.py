@@ -11,7 +11,7 @@ import io
 import pickle
 import sys
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal
 from enum import Enum, Flag
@@ -19,14 +19,24 @@ from fractions import Fraction
 from functools import lru_cache
 from importlib import import_module
 from ipaddress import IPv4Address, IPv6Address
+from itertools import chain
 from typing import Any
 
 import msgspec
 
 from holdfast.common.types import Row, RowKind
 from holdfast.errors import IncompatibleState
+from holdfast.state.key_owners import all_plain_tuples
 
-__all__ = ["canonical_core", "decode_key", "decode_keys", "encode_core", "encode_key", "encode_keys"]
+__all__ = [
+    "canonical_core",
+    "decode_key",
+    "decode_keys",
+    "encode_core",
+    "encode_key",
+    "encode_keys",
+    "have_plain_form",
+]
 
 _PICKLED = 1
 """msgpack extension code for keys of built-in classes without an exact msgpack form."""
@@ -43,6 +53,7 @@ _ENUM = 6
 _ROW = 7
 """... for rows: kind, field names, values."""
 _PLAIN = {int, str, bytes}
+_LISTS, _TUPLES = {list}, {tuple}
 _CORE = {int, str, bytes, float, tuple, type(None), msgspec.msgpack.Ext}
 _MOST_PLACES = 10_000
 """Limit on a decimal key's zeros or decimal places, because it is written out in full."""
@@ -334,9 +345,15 @@ def encode_core(core: Any) -> bytes:
     return _encode(core if type(core) is Ext else _canonical(core))
 
 
+def have_plain_form(keys: Collection[Any]) -> bool:
+    """Whether msgpack's form of keys is canonical, if there is one: none of integers beyond 64 bits, or lone surrogates."""
+    kinds = set(map(type, keys))
+    return kinds <= _PLAIN or (kinds == _TUPLES and all_plain_tuples(list(keys)))
+
+
 def encode_keys(keys: Sequence[Any]) -> bytes:
     """Encode keys as one msgpack array."""
-    if set(map(type, keys)) <= _PLAIN:
+    if have_plain_form(keys):
         try:
             return _encode(keys)
         except (OverflowError, UnicodeEncodeError):
@@ -356,4 +373,7 @@ def decode_key(data: bytes) -> Any:
 def decode_keys(data: bytes | memoryview) -> list[Any]:
     """Decode a list of keys; returns the canonical keys."""
     keys: list[Any] = _decode(data)
-    return [_tuples(key) for key in keys] if list in set(map(type, keys)) else keys
+    kinds = set(map(type, keys))
+    if kinds == _LISTS and list not in set(map(type, chain.from_iterable(keys))):
+        return list(map(tuple, keys))
+    return [_tuples(key) for key in keys] if list in kinds else keys

@@ -17,7 +17,7 @@ import msgspec
 from holdfast.common.columns import ColumnKeys
 from holdfast.state.codec import RowCodec
 from holdfast.state.delta import Piece
-from holdfast.state.key_codec import decode_key, encode_key
+from holdfast.state.key_codec import decode_key, encode_key, have_plain_form
 from holdfast.state.key_groups import KeyGroupRange
 from holdfast.state.layout import after, group_prefix, group_range, split_key
 from holdfast.state.ordered import OrderedStore, migrate
@@ -37,7 +37,6 @@ _PART = 512
 _MOST_PENDING = 1 << 17
 """Loaded rows noted before repeated ones are removed, unless more rows are in memory."""
 
-_PLAIN = {int, str}
 _plain_key = msgspec.msgpack.Encoder().encode
 
 
@@ -55,7 +54,7 @@ def store_key(prefix: bytes, key: Any) -> bytes:
 def store_keys(prefixes: Iterable[bytes], keys: Collection[Any]) -> list[bytes]:
     """The stored keys of these keys, given with the prefixes of their key groups."""
     prefixes = list(prefixes)  # they are gone through twice if a key has no plain form
-    if set(map(type, keys)) <= _PLAIN:
+    if have_plain_form(keys):
         try:
             return [prefix + stored for prefix, stored in zip(prefixes, map(_plain_key, keys))]
         except (OverflowError, UnicodeEncodeError):
