@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -130,6 +131,50 @@ def test_a_held_checkpoint_can_be_read_until_its_hold_ends_by_itself(retained, a
     clock.now += 1000
     job.retention.sweep()
     assert job.stored() == paths_of(*job.log.owned.retained)
+
+
+def test_a_hold_waits_for_no_clean_up(memory, paths):
+    job = Job(quick(memory), paths)
+    newest = job.epoch()
+    begun, goes_on = threading.Event(), threading.Event()
+
+    def slow_list(prefix):
+        begun.set()
+        assert goes_on.wait(600)
+        return []
+
+    memory.list = slow_list
+
+    def hold():
+        with job.retention.hold(newest.checkpoint_id), job.retention.hold() as held:
+            number = job.retention.hold_newest(60).id
+            job.retention.holds.renew(number, 60)
+            job.retention.holds.remove(number)
+            return held
+
+    with ThreadPoolExecutor(2) as threads:
+        sweep = threads.submit(job.retention.sweep)
+        assert begun.wait(600)
+        try:
+            assert threads.submit(hold).result(60) == newest
+            assert not sweep.done()
+        finally:
+            goes_on.set()
+
+
+def test_a_later_driver_does_not_know_a_hold_and_its_reader_misses_a_file(memory, paths):
+    first = Job(quick(memory), paths, retained=1)
+    held = first.epoch()
+    hold = first.retention.hold_newest(60)
+    second = Job(quick(memory), paths, retained=1)
+    second.base = first.base
+    second.retention.sweep()
+    verify_files(second.storage, held)  # it is the newest one still
+    second.epoch()
+    second.retention.sweep()
+    with pytest.raises(CorruptFile, match="missing"):
+        verify_files(second.storage, held)
+    assert first.retention.holds.renew(hold.id, 60).checkpoint_id == held.checkpoint_id  # a paused driver does not know
 
 
 def test_a_checkpoint_that_is_gone_cannot_be_held(storage, paths):

@@ -262,6 +262,22 @@ def a_savepoint_is_of_the_epoch_that_runs_when_it_is_asked_for_and_waits_for_its
     assert driver.machine.state is JobState.RUNNING
 
 
+def a_savepoint_does_not_begin_while_the_next_checkpoint_may_displace_its_own():
+    driver = Driver()
+    driver.open()
+    commit = driver.epoch()
+    for number in (1, 2):
+        driver.tell(savepoint(number))
+    (run,) = driver.planned()
+    assert driver.ran(run) == []  # it completes after the commit
+    assert kinds(driver.tell(events.Committed(commit.epoch))) == ["Acknowledge", "WriteSavepoint"]
+    assert kinds(driver.tell(events.Acknowledged(commit.epoch))) == ["Complete"]
+    assert driver.tell(events.SavepointWritten(1)) == []
+    driver.tell(events.Completed(run.epoch))
+    (write,) = (i for i in driver.tell(events.Committed(run.epoch)) if isinstance(i, instructions.WriteSavepoint))
+    assert (write.checkpoint_id, write.request.number) == (run.epoch, 2)
+
+
 def a_job_that_stops_with_a_savepoint_reads_nothing_more_and_ends_with_it():
     driver = Driver()
     driver.open()

@@ -157,13 +157,7 @@ class Retention:
             CheckpointError: no checkpoint has been completed yet.
             KeyError: the checkpoint is not retained.
         """
-        if checkpoint_id is None:
-            hold, checkpoint = self._hold_newest(inf)
-        else:
-            with self._lock:
-                self._learn()
-                checkpoint = self._known[checkpoint_id]
-                hold = self.holds.add(checkpoint_id, self._log.locate(checkpoint_id))
+        hold, checkpoint = self._hold(checkpoint_id, inf)
         try:
             yield checkpoint
         finally:
@@ -175,23 +169,26 @@ class Retention:
         Raises:
             CheckpointError: no checkpoint has been completed yet, or too many are held.
         """
-        return self._hold_newest(seconds)[0]
+        return self._hold(None, seconds)[0]
 
-    def _hold_newest(self, seconds: float) -> tuple[Hold, CheckpointMetadata]:
-        """Hold the newest checkpoint; waits neither for the storage nor for a clean-up.
+    def _hold(self, wanted: CheckpointId | None, seconds: float) -> tuple[Hold, CheckpointMetadata]:
+        """Hold a retained checkpoint or the newest one; waits neither for the storage nor for a clean-up.
 
         A clean-up reads which checkpoints are retained, then which are held. A checkpoint that is retained after its hold
         has begun is therefore never deleted by a clean-up that does not see the hold.
         """
         while True:
             retained = self._log.retained
-            if not retained:
+            if wanted is None and not retained:
                 raise CheckpointError("no checkpoint has been completed yet: ask again after the first epoch")
-            newest = retained[0]
-            hold = self.holds.add(newest.checkpoint_id, self._log.locate(newest.checkpoint_id), seconds)
-            if any(each.checkpoint_id == newest.checkpoint_id for each in self._log.retained):
-                return hold, newest
-            self.holds.remove(hold.id)
+            found = [each for each in retained if wanted in (None, each.checkpoint_id)]
+            if not found:
+                raise KeyError(wanted)
+            checkpoint = found[0]
+            hold = self.holds.add(checkpoint.checkpoint_id, self._log.locate(checkpoint.checkpoint_id), seconds)
+            if any(each.checkpoint_id == checkpoint.checkpoint_id for each in self._log.retained):
+                return hold, checkpoint
+            self.holds.remove(hold.id)  # a newer one has displaced it meanwhile
 
     def collect(self) -> int:
         """Delete the objects that only displaced checkpoints used; called after each completed checkpoint.

@@ -6,6 +6,7 @@ import functools
 import os
 import traceback
 from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
 from typing import Annotated, Any, NoReturn, TypeVar
 
 import typer
@@ -23,6 +24,7 @@ __all__ = [
     "CommandFailed",
     "app",
     "command",
+    "until_the_end",
 ]
 
 FAILED = 1
@@ -37,6 +39,10 @@ INTERRUPTED = 130
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
+
+_resources = ExitStack()
+"""What the running command uses until it ends."""
 
 
 class CommandFailed(Exception):
@@ -85,7 +91,8 @@ def command(target: typer.Typer = app, *, interrupted: str = "", **options: Any)
         def run(*args: Any, **given: Any) -> None:
             as_json = bool(given.get("json", False))
             try:
-                function(*args, **given)
+                with _resources:
+                    function(*args, **given)
             except CommandFailed as error:
                 _end(str(error), error.code, as_json)
             except HoldfastError as error:
@@ -108,6 +115,11 @@ def command(target: typer.Typer = app, *, interrupted: str = "", **options: Any)
         return function
 
     return add
+
+
+def until_the_end(resource: AbstractContextManager[T]) -> T:
+    """Enter a resource, and leave it when the command ends."""
+    return _resources.enter_context(resource)
 
 
 def _end(message: str, code: int, as_json: bool) -> NoReturn:

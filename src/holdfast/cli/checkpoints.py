@@ -14,11 +14,12 @@ import typer
 import holdfast.state_api as stored
 from holdfast.checkpoint.paths import JobPaths
 from holdfast.checkpoint.storage import storage_options
-from holdfast.cli.app import FAILED, NOT_FOUND, USAGE, AsJson, CommandFailed, app, command
+from holdfast.cli.app import FAILED, NOT_FOUND, USAGE, AsJson, CommandFailed, app, command, until_the_end
 from holdfast.cli.drivers import Address, find_job, known_jobs
 from holdfast.cli.options import Settings, parse_settings
 from holdfast.cli.output import console, count, duration, moment, note, print_json, reading, size, table, working
-from holdfast.errors import ConfigurationError
+from holdfast.errors import ConfigurationError, HoldfastError
+from holdfast.rest.client import RestClient
 from holdfast.rest.holds import held_by_request
 from holdfast.runtime.job_registry import JobRecord, records
 
@@ -200,7 +201,7 @@ def orphans(
 ) -> None:
     """List the state files of a job that no retained checkpoint needs. Deletes nothing: prune does."""
     options = _options(settings)
-    snapshot = _opened(directory, options)
+    snapshot = _opened(directory, options, hold=False)
     if snapshot.kind != "checkpoint":
         raise CommandFailed(f"{snapshot.path} is a savepoint: name the directory of a job that keeps checkpoints.", USAGE)
     job = snapshot.path.rpartition("/log/")[0]
@@ -280,8 +281,9 @@ def _shown(snapshot: stored.Snapshot) -> dict[str, Any]:
     }
 
 
-def _opened(wanted: str | None, options: dict[str, str]) -> stored.Snapshot:
-    place = _place(wanted)
+def _opened(wanted: str | None, options: dict[str, str], *, hold: bool = True) -> stored.Snapshot:
+    """A checkpoint or savepoint; that of a running job is held until the command ends."""
+    place = (_held(wanted) if hold else "") or _place(wanted)
     try:
         return stored.open_snapshot(place, options)
     except ConfigurationError:
@@ -292,9 +294,25 @@ def _opened(wanted: str | None, options: dict[str, str]) -> stored.Snapshot:
         raise CommandFailed(said, NOT_FOUND) from None
 
 
+def _held(wanted: str | None) -> str:
+    """The newest checkpoint of a running job, which is held from now on; empty: no job runs, or it has none."""
+    record = None if wanted is not None and _is_path(wanted) else next(iter(known_jobs(wanted)), None)
+    if record is None or record.state or not record.url or not record.checkpoints:
+        return ""
+    client = RestClient(record.url, record.token, record.certificate, record.keystore)
+    try:
+        return until_the_end(held_by_request(client, record.job_id)).path
+    except HoldfastError:
+        return ""
+
+
+def _is_path(wanted: str) -> bool:
+    return "/" in wanted or wanted in (".", "..")
+
+
 def _place(wanted: str | None) -> str:
     """The URI of a path, or the directory of a job."""
-    if wanted is not None and ("/" in wanted or wanted in (".", "..")):
+    if wanted is not None and _is_path(wanted):
         return wanted
     found = known_jobs(wanted)
     if not found:

@@ -383,10 +383,10 @@ class CoordinatorMachine:
         completed = self._completed
         if self._unaligned.waiting or self._awaits(instructions.WriteSavepoint):
             return  # savepoints are aligned: they have no channel state
-        if completed is None or self._committed != completed.checkpoint_id:
-            return
-        request = self._savepoints.next(completed.checkpoint_id, self._is_idle)
-        if request is not None:
+        completing = any(epoch.state is EpochState.COMPLETING for epoch in self._epochs.values())
+        if completing or completed is None or self._committed != completed.checkpoint_id:
+            return  # a completing checkpoint may displace the latest one before the savepoint holds it
+        if (request := self._savepoints.next(completed.checkpoint_id, self._is_idle)) is not None:
             self._give(instructions.WriteSavepoint(completed.checkpoint_id, request, self._savepoints.drained))
 
     def _drain(self) -> None:

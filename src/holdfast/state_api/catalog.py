@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,7 +17,7 @@ from holdfast.checkpoint.savepoint import BEGUN, METADATA, read_savepoint
 from holdfast.checkpoint.storage import Storage
 from holdfast.errors import ConfigurationError, CorruptFile, HoldfastError
 
-__all__ = ["Listed", "Snapshot", "job_log", "list_snapshots", "open_snapshot", "split_job", "why_missing"]
+__all__ = ["Listed", "Snapshot", "explained", "job_log", "list_snapshots", "open_snapshot", "split_job", "why_missing"]
 
 _LOG_ENTRY = re.compile(r"(?:(.*)/)?log/\d{20}")
 EVERY = 1 << 30
@@ -156,10 +157,8 @@ def open_snapshot(path: str, options: Mapping[str, str] | None = None) -> Snapsh
                 f"{path!r} is not a checkpoint: its path ends with the job's directory, log, and number"
             )
         storage, paths, log = job_log(job, options)
-        try:
+        with explained(at, storage):
             checkpoint = read_checkpoint(storage, paths, CheckpointId(int(number)))
-        except CorruptFile as error:
-            raise why_missing(error, at, options) from None
         return Snapshot(log.locate(checkpoint.checkpoint_id), "checkpoint", storage, checkpoint)
     storage, paths, log = job_log(at, options)
     while records := log.read_retained():
@@ -175,16 +174,35 @@ def open_snapshot(path: str, options: Mapping[str, str] | None = None) -> Snapsh
     return Snapshot(opened.uri, "savepoint", opened.storage, saved.checkpoint, saved.drained, saved.release)
 
 
-def why_missing(error: CorruptFile, path: str, options: Mapping[str, str] | None = None) -> CorruptFile:
-    """The error of a file of a checkpoint, which says so if the file is missing because the job goes on."""
+@contextmanager
+def explained(path: str, storage: Storage) -> Iterator[None]:
+    """Explain the error of a missing file of a checkpoint.
+
+    Raises:
+        CorruptFile: the error, which says so if the file is missing because the job goes on.
+    """
+    try:
+        yield
+    except CorruptFile as error:
+        raise why_missing(error, path, storage) from None
+
+
+def why_missing(error: CorruptFile, path: str, storage: Storage) -> CorruptFile:
+    """The error of a checkpoint's file, which says so if the file is missing because the job goes on.
+
+    Args:
+        error: The error.
+        path: The checkpoint, or a savepoint, which no job removes.
+        storage: Its storage.
+    """
     if not error.reason.startswith("missing") or not names_checkpoint(path):
         return error
     job, _, number = path.rpartition("/log/")
     try:
-        retained = [record.checkpoint_id for record in job_log(job, options)[2].read_retained()]
+        records = CheckpointLog(storage, split_job(job)[1], EVERY).read_retained()
     except HoldfastError:
         return error
-    if not retained or int(number) in retained:
+    if not records or any(record.checkpoint_id == int(number) for record in records):
         return error
     return CorruptFile(
         error.path,

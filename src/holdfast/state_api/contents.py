@@ -14,7 +14,7 @@ from holdfast.state.backend import size_of
 from holdfast.state.delta import stored_sizes
 from holdfast.state.layout import state_of
 from holdfast.state.schema import ROWS, OperatorSchema, restored_schema
-from holdfast.state_api.catalog import Snapshot
+from holdfast.state_api.catalog import Snapshot, explained
 
 __all__ = ["OperatorContent", "StateContent", "describe"]
 
@@ -71,11 +71,12 @@ def describe(snapshot: Snapshot, sizes: bool = True) -> list[OperatorContent]:
         IncompatibleState: a later release wrote the schema of a state.
         StorageError: the storage does not answer.
     """
-    return [
-        content
-        for uid, operator in sorted(snapshot.checkpoint.operators.items())
-        if (content := _operator(uid, operator, snapshot.storage if sizes else None)).states or content.sizes
-    ]
+    with explained(snapshot.path, snapshot.storage):
+        return [
+            content
+            for uid, operator in sorted(snapshot.checkpoint.operators.items())
+            if (content := _operator(uid, operator, snapshot.storage if sizes else None)).states or content.sizes
+        ]
 
 
 def _operator(uid: str, operator: OperatorCheckpoint, storage: Storage | None) -> OperatorContent:

@@ -19,7 +19,7 @@ from holdfast.state.key_codec import decode_key, encode_key
 from holdfast.state.key_groups import KeyGroupRange, key_group
 from holdfast.state.row_pieces import encoded_rows
 from holdfast.state.schema import ROWS
-from holdfast.state_api.catalog import Snapshot, open_snapshot
+from holdfast.state_api.catalog import Snapshot, explained, open_snapshot
 from holdfast.state_api.contents import schema_of
 
 __all__ = ["KeySize", "KeySizes", "largest_keys"]
@@ -87,6 +87,7 @@ def largest_keys(snapshot: Snapshot, uid: str, limit: int = 20) -> KeySizes:
         if part is None:
             continue
         with (
+            explained(snapshot.path, snapshot.storage),
             tempfile.TemporaryDirectory(prefix="holdfast-keys-") as scratch,
             opened_part(part, snapshot.storage, StateBackendSettings.of({}), scratch) as state,
         ):

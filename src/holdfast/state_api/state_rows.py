@@ -11,9 +11,8 @@ from pyspark.sql import types as sql
 
 from holdfast.checkpoint.storage import Storage
 from holdfast.common.typeinfo import TypeInformation
-from holdfast.errors import CorruptFile
 from holdfast.runtime.shipping import portable, ship_package
-from holdfast.state_api.catalog import why_missing
+from holdfast.state_api.catalog import explained
 from holdfast.state_api.spark_types import spark_type, to_spark
 
 if TYPE_CHECKING:
@@ -49,11 +48,10 @@ class StateRows:
     def read(self, part: Any) -> Iterator[tuple[Any, ...]]:
         """The rows of a part, with Spark's values."""
         converts = [to_spark(each) for _, each in self.fields]
-        try:
-            for row in self.extract(Storage.open(self.uri, self.options), part):
+        storage = Storage.open(self.uri, self.options)
+        with explained(self.path, storage):
+            for row in self.extract(storage, part):
                 yield tuple([convert(each) for convert, each in zip(converts, row, strict=True)])
-        except CorruptFile as error:
-            raise why_missing(error, self.path, self.options) from None
 
     def read_all(self, _: int, parts: Iterable[Any]) -> Iterator[tuple[Any, ...]]:
         """The rows of several parts."""

@@ -13,7 +13,7 @@ from holdfast.checkpoint.signed_store import KEY_FILE, read_keys, sign_again
 from holdfast.checkpoint.storage import Storage, open_store
 from holdfast.errors import ConfigurationError, CorruptFile
 from holdfast.state.delta_files import damaged_files, verify_contents
-from holdfast.state_api.catalog import Snapshot, job_log, split_job
+from holdfast.state_api.catalog import Snapshot, job_log, split_job, why_missing
 
 __all__ = ["Orphan", "Pruned", "delete_savepoint", "find_orphans", "prune", "sign", "verify"]
 
@@ -49,7 +49,8 @@ def verify(snapshot: Snapshot, verified: Callable[[int], None] = lambda size: No
     Raises:
         StorageError: the storage does not answer.
     """
-    return list(damaged_files(snapshot.storage, snapshot.checkpoint, lambda handle: verified(handle.size)))
+    damaged = damaged_files(snapshot.storage, snapshot.checkpoint, lambda handle: verified(handle.size))
+    return [why_missing(error, snapshot.path, snapshot.storage) for error in damaged]
 
 
 def sign(directory: str, options: Mapping[str, str]) -> int:
