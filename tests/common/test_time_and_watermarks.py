@@ -6,6 +6,7 @@ import asyncio
 import datetime
 import pickle
 from concurrent.futures import Future
+from typing import Any
 
 import cloudpickle
 import pytest
@@ -150,14 +151,29 @@ def test_output_tags_are_matched_by_id() -> None:
         OutputTag("late", int)  # type: ignore[arg-type]
 
 
+def test_a_subclass_of_the_schema_of_strings_is_asked() -> None:
+    class Lower(SimpleStringSchema):
+        def serialize(self, value: Any) -> bytes:
+            return super().serialize(value.lower())
+
+        def deserialize(self, data: bytes) -> str:
+            return super().deserialize(data).upper()
+
+    assert Lower().serialize_batch(["A"]) == [b"a"]
+    assert Lower().deserialize_batch([b"a"]) == ["A"]
+
+
 def test_strings_and_bytes_pass_through_their_schemas() -> None:
     strings = SimpleStringSchema()
     assert strings.deserialize_batch(strings.serialize_batch(["a", "\u20b9"])) == ["a", "\u20b9"]  # type: ignore[arg-type]
     assert SimpleStringSchema("latin-1").serialize("\xe9") == b"\xe9"
     assert ByteArraySchema().deserialize_batch([b"x"]) == [b"x"]
     assert ByteArraySchema().serialize(bytearray(b"x")) == b"x"
+    assert strings.deserialize_batch([bytearray(b"x"), b"y"]) == ["x", "y"]  # type: ignore[list-item]
     with pytest.raises(TypeError, match="map the records to str"):
         strings.serialize(5)
+    with pytest.raises(TypeError, match="map the records to str"):
+        strings.serialize_batch(["a", 5])
     with pytest.raises(UnicodeDecodeError):
         strings.deserialize_batch([b"\xff"])
     with pytest.raises(ConfigurationError, match="klingon"):

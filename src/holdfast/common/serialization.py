@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -84,6 +85,17 @@ class SimpleStringSchema(SerializationSchema, DeserializationSchema):
             raise TypeError(f"SimpleStringSchema writes strings, got {value!r}; map the records to str first")
         return value.encode(self._charset)
 
+    def serialize_batch(self, values: Sequence[Any]) -> list[bytes | None]:
+        """Encode each string.
+
+        Raises:
+            TypeError: a value is not a string.
+        """
+        own = type(self).serialize is not SimpleStringSchema.serialize
+        if not own and self._charset == "utf-8" and set(map(type, values)) == {str}:
+            return list(map(str.encode, values))
+        return super().serialize_batch(values)
+
     def deserialize(self, data: bytes) -> str:
         """Decode a string.
 
@@ -94,7 +106,12 @@ class SimpleStringSchema(SerializationSchema, DeserializationSchema):
 
     def deserialize_batch(self, data: Sequence[bytes]) -> list[Any]:
         """Decode each byte string."""
+        if type(self).deserialize is not SimpleStringSchema.deserialize:
+            return super().deserialize_batch(data)
         charset = self._charset
+        if charset == "utf-8":
+            with contextlib.suppress(TypeError):  # another buffer than bytes
+                return list(map(bytes.decode, data))
         return [str(item, charset) for item in data]
 
 

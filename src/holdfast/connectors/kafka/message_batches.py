@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Sequence
+from types import NoneType
 from typing import Any
 
 from confluent_kafka import Message
@@ -45,13 +46,13 @@ class MessageBatches:
         if self._of_records:
             data = [_record(topic, number, message) for message in messages]
         else:
-            data = [m.value() for m in messages]
-            if None in data:  # tombstones (compared with bytes only)
+            data = list(map(Message.value, messages))
+            if _has_none(data):  # tombstones
                 messages = [m for m, value in zip(messages, data, strict=True) if value is not None]
                 data = [value for value in data if value is not None]
         try:
             values = self._deserialize(data)
-            if self._skips and columns_of(values) is None and any(value is None for value in values):
+            if self._skips and columns_of(values) is None and _has_none(values):
                 messages = [m for m, value in zip(messages, values, strict=True) if value is not None]
                 values = [value for value in values if value is not None]
         except ServiceUnavailable:
@@ -89,6 +90,11 @@ class MessageBatches:
     def _error(self, told: str, place: str, cause: Exception) -> UserCodeError:
         text = f"{''.join(traceback.format_exception(cause))}\n{told} (Kafka source, uid {self._uid})"
         return UserCodeError(text, operator="Kafka source", uid=self._uid, record=place)
+
+
+def _has_none(values: list[Any]) -> bool:
+    """Whether a value is None, without a comparison for each."""
+    return NoneType in set(map(type, values))
 
 
 def _batch(topic: str, number: int, values: list[Any], messages: list[Message]) -> Batch | None:

@@ -28,7 +28,8 @@ __all__ = ["KafkaReader"]
 
 _logger = logging.getLogger(__name__)
 
-_CONSUME = 10_000
+_CONSUME = 2_000
+"""Messages taken from the client at once. More of them leave the processor's cache before they are batches."""
 _BUFFER_BYTES = 64 << 20
 """Limit of buffered bytes of partitions that are not wanted yet."""
 _COMPLAINT_S = 10.0
@@ -85,6 +86,8 @@ class KafkaReader:
         self._settings = consumer_properties(source.properties)
         self._consumer = Consumer(self._settings, logger=_logger)
         self._partitions: dict[Key, _Partition] = {}
+        self._topics: set[str] = set()
+        """The topics of all partitions that have been assigned."""
         self._buffered = 0
         """Number of messages in all buffers."""
         self._width = 100
@@ -139,6 +142,7 @@ class KafkaReader:
 
     def _assign(self, keys: Sequence[Key]) -> None:
         if keys:
+            self._topics.update(topic for topic, _ in keys)
             self._consumer.incremental_assign([self._next_of(key) for key in keys])
             for key in keys:
                 self._partitions[key].assigned = True
@@ -211,7 +215,7 @@ class KafkaReader:
             messages = [m for m in messages if m.error() is None]
         else:
             errors = []
-        for key, run in _runs(messages):
+        for key, run in _runs(messages, self._topics):
             partition = self._partitions.get(key)
             if partition is None or not partition.assigned:
                 continue
@@ -322,9 +326,8 @@ class KafkaReader:
                 del self._partitions[key]
 
 
-def _runs(messages: list[Message]) -> Iterator[tuple[Key, list[Message]]]:
-    """Cut the messages into runs of one partition."""
-    topics = set(map(Message.topic, messages))
+def _runs(messages: list[Message], topics: set[str]) -> Iterator[tuple[Key, list[Message]]]:
+    """Cut messages of these topics into runs of one partition."""
     if len(topics) == 1:
         (topic,) = topics
         for number, run in itertools.groupby(messages, Message.partition):

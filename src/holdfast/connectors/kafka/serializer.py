@@ -5,6 +5,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import NoneType
 from typing import Any, NoReturn, Protocol
 
 from holdfast.common.time import MIN_TIMESTAMP
@@ -53,6 +54,8 @@ def _column(schema: Any) -> Callable[[Sequence[Any]], list[Any]]:
 
 
 def _bytes_only(column: list[Any], source: str) -> list[bytes | None]:
+    if set(map(type, column)) <= {bytes, NoneType}:
+        return column
     for i, item in enumerate(column):
         if isinstance(item, str):
             column[i] = item.encode()
