@@ -181,6 +181,7 @@ def the_largest_keys_of_an_operator_are_shown_on_demand(page: Page, job: JobClie
     page.get_by_role("button", name="Largest keys of Totals of the shops").click()
     expect(page.get_by_role("table", name="Keys", exact=True)).to_contain_text("'m0", timeout=300_000)
     expect(page.get_by_role("table", name="Key groups")).to_contain_text("%")
+    expect(page.get_by_role("table", name="States")).to_contain_text("%")
     expect(page.locator(".details")).to_contain_text("in all 128 key groups")
 
 

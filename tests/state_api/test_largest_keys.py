@@ -68,6 +68,11 @@ def the_keys_with_large_maps_and_lists_come_first(job: str) -> None:
     assert (found.keys, found.groups_read, found.groups) == (203, 128, 128)
     assert found.bytes > a_list + a_map + a_tuple
     assert found.largest_groups[0][1] >= a_list
+    sizes = dict(found.states)
+    assert list(sizes) == ["all", "seen", "count"]
+    assert 203 <= sizes["count"] < 5 * 203
+    assert 20 * MANY < sizes["seen"] <= a_map < sizes["all"]
+    assert sum(sizes.values()) <= found.bytes
 
 
 def test_another_process_gives_the_same_answer_and_says_what_is_wrong(job: str) -> None:

@@ -105,7 +105,7 @@ def keys(
     settings: Settings = None,
     json: AsJson = False,
 ) -> None:
-    """Show the keys with the most state, and the largest key groups; of a large state, of a part of the key groups."""
+    """Show the size of each keyed state, and the keys and key groups with the most; of a large state, in some key groups."""
     from holdfast.state_api.largest import largest_keys  # decodes rows, which no other command does
 
     snapshot = _opened(path, _options(settings))
@@ -123,6 +123,8 @@ def keys(
         console.print(f"\n{each.name}, uid {each.uid}: {told}", markup=False, style="bold")
         rows = [(one.key, size(one.bytes), f"{100 * one.bytes / max(each.bytes, 1):.1f} %") for one in each.largest]
         console.print(table(["KEY", "BYTES", "SHARE"], rows, ["BYTES", "SHARE"]))
+        states = ", ".join(f"{name} ({size(bytes)})" for name, bytes in each.states)
+        console.print(f"States: {states}", markup=False)
         groups = ", ".join(f"{group} ({size(bytes)})" for group, bytes in each.largest_groups[:5])
         console.print(f"Largest key groups: {groups}", markup=False)
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from holdfast.state_api.contents import OperatorContent, StateContent, describe
     from holdfast.state_api.difference import Difference, diff
     from holdfast.state_api.holding import hold_checkpoint
+    from holdfast.state_api.largest import KeySize, KeySizes, largest_keys
     from holdfast.state_api.reader import SavepointReader
     from holdfast.state_api.reader_functions import KeyedStateReaderFunction, WindowReaderFunction
     from holdfast.state_api.upkeep import Orphan, Pruned, delete_savepoint, find_orphans, prune, sign, verify
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 __all__ = [
     "BroadcastStateBootstrapFunction",
     "Difference",
+    "KeySize",
+    "KeySizes",
     "KeyedStateBootstrapFunction",
     "KeyedStateReaderFunction",
     "Listed",
@@ -47,6 +50,7 @@ __all__ = [
     "diff",
     "find_orphans",
     "hold_checkpoint",
+    "largest_keys",
     "list_snapshots",
     "open_snapshot",
     "prune",
@@ -65,6 +69,7 @@ _MODULES = {
     "contents": ("OperatorContent", "StateContent", "describe"),
     "difference": ("Difference", "diff"),
     "holding": ("hold_checkpoint",),
+    "largest": ("KeySize", "KeySizes", "largest_keys"),
     "reader": ("SavepointReader",),
     "reader_functions": ("KeyedStateReaderFunction", "WindowReaderFunction"),
     "upkeep": ("Orphan", "Pruned", "delete_savepoint", "find_orphans", "prune", "sign", "verify"),

@@ -1,4 +1,4 @@
-"""The largest keys of an operator in a checkpoint, and how its state is spread over its key groups."""
+"""The largest keys of an operator in a checkpoint, the size of each state, and how state is spread over the key groups."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 
+import msgspec
+
 from holdfast.errors import ConfigurationError, HoldfastError
 from holdfast.state.backend import StateBackendSettings, size_of
 from holdfast.state.canonical import opened_part, part_of
@@ -18,7 +20,7 @@ from holdfast.state.entry_pieces import sizes_by_key
 from holdfast.state.key_codec import decode_key, encode_key
 from holdfast.state.key_groups import KeyGroupRange, key_group
 from holdfast.state.row_pieces import encoded_rows
-from holdfast.state.schema import ROWS
+from holdfast.state.schema import ENTRIES, ROWS
 from holdfast.state_api.catalog import Snapshot, explained, open_snapshot
 from holdfast.state_api.contents import schema_of
 
@@ -28,6 +30,8 @@ _PART = 8 << 20
 """Approximate stored bytes that are read at a time."""
 _PARTS = 16
 """Parts of an operator's state that are read at most."""
+_slots = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
+_EMPTY = msgspec.Raw(msgspec.msgpack.encode(None))
 
 
 @dataclass(frozen=True)
@@ -54,10 +58,12 @@ class KeySizes:
     largest: list[KeySize] = field(default_factory=list)
     largest_groups: list[tuple[int, int]] = field(default_factory=list)
     """The key groups with most bytes: number and bytes."""
+    states: list[tuple[str, int]] = field(default_factory=list)
+    """The operator's states, the largest first: name and bytes, without those of the keys."""
 
 
 def largest_keys(snapshot: Snapshot, uid: str, limit: int = 20) -> KeySizes:
-    """Find the keys of an operator with the most state.
+    """Find the keys of an operator with the most state, and how large each of its states is.
 
     Reads at most about 128 MB of the state's files: of a larger state, some key groups.
 
@@ -76,9 +82,10 @@ def largest_keys(snapshot: Snapshot, uid: str, limit: int = 20) -> KeySizes:
     if operator is None or schema is None:
         keyed = ", ".join(each for each, one in sorted(snapshot.checkpoint.operators.items()) if one.schemas)
         raise ConfigurationError(f"no operator with uid {uid!r} has keyed state; there is state of {keyed or 'none'}")
-    rows = {state.id for state in schema.states.values() if state.kind == ROWS}
-    others = {state.id for state in schema.states.values() if state.kind not in (ROWS, "timers")}
+    rows = {state.id: [column.name for column in state.columns] for state in schema.states.values() if state.kind == ROWS}
+    entries = {state.id: name.partition("/")[2] for name, state in schema.states.items() if state.kind == ENTRIES}
     sizes: Counter[bytes] = Counter()
+    states: Counter[str] = Counter({name: 0 for names in rows.values() for name in names})
     groups_read = 0
     stored = sum(size_of(each) for subtask in operator.subtasks for one in subtask.keyed for each in one.handles())
     for groups in _some_groups(operator.max_parallelism, stored):
@@ -92,7 +99,11 @@ def largest_keys(snapshot: Snapshot, uid: str, limit: int = 20) -> KeySizes:
             opened_part(part, snapshot.storage, StateBackendSettings.of({}), scratch) as state,
         ):
             for change in state.dump():
-                _count(change, change.section.state in rows, change.section.state in others, sizes)
+                at = change.section.state
+                if at in rows:
+                    _count_rows(change, rows[at], sizes, states)
+                elif at in entries:
+                    _count_entries(change, entries[at], sizes, states)
     by_group: Counter[int] = Counter()
     for key, size in sizes.items():
         by_group[key_group(decode_key(key), operator.max_parallelism)] += size
@@ -105,6 +116,7 @@ def largest_keys(snapshot: Snapshot, uid: str, limit: int = 20) -> KeySizes:
         operator.max_parallelism,
         [KeySize(repr(decode_key(key))[:300], size) for key, size in sizes.most_common(limit)],
         by_group.most_common(limit),
+        states.most_common(),
     )
 
 
@@ -115,15 +127,21 @@ def _some_groups(groups: int, stored: int) -> Iterator[KeyGroupRange]:
         yield KeyGroupRange(n * groups // count, (n + 1) * groups // count - 1)
 
 
-def _count(change: Change, is_rows: bool, is_entries: bool, sizes: Counter[bytes]) -> None:
+def _count_rows(change: Change, names: list[str], sizes: Counter[bytes], states: Counter[str]) -> None:
     for piece in change.pieces:
-        if is_rows:
-            held = encoded_rows(piece, None)
-            for key, row in zip(held.keys, held.rows):
-                sizes[encode_key(key)] += len(bytes(row))
-        elif is_entries:
-            for stored, size in sizes_by_key(piece):
-                sizes[stored] += size
+        held = encoded_rows(piece, None)
+        for key, row in zip(held.keys, held.rows):
+            sizes[encode_key(key)] += len(bytes(row))
+            for name, slot in zip(names, _slots(row)):
+                if slot != _EMPTY:
+                    states[name] += len(bytes(slot))
+
+
+def _count_entries(change: Change, name: str, sizes: Counter[bytes], states: Counter[str]) -> None:
+    for piece in change.pieces:
+        for stored, size in sizes_by_key(piece):
+            sizes[stored] += size
+            states[name] += size
 
 
 def _main() -> None:

@@ -245,7 +245,7 @@ function largestKeys({ of: uid, found, error }, rows, actions) {
       error ? h("p", { class: "error" }, error) : null,
       !error && !found ? h("p", { class: "dim" }, "Another process reads the latest checkpoint …") : null,
       found ? h("p", { class: "dim" }, `${some(found.keys, "key")}, ${bytes(found.bytes)} before compression, without timers; in ${found.groups_read === found.groups ? `all ${found.groups}` : `${found.groups_read} of ${found.groups}`} key groups.`) : null),
-    found ? h("div", { class: "columns even" }, shares("Keys", "Key", found.largest.map((k) => [k.key, k.bytes])), shares("Key groups", "Key group", found.largest_groups.map(([group, size]) => [String(group), size]))) : null,
+    found ? h("div", { class: "columns even" }, shares("Keys", "Key", found.largest.map((k) => [k.key, k.bytes])), shares("Key groups", "Key group", found.largest_groups.map(([group, size]) => [String(group), size])), shares("States", "State", found.states)) : null,
     h("button", { class: "quiet", type: "button", onclick: actions.closeKeys }, "Close"));
 }
 
