@@ -230,7 +230,9 @@ def a_savepoint_is_triggered_and_followed(client: httpx.Client, jobs: Jobs, metr
 
 
 def a_job_is_stopped_with_a_savepoint_that_may_fail(client: httpx.Client, jobs: Jobs, metrics: JobMetrics) -> None:
-    answer = client.post(f"/jobs/{ID}/stop", json={"targetDirectory": "file:///savepoints", "drain": True})
+    answer = client.post(
+        f"/jobs/{ID}/stop", json={"targetDirectory": "file:///savepoints", "drain": True, "formatType": "canonical"}
+    )
     ((_, stop, drain, written),) = jobs.by_id[ID].savepoints
     assert (stop, drain) == (True, True)
     written.set_exception(OSError("No space left on device"))
@@ -264,7 +266,15 @@ def test_who_waits_for_a_savepoint_hears_of_its_end_at_once(client: httpx.Client
 
 
 @pytest.mark.parametrize(
-    "body", [b"[", b"[1]", b'{"targetDirectory": 7}', b'{"targetDirectory": "x", "drain": "yes"}', b"{}"]
+    "body",
+    [
+        b"[",
+        b"[1]",
+        b'{"targetDirectory": 7}',
+        b'{"targetDirectory": "x", "drain": "yes"}',
+        b'{"targetDirectory": "file:///s", "formatType": "NATIVE"}',
+        b"{}",
+    ],
 )
 def a_savepoint_request_that_makes_no_sense_is_refused(
     client: httpx.Client, jobs: Jobs, metrics: JobMetrics, body: bytes

@@ -43,6 +43,8 @@ async def begin_savepoint(request: Request, job: TakesSavepoints, *, stop: bool)
         stop = stop or bool(wanted.get("cancel-job", False))
         if not isinstance(directory, str | None) or not isinstance(drain, bool):
             raise ValueError("targetDirectory must be a string and drain must be true or false")
+        if str(wanted.get("formatType", "CANONICAL")).upper() != "CANONICAL":
+            raise ValueError("formatType must be CANONICAL, which any state backend and parallelism restores, or left out")
     except (ValueError, AttributeError) as error:
         raise HTTPException(400, f'The body must be JSON as {{"targetDirectory": "file:///savepoints"}}: {error}') from None
     try:
