@@ -49,10 +49,12 @@ def declare_stored(state: KeyedState, family: str, types: Types, pickled: bool =
 
 def contents_of(space: StateSpace, columns: Sequence[ColumnSchema]) -> Iterator[Content]:
     """The contents of a family, held in memory."""
+    kept = not any(column.ttl or column.kind in ("list", "map") for column in columns)
     for window, table in space.tables.items():
         for key, row in table.rows.items():
             if filled(row):
-                yield Content(key, window, tuple(map(value_of, columns, row[1:])))
+                values = tuple(row[1:]) if kept else tuple(map(value_of, columns, row[1:]))
+                yield Content(key, window, values)
 
 
 def value_of(column: ColumnSchema, slot: Any) -> Any:

@@ -33,6 +33,7 @@ __all__ = [
     "decode_key",
     "decode_keys",
     "encode_core",
+    "encode_each",
     "encode_key",
     "encode_keys",
     "have_plain_form",
@@ -338,6 +339,23 @@ def encode_key(key: Any) -> bytes:
         TypeError: the key does not equal itself, or its class has unknown equality.
     """
     return _encode(_canonical(key))
+
+
+def encode_each(keys: Sequence[Any]) -> list[bytes]:
+    """Encode several keys.
+
+    >>> encode_each([1, True, "a"]) == [encode_key(1), encode_key(1), encode_key("a")]
+    True
+
+    Raises:
+        TypeError: as `encode_key`.
+    """
+    if have_plain_form(keys):
+        try:
+            return list(map(_encode, keys))
+        except (OverflowError, UnicodeEncodeError):
+            pass  # an integer beyond 64 bits or a lone surrogate: encode each key in canonical form
+    return list(map(encode_key, keys))
 
 
 def encode_core(core: Any) -> bytes:

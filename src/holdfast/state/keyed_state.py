@@ -187,6 +187,12 @@ class KeyedState:
         for space in self.spaces.values():
             space.store_restored(memory)
 
+    def forget(self) -> None:
+        """Drop all committed rows from memory: nobody reads them again. Called between epochs."""
+        for space in self.spaces.values():
+            for table in space.tables.values():
+                table.rows.clear()
+
     def evict(self, most: int) -> int:
         """Move up to ``most`` rows not touched in this epoch to the store; returns the number moved."""
         left = most

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import datetime
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
 from holdfast.checkpoint.metadata import BROADCAST, SPLIT, UNION, OperatorCheckpoint, SubtaskState
 from holdfast.common.typeinfo import TypeInformation
-from holdfast.common.typeinfo.batches import fitted
 from holdfast.errors import ConfigurationError
 from holdfast.runtime.operators.base import Operator
 from holdfast.runtime.operators.keyed import KeyedProcess
-from holdfast.runtime.records import select_keys, whole_timestamps
-from holdfast.runtime.shipping import portable, ship_package
+from holdfast.runtime.shipping import ship_package
 from holdfast.runtime.user_code import OperatorName
 from holdfast.state.canonical import parts_of
 from holdfast.state.descriptors import ListStateDescriptor, MapStateDescriptor, StateDescriptor
-from holdfast.state.key_codec import encode_key
-from holdfast.state.key_groups import key_grouper
 from holdfast.state_api.bootstrap_functions import (
     BroadcastStateBootstrapFunction,
     ColumnsToState,
@@ -31,11 +25,11 @@ from holdfast.state_api.bootstrap_functions import (
     StateBootstrapFunction,
     content_type,
 )
-from holdfast.state_api.bootstrap_task import BootstrapTask, Record, Target, Written
+from holdfast.state_api.bootstrap_task import BootstrapTask, Target
+from holdfast.state_api.keyed_rows import KeyedRows
 from holdfast.state_api.listed import ListedTransformation, check_column
 from holdfast.state_api.operator_bootstrap import FunctionTransformation
 from holdfast.state_api.spark_jobs import on_spark
-from holdfast.state_api.spark_types import from_spark
 from holdfast.state_api.window_bootstrap import WindowedTransformation
 
 if TYPE_CHECKING:
@@ -43,7 +37,11 @@ if TYPE_CHECKING:
 
 __all__ = ["OperatorTransformation", "StateTransformation"]
 
-_AT_ONCE = 1_000
+
+_PART = 256 << 20
+"""Approximate bytes of the rows of a task."""
+_MOST_BYTES = 1 << 50
+"""Larger estimates of a DataFrame's size are Spark's way to say that it is not known."""
 
 
 class StateTransformation(Protocol):
@@ -210,44 +208,39 @@ class _Keyed:
         self._task(uid, operator, target, 1).check()
 
     def _task(self, uid: str, operator: OperatorCheckpoint, target: Target, parallelism: int) -> BootstrapTask:
-        return BootstrapTask(uid, self.make_operator, self.keyed.key_type, operator, target, parallelism)
+        return BootstrapTask(uid, self.make_operator, self.keyed.key_type, operator, target, parallelism, bool(self.columns))
 
     def write(self, uid: str, operator: OperatorCheckpoint, target: Target) -> OperatorCheckpoint:
         """Run the operator over the elements, on Spark; returns the operator with its state."""
-        data, most = self._read(), operator.max_parallelism
-        context = data.sparkSession.sparkContext
+        elements, most = self.keyed.elements, operator.max_parallelism
+        data, context = elements.data, elements.data.sparkSession.sparkContext
         ship_package(context)
-        rows = data.rdd
-        stored = sum(1 for _ in parts_of(uid, operator))
-        width = min(most, max(rows.getNumPartitions(), context.defaultParallelism, stored))
+        parts = max(sum(1 for _ in parts_of(uid, operator)), _estimated_bytes(data) // _PART)
+        width = min(most, max(context.defaultParallelism, parts))
         task = self._task(uid, operator, target, width)
-        # Only what the tasks need: a DataFrame cannot leave the driver.
-        elements = replace(self.keyed.elements, data=None)
-        spread = _Spread(replace(self.keyed, elements=elements), OperatorName(operator.name, uid), most, width)
-
-        def run(subtask: int, records: Iterable[Any]) -> Iterator[Written]:
-            return task.run(subtask, (record for _, record in records))
-
-        pairs = rows.mapPartitionsWithIndex(portable(spread.pairs))
-        ordered = pairs.repartitionAndSortWithinPartitions(width, _first)
-        written = on_spark(context, lambda: ordered.mapPartitionsWithIndex(portable(run)).collect())
+        rows = KeyedRows(
+            self.keyed.key,
+            self.keyed.key_type,
+            elements.stamp,
+            elements.to_element,
+            elements.element_type,
+            [each.name for each in self.columns],
+            OperatorName(operator.name, uid),
+            most,
+            width,
+        )
+        written = on_spark(context, lambda: rows.run(data, task.run))
         subtasks = operator.subtasks or [SubtaskState()]
         handles = [handle for handle, _ in written]
         first = SubtaskState([*subtasks[0].keyed, *handles], subtasks[0].lists)
         schemas = {**operator.schemas, **{handle.schema: schema for handle, schema in written}}
         return msgspec.structs.replace(operator, subtasks=[first, *subtasks[1:]], schemas=schemas)
 
-    def _read(self) -> DataFrame:
-        """The DataFrame, without columns that are not written."""
-        elements, key = self.keyed.elements, self.keyed.key
-        if not self.columns or callable(key) or callable(elements.stamp):
-            return elements.data
-        used = dict.fromkeys([key, *(each.name for each in self.columns), *([elements.stamp] if elements.stamp else [])])
-        return elements.data.select(*[f"`{name}`" for name in used])
 
-
-def _first(key: tuple[int, bytes, int]) -> int:
-    return key[0]
+def _estimated_bytes(data: DataFrame) -> int:
+    """Spark's estimate of the size of the rows, without reading them; 0 if it has none."""
+    size = int(str(data._jdf.queryExecution().optimizedPlan().stats().sizeInBytes()))
+    return 0 if size > _MOST_BYTES else size
 
 
 def _check_stamps(data: DataFrame, column: str, where: str) -> None:
@@ -259,44 +252,4 @@ def _check_stamps(data: DataFrame, column: str, where: str) -> None:
     if not isinstance(found, (sql.TimestampType, sql.LongType, sql.IntegerType)):
         raise ConfigurationError(
             f"{where}: the column {column!r} is {found.simpleString()}; timestamps are a timestamp or bigint column (in ms)"
-        )
-
-
-@dataclass(frozen=True)
-class _Spread:
-    """Brings the elements of a key group into one partition, sorted by key and timestamp."""
-
-    keyed: KeyedTransformation
-    where: OperatorName
-    max_parallelism: int
-    width: int
-
-    def pairs(self, _: int, rows: Iterable[Any]) -> Iterator[tuple[tuple[int, bytes, int], Record]]:
-        """The elements of some rows."""
-        elements, key, declared = self.keyed.elements, self.keyed.key, self.keyed.key_type
-        groups_of = key_grouper(self.max_parallelism)
-        if isinstance(key, str):
-            column, read = key, from_spark(declared)
-            select: Callable[[Any], Any] = lambda row: read(row[column])  # noqa: E731
-        else:
-            select = key
-        waiting = iter(rows)
-        while batch := list(islice(waiting, _AT_ONCE)):
-            values = batch if elements.to_element is None else list(map(elements.to_element, batch))
-            if elements.element_type is not None:
-                values = fitted(elements.element_type, values)
-            keyed_by = batch if isinstance(key, str) else values
-            keys = select_keys(select, declared, keyed_by, self.where)
-            stamps = self._stamps(batch, values)
-            for key_of, group, value, stamp in zip(keys, groups_of(keys), values, stamps, strict=True):
-                place = group * self.width // self.max_parallelism
-                yield (place, encode_key(key_of), stamp or 0), (key_of, value, stamp)
-
-    def _stamps(self, rows: list[Any], values: list[Any]) -> list[Any]:
-        stamp = self.keyed.elements.stamp
-        if stamp is None:
-            return [None] * len(rows)
-        given = [row[stamp] for row in rows] if isinstance(stamp, str) else list(map(stamp, values))
-        return whole_timestamps(
-            [round(each.timestamp() * 1000) if type(each) is datetime.datetime else each for each in given]
         )

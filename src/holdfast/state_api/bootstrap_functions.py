@@ -19,7 +19,7 @@ from holdfast.state.descriptors import (
     StateDescriptor,
 )
 from holdfast.state.interfaces import BroadcastState
-from holdfast.state_api.spark_types import from_spark
+from holdfast.state_api.spark_types import from_spark, is_unchanged
 
 __all__ = [
     "BroadcastStateBootstrapFunction",
@@ -79,7 +79,7 @@ class BroadcastStateBootstrapFunction(Function, Generic[IN]):
 
 
 class ColumnsToState(KeyedProcessFunction[Any, Any, Any]):
-    """Writes the columns of a row to the states of these names. None clears a state.
+    """Writes the values of a tuple to the states. None clears a state.
 
     Args:
         descriptors: The states, all with declared types.
@@ -94,13 +94,13 @@ class ColumnsToState(KeyedProcessFunction[Any, Any, Any]):
         self._last: Any = self
 
     def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> None:
-        """Write a row, the only one of its key."""
+        """Write a tuple, the only one of its key."""
         key = ctx.get_current_key()
         if self._last is not self and key == self._last:  # the rows of a key come one after the other
             raise ValueError("the key occurs twice in the DataFrame: group the rows by key first")
         self._last = key
-        for name, write in self._writers:
-            write(value[name])
+        for write, content in zip(self._writers, value):
+            write(content)
 
 
 def content_type(descriptor: Any) -> TypeInformation[Any] | None:
@@ -129,9 +129,8 @@ class _Given:
         return accumulator
 
 
-def _writer(descriptor: Any, context: RuntimeContext) -> tuple[str, Callable[[Any], None]]:
-    """The state's name, and a function that replaces its content by a value of Spark's."""
-    read = from_spark(content_type(descriptor))
+def _writer(descriptor: Any, context: RuntimeContext) -> Callable[[Any], None]:
+    """A function that replaces the state's content by a value of Spark's."""
     if isinstance(descriptor, (ReducingStateDescriptor, AggregatingStateDescriptor)):
         given: Any = copy.copy(descriptor)
         if isinstance(descriptor, ReducingStateDescriptor):
@@ -152,6 +151,11 @@ def _writer(descriptor: Any, context: RuntimeContext) -> tuple[str, Callable[[An
         state = context.get_list_state(descriptor) if descriptor.kind == "list" else context.get_state(descriptor)
         update = state.update
 
+    declared = content_type(descriptor)
+    if is_unchanged(declared):
+        return lambda value: state.clear() if value is None else update(value)
+    read = from_spark(declared)
+
     def write(value: Any) -> None:
         content = read(value)
         if content is None:
@@ -159,4 +163,4 @@ def _writer(descriptor: Any, context: RuntimeContext) -> tuple[str, Callable[[An
         else:
             update(content)
 
-    return descriptor.name, write
+    return write

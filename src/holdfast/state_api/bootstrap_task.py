@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import chain
 from typing import Any
 
 from holdfast.checkpoint.metadata import KeyedHandle, OperatorCheckpoint
@@ -23,7 +23,7 @@ from holdfast.common.typeinfo import TypeInformation
 from holdfast.runtime.operators.base import Operator
 from holdfast.runtime.records import RecordBatch
 from holdfast.state.backend import HEAP, Place, StateBackendSettings
-from holdfast.state.canonical import part_of
+from holdfast.state.canonical import Part, part_of
 from holdfast.state.delta import write_delta
 from holdfast.state.key_groups import KeyGroupRange, key_group_range
 from holdfast.state.keyed_backend import KeyedStateBackend
@@ -31,10 +31,8 @@ from holdfast.state.keyed_state import KeyedState
 from holdfast.state.schema import OperatorSchema, restored_schema
 from holdfast.state_api.function_reading import copy_of, function_context
 
-__all__ = ["BootstrapTask", "Target", "Written"]
+__all__ = ["BootstrapTask", "Records", "Target", "Written", "in_lists"]
 
-_BATCH = 500
-"""Rows per call of the operator."""
 _MEMORY = 64 << 20
 """Estimated memory of changed rows, in bytes, from which they are stored."""
 _FIRST = 2_000
@@ -44,8 +42,14 @@ _MOST = 500_000
 
 Written = tuple[KeyedHandle, dict[str, Any]]
 """The state of a range of key groups, with its schema as plain data."""
-Record = tuple[Any, Any, int | None]
-"""Key, element and timestamp in ms."""
+Records = tuple[list[Any], list[Any], "list[int] | None"]
+"""Keys, elements, and timestamps in ms."""
+
+
+def in_lists(records: Sequence[tuple[Any, Any, int | None]]) -> Records:
+    """Turn triples of key, element and timestamp into lists."""
+    keys, values, stamps = map(list, zip(*records, strict=True))
+    return keys, values, None if stamps[0] is None else stamps
 
 
 @dataclass(frozen=True)
@@ -78,6 +82,8 @@ class BootstrapTask:
     """The operator as it is in the savepoint, with files there; without keyed state for a new one."""
     target: Target
     parallelism: int
+    once: bool = False
+    """Whether each key has only one record."""
 
     @property
     def where(self) -> str:
@@ -109,8 +115,8 @@ class BootstrapTask:
         operator.open()
         return operator
 
-    def run(self, subtask: int, records: Iterable[Record]) -> Iterator[Written]:
-        """Process the records of this subtask's key groups; yields the state if it has changed.
+    def run(self, subtask: int, batches: Iterable[Records]) -> Iterator[Written]:
+        """Process the records of this subtask's key groups, sorted by key; yields the state if it has changed.
 
         Raises:
             CorruptFile: a file of the savepoint is missing or altered.
@@ -118,35 +124,38 @@ class BootstrapTask:
             StorageError: the storage refused a call, or the retry budget ran out.
         """
         groups = key_group_range(self.stored.max_parallelism, self.parallelism, subtask)
-        storage, files, waiting = self.target.storage(), [], iter(records)
+        storage, files = self.target.storage(), []
         taken, most = 0, _FIRST
         with self._opened(groups, subtask, storage) as (state, operator, bound):
-            while True:
-                batch = list(islice(waiting, min(_BATCH, most)))
-                if batch:
-                    keys, values, stamps = map(list, zip(*batch, strict=True))
-                    operator.process(RecordBatch(values, None if stamps[0] is None else stamps, keys))
-                    taken += len(batch)
-                if taken >= most or state.memory() > _MEMORY or not batch:
+            for keys, values, stamps in chain(batches, [([], [], None)]):
+                if keys:
+                    operator.process(RecordBatch(values, stamps, keys))
+                    taken += len(keys)
+                if taken >= most or state.memory() > _MEMORY or not keys:
                     changes = state.collect()
                     if changes:
                         files.append(write_delta(storage, self.target.path(self.uid, "dump"), changes))
                     state.committed()
-                    state.evict(state.rows())  # their keys do not come again
+                    if self.once and not self._before(groups):
+                        state.forget()
+                    else:
+                        state.evict(state.rows())  # the last key may come again
                     bound()
                     taken, most = 0, _MOST
-                if not batch:
-                    break
             schema = state.schema
         if files:
             yield KeyedHandle(groups.first, groups.last, schema.fingerprint, HEAP, base=list(files)), schema.plain()
+
+    def _before(self, groups: KeyGroupRange) -> Part | None:
+        """The state that there is."""
+        return part_of(self.uid, self.stored, groups)
 
     @contextmanager
     def _opened(
         self, groups: KeyGroupRange, subtask: int, storage: Storage
     ) -> Iterator[tuple[KeyedState, Operator, Callable[[], None]]]:
         """The operator, open on the stored state of these key groups, and what keeps memory within its bound."""
-        part = part_of(self.uid, self.stored, groups)
+        part = self._before(groups)
         directory = tempfile.mkdtemp(prefix="bootstrap-")
         place = Place(self.where, groups, self.stored.max_parallelism, storage, directory)
         try:

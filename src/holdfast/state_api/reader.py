@@ -126,8 +126,8 @@ class StateReader(Generic[R]):
             restore = key_restorer(key) or _same
             if _KEYED in state.schema.states:
                 columns = list(state.schema.states[_KEYED].columns)
-                for content in contents_of(state.space(_KEYED), columns):
-                    yield restore(content.key), *content.values, *(None,) * (width - len(content.values))
+                for key_of, _, values in contents_of(state.space(_KEYED), columns):
+                    yield restore(key_of), *values, *(None,) * (width - len(values))
 
         fields: list[Field] = [("key", key)]
         fields += [(column.name, _shown_type(column, given.get(column.name))) for column in stored.columns]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Callable
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import types as sql
 
@@ -17,7 +17,10 @@ from holdfast.common.typeinfo.composite import SequenceTypeInfo
 from holdfast.common.typeinfo.pojo import PojoTypeInfo
 from holdfast.common.types import Row
 
-__all__ = ["from_spark", "misfit", "spark_type", "to_spark"]
+if TYPE_CHECKING:
+    import pyarrow
+
+__all__ = ["from_arrow", "from_spark", "has_arrow", "is_plain_in_arrow", "is_unchanged", "misfit", "spark_type", "to_spark"]
 
 Convert = Callable[[Any], Any]
 
@@ -149,6 +152,60 @@ _BASIC_FROM_SPARK: dict[str, Convert] = {
     "INSTANT": lambda value: Instant(*value),
     "PICKLED_BYTE_ARRAY": lambda value: pickling.loads(bytes(value)),
 }
+
+
+def is_unchanged(declared: TypeInformation[Any] | None) -> bool:
+    """Whether Spark's values are those of a type, so that `from_spark` is not needed for values of Arrow."""
+    kind = _node(declared)["type"]
+    return kind in _BASIC and kind not in _BASIC_FROM_SPARK
+
+
+_PLAIN_IN_ARROW = (
+    *(sql.StringType, sql.BinaryType, sql.BooleanType, sql.ByteType, sql.ShortType, sql.IntegerType, sql.LongType),
+    *(sql.FloatType, sql.DoubleType, sql.DateType, sql.TimestampNTZType),
+)
+
+
+def is_plain_in_arrow(kind: sql.DataType) -> bool:
+    """Whether `from_arrow` makes the values of Spark's rows from Arrow's. Times with a zone differ, for example."""
+    if isinstance(kind, sql.StructType):
+        return len(set(kind.names)) == len(kind.names) and all(is_plain_in_arrow(each.dataType) for each in kind.fields)
+    if isinstance(kind, sql.ArrayType):
+        return is_plain_in_arrow(kind.elementType)
+    if isinstance(kind, sql.MapType):
+        return is_plain_in_arrow(kind.keyType) and is_plain_in_arrow(kind.valueType)
+    return type(kind) in _PLAIN_IN_ARROW
+
+
+def has_arrow() -> bool:
+    """Whether Spark can exchange Arrow batches with Python here."""
+    from pyspark.sql.pandas.utils import require_minimum_pyarrow_version
+
+    try:
+        require_minimum_pyarrow_version()
+    except ImportError:
+        return False
+    return True
+
+
+def from_arrow(kind: pyarrow.DataType) -> Convert | None:
+    """A function from the values of an Arrow column to those that `from_spark` takes; None: they are the same."""
+    import pyarrow
+
+    if pyarrow.types.is_struct(kind):
+        fields = [from_arrow(kind.field(n).type) or _same for n in range(kind.num_fields)]
+        return _nullable(lambda value: tuple([convert(each) for convert, each in zip(fields, value.values())]))
+    if pyarrow.types.is_map(kind):
+        key, inner = from_arrow(kind.key_type) or _same, from_arrow(kind.item_type) or _same
+        return _nullable(lambda value: [(key(k), inner(v)) for k, v in value])
+    if pyarrow.types.is_list(kind):
+        element = from_arrow(kind.value_type)
+        return None if element is None else _nullable(lambda value: list(map(element, value)))
+    return None
+
+
+def _same(value: Any) -> Any:
+    return value
 
 
 def _record(declared: RowTypeInfo | TupleTypeInfo | PojoTypeInfo[Any]) -> Callable[[list[Any]], Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -13,7 +14,7 @@ from holdfast.checkpoint.storage import Storage
 from holdfast.common.typeinfo import TypeInformation
 from holdfast.runtime.shipping import portable, ship_package
 from holdfast.state_api.catalog import explained
-from holdfast.state_api.spark_types import spark_type, to_spark
+from holdfast.state_api.spark_types import has_arrow, is_unchanged, spark_type, to_spark
 
 if TYPE_CHECKING:
     import pyarrow
@@ -45,18 +46,36 @@ class StateRows:
         """The schema of the rows."""
         return sql.StructType([sql.StructField(name, spark_type(each)) for name, each in self.fields])
 
-    def read(self, part: Any) -> Iterator[tuple[Any, ...]]:
-        """The rows of a part, with Spark's values."""
-        converts = [to_spark(each) for _, each in self.fields]
+    def _read(self, parts: Iterable[Any]) -> Iterator[Sequence[Any]]:
         storage = Storage.open(self.uri, self.options)
-        with explained(self.path, storage):
-            for row in self.extract(storage, part):
-                yield tuple([convert(each) for convert, each in zip(converts, row, strict=True)])
+        for part in parts:
+            with explained(self.path, storage):
+                yield from self.extract(storage, part)
 
     def read_all(self, _: int, parts: Iterable[Any]) -> Iterator[tuple[Any, ...]]:
-        """The rows of several parts."""
-        for part in parts:
-            yield from self.read(part)
+        """The rows of several parts, with Spark's values."""
+        converts = [to_spark(each) for _, each in self.fields]
+        for row in self._read(parts):
+            yield tuple([convert(each) for convert, each in zip(converts, row, strict=True)])
+
+    def read_batches(self, parts: Iterable[Any]) -> Iterator[pyarrow.RecordBatch]:
+        """The rows of several parts as record batches."""
+        import pyarrow
+        from pyspark.sql.pandas.types import to_arrow_type
+
+        schema = pyarrow.schema([(each.name, to_arrow_type(each.dataType)) for each in self.schema])
+        converts = [_to_arrow(each) for _, each in self.fields]
+        waiting = self._read(parts)
+        while read := list(islice(waiting, _BATCH)):
+            columns = [
+                pyarrow.array(column if convert is None else list(map(convert, column)), type=kind.type)
+                for convert, column, kind in zip(converts, zip(*read, strict=True), schema, strict=True)
+            ]
+            yield pyarrow.RecordBatch.from_arrays(columns, schema=schema)
+
+    def read_pickled(self, _: int, batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+        """The rows of parts whose pickles are in a column."""
+        return self.read_batches(pickle.loads(each) for batch in batches for each in batch.column(0).to_pylist())
 
 
 def frame_of(rows: StateRows, spark: SparkSession) -> DataFrame:
@@ -65,25 +84,26 @@ def frame_of(rows: StateRows, spark: SparkSession) -> DataFrame:
         return spark.createDataFrame([], rows.schema)
     context = spark.sparkContext
     ship_package(context)
-    spread = context.parallelize(rows.parts, len(rows.parts)).mapPartitionsWithIndex(portable(rows.read_all))
-    return spark.createDataFrame(spread, rows.schema, verifySchema=False)
+    if not has_arrow():
+        spread = context.parallelize(rows.parts, len(rows.parts)).mapPartitionsWithIndex(portable(rows.read_all))
+        return spark.createDataFrame(spread, rows.schema, verifySchema=False)
+    pickles = context.parallelize([(pickle.dumps(part),) for part in rows.parts], len(rows.parts))
+    read = portable(rows.read_pickled)
+    frame = spark.createDataFrame(pickles, "part binary", verifySchema=False)
+    return frame.mapInArrow(lambda batches: read(0, batches), rows.schema)
 
 
 def batches_of(rows: StateRows) -> Iterator[pyarrow.RecordBatch]:
     """The rows as record batches, read in this process."""
-    import pyarrow
-    from pyspark.sql.pandas.types import to_arrow_type
+    return rows.read_batches(rows.parts)
 
-    schema = pyarrow.schema([(each.name, to_arrow_type(each.dataType)) for each in rows.schema])
-    converts = [_for_arrow(each.dataType) for each in rows.schema]
-    for part in rows.parts:
-        waiting = rows.read(part)
-        while read := list(islice(waiting, _BATCH)):
-            columns = [
-                pyarrow.array(list(map(convert, column)), type=kind.type)
-                for convert, column, kind in zip(converts, zip(*read, strict=True), schema, strict=True)
-            ]
-            yield pyarrow.RecordBatch.from_arrays(columns, schema=schema)
+
+def _to_arrow(declared: TypeInformation[Any] | None) -> Callable[[Any], Any] | None:
+    """A function from values of a type to Arrow's; None: they are the same."""
+    if is_unchanged(declared):
+        return None
+    first, then = to_spark(declared), _for_arrow(spark_type(declared))
+    return lambda value: then(first(value))
 
 
 def _for_arrow(kind: sql.DataType) -> Callable[[Any], Any]:
