@@ -25,6 +25,7 @@ from holdfast.datastream import (
     StateTtlConfig,
     ValueStateDescriptor,
 )
+from holdfast.datastream.data_stream_utils import DataStreamUtils
 from holdfast.datastream.window import TumblingEventTimeWindows
 from holdfast.errors import ConfigurationError, HoldfastError, UserCodeError
 from holdfast.state.schema import ColumnSchema, OperatorSchema
@@ -426,6 +427,16 @@ class WrongState(KeyedProcessFunction):
 def test_a_value_that_does_not_fit_at_the_barrier_is_named_with_its_record(parallelism):
     with pytest.raises(UserCodeError, match=r"'many' of state 'count' cannot be stored .* key 5[\s\S]*value 4") as failure:
         results(lambda env: env.from_collection([1, 2, 3, 4, 5, 6]).key_by(lambda v: v).process(WrongState()), parallelism)
+    assert "record: collection, value 4" in str(failure.value)
+
+
+def a_value_that_does_not_fit_is_named_with_its_record_in_a_sources_own_task():
+    def build(env: Any) -> Any:
+        numbers = env.from_collection([1, 2, 3, 4, 5, 6])
+        return DataStreamUtils.reinterpret_as_keyed_stream(numbers, lambda v: v).process(WrongState())
+
+    with pytest.raises(UserCodeError, match=r"'many' of state 'count' cannot be stored .* key 5") as failure:
+        results(build, 1)
     assert "record: collection, value 4" in str(failure.value)
 
 

@@ -128,8 +128,11 @@ def _typed(chained: Chained, declared: TypeInformation | None, emit: Emit) -> Em
     return emit_typed
 
 
-def _into(operator: Operator, edge: ChainEdge, sender: OperatorName) -> Emit:
-    """The receiver of an edge of the chain, behind the edge's key selector."""
+def _into(operator: Operator, edge: ChainEdge, sender: OperatorName, traced: Callable[[], bool]) -> Emit:
+    """The receiver of an edge of the chain, behind the edge's key selector.
+
+    ``traced``: whether the changes of each element are checked, so that a failure names its record.
+    """
     process, select, declared = operator.process, edge.key_selector, edge.key_type
     if select is None:
         return process
@@ -141,6 +144,9 @@ def _into(operator: Operator, edge: ChainEdge, sender: OperatorName) -> Emit:
         keys = select_keys(select, declared, batch.values, sender, read)
         owned.check(keys, batch.values)
         process(RecordBatch(batch.values, batch.timestamps, keys))
+        if traced() and context.state is not None:
+            for key in keys:
+                context.state.check(key)
 
     return process_keyed
 
@@ -166,6 +172,8 @@ class Chain:
         """Warnings for the user, by subject."""
         self._uids = [*(chained.uid for chained in vertex.chain), SENDING]
         self._stopwatch = stopwatch = Stopwatch(len(self._uids))
+        self.traced = False
+        """Whether the epoch is traced: batches have one element, whose changes of state are checked."""
         self._nodes: list[_Node] = []
         self.routers: list[Router] = []
         copies = same if plan.settings.object_reuse else copied
@@ -210,7 +218,8 @@ class Chain:
             side: dict[str, list[Emit]] = {}
             for edge in chained.edges:
                 outputs = main if edge.side_output is None else side.setdefault(edge.side_output, [])
-                into = _into(self._nodes[edge.target].operator, edge, OperatorName(chained.name, chained.uid))
+                sender = OperatorName(chained.name, chained.uid)
+                into = _into(self._nodes[edge.target].operator, edge, sender, lambda: self.traced)
                 outputs.append(stopwatch.timed(edge.target, into))
             for channel, router in zip(chained.channels, node.routers):
                 outputs = main if channel.side_output is None else side.setdefault(channel.side_output, [])

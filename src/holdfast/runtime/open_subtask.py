@@ -112,7 +112,7 @@ class OpenSubtask:
     def _open_input(self, setup: JobSetup) -> TaskInput:
         vertex = self._vertex
         if vertex.source is not None:
-            return SourceInput(setup, vertex, vertex.source, self._subtask, self._chain)
+            return SourceInput(setup, vertex, vertex.source, self._subtask, self._chain, self._keyed)
         return ChannelInput(
             setup,
             vertex,

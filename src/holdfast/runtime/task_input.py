@@ -84,13 +84,16 @@ def _by_columns(vertex: Vertex) -> bool:
 
 
 class SourceInput:
-    """Reads the ranges of a source's splits into a chain."""
+    """Reads the ranges of a source's splits into a chain. Keyed state stays within its memory bound between batches."""
 
-    def __init__(self, setup: JobSetup, vertex: Vertex, source: SourceSpec, subtask: int, chain: Chain) -> None:
+    def __init__(
+        self, setup: JobSetup, vertex: Vertex, source: SourceSpec, subtask: int, chain: Chain, keyed: KeyedStates
+    ) -> None:
         self._plan = setup.plan
         self._vertex = vertex
         self._source = source
         self._chain = chain
+        self._keyed = keyed
         batch_records = setup.plan.settings.batch_records
         self._batch_records = batch_records * _LARGER if _by_columns(vertex) else batch_records
         self._reader = source.source.create_reader(ReaderContext(setup.job, source.uid, subtask, vertex.parallelism))
@@ -108,8 +111,9 @@ class SourceInput:
             OperatorName(source.name, source.uid),
             self._plan.settings.watermark_interval_ms,
         )
-        process = chain.process
+        process, bound = chain.process, self._keyed.bound
         location = ""
+        chain.traced = assignment.trace
         if assignment.trace:
             chain.settle()
             for router in chain.routers:
@@ -124,6 +128,7 @@ class SourceInput:
                 if assignment.trace:
                     chain.settle()
                 chain.advance_watermark(watermark)
+                bound()
         except UserCodeError as error:
             raise (with_location(error, location) if location else error) from error.__cause__
         chain.advance_watermark(merge.watermark)
@@ -210,6 +215,7 @@ class ChannelInput:
         for frame in frames:
             merge.add(frame)
         report.seen = merge.verify(assignment.epoch)
+        chain.traced = assignment.trace
         if assignment.trace:
             chain.settle()
         behind, deadline = bool(waiting), assignment.deadlines.get(self._vertex.id)
