@@ -14,12 +14,15 @@ import holdfast.state.keyed_backend
 from holdfast.checkpoint.log import CheckpointLog
 from holdfast.checkpoint.paths import JobPaths
 from holdfast.checkpoint.retention import Retention, referenced
+from holdfast.checkpoint.savepoint import read_savepoint, savepoint_directory
 from holdfast.checkpoint.storage import Storage
+from holdfast.runtime.savepoints import StartFromSavepoint, new_savepoint
 from holdfast.state.delta_files import verify_contents
 
 from .inprocess import CRASH_POINTS, LEDGERS, Lab
 from .programs import records, sessions, sessions_model
 from .test_same_results import config, visible
+from .test_savepoints import at_epoch
 
 
 class Faults:
@@ -45,6 +48,11 @@ class LabOnS3(Lab):
     @property
     def storage(self) -> Storage:
         return Storage.open(f"{self.scheme}://checkpoints/{self.directory.name}", self.bucket)
+
+    def _start_from(self, log: CheckpointLog, storage: Storage, paths: JobPaths) -> StartFromSavepoint | None:
+        if not self.savepoint or log.started_from() == savepoint_directory(self.savepoint, self.bucket):
+            return None
+        return StartFromSavepoint.open(self.savepoint, self.bucket, storage, paths, self.claim)
 
 
 @pytest.mark.parametrize(("scheme", "backend"), [("s3", "rocksdb"), ("gs", "hashmap")])
@@ -80,3 +88,36 @@ def a_job_on_s3_loses_and_repeats_nothing_although_calls_fail_and_answers_are_lo
     for checkpoint in log.owned.retained:
         verify_contents(job.storage, checkpoint)
     assert set(job.storage.list(paths.state_prefix)) == referenced(log.owned.retained)
+
+
+def a_job_moves_by_a_savepoint_on_s3_although_calls_fail_and_answers_are_lost(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    handler, bucket = request.getfixturevalue("relay")
+    seed = random.randrange(10**6)
+    print(f"seed {seed}")
+    data = records(seed, 300, keys=20)
+    LEDGERS["out"].committed.clear()
+    settings = {**config("rocksdb", "64"), **bucket}
+    first, second = (
+        LabOnS3(sessions(data, cut=40), tmp_path / f"{tmp_path.name}-{n}", n, 40, settings, bucket=bucket) for n in (2, 3)
+    )
+    handler.faults = faults = Faults(seed, 0.08)
+    try:
+        coordinator = first.coordinator()
+        asked = []
+        uri = new_savepoint(f"s3://checkpoints/{tmp_path.name}-savepoints", "abcdef0123", bucket)
+        at_epoch(coordinator, 4, lambda: asked.append(coordinator.request_savepoint(uri, stop=True, drain=False)))
+        coordinator.run()
+        (savepoint,) = asked
+        second.savepoint = savepoint.result(timeout=0)
+        before = faults.injected
+        second.run([("after complete", 2), ("before complete", 2)])
+    finally:
+        handler.faults = []
+        first.close()
+        second.close()
+    assert visible() == sessions_model(data)
+    assert 0 < before < faults.injected
+    whole = read_savepoint(second.savepoint, bucket)
+    verify_contents(whole.storage, whole.savepoint.checkpoint)

@@ -1,10 +1,12 @@
 """Keyed, operator and broadcast state, and two inputs, lose and repeat nothing when drivers and slots are killed.
 
-The keyed state is in changelogs, too, whose transactions the kills interrupt.
+Each driver has another parallelism: lists are split anew, union lists and broadcast state are whole in each subtask. The
+keyed state is in changelogs, too, whose transactions the kills interrupt.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 from collections import defaultdict
@@ -40,6 +42,17 @@ class RuledFeed(Feed):
         self.sent.append((merchant, at))
 
 
+def judge_lists(restored: list[dict[str, Any]]) -> None:
+    """What subtasks saw of their series when they began: each time, all of a checkpoint, and their own among them."""
+    whole = [dict(each["all"]) for each in restored]
+    assert all(len(seen) == len(each["all"]) for seen, each in zip(whole, restored)), "a series of two subtasks"
+    assert all(each["own"].items() <= seen.items() for seen, each in zip(whole, restored))
+    whole.sort(key=lambda seen: sum(seen.values()))
+    for earlier, later in itertools.pairwise(whole):
+        assert all(number <= later.get(name, -1) for name, number in earlier.items()), "a series was lost or went back"
+    assert len(whole[-1]) >= 3, "a series for each subtask"
+
+
 def test_three_kinds_of_state_and_two_inputs_survive_kills_of_drivers_and_slots(
     kafka: Any, new_topic: Callable[..., str]
 ) -> None:
@@ -61,7 +74,8 @@ def test_three_kinds_of_state_and_two_inputs_survive_kills_of_drivers_and_slots(
     }
     program = Program(str(Path(__file__).with_name("three_states.py")), "three-states", environment, feed, **changelog)
     with program:
-        for _ in range(2):
+        for parallelism in draw.choice([(2, 3), (3, 2)]):
+            program.rescale(parallelism)
             program.start()
             program.wait_for_checkpoints(2)
             program.let_pass(draw.uniform(0, 0.5))
@@ -69,6 +83,7 @@ def test_three_kinds_of_state_and_two_inputs_survive_kills_of_drivers_and_slots(
             program.wait_for_checkpoints(2)
             program.let_pass(draw.uniform(0, 0.5))
             program.kill()
+        program.rescale(draw.choice([1, 4]))
         program.start()
         program.wait_for_checkpoints(2)
         program._feed = None
@@ -81,15 +96,17 @@ def test_three_kinds_of_state_and_two_inputs_survive_kills_of_drivers_and_slots(
     for merchant, _ in feed.sent:
         sent[merchant] += 1
     assert {merchant: len(told) for merchant, told in found.items()} == dict(sent)
-    numbers: dict[int, list[int]] = defaultdict(list)
+    numbers: dict[str, list[int]] = defaultdict(list)
+    restored: list[dict[str, Any]] = []
     for told in found.values():
         assert sorted(each["nth"] for each in told) == list(range(1, len(told) + 1))  # keyed
         assert [each["both"] for each in told] == list(range(1, len(told) + 1))  # keyed, of two inputs
         for each in told:
             assert each["rule"] >= each["known"]  # broadcast
-            numbers[each["subtask"]].append(each["number"])
+            numbers[each["series"]].append(each["number"])
+            restored += [each["restored"]] if each["restored"] else []
     assert all(sorted(each) == list(range(1, len(each) + 1)) for each in numbers.values())  # of the operator
-    assert len(numbers) == 2
+    judge_lists(restored)
     assert feed.version > 5
     for uid in ("ruled", "both"):
         rows = read_all(kafka.bootstrap_servers, f"three-states-{uid}-changelog")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import uuid
 from typing import Any
 
 from kafka_ends import kafka_source, results_sink
@@ -19,24 +20,36 @@ from holdfast.datastream import (
 )
 
 RULES = MapStateDescriptor("rules", Types.STRING(), Types.LONG())
+SERIES = Types.TUPLE([Types.STRING(), Types.LONG()])
+"""The name of a series, and its last number."""
 
 
 class Numbered(MapFunction, CheckpointedFunction):
-    """Numbers the payments of a subtask."""
+    """Numbers the payments of a subtask, in one series; a subtask without one begins one.
+
+    Series are a list, split at another parallelism, and once more a union list, which each subtask sees whole: with its
+    first payment, a subtask tells what it saw.
+    """
 
     def initialize_state(self, context: Any) -> None:
-        self.state = context.get_operator_state_store().get_list_state(ListStateDescriptor("numbers", Types.LONG()))
-        self.number = sum(self.state.get())
-
-    def open(self, runtime_context: Any) -> None:
-        self.subtask = runtime_context.get_index_of_this_subtask()
+        store = context.get_operator_state_store()
+        self.split = store.get_list_state(ListStateDescriptor("series", SERIES))
+        self.union = store.get_union_list_state(ListStateDescriptor("all series", SERIES))
+        self.series = [list(each) for each in self.split.get()]
+        self.told = {"own": dict(self.series), "all": [list(each) for each in self.union.get()]}
+        if not self.series:
+            self.series.append([uuid.uuid4().hex, 0])
 
     def snapshot_state(self, context: Any) -> None:
-        self.state.update([self.number])
+        rows = [tuple(each) for each in self.series]
+        self.split.update(rows)
+        self.union.update(rows)
 
     def map(self, value: Any) -> Any:
-        self.number += 1
-        return {**json.loads(value), "subtask": self.subtask, "number": self.number}
+        told, self.told = self.told, None
+        self.series[0][1] += 1
+        name, number = self.series[0]
+        return {**json.loads(value), "series": name, "number": number, "restored": told}
 
 
 class Ruled(KeyedBroadcastProcessFunction):
@@ -76,7 +89,7 @@ def main() -> None:
     env.get_checkpoint_config().set_checkpoint_storage_dir(os.environ["CHECKPOINTS"])
     sink = results_sink("three-states", lambda result: result["merchant_id"])
     rules = topic(env, "RULES_TOPIC").broadcast(RULES)
-    payments = topic(env, "PAYMENTS_TOPIC").map(Numbered()).uid("numbered")
+    payments = topic(env, "PAYMENTS_TOPIC").rebalance().map(Numbered()).uid("numbered")
     ruled = payments.key_by(lambda payment: payment["merchant_id"]).connect(rules).process(Ruled()).uid("ruled")
     first, second = ruled.filter(lambda each: each["nth"] % 2), ruled.filter(lambda each: each["nth"] % 2 == 0)
     by_merchant = first.connect(second).key_by(lambda each: each["merchant_id"], lambda each: each["merchant_id"])
