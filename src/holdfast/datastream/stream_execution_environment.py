@@ -419,8 +419,8 @@ class StreamExecutionEnvironment(EnvironmentSettings):
         """Tell whether the program can restore from a checkpoint or savepoint, before it runs.
 
         Finds all differences at once: missing files, operators that are gone, another max parallelism, and states whose type
-        does not fit. Reads no input and loads no state. The program's stateful functions are copied, opened and closed in
-        this process, because `open` declares their states.
+        does not fit. Reads no input and loads no keyed state; what sources and sinks have stored is not judged. The
+        program's stateful functions are copied, opened and closed in this process, because `open` declares their states.
 
         >>> env = StreamExecutionEnvironment.get_execution_environment()
         >>> _ = env.from_collection([1, 2]).print()

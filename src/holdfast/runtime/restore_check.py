@@ -1,6 +1,7 @@
-"""Whether a program can restore from a checkpoint or savepoint, told before it runs: no input is read, no state is loaded.
+"""Whether a program can restore from a checkpoint or savepoint, told before it runs.
 
-The program's stateful functions are opened on the checkpoint's schemas alone, so that they declare their states.
+No input is read, and no keyed state is loaded: the program's stateful functions are opened on the checkpoint's schemas
+alone, so that they declare their states.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from holdfast.checkpoint.savepoint import REMEDY, read_savepoint
 from holdfast.checkpoint.storage import Storage
 from holdfast.common.pickling import use_class_aliases
 from holdfast.connectors.base import JobInfo
-from holdfast.errors import ConfigurationError, HoldfastError, IncompatibleState
+from holdfast.errors import ConfigurationError, CorruptFile, HoldfastError, IncompatibleState
 from holdfast.metrics.user import MetricGroup
 from holdfast.runtime.completion import obstacles, unclaimed
 from holdfast.runtime.context import Clock, OperatorContext
@@ -239,7 +240,7 @@ class _Operator:
         operator.context = context
         try:
             operator.open()
-        except IncompatibleState:
+        except (IncompatibleState, CorruptFile):
             raise
         except Exception as error:
             refusal = _cause(error)
