@@ -253,6 +253,8 @@ def test_a_missing_endpoint_is_named(s3_config):
         ("ftp://name/x", {}, "cannot be stored under ftp://"),
         ("file://tmp/x", {}, "did you mean file:///tmp/x"),
         ("s3:///x", {}, "names no bucket"),
+        ("s3:/savepoint-1", {}, "needs the name of a bucket"),
+        ("hdfs:", {}, "needs the name of a bucket or host"),
         ("s3://b/x", {"s3.access-key": "a"}, "belong together"),
         ("s3://b/x", {"s3.path.style.access": "maybe"}, "must be true or false"),
         ("s3://b/x", {"s3.endpoint": "ftp://x"}, "s3.endpoint"),

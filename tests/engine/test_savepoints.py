@@ -266,6 +266,23 @@ def a_savepoint_that_cannot_be_written_leaves_the_job_running_and_nothing_that_l
         read_savepoint(str(directory))
 
 
+def test_a_file_and_a_directory_of_the_metadata_s_name_are_no_savepoints(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigurationError, match="file' is not a savepoint: it is a file; a savepoint is a directory"):
+        read_savepoint(str(tmp_path / "file"))
+    (tmp_path / METADATA).mkdir()
+    with pytest.raises(ConfigurationError, match=f"is not a savepoint: .*{METADATA} is a directory"):
+        read_savepoint(str(tmp_path))
+
+
+@pytest.mark.parametrize("place", ["s3://", "gs:///", "hdfs:"])
+def test_a_savepoint_is_not_written_where_the_bucket_is_missing(place, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigurationError, match="needs the name of a bucket or host"):
+        new_savepoint(place, "abcdef0123", {})
+    assert list(tmp_path.iterdir()) == []
+
+
 def completed(job: Lab) -> CheckpointMetadata:
     """The last checkpoint of a driver that has died."""
     job._run_until("after complete", 3)

@@ -35,7 +35,7 @@ from holdfast.checkpoint.metadata import (
 )
 from holdfast.checkpoint.paths import JobPaths, new_attempt
 from holdfast.checkpoint.storage import NotFound, Storage
-from holdfast.errors import CheckpointError, ConfigurationError, CorruptFile, IncompatibleState
+from holdfast.errors import CheckpointError, ConfigurationError, CorruptFile, IncompatibleState, StorageError
 
 __all__ = [
     "BEGUN",
@@ -162,9 +162,17 @@ def read_savepoint(uri: str, options: Mapping[str, str] | None = None) -> OpenSa
     where = storage.locate(METADATA)
     try:
         data = storage.get(METADATA)
-    except NotFound as error:
+    except StorageError as error:
+        if isinstance(error, NotFound):
+            reason = f"{where} does not exist"
+        elif isinstance(error.__cause__, NotADirectoryError):
+            reason = "it is a file; a savepoint is a directory"
+        elif isinstance(error.__cause__, IsADirectoryError):
+            reason = f"{where} is a directory"
+        else:
+            raise
         raise ConfigurationError(
-            f"{uri!r} is not a savepoint: {where} does not exist. Give the path that trigger_savepoint() or "
+            f"{uri!r} is not a savepoint: {reason}. Give the path that trigger_savepoint() or "
             "stop_with_savepoint() returned (as execution.state-recovery.path, for a job that starts from it)"
         ) from error
     try:

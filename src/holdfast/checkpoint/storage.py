@@ -57,6 +57,7 @@ _URIS = (
     "hdfs://namenode/directory"
 )
 _AZURE = ("abfs", "abfss", "wasb", "wasbs")
+_STORES = ("s3", "s3a", "gs", "hdfs", *_AZURE)
 
 
 @dataclass(frozen=True)
@@ -94,6 +95,8 @@ def open_store(uri: str, config: Mapping[str, str]) -> LocalStore | FileStore:
     if not uri:
         raise ConfigurationError(f"the checkpoint storage's URI is empty; give {_URIS}")
     if "://" not in uri and not uri.startswith("file:"):
+        if parts.scheme in _STORES:  # a local directory of this name would be a surprise
+            raise ConfigurationError(f"{uri}: {parts.scheme}:// needs the name of a bucket or host; use {_URIS}")
         return LocalStore(uri)
     if parts.scheme == "file":
         if parts.netloc not in ("", "localhost"):
