@@ -127,3 +127,18 @@ def test_a_look_back_that_no_broker_answers_names_the_leader(
             look_back.newest_epoch_before(properties, topic, 0, 2)
     silence.stop()
     assert look_back.newest_epoch_before(properties, topic, 0, 2) == 0
+
+
+def test_a_reader_whose_client_is_stuck_goes_on_with_another_client(
+    proxied: KafkaProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader, "_RENEWAL_S", 0.5)
+    monkeypatch.setattr(reader, "_PATIENCE_S", 60.0)
+    proxied.broker.create_topic("stuck", partitions=2)
+    for partition in range(2):
+        produce(proxied.broker.bootstrap_servers, "stuck", [b"%d" % n for n in range(50)], partition=partition)
+    with Job(source(proxied, topics=("stuck",), properties={"socket.timeout.ms": 300_000})) as job:
+        ranges = job.enumerator.plan(100).ranges
+        silence = proxied.hold(ApiKey.FETCH)  # this connection gets no answer any more
+        assert job.read(ranges) == [str(n) for n in range(50)] * 2
+        assert silence.caught

@@ -33,6 +33,8 @@ _CONSUME = 2_000
 _BUFFER_BYTES = 64 << 20
 """Limit of buffered bytes of partitions that are not wanted yet."""
 _COMPLAINT_S = 10.0
+_RENEWAL_S = 30.0
+"""After so long without records that are to be read, another client asks for them."""
 _PATIENCE_S = 600.0
 """Seconds without a record of the range to read, until the job restarts with new connections."""
 _BOUNDS_S = 30.0
@@ -94,6 +96,7 @@ class KafkaReader:
         """Approximate bytes per message."""
         self._batches = MessageBatches(source.deserializer, uid)
         self._complained_at = 0.0
+        self._renewed_at = 0.0
 
     def read(self, part: SplitRange, max_batch: int) -> Iterator[Batch]:
         """Read the records of the range, in order."""
@@ -208,6 +211,18 @@ class KafkaReader:
                 "be read); waiting",
                 self._uid, *key, now - since, partition.position, end,
             )  # fmt: skip
+        if now - max(since, self._renewed_at) > _RENEWAL_S:
+            self._renewed_at = now
+            self._renew()
+
+    def _renew(self) -> None:
+        """Read on with a new client: one whose broker restarted while it validated its position may wait for ever."""
+        keys = [key for key, partition in self._partitions.items() if partition.assigned]
+        self._consumer.close()
+        self._consumer = Consumer(self._settings, logger=_logger)
+        for key in keys:
+            self._partitions[key].assigned = False
+        self._assign(keys)
 
     def _sort_in(self, messages: list[Message]) -> None:
         if any(map(Message.error, messages)):
