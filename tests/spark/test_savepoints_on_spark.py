@@ -16,6 +16,7 @@ from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 
 from awaiting import until
+from holdfast.checkpoint.storage import Storage
 from holdfast.common import Configuration, Duration, Encoder, JobStatus, Types, WatermarkStrategy
 from holdfast.datastream import DataStream, KeyedProcessFunction, StreamExecutionEnvironment, ValueStateDescriptor
 from holdfast.datastream.connectors.file_system import FileSink, FileSource, StreamFormat
@@ -87,7 +88,19 @@ def post(path: str, body: dict[str, Any]) -> dict[str, Any]:
         return orjson.loads(answer.read())
 
 
-def test_a_job_moves_twice_by_savepoints_and_every_number_is_counted_once(tmp_path: Path) -> None:
+def move_to_another_bucket(savepoint: str, bucket: str, s3_config: dict[str, str]) -> str:
+    """Copy a savepoint's files, and delete them where they were; where it is now."""
+    urllib.request.urlopen(urllib.request.Request(f"{s3_config['s3.endpoint']}/{bucket}", method="PUT")).close()
+    old = Storage.open(savepoint, s3_config)
+    new = Storage.open(f"s3://{bucket}/elsewhere", s3_config)
+    paths = list(old.list(""))
+    for path in paths:
+        new.put(path, old.get(path))
+    old.delete(paths)
+    return new.uri
+
+
+def test_a_job_moves_twice_by_savepoints_and_every_number_is_counted_once(tmp_path: Path, s3_config: dict[str, str]) -> None:
     savepoints = (tmp_path / "savepoints").as_uri()
     first = job(tmp_path, 2).execute_async("first")
     still_running = first.trigger_savepoint(savepoints).result(600)
@@ -98,12 +111,13 @@ def test_a_job_moves_twice_by_savepoints_and_every_number_is_counted_once(tmp_pa
     so_far = len(written(tmp_path))
     assert 0 < so_far < LAST, "it was stopped in the middle"
 
-    second = job(tmp_path, 3, **{"execution.state-recovery.path": stopped}).execute_async("second")
-    answer = post(f"/jobs/{second.get_job_id()}/stop", {"targetDirectory": savepoints})
+    second = job(tmp_path, 3, **{"execution.state-recovery.path": stopped}, **s3_config).execute_async("second")
+    answer = post(f"/jobs/{second.get_job_id()}/stop", {"targetDirectory": "s3://checkpoints/savepoints"})
     second.get_job_execution_result().result(600)
     assert so_far <= len(written(tmp_path)) < LAST
 
-    third = {"execution.state-recovery.path": answer["location"], "state.backend.type": "hashmap"}
+    moved = move_to_another_bucket(answer["location"], tmp_path.name.replace("_", "-"), s3_config)
+    third = {"execution.state-recovery.path": moved, "state.backend.type": "hashmap", **s3_config}
     job(tmp_path, 1, **third).execute("third")
     assert sorted(written(tmp_path)) == sorted(EACH)
     assert SparkContext._active_spark_context is not None
