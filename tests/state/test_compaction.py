@@ -106,7 +106,7 @@ def the_tiny_changes_of_a_large_state_are_merged_again_and_again_without_a_base(
 
 
 @pytest.mark.parametrize("size", [3_000_000, 4_100_000, 5_000_000])
-def a_merge_never_holds_more_than_its_share_of_memory(size: int) -> None:
+def a_merge_never_reads_more_than_its_share_of_the_base(size: int) -> None:
     handle = KeyedHandle(0, 127, base=[_file(8000 * MB)], deltas=[_file(size) for _ in range(80)])
     merge = due([handle])
     assert isinstance(merge, Merge)
@@ -191,6 +191,21 @@ def the_store_gets_the_rows_of_large_deltas_before_they_are_many(tmp_path: Path,
     backend.kill()
     assert sum(map(size_of, read)) < 5000 + size_of(deltas[0])
     check(backend, 29)
+    backend.close()
+
+
+@pytest.mark.parametrize(("memory", "merged"), [(1_000_000, 1), (1000, 3)])
+def a_merge_of_deltas_that_take_much_memory_leaves_several(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, memory: int, merged: int
+) -> None:
+    monkeypatch.setattr(keyed_backend, "_MERGED_AT_ONCE", memory)
+    monkeypatch.setattr(keyed_backend, "due", lambda handles: Merge(0, 24) if len(handles[-1].deltas) == 25 else None)
+    backend = Backend("rocksdb", [TEXT, SCORES], tmp_path)
+    write(backend, range(25))
+    backend.checkpoint()
+    assert len(backend.checkpoints[-1][0][-1].deltas) == merged + 1
+    backend.restart(elsewhere=True)
+    check(backend, 24)
     backend.close()
 
 

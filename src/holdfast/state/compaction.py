@@ -34,7 +34,7 @@ _BAND = 64 << 10
 _SMALL, _SMALL_SHARE = 256 << 10, 1024
 """A delta is small below this size, or below this part of the base."""
 _MERGED, _MERGED_SHARE = 64 << 20, 64
-"""The most bytes merged at once, which the merge holds in memory: a size, or a part of the base."""
+"""The most stored bytes that a merge reads: a size, or a part of the base."""
 MOST_DELTAS = 8192
 """Deltas at which a base is due, whatever their sizes."""
 

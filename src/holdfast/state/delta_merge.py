@@ -1,14 +1,15 @@
 """DeltaMerge: several deltas become one with the same effect.
 
 Of each row and entry only the newest version is kept, still encoded. Timers take a few bytes; their pieces are kept as they
-are, in order.
+are, in order. Deltas are compressed, so in memory they are many times as large as their files: `DeltaMerge.memory` tells
+when to begin another merged delta.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from holdfast.state.delta import Change, Piece
+from holdfast.state.delta import Change, Piece, in_memory
 from holdfast.state.entry_pieces import newest_entries
 from holdfast.state.key_groups import KeyGroupRange
 from holdfast.state.layout import Section
@@ -16,6 +17,9 @@ from holdfast.state.row_pieces import NewestRows
 from holdfast.state.schema import ENTRIES, ROWS
 
 __all__ = ["DeltaMerge"]
+
+_ROW = 250
+"""Bytes of memory for each row, beside its content: key, tuple, and place in a dictionary."""
 
 
 class DeltaMerge:
@@ -28,10 +32,17 @@ class DeltaMerge:
         self._dropped: set[Section] = set()
         self._rows: dict[Section, NewestRows] = {}
         self._pieces: dict[Section, list[Piece]] = {}
+        self._unpacked = 0
+
+    @property
+    def memory(self) -> int:
+        """Bytes of memory that the added changes take, approximately; the content of replaced rows counts, too."""
+        return self._unpacked + _ROW * sum(map(len, self._rows.values()))
 
     def add(self, change: Change) -> None:
         """Add the next change."""
         at, dropped, pieces = change
+        self._unpacked += sum(in_memory(piece.data) for piece in pieces)
         if dropped:
             self._dropped.add(at)
             self._rows.pop(at, None)

@@ -51,6 +51,10 @@ _PORTION = 4 << 20
 """Bytes of restored rows in memory that go to the store in an epoch."""
 _READ_AHEAD = 32 << 20
 """Size of the largest delta, in bytes, that is read while others are applied."""
+_MERGED_AT_ONCE = 32 << 20
+"""Bytes of memory that the deltas take which become one merged delta; more of them become several."""
+_LEAST_MERGED = 8
+"""Deltas that become one whatever memory they take, so that a merge leaves far fewer."""
 _UPLOAD_PATIENCE = 10.0
 """Seconds to wait for a running upload on close."""
 
@@ -220,19 +224,24 @@ class KeyedStateBackend:
         return self._bases.begin(self.state, new_path, lambda: self._ended)
 
     def _merge(self, which: Merge, new_path: NewPath) -> Callable[[], list[Handle]]:
-        """Begin to merge deltas; the returned function reads them, and stores the merged one."""
+        """Begin to merge deltas; the returned function reads them, and stores the merged ones."""
         groups = clip(self._stored[-1], self._place.groups)
         deltas = self._stored[-1].deltas[which.first : which.end]
         kinds = {state.id: state.kind for state in self.state.schema.states.values()}
 
         def merged() -> list[Handle]:
-            merge = DeltaMerge(kinds, groups)
-            for changes in in_parallel(partial(self._read, groups), deltas):
+            stored: list[Handle] = []
+            merge, count = DeltaMerge(kinds, groups), 0
+            for number, changes in enumerate(in_parallel(partial(self._read, groups), deltas), 1):
                 for change in changes:
                     merge.add(change)
                 if self._ended:
                     raise CancelledError("the subtask has ended")
-            return [self._deltas.append(merge.drain(), new_path("delta"))]
+                count += 1
+                if number == len(deltas) or (count >= _LEAST_MERGED and merge.memory > _MERGED_AT_ONCE):
+                    stored.append(self._deltas.append(merge.drain(), new_path("delta")))
+                    merge, count = DeltaMerge(kinds, groups), 0
+            return stored
 
         return merged
 

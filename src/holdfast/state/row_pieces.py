@@ -124,6 +124,9 @@ class NewestRows:
         self._rows: dict[Any, tuple[int, int, msgspec.Raw | None]] = {}
         """Schema, key group and content by key; None: the row was deleted."""
 
+    def __len__(self) -> int:
+        return len(self._rows)
+
     def add(self, piece: Piece) -> None:
         """Add a piece whose rows are newer than those added before."""
         schema, runs, keys, data, deleted_runs, deleted = _unpack(piece.data)
