@@ -50,7 +50,7 @@ PARALLELISM = 2
 ROW = 1024
 """Bytes of a key and its value."""
 SMALL_GB = 0.05
-_FILLED = 25_000
+FILLED = 25_000
 """Rows written in an epoch while the state is filled."""
 _CHECKED = 10_000
 
@@ -106,10 +106,10 @@ class Stored:
 class Subtask:
     """The keyed state of one subtask."""
 
-    def __init__(self, root: Path, host: str, rows: int, parallelism: int, number: int) -> None:
+    def __init__(self, root: Path, host: str, rows: int, parallelism: int, number: int, storage: Any = None) -> None:
         self.groups = key_group_range(GROUPS, parallelism, number)
         self.keys = [key for key, group in enumerate(key_grouper(GROUPS)(list(range(rows)))) if group in self.groups]
-        self.storage = Counted.open(str(root / "storage"))
+        self.storage = storage or Counted.open(str(root / "storage"))
         self._uploads = ThreadPoolExecutor(1)
         place = Place("'op'", self.groups, GROUPS, self.storage, str(root / host / f"{parallelism}-{number}"))
         self.backend = KeyedStateBackend(place, StateBackendSettings.of({}), self._uploads)
@@ -229,8 +229,8 @@ def _change(number: int, root: Path, rows: int, changed: int, epochs: int, cycle
     subtask.open(None)
     order = subtask.pick.sample(subtask.keys, len(subtask.keys))
     began = time.perf_counter()
-    for at in range(0, len(order), _FILLED):
-        subtask.run_epoch(order[at : at + _FILLED])
+    for at in range(0, len(order), FILLED):
+        subtask.run_epoch(order[at : at + FILLED])
     filled = time.perf_counter() - began
     subtask.settle()
     subtask.run_epoch(order[:1])

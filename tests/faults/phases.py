@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import holdfast.runtime.savepoints
+import holdfast.state.arriving_files
 import holdfast.state.keyed_backend
 import holdfast.state.rocksdb
 import holdfast.state.sst
@@ -25,6 +26,7 @@ from holdfast.checkpoint.storage import Storage
 from holdfast.runtime.job import Job
 from holdfast.runtime.savepoints import SavepointWriter
 from holdfast.runtime.task_host import TaskHost
+from holdfast.state.arriving_files import ArrivingFiles, _ArrivingFile
 from holdfast.state.backend import paths_of
 from holdfast.state.changelog_copy import ChangelogCopy
 from holdfast.state.compaction import Base, Merge
@@ -36,6 +38,7 @@ from holdfast.state.linked_files import LinkedFiles
 from holdfast.state.rocksdb import RocksDBFiles, RocksDBLocalStore
 
 ARMED = "armed"
+_NO_LINKS = "no links"
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,8 @@ class Phase:
     """What leads there: a ``savepoint``, a ``rescale``, a ``restart`` of the driver, a ``loss`` of slots and disk."""
     changelog: bool = False
     """Whether the state is in a changelog, too."""
+    arrives: bool = False
+    """Whether the storage's files cannot be linked, so that epochs run while files of the base are being fetched."""
 
 
 _SAVEPOINTS = holdfast.runtime.savepoints
@@ -67,6 +72,9 @@ PHASES = [
     Phase("restore: amid the deltas", KeyedStateBackend, "_apply", needs="loss"),
     Phase("restore: before the first epoch", KeyedStateBackend, "replay", True, needs="loss"),
     Phase("restore: before linked files are verified", LinkedFiles, "begin", needs="loss"),
+    Phase("restore: before files of the base arrive", ArrivingFiles, "begin", needs="loss", arrives=True),
+    Phase("restore: amid blocks of files that arrive", ArrivingFiles, "need_keys", True, needs="loss", arrives=True),
+    Phase("restore: amid files that arrive", _ArrivingFile, "complete", True, needs="loss", arrives=True),
     Phase("rescale: before a slot closes the tasks of the old parallelism", TaskHost, "close", needs="rescale"),
     Phase("rescale: after a slot has closed the tasks of the old parallelism", TaskHost, "close", True, needs="rescale"),
     Phase("rescale: before the tasks of the new parallelism", Job, "_new_executor", driver=True, needs="rescale"),
@@ -106,6 +114,12 @@ class Armed:
         fresh.write_text(phase.name)
         fresh.rename(self._directory / ARMED)
 
+    def link(self, possible: bool) -> None:
+        """Let files of the storage be linked, or not."""
+        (self._directory / _NO_LINKS).unlink(missing_ok=True)
+        if not possible:
+            (self._directory / _NO_LINKS).touch()
+
     def reached(self, phase: Phase) -> bool:
         return (self._directory / phase.name).exists()
 
@@ -122,7 +136,9 @@ def install(directory: str) -> None:
     if holdfast.state.keyed_backend.due is soon:
         return
     holdfast.state.keyed_backend.due = soon
-    armed = Armed(directory)
+    armed, link = Armed(directory), holdfast.state.sst.link_raw
+    holdfast.state.sst.link_raw = lambda *file: not Path(directory, _NO_LINKS).exists() and link(*file)
+    holdfast.state.rocksdb._LARGE, holdfast.state.arriving_files._LEAST = 0, 1
     for phase in PHASES:
         setattr(phase.owner, phase.function, _hooked(getattr(phase.owner, phase.function), phase, armed))
 

@@ -47,6 +47,7 @@ def has_bases(program: Program) -> bool:
 
 def lead_to(phase: Phase, program: Program, armed: Armed, savepoints: Path, draw: random.Random) -> None:
     """Arm a phase and do what leads there."""
+    armed.link(not phase.arrives)
     if phase.needs == "restart":
         program.kill()
         armed.arm(phase)

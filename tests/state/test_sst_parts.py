@@ -16,6 +16,8 @@ from holdfast.checkpoint.handles import RawFile
 from holdfast.checkpoint.metadata import KeyedHandle
 from holdfast.checkpoint.storage import RetryPolicy, Storage
 from holdfast.errors import CorruptFile
+from holdfast.state import arriving_files
+from holdfast.state.arriving_files import ArrivingFiles
 from holdfast.state.key_groups import KeyGroupRange
 from holdfast.state.layout import END, FIRST, after, group_prefix, group_range, section
 from holdfast.state.sst import clip_store, fetch, sections_in, write_contents
@@ -34,7 +36,9 @@ def key(number: int) -> bytes:
 class Origin:
     """A RocksDB with deletions in files of its first level, stored as a base is."""
 
-    def __init__(self, path: Path, pick: random.Random, compression: str, filtered: bool = True) -> None:
+    def __init__(
+        self, path: Path, pick: random.Random, compression: str, filtered: bool = True, compacted: bool = False
+    ) -> None:
         self.settings = rocksdb_settings(
             {
                 "state.backend.rocksdb.compression": f"{compression}_COMPRESSION",
@@ -44,6 +48,7 @@ class Origin:
         )
         self.path = path
         self.storage = Storage(MemoryStore(), RetryPolicy(budget=1))
+        self.content: dict[bytes, bytes] = {}
         with closing(RocksDBStore(str(path), self.settings, compacts=False)) as store:
             for _ in range(2):
                 store.write([(key(n), pick.randbytes(60).hex().encode()) for n in pick.sample(range(KEYS), KEYS * 2 // 3)])
@@ -51,12 +56,15 @@ class Origin:
                 at = pick.randrange(KEYS)
                 store.delete_range(key(at), key(at + 100))
                 store.flush()
+                if compacted and not self.content:
+                    self.content[b""] = b""
+                    store._db.compact_range(None, None)
             self.content = dict(store.scan(b"\0\1", b"\1"))
             ranges = store.files()
         self.files = []
-        for name, (_, first, last) in ranges.items():
+        for name, (level, first, last) in ranges.items():
             stored = write_raw(self.storage, name, (path / name).read_bytes())
-            self.files.append(RawFile(name, stored.size, stored.checksum, name, first, last))
+            self.files.append(RawFile(name, stored.size, stored.checksum, name, first, last, level))
 
     def fetch(self, path: Path, ranges: list[KeyRange]) -> list[bool]:
         """Copy the store, its files in part; returns which of them were."""
@@ -84,6 +92,34 @@ def the_parts_of_a_store_hold_all_rows_of_the_wanted_ranges(tmp_path, compressio
             assert [row for each in ranges for row in store.scan(*each)] == expected
             wanted = [key(n) for n in range(KEYS) if any(low <= key(n) < high for low, high in ranges)]
             assert store.get_many(wanted) == [origin.content.get(at) for at in wanted]
+
+
+@pytest.mark.parametrize("compacted", [False, True])
+@pytest.mark.parametrize("seed", range(4))
+def test_files_that_arrive_have_all_that_a_lookup_or_a_scan_needs(tmp_path, monkeypatch, compacted, seed):
+    """Without a block too few: nothing is fetched in the background."""
+    pick = random.Random(seed)
+    origin = Origin(tmp_path / "origin", pick, pick.choice(["LZ4", "NO"]), pick.random() < 0.5, compacted)
+    monkeypatch.setattr(arriving_files, "_LEAST", 1)
+    monkeypatch.setattr(arriving_files, "_GAP", pick.choice([0, 5_000]))
+    monkeypatch.setattr(ArrivingFiles, "begin", lambda self: pytest.fail("waits for whole files"))
+    rows = sorted(origin.content.items())
+    for turn in range(12):
+        shutil.copytree(origin.path, path := tmp_path / f"part-{turn}")
+        arriving = ArrivingFiles(origin.storage, "'op'", str(path), dict)
+        assert all(arriving.take(file) for file in origin.files)
+        with closing(RocksDBStore(str(path), origin.settings, compacts=False, arriving=arriving)) as store:
+            for _ in range(4):
+                if pick.random() < 0.5:
+                    wanted = [
+                        key(n) + pick.choice([b"", b"\0"]) for n in pick.sample(range(KEYS + 100), pick.choice([1, 3, 30]))
+                    ]
+                    assert store.get_many(wanted) == [origin.content.get(at) for at in wanted]
+                else:
+                    low = pick.randrange(KEYS)
+                    start, end = key(low), key(low + pick.choice([1, 5, 300])) + pick.choice([b"", b"\0"])
+                    assert list(store.scan(start, end)) == [row for row in rows if start <= row[0] < end]
+        arriving.close()
 
 
 def at(window: int, group: int) -> bytes:

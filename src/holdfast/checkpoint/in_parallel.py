@@ -15,17 +15,19 @@ _T = TypeVar("_T")
 _R = TypeVar("_R")
 
 
-def in_parallel(function: Callable[[_T], _R], items: Iterable[_T]) -> Iterator[_R]:
+def in_parallel(function: Callable[[_T], _R], items: Iterable[_T], at_once: int = _AT_ONCE) -> Iterator[_R]:
     """The results in the order of the items; a few are computed ahead, in threads.
+
+    ``at_once``: the number of threads.
 
     >>> list(in_parallel(str.upper, ["a", "b"]))
     ['A', 'B']
     """
-    with ThreadPoolExecutor(_AT_ONCE, "holdfast-fetch") as threads:
+    with ThreadPoolExecutor(at_once, "holdfast-fetch") as threads:
         ahead: deque[Future[_R]] = deque()
         for item in items:
             ahead.append(threads.submit(function, item))
-            if len(ahead) >= _AT_ONCE:
+            if len(ahead) >= at_once:
                 yield ahead.popleft().result()
         while ahead:
             yield ahead.popleft().result()

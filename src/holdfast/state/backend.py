@@ -104,6 +104,13 @@ class LocalStore(Protocol):
             CorruptFile: a file of the checkpoint is missing or altered.
         """
 
+    @property
+    def arriving(self) -> bool:
+        """Whether files of the restored checkpoint are still being fetched, so that later checkpoints must refer to them."""
+
+    def fetch_rest(self) -> None:
+        """Begin to fetch, in the background, what `open` has left in the storage."""
+
     def missing(self, deltas: Sequence[Handle]) -> Sequence[Handle]:
         """After `open`: those of the deltas whose rows the store may lack."""
 
@@ -120,10 +127,11 @@ class LocalStore(Protocol):
         """An epoch since `open` is complete."""
 
     def check(self) -> None:
-        """Check what is known of files that `open` has left unread.
+        """Check what is known of files that `open` has left unread, or unfetched.
 
         Raises:
-            CorruptFile: one of them was found to be altered.
+            CorruptFile: one of them was found to be altered, or is missing.
+            StorageError: the storage refused a read, or the retry budget ran out.
         """
 
     def bound(self, state: KeyedState, *, restoring: bool = False) -> None:

@@ -26,6 +26,7 @@ class HeapStore:
     complete = False
     changelog: KeyedChangelog | None = None
     migrated = ""
+    arriving = False
 
     def __init__(self, place: Place, settings: StateBackendSettings) -> None:
         self._place = place
@@ -60,6 +61,9 @@ class HeapStore:
 
     def committed(self) -> None:
         """Do nothing: nothing runs in the background."""
+
+    def fetch_rest(self) -> None:
+        """Do nothing: everything has been read."""
 
     def check(self) -> None:
         """Do nothing: everything has been read."""

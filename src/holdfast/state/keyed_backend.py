@@ -141,6 +141,7 @@ class KeyedStateBackend:
             self._unsettled += sum(map(size_of, deltas))
             for changes in in_parallel(partial(self._read, groups), deltas):
                 self._apply(changes, groups)
+        self._local.fetch_rest()
 
     def _read(self, groups: KeyGroupRange, delta: Handle) -> Iterable[Change]:
         """The changes of a delta: read and verified, unless it is large."""
@@ -201,6 +202,8 @@ class KeyedStateBackend:
             # All of them at once would be a pause of seconds. Until they are in the store, the checkpoints refer to the
             # restored files, and nothing may take their place.
             self.state.store_restored(_PORTION)
+            return
+        if self._local.arriving:  # retention must keep its files, and RocksDB cannot copy them yet
             return
         wanted = due(handles) if self._pending is None else None
         if wanted is not None or self._migration is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 from holdfast.checkpoint.files import verify_linked
@@ -18,7 +18,22 @@ from holdfast.checkpoint.storage import Storage
 from holdfast.errors import CorruptFile
 from holdfast.state.layout import state_of
 
-__all__ = ["LinkedFiles"]
+__all__ = ["LinkedFiles", "naming"]
+
+
+def naming(error: CorruptFile, file: RawFile, where: str, names: Mapping[int, str]) -> CorruptFile:
+    """The error of a base's file, which also says what the file holds.
+
+    Args:
+        error: The error.
+        file: The file.
+        where: The operator.
+        names: The names of its states by id.
+    """
+    first, last = state_of(file.first_key), state_of(file.last_key)
+    found = [repr(name) for number, name in sorted(names.items()) if first <= number <= last]
+    content = f"state of {where}" + (f": {', '.join(found)}" if found else "")
+    return CorruptFile(error.path, f"{error.reason}; it holds {content}")
 
 
 class LinkedFiles:
@@ -44,7 +59,7 @@ class LinkedFiles:
         self._where = where
         self._directory = directory
         self._files = files
-        self.names = names
+        self._names = names
         self._found: CorruptFile | None = None
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
@@ -74,13 +89,8 @@ class LinkedFiles:
                     at = os.path.join(self._directory, file.name)
                     verify_linked(self._storage, file, at, self._stopped.is_set)
                 except CorruptFile as error:
-                    self._found = CorruptFile(error.path, f"{error.reason}; it holds {self._content(file)}")
+                    self._found = naming(error, file, self._where, self._names())
                     return
-
-    def _content(self, file: RawFile) -> str:
-        first, last = state_of(file.first_key), state_of(file.last_key)
-        found = [repr(name) for number, name in sorted(self.names().items()) if first <= number <= last]
-        return f"state of {self._where}" + (f": {', '.join(found)}" if found else "")
 
     def close(self) -> None:
         """Stop."""

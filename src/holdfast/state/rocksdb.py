@@ -23,7 +23,8 @@ from holdfast.checkpoint.handles import Handle, RawFile
 from holdfast.checkpoint.metadata import KeyedHandle
 from holdfast.checkpoint.paths import new_attempt
 from holdfast.checkpoint.storage import Storage
-from holdfast.state.backend import ROCKSDB, Place, StateBackendSettings, clip, paths_of
+from holdfast.state.arriving_files import ArrivingFiles
+from holdfast.state.backend import ROCKSDB, Place, StateBackendSettings, clip, paths_of, size_of
 from holdfast.state.changelog_copy import COPY
 from holdfast.state.host_lock import HostLock, abandoned
 from holdfast.state.keyed_changelog import KeyedChangelog
@@ -50,6 +51,8 @@ _MOST_RESTORED = 2
 """Limit of memory in a restore, in budgets: what a restore leaves in memory goes to the store by and by."""
 _PORTION = 4 << 20
 """Bytes of such rows that go to the store at a time."""
+_LARGE = 32 << 20
+"""Size of the smallest base, in bytes, whose files are fetched while the job runs."""
 _SORTING_PATIENCE = 120.0
 """Seconds to wait for RocksDB's compaction of level 0; after that the base is taken uncompacted."""
 _POLL = 0.02
@@ -94,12 +97,15 @@ class RocksDBLocalStore:
         self._all_touched = False
         """Whether all remaining rows in memory were touched in this epoch, so that none can be evicted."""
         self._linked: LinkedFiles | None = None
+        self._arriving: ArrivingFiles | None = None
         self.reused = False
         self.complete = False
         self.changelog = None
         if (changelog := place.changelog) is not None:
             self.changelog = KeyedChangelog(changelog, place.where, place.groups, place.max_parallelism, place.uncommitted)
         self.migrated = ""
+        self._schema: Callable[[], OperatorSchema | None] = lambda: None
+        """Returns the schema of the state."""
         self._evolved: Callable[[], str] = lambda: ""
         """Returns the `OperatorSchema.evolved` of the state."""
         self._followed: Sequence[KeyedHandle] = ()
@@ -118,13 +124,13 @@ class RocksDBLocalStore:
 
     def open(self, handles: Sequence[KeyedHandle], schema: OperatorSchema | None) -> KeyedState:
         """Open this host's store, or build one from the bases."""
+        self._schema = lambda: schema
         try:
             self._store = self._open(handles, slicing(schema), "" if schema is None else schema.evolved)
             most_timers = self._settings.cache_bytes // (4 * TIMER_BYTES)
             state = KeyedState(self._place.where, schema, self._store, self._place.max_parallelism, most_timers)
             self._evolved = lambda: state.schema.evolved
-            if self._linked is not None:
-                self._linked.names = lambda: {each.id: name for name, each in state.schema.states.items()}
+            self._schema = lambda: state.schema
             self.follow(handles)
             state.registry.evolving = lambda: self.follow(self._followed)
             return state
@@ -149,7 +155,7 @@ class RocksDBLocalStore:
             self.changelog.link(path)
             self.reused, self.complete = self.changelog.found, True
             return RocksDBStore(path, self._settings.rocksdb)
-        if os.path.exists(os.path.join(path, "CURRENT")):
+        if os.path.exists(os.path.join(path, "CURRENT")) and not ArrivingFiles.marked(path):
             try:
                 self.files = [each for base in _bases(handles)[:1] for each in base.base if isinstance(each, RawFile)]
                 store = RocksDBStore(path, self._settings.rocksdb, compacts=False, explain=self._link(path))
@@ -177,11 +183,18 @@ class RocksDBLocalStore:
         os.makedirs(path)
         place = self._place
         bases = _bases(handles)
+        arriving: ArrivingFiles | None = None
         if bases:
             groups = clip(bases[0], place.groups)
-            base = fetch(place.storage, bases[0], path, groups)
+            if sum(map(size_of, bases[0].base)) >= _LARGE:
+                arriving = ArrivingFiles(place.storage, place.where, path, self._names)
+            base = fetch(place.storage, bases[0], path, groups, arriving)
             self.files = base.files
-        store = RocksDBStore(path, self._settings.rocksdb, explain=self._link(path))
+            if arriving is not None and not arriving.any():
+                arriving = None
+        self._arriving, self._rests = arriving, arriving is not None
+        settings, compacts = self._settings.rocksdb, arriving is None
+        store = RocksDBStore(path, settings, compacts=compacts, arriving=arriving, explain=self._link(path))
         self.migrated = _Meta.of(store).migrated if len(bases) == 1 else ""
         try:
             if bases:
@@ -198,8 +211,13 @@ class RocksDBLocalStore:
     def _link(self, path: str) -> Callable[[], None]:
         """Watch the files that the store shares with the storage; returns a function that names a damaged one."""
         files = [file for file in self.files if file.name.endswith(".sst")]
-        self._linked = LinkedFiles(self._place.storage, self._place.where, path, files)
+        self._linked = LinkedFiles(self._place.storage, self._place.where, path, files, self._names)
         return self._linked.explain
+
+    def _names(self) -> dict[int, str]:
+        """The names of the states by id."""
+        schema = self._schema()
+        return {} if schema is None else {each.id: name for name, each in schema.states.items()}
 
     def follow(self, handles: Sequence[KeyedHandle]) -> None:
         """Record in the store which bases it continues, the last delta whose rows it may hold, and the types of its rows."""
@@ -262,14 +280,27 @@ class RocksDBLocalStore:
         if self._built:
             self._built = False
             self.store.flush(wait=False)
-        if self._rests:
+        if self._arriving is not None and self._arriving.complete:
+            self._arriving = self.store.arriving = None
+        if self._rests and self._arriving is None:
             self._rests = False
             self.store.compact_from_now_on()
 
+    @property
+    def arriving(self) -> bool:
+        """Whether files of the base are still being fetched."""
+        return self._arriving is not None
+
+    def fetch_rest(self) -> None:
+        """Begin to fetch the files of the base as a whole."""
+        if self._arriving is not None:
+            self._arriving.begin()
+
     def check(self) -> None:
-        """Raise CorruptFile if a file that the store shares with the storage was found to be altered."""
-        if self._linked is not None:
-            self._linked.check()
+        """Raise what was found out about files that `open` has left unread, or unfetched."""
+        for files in (self._linked, self._arriving):
+            if files is not None:
+                files.check()
 
     def bound(self, state: KeyedState, *, restoring: bool = False) -> None:
         """Evict rows to the store if memory exceeds the budget; after a restore, by and by."""
@@ -287,8 +318,9 @@ class RocksDBLocalStore:
     def close(self) -> None:
         """Close the store; its files stay for this host's next process."""
         store, self._store = self._store, None
-        if self._linked is not None:
-            self._linked.close()
+        for files in (self._linked, self._arriving):
+            if files is not None:
+                files.close()
         try:
             if self.changelog is not None:
                 self.changelog.close(keep=not self._private)

@@ -23,6 +23,7 @@ from holdfast.checkpoint.in_parallel import in_parallel
 from holdfast.checkpoint.metadata import KeyedHandle
 from holdfast.checkpoint.storage import Storage
 from holdfast.errors import CorruptFile
+from holdfast.state.arriving_files import ArrivingFiles
 from holdfast.state.key_groups import KeyGroupRange
 from holdfast.state.layout import END, FIRST, META, after, group_range, section_of
 from holdfast.state.linked_files import LinkedFiles
@@ -38,6 +39,8 @@ BASE_PREFIX = "base-"
 """Prefix of the directories of temporary stores."""
 _BATCH = 10_000
 _CONTENTS = "CONTENTS"
+_AT_ONCE, _ENDS_AT_ONCE = 4, 16
+"""Files that are fetched at a time; those of which first the end alone is fetched."""
 
 Sliced = Callable[[int], bool]
 """Whether the state of this id has slices."""
@@ -89,8 +92,17 @@ def write_contents(storage: Storage, path: str, groups: KeyGroupRange, sections:
     return msgspec.structs.replace(write_raw(storage, path, data), name=_CONTENTS)
 
 
-def fetch(storage: Storage, handle: KeyedHandle, path: str, groups: KeyGroupRange) -> Fetched:
+def fetch(
+    storage: Storage, handle: KeyedHandle, path: str, groups: KeyGroupRange, arriving: ArrivingFiles | None = None
+) -> Fetched:
     """Fetch a base's rows of these key groups into a directory, in which a store can then be opened.
+
+    Args:
+        storage: The storage with the base.
+        handle: The base.
+        path: The directory.
+        groups: The key groups.
+        arriving: Takes the SST files that are not fetched in part; None: they are fetched now.
 
     Raises:
         CorruptFile: a file is missing or altered.
@@ -112,7 +124,8 @@ def fetch(storage: Storage, handle: KeyedHandle, path: str, groups: KeyGroupRang
         if partly and fetch_parts(storage, file, target, read):
             partial.add(file.name)
             return msgspec.structs.replace(file, foreign=True)
-        fetch_raw(storage, file, target)
+        if not (table and not partly and arriving is not None and arriving.take(file)):
+            fetch_raw(storage, file, target)
         return file
 
     needed: list[RawFile] = []
@@ -120,7 +133,7 @@ def fetch(storage: Storage, handle: KeyedHandle, path: str, groups: KeyGroupRang
     for file in files:
         wanted = not file.name.endswith(".sst") or read.overlap(file.first_key, file.last_key)
         (needed if wanted else left_out).append(file)
-    fetched = list(in_parallel(fetch_one, needed))
+    fetched = list(in_parallel(fetch_one, needed, _AT_ONCE if arriving is None else _ENDS_AT_ONCE))
     if left_out:
         manifest = next(file.name for file in files if file.name.startswith("MANIFEST-"))
         _leave_out(os.path.join(path, manifest), left_out)

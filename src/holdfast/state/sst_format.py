@@ -14,13 +14,25 @@ Files with other versions, checksums or indexes raise `UnknownFormat`: they are 
 from __future__ import annotations
 
 import struct
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import xxhash
 
-__all__ = ["FOOTER_SIZE", "TRAILER_SIZE", "Block", "DamagedBlock", "Footer", "IndexEntry", "Metaindex", "UnknownFormat"]
+__all__ = [
+    "FOOTER_SIZE",
+    "TRAILER_SIZE",
+    "Block",
+    "DamagedBlock",
+    "Footer",
+    "IndexEntry",
+    "IndexForm",
+    "IndexSearch",
+    "Metaindex",
+    "UnknownFormat",
+]
 
 FOOTER_SIZE: Final = 53
 TRAILER_SIZE: Final = 5
@@ -39,6 +51,7 @@ _FILTER: Final = b"fullfilter."
 _INDEX_TYPE: Final = b"rocksdb.block.based.table.index.type"
 _USER_KEYS: Final = b"rocksdb.index.key.is.user.key"
 _DELTAS: Final = b"rocksdb.index.value.is.delta.encoded"
+_DATA_BLOCKS: Final = b"rocksdb.num.data.blocks"
 _RESTART: Final = 16
 """The most entries of an index between two restarts."""
 _SEQUENCE: Final = 8
@@ -156,6 +169,11 @@ class Metaindex:
         return self.blocks[_PROPERTIES]
 
     @property
+    def start(self) -> int:
+        """The offset of the first of these blocks: the end of the data blocks."""
+        return min(block.offset for block in self.blocks.values())
+
+    @property
     def others(self) -> dict[bytes, Block]:
         """All blocks but index and filters: a few bytes each."""
         return {name: block for name, block in self.blocks.items() if name != _INDEX and not name.startswith(_FILTER)}
@@ -228,6 +246,58 @@ class IndexForm(NamedTuple):
             last, before = separator, block
             since += 1
         return _with_restarts(out, restarts)
+
+
+class IndexSearch:
+    """Finds the data blocks of keys in an index that has a restart at each entry, as RocksDB writes it by default.
+
+    Args:
+        properties: The file's verified properties, with their trailer.
+        stored: The verified index, with its trailer.
+
+    Raises:
+        UnknownFormat: the index is of another form.
+        DamagedBlock: a block cannot be unpacked.
+    """
+
+    def __init__(self, properties: memoryview, stored: memoryview) -> None:
+        self._form = IndexForm.read(properties)
+        self._data = _unpacked(stored)
+        self._restarts = _end_of_entries(self._data)
+        self.blocks = int.from_bytes(self._data[-4:], "little")
+        """The number of data blocks."""
+        known = dict(_entries(_unpacked(properties))).get(_DATA_BLOCKS, b"\0")
+        if self.blocks != _varint(known, 0)[0] or self._restarts < 0:
+            raise UnknownFormat
+
+    def run(self, first: bytes, last: bytes) -> range:
+        """The numbers of the blocks that RocksDB may read to find keys from ``first`` to ``last``, inclusive.
+
+        They include one block more at the end: a search that reaches a block's end goes on in the next one.
+        """
+        numbers = range(self.blocks)
+        start = bisect_left(numbers, first, key=self.separator)
+        return range(start, min(bisect_right(numbers, last, start, key=self.separator) + 2, self.blocks))
+
+    def separator(self, number: int) -> bytes:
+        """A key not less than the keys of this block, and less than those of the next one."""
+        at, length = self._entry(number)
+        return self._form.user_key(self._data[at : at + length])
+
+    def block(self, number: int) -> Block:
+        """The place of a data block."""
+        at, length = self._entry(number)
+        offset, at = _varint(self._data, at + length)
+        return Block(offset, _varint(self._data, at)[0])
+
+    def _entry(self, number: int) -> tuple[int, int]:
+        """The place and length of an entry's key."""
+        start = self._restarts + 4 * number
+        shared, at = _varint(self._data, int.from_bytes(self._data[start : start + 4], "little"))
+        length, at = _varint(self._data, at)
+        if shared:
+            raise UnknownFormat
+        return at if self._form.deltas else _varint(self._data, at)[1], length
 
 
 def _checksum(content: bytes | memoryview, last: int, context: int, offset: int) -> int:

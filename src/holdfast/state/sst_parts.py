@@ -27,7 +27,7 @@ from holdfast.state.sst_format import (
     UnknownFormat,
 )
 
-__all__ = ["KeyRange", "KeyRanges", "fetch_parts"]
+__all__ = ["KeyRange", "KeyRanges", "SstReader", "fetch_parts"]
 
 KeyRange = tuple[bytes, bytes]
 """The keys in ``[start, end)``."""
@@ -94,67 +94,53 @@ def fetch_parts(storage: Storage, file: RawFile, target: str, ranges: KeyRanges)
         raise CorruptFile(storage.locate(file.path), f"altered: {damage}") from damage
 
 
-class _Parts:
-    """One file, read by ranges."""
+class SstReader:
+    """Reads one file by ranges: what is behind its data blocks from memory, and verified data blocks.
 
-    def __init__(self, storage: Storage, file: RawFile) -> None:
+    Args:
+        storage: The storage with the file.
+        file: The file.
+        tail: The bytes at its end that are read at first, at least.
+
+    Raises:
+        UnknownFormat: the file is of a format that is not read in parts.
+        DamagedBlock: its end is altered.
+        CorruptFile: it is missing, or has another size.
+    """
+
+    def __init__(self, storage: Storage, file: RawFile, tail: int = _TAIL) -> None:
         self._storage = storage
-        self._file = file
-        self._tail = b""
-        self._read_from(file.size - _TAIL)
-        self._footer = Footer.read(self._tail[-FOOTER_SIZE:], file.size)
+        self.file = file
+        self.tail = b""
+        self.read_from(max(file.size - max(tail, _TAIL), 0))
+        self.footer = Footer.read(self.tail[-FOOTER_SIZE:], file.size)
 
-    def copy(self, target: str, ranges: KeyRanges) -> bool:
-        """Copy the blocks of these keys; returns False if they are most of the file."""
-        meta = Metaindex.read(self._block(self._footer.metaindex))
-        kept = {name: each for name, each in meta.filters.items() if each.size <= _FILTER_SHARE * self._file.size}
-        kept.update(meta.others)
-        self._read_from(min(block.offset for block in [meta.index, *kept.values()]))
-        form = IndexForm.read(self._block(meta.properties))
-        wanted = list(_wanted(form, form.entries(self._block(meta.index)), self._file.first_key, ranges))
-        index = form.packed(wanted)
-        if sum(block.size for _, block in wanted) > _MOST_SHARE * self._file.size or len(index) > meta.index.size:
-            return False
-        with open(target, "wb") as copy:
-            for block in kept.values():
-                copy.seek(block.offset)
-                copy.write(self._block(block))
-            for run in _runs(block for _, block in wanted):
-                copy.seek(run[0].offset)
-                copy.write(self._data(run))
-            copy.seek(meta.index.offset)
-            copy.write(self._footer.sealed(index, meta.index.offset))
-            packed = meta.with_index(Block(meta.index.offset, len(index)), kept).packed()
-            place = Block(self._footer.metaindex.end - TRAILER_SIZE - len(packed), len(packed))
-            copy.seek(place.offset)
-            copy.write(self._footer.sealed(packed, place.offset) + self._footer._replace(metaindex=place).packed())
-        return True
-
-    def _data(self, run: Sequence[Block]) -> bytes:
+    def data(self, run: Sequence[Block]) -> bytes:
         """Adjacent data blocks, verified."""
         start = run[0].offset
-        data = self._get(start, run[-1].end - start)
+        data = self.part(start, run[-1].end - start)
         view = memoryview(data)
         for block in run:
-            self._footer.verify(block, view[block.offset - start : block.end - start])
+            self.footer.verify(block, view[block.offset - start : block.end - start])
         return data
 
-    def _block(self, block: Block) -> memoryview:
-        """A block of the tail, verified, with its trailer."""
-        self._read_from(block.offset)
-        start = self._file.size - len(self._tail)
-        stored = memoryview(self._tail)[block.offset - start : block.end - start]
-        self._footer.verify(block, stored)
+    def block(self, block: Block) -> memoryview:
+        """A block behind the data blocks, verified, with its trailer."""
+        self.read_from(block.offset)
+        start = self.file.size - len(self.tail)
+        stored = memoryview(self.tail)[block.offset - start : block.end - start]
+        self.footer.verify(block, stored)
         return stored
 
-    def _read_from(self, start: int) -> None:
+    def read_from(self, start: int) -> None:
         """Have the file from ``start`` on in memory."""
-        have = self._file.size - len(self._tail)
+        have = self.file.size - len(self.tail)
         if start < have:
-            self._tail = self._get(start, have - start) + self._tail
+            self.tail = self.part(start, have - start) + self.tail
 
-    def _get(self, start: int, length: int) -> bytes:
-        file = self._file
+    def part(self, start: int, length: int) -> bytes:
+        """Bytes of the file, not verified."""
+        file = self.file
         last = start + length == file.size
         try:  # one byte more at the end: a longer file is not the one
             data = self._storage.get_range(file.path, start, length + last)
@@ -163,6 +149,36 @@ class _Parts:
         if len(data) != length:
             raise CorruptFile(self._storage.locate(file.path), f"truncated or altered: its size is not {file.size}")
         return data
+
+
+class _Parts(SstReader):
+    """Copies parts of one file."""
+
+    def copy(self, target: str, ranges: KeyRanges) -> bool:
+        """Copy the blocks of these keys; returns False if they are most of the file."""
+        meta = Metaindex.read(self.block(self.footer.metaindex))
+        kept = {name: each for name, each in meta.filters.items() if each.size <= _FILTER_SHARE * self.file.size}
+        kept.update(meta.others)
+        self.read_from(min(block.offset for block in [meta.index, *kept.values()]))
+        form = IndexForm.read(self.block(meta.properties))
+        wanted = list(_wanted(form, form.entries(self.block(meta.index)), self.file.first_key, ranges))
+        index = form.packed(wanted)
+        if sum(block.size for _, block in wanted) > _MOST_SHARE * self.file.size or len(index) > meta.index.size:
+            return False
+        with open(target, "wb") as copy:
+            for block in kept.values():
+                copy.seek(block.offset)
+                copy.write(self.block(block))
+            for run in _runs(block for _, block in wanted):
+                copy.seek(run[0].offset)
+                copy.write(self.data(run))
+            copy.seek(meta.index.offset)
+            copy.write(self.footer.sealed(index, meta.index.offset))
+            packed = meta.with_index(Block(meta.index.offset, len(index)), kept).packed()
+            place = Block(self.footer.metaindex.end - TRAILER_SIZE - len(packed), len(packed))
+            copy.seek(place.offset)
+            copy.write(self.footer.sealed(packed, place.offset) + self.footer._replace(metaindex=place).packed())
+        return True
 
 
 def _wanted(form: IndexForm, entries: Iterable[IndexEntry], first: bytes, ranges: KeyRanges) -> Iterator[IndexEntry]:

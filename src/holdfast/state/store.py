@@ -11,7 +11,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from rocksdict import (
     AccessType,
@@ -30,9 +30,12 @@ from rocksdict import (
 from holdfast.common.config_options import ConfigOption
 from holdfast.common.config_values import parse_memory_size
 from holdfast.common.rocksdb_options import RocksDBOptions, predefined_settings
+from holdfast.state.arriving_files import ArrivingFiles
 from holdfast.state.layout import END, META
 
 __all__ = ["RocksDBStore", "rocksdb_settings"]
+
+T = TypeVar("T")
 
 _PREFIX = "state.backend.rocksdb."
 _O = RocksDBOptions
@@ -159,6 +162,7 @@ class RocksDBStore:
         *,
         compacts: bool = True,
         read_only: bool = False,
+        arriving: ArrivingFiles | None = None,
         explain: Callable[[], None] = lambda: None,
     ) -> None:
         """Open the store.
@@ -168,17 +172,23 @@ class RocksDBStore:
             settings: Those of RocksDB.
             compacts: Whether RocksDB compacts it in the background, as after `compact_from_now_on`.
             read_only: Whether it is not written.
+            arriving: Its files that are not complete; it must not compact meanwhile.
             explain: Called when an access fails; may raise a more exact error.
         """
         self.path = path
         self.damaged = False
         """Whether an access failed: the files may be corrupt, or the disk full."""
+        self.arriving = arriving
+        """The files that are not complete; None: there are none."""
         self._explain = explain
         os.makedirs(path, exist_ok=True)
         options = _options(settings, path)
         options.set_disable_auto_compactions(not compacts)
+        # Without the second mention of the options, a store that exists would keep those with which it was written.
+        families = None if read_only else {"default": options}
+        access = AccessType.read_only() if read_only else AccessType.read_write()
         try:
-            self._db = Rdict(path, options, access_type=AccessType.read_only() if read_only else AccessType.read_write())
+            self._db = Rdict(path, options, families, access)
         except Exception:  # rocksdict raises plain exceptions for everything
             explain()
             raise
@@ -205,8 +215,21 @@ class RocksDBStore:
         Raises:
             OSError: the store cannot be read; `damaged` becomes True.
         """
+        if self.arriving is not None:
+            self.arriving.need_keys(keys)
+        return self._read(lambda: self._db[keys])
+
+    def _read(self, read: Callable[[], T]) -> T:
+        """Read; blocks that turn out to be lacking are fetched."""
+        while self.arriving is not None:
+            try:
+                return read()
+            except Exception as error:  # rocksdict raises plain exceptions for everything
+                if not self.arriving.need_block(str(error)):
+                    self.arriving.wait()
+                    break
         with self._watched():
-            return self._db[keys]  # type: ignore[no-any-return]
+            return read()
 
     def write(self, puts: Iterable[tuple[bytes, bytes]], deletes: Iterable[bytes] = ()) -> None:
         """Put and delete rows, atomically.
@@ -257,9 +280,14 @@ class RocksDBStore:
 
     def scan(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         """The rows in ``[start, end)`` in order, as of the first step."""
-        read = ReadOptions()
-        read.set_iterate_upper_bound(end)
-        rows = self._db.iter(read)
+        rows = self._iterator(end)
+        if self.arriving is not None:
+            until = self.arriving.need_range(start, end)
+            yield from self._read(lambda: self._between(start, until))
+            if until == end:
+                return
+            self.arriving.wait()
+            start = until
         rows.seek(start)
         while rows.valid():
             yield rows.key(), rows.value()
@@ -267,10 +295,25 @@ class RocksDBStore:
         with self._watched():
             rows.status()  # an iterator ends silently at corrupt data
 
+    def _between(self, start: bytes, end: bytes) -> list[tuple[bytes, bytes]]:
+        found, rows = [], self._iterator(end)
+        rows.seek(start)
+        while rows.valid():
+            found.append((rows.key(), rows.value()))
+            rows.next()
+        rows.status()
+        return found
+
+    def _iterator(self, end: bytes) -> Any:
+        """An iterator over the present rows before ``end``."""
+        read = ReadOptions()
+        read.set_iterate_upper_bound(end)
+        return self._db.iter(read)
+
     @property
     def meta(self) -> bytes | None:
         """The metadata of `set_meta`: the checkpoint that the store belongs to."""
-        return self._db.get(META)  # type: ignore[no-any-return]
+        return self.get_many([META])[0]
 
     def set_meta(self, value: bytes) -> None:
         """Store metadata beside the rows; it becomes durable no earlier than preceding writes."""
@@ -278,6 +321,8 @@ class RocksDBStore:
 
     def checkpoint(self, directory: str) -> None:
         """Make a consistent, self-contained copy of the store by hard links."""
+        if self.arriving is not None:
+            self.arriving.wait()
         with self._watched():
             Checkpoint(self._db).create_checkpoint(directory)
 
