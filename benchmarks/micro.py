@@ -125,8 +125,9 @@ def encode_typed() -> Body:
 def decode_typed() -> Body:
     """Decode rows of declared types, per row."""
     codec = _codec(_columns())
-    data = codec.encode_many(list(range(N)), _rows(), "benchmark")
-    return lambda: codec.decode_many(data, codec.schema_id, 1)
+    keys = list(range(N))
+    data = codec.encode_many(keys, _rows(), "benchmark")
+    return lambda: codec.decode_many(keys, data, codec.schema_id, 1)
 
 
 def encode_pickled() -> Body:
@@ -138,8 +139,9 @@ def encode_pickled() -> Body:
 def decode_pickled() -> Body:
     """Decode rows of undeclared types, per row."""
     codec = _codec(_pickled_columns())
-    data = codec.encode_many(list(range(N)), _rows(), "benchmark")
-    return lambda: codec.decode_many(data, codec.schema_id, 1)
+    keys = list(range(N))
+    data = codec.encode_many(keys, _rows(), "benchmark")
+    return lambda: codec.decode_many(keys, data, codec.schema_id, 1)
 
 
 def barrier() -> Body:

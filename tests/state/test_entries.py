@@ -30,7 +30,7 @@ class Pickled:
     def encode(self, key: Any, part: Any) -> bytes:
         return pickle.dumps(part)
 
-    def decode(self, data: bytes) -> Any:
+    def decode(self, key: Any, data: bytes) -> Any:
         return pickle.loads(data)
 
 

@@ -69,8 +69,8 @@ def there_and_back(descriptor: Any, value: Any) -> Any:
     """The value after it was stored together with others, and alone."""
     codec = codec_of(descriptor)
     row = [3, value]
-    (many,) = codec.decode_many(codec.encode_many(["k"], [row], WHERE), codec.schema_id, 1)
-    alone = codec.decode(codec.encode(row), 4)
+    (many,) = codec.decode_many(["k"], codec.encode_many(["k"], [row], WHERE), codec.schema_id, 1)
+    alone = codec.decode("k", codec.encode(row), 4)
     assert many[0] == 1
     assert alone[0] == 4
     assert many[1] == alone[1] == row[1]
@@ -205,7 +205,7 @@ def a_value_without_a_repr_is_named_with_its_state_key_and_operator():
 def test_values_of_classes_of_the_main_module_are_readable_elsewhere():
     define = "class P:\n  def __init__(self, a): self.a = a\n"
     write = "sys.stdout.buffer.write(codec.encode_many(['k'], [[0, P(7)]], 'here'))"
-    read = "print(codec.decode_many(sys.stdin.buffer.read(), codec.schema_id, 0)[0][1].a)"
+    read = "print(codec.decode_many(['k'], sys.stdin.buffer.read(), codec.schema_id, 0)[0][1].a)"
     common = (
         "from holdfast.state.codec import *; from holdfast.state.column import *; import sys\n"
         "from holdfast.datastream.state import ValueStateDescriptor\n"
@@ -240,8 +240,8 @@ def the_rows_of_an_epoch_come_back_as_they_were(content: list[tuple[Any, ...]]):
     codec = codec_of(*DESCRIPTORS)
     given_rows = [[2, *slots] for slots in content]
     stored = codec.encode_many(range(len(content)), given_rows, WHERE)
-    assert codec.decode_many(stored, codec.schema_id, 1) == [[1, *slots] for slots in content]
-    assert [codec.decode(codec.encode(row), 1) for row in given_rows] == [[1, *slots] for slots in content]
+    assert codec.decode_many(["k"], stored, codec.schema_id, 1) == [[1, *slots] for slots in content]
+    assert [codec.decode("k", codec.encode(row), 1) for row in given_rows] == [[1, *slots] for slots in content]
 
 
 atoms = st.one_of(
@@ -298,7 +298,7 @@ def a_value_that_is_stored_can_be_read(declared: Any, value: Any):
         stored = codec.encode_many(["k"], [row], WHERE)
     except UserCodeError:
         return
-    ((_, found),) = codec.decode_many(stored, codec.schema_id, 1)
+    ((_, found),) = codec.decode_many(["k"], stored, codec.schema_id, 1)
     if found is None:
         assert row[1] is None
     else:
@@ -315,14 +315,14 @@ def the_rows_of_states_that_are_declared_late_or_not_at_all_are_kept(content: li
     first = codec_of(*DESCRIPTORS)
     stored = first.encode_many(range(len(content)), [[0, *slots] for slots in content], WHERE)
     later = codec_of(schema=schema_of(first))
-    raw = later.decode_many(stored, first.schema_id, 0)
-    assert later.decode_many(later.encode_many(range(len(raw)), raw, WHERE), later.schema_id, 0) == raw
+    raw = later.decode_many(["k"], stored, first.schema_id, 0)
+    assert later.decode_many(["k"], later.encode_many(range(len(raw)), raw, WHERE), later.schema_id, 0) == raw
     for position, descriptor in enumerate(DESCRIPTORS):
         column = Column.of(descriptor)
         assert later.register(column) == position
         for row, slots in zip(raw, content, strict=True):
             assert slots[position] is None or column.restored(row[position + 1]) == slots[position]
-    assert later.decode_many(stored, first.schema_id, 0) == [[0, *slots] for slots in content]
+    assert later.decode_many(["k"], stored, first.schema_id, 0) == [[0, *slots] for slots in content]
 
 
 def a_column_that_is_added_later_is_empty_in_older_rows():
@@ -332,8 +332,8 @@ def a_column_that_is_added_later_is_empty_in_older_rows():
     assert codec.register(Column.of(DESCRIPTORS[1])) == 1
     assert codec.register(Column.of(DESCRIPTORS[0])) == 0
     assert codec.schema_id > old
-    assert codec.decode(one, 1) == [1, 5, None]
-    assert codec.decode_many(many, old, 1) == [[1, 5, None], [1, 6, None]]
+    assert codec.decode("k", one, 1) == [1, 5, None]
+    assert codec.decode_many(["k"], many, old, 1) == [[1, 5, None], [1, 6, None]]
 
 
 def a_row_is_read_by_the_schema_that_wrote_it_and_not_by_one_of_the_same_shape():
@@ -344,9 +344,9 @@ def a_row_is_read_by_the_schema_that_wrote_it_and_not_by_one_of_the_same_shape()
     codec.register(Column.of(ListStateDescriptor("of the failed epoch", Types.LONG())))
     untouched = codec.committed_encoder()([0, 5, None])
     again = codec_of(DESCRIPTORS[0], ListStateDescriptor("another", Types.STRING()), schema=checkpoint)
-    assert again.decode(untouched, 1) == [1, 5, None]
+    assert again.decode("k", untouched, 1) == [1, 5, None]
     with pytest.raises(IncompatibleState, match="was written by schema 9; the checkpoint has schemas up to 3"):
-        again.decode_many(msgspec.msgpack.encode([[5]]), 9, 0)
+        again.decode_many(["k"], msgspec.msgpack.encode([[5]]), 9, 0)
 
 
 @settings(deadline=None, max_examples=50)
@@ -374,8 +374,8 @@ def a_row_of_any_schema_is_read_as_it_was_written(declared: list[tuple[str, bool
     for name, schema_id, one, many, slots in stored:
         for codec in (codecs[name], readers[name]):
             row = [1, *slots, *[None] * (codec.width - len(slots))]
-            assert codec.decode(one, 1) == row
-            assert codec.decode_many(many, schema_id, 1) == [row]
+            assert codec.decode("k", one, 1) == row
+            assert codec.decode_many(["k"], many, schema_id, 1) == [row]
 
 
 @pytest.mark.parametrize(
@@ -400,7 +400,7 @@ def a_state_declared_with_another_type_or_kind_is_refused_with_the_remedy(other:
 
 def an_epoch_that_only_deletes_has_no_rows_to_store():
     codec = codec_of(ValueStateDescriptor("v", Types.BIG_DEC()))
-    assert codec.decode_many(codec.encode_many([], [], WHERE), codec.schema_id, 0) == []
+    assert codec.decode_many(["k"], codec.encode_many([], [], WHERE), codec.schema_id, 0) == []
 
 
 def the_stored_form_of_rows_stays_as_it_is():
@@ -415,4 +415,4 @@ def the_stored_form_of_rows_stays_as_it_is():
     one = bytes.fromhex("9404ff9192a16b9300a441736861c092cb3fe0000000000000a4312e3530")
     many = bytes.fromhex("9193ff9192a16b9300a441736861c092cb3fe0000000000000a4312e3530")
     assert (codec.encode(row), codec.encode_many(["k"], [row], WHERE), codec.schema_id) == (one, many, 4)
-    assert codec.decode(one, 7) == codec.decode_many(many, 4, 7)[0] == row
+    assert codec.decode("k", one, 7) == codec.decode_many(["k"], many, 4, 7)[0] == row

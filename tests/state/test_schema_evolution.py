@@ -208,7 +208,9 @@ def the_store_is_migrated_in_the_background_and_only_once(tmp_path):
         rows = [data for _, data in one.state.store.scan(table.prefix, table.prefix + b"\xff" * 12)]
         whole = family._state.to_bytes(2, "big")
         parts = [data for _, data in one.state.store.scan(whole, whole + b"\xff" * 12)]
-        migrated = [table.codec.migrated(each) for each in rows] + [family.codec.migrated(each) for each in parts]
+        migrated = [
+            codec.migrated("", each) for codec, held in ((table.codec, rows), (family.codec, parts)) for each in held
+        ]
         return sum(each is not None for each in migrated)
 
     assert former() > 300

@@ -140,7 +140,7 @@ class Bucket:
     def look_up(self, path: str) -> ObjectInfo:
         """Describe an object."""
         with self._errors("look up", path):
-            return _info(self._obstore.head(self._bucket, path))
+            return _info(self._obstore.head(self._bucket, path))._replace(path=path)  # obstore 0.11 names it with the prefix
 
     def walk(self, directory: str) -> Sequence[ObjectInfo]:
         """Describe the objects under a directory."""

@@ -24,7 +24,7 @@ from holdfast.common.pickling import dumps
 from holdfast.common.typeinfo.base import shown
 from holdfast.errors import IncompatibleState, UserCodeError
 from holdfast.state import entries
-from holdfast.state.column import Column, items_of
+from holdfast.state.column import Column, items_of, unreadable_slot
 from holdfast.state.footprint import Footprint
 from holdfast.state.registry import SchemaRegistry
 from holdfast.state.row import Row
@@ -198,8 +198,12 @@ class RowCodec:
             types = [Optional[self._annotation(i)] for i in range(len(row) - 1)]  # noqa: UP045
             return _pack([row[0], *(msgspec.convert(*each, builtin_types=_WITHOUT_TEXT) for each in zip(row[1:], types))])
 
-    def decode(self, data: bytes, flags: int) -> Row:
-        """Decode a row written by `encode`."""
+    def decode(self, key: Any, data: bytes, flags: int) -> Row:
+        """Decode the row of ``key``, written by `encode`.
+
+        Raises:
+            IncompatibleState: a slot cannot be read as the program declares it; names the state and the key.
+        """
         decoders = self._decoders
         try:
             row = list(self._one(data))
@@ -207,36 +211,57 @@ class RowCodec:
             reader = self._reader(_unpack(data)[0])
             row = [*reader.one(data), *[None] * (self.width - reader.width)]
             decoders = reader.decoders
+        schema = row[0]
         row[0] = flags
-        for position, decode in decoders:
-            if row[position] is not None:
-                row[position] = decode(row[position])
+        self._decode_slots([key], [row], decoders, schema)
         return row
+
+    def _decode_slots(self, keys: Sequence[Any], rows: list[Row], decoders: _Decoders, schema_id: int) -> None:
+        """Decode the slots of rows of a schema in place.
+
+        Raises:
+            IncompatibleState: a slot cannot be read as the program declares it; names the state and the key.
+        """
+        position, row = 0, None
+        try:
+            for position, decode in decoders:
+                for row in rows:
+                    if row[position] is not None:
+                        row[position] = decode(row[position])
+        except Exception as error:  # pickle and users' classes may raise anything
+            key = next(key for key, each in zip(keys, rows) if each is row)
+            schema = self._state.columns[position - 1]
+            raise unreadable_slot(schema, schema.history(schema_id)[0], error, self._registry.where, key) from error
 
     @property
     def has_former_types(self) -> bool:
         """Whether any column had other types before."""
         return any(column.former for column in self._state.columns)
 
-    def migrated(self, data: bytes) -> bytes | None:
-        """A stored row with the present types; None if it has them already."""
+    def migrated(self, key: Any, data: bytes) -> bytes | None:
+        """The stored row of ``key`` with the present types; None if it has them already.
+
+        Raises:
+            IncompatibleState: a slot cannot be read as the program declares it; names the state and the key.
+        """
         if _unpack(data)[0] >= max(column.changed for column in self._state.columns):
             return None
-        row = self.decode(data, 0)
+        row = self.decode(key, data, 0)
         return self.encode(row)
 
-    def decode_all(self, stored: Sequence[bytes], flags: int) -> list[Row]:
-        """Decode rows written by `encode`, all at once."""
+    def decode_all(self, keys: Sequence[Any], stored: Sequence[bytes], flags: int) -> list[Row]:
+        """Decode the rows of ``keys``, written by `encode`, all at once.
+
+        Raises:
+            IncompatibleState: a slot cannot be read as the program declares it; names the state and the key.
+        """
         try:
             rows = list(map(list, self._all(_pack(list(map(msgspec.Raw, stored))))))
         except msgspec.ValidationError:  # a row of an earlier schema is among them
-            return [self.decode(data, flags) for data in stored]
+            return [self.decode(key, data, flags) for key, data in zip(keys, stored)]
         for row in rows:
             row[0] = flags
-        for position, decode in self._decoders:
-            for row in rows:
-                if row[position] is not None:
-                    row[position] = decode(row[position])
+        self._decode_slots(keys, rows, self._decoders, self.schema_id)
         return rows
 
     def encode_many(self, keys: Sequence[Any], rows: Sequence[Row], where: str) -> bytes:
@@ -308,17 +333,18 @@ class RowCodec:
         """
         self.encode_each([key], [row.copy()], where)
 
-    def decode_many(self, data: Data, schema_id: int, flags: int) -> list[Row]:
-        """Decode rows written by `encode_many` with this schema."""
+    def decode_many(self, keys: Sequence[Any], data: Data, schema_id: int, flags: int) -> list[Row]:
+        """Decode the rows of ``keys``, written by `encode_many` with this schema.
+
+        Raises:
+            IncompatibleState: a slot cannot be read as the program declares it; names the state and the key.
+        """
         reader = self._reader(schema_id)
         rows = [[flags, *slots] for slots in reader.many(data)]
         if reader.width < self.width:
             for row in rows:
                 row.extend([None] * (self.width - reader.width))
-        for position, decode in reader.decoders:
-            for row in rows:
-                if row[position] is not None:
-                    row[position] = decode(row[position])
+        self._decode_slots(keys, rows, reader.decoders, schema_id)
         self.footprint.sample(rows, self.encode)
         self.footprint.count(len(rows), len(data))
         return rows
@@ -412,21 +438,33 @@ class PartCodec:
                 key=repr(key),
             ) from error
 
-    def decode(self, data: bytes) -> Any:
-        """Decode a part written by `encode`."""
-        if self._stored.former and (history := self._stored.history(_schema_of(data)))[1:]:
-            return self._decode_former(data, history)
-        stored = self._decode(data)[1]
-        return stored if self._column.decode is None else self._column.decode(stored)
+    def decode(self, key: Any, data: bytes) -> Any:
+        """Decode a part of the slot of ``key``, written by `encode`.
+
+        Raises:
+            IncompatibleState: it cannot be read as the program declares it; names the state and the key.
+        """
+        history = self._stored.history(_schema_of(data)) if self._stored.former else [self._stored.types]
+        try:
+            if history[1:]:
+                return self._decode_former(data, history)
+            stored = self._decode(data)[1]
+            return stored if self._column.decode is None else self._column.decode(stored)
+        except Exception as error:  # pickle and users' classes may raise anything
+            raise unreadable_slot(self._stored, history[0], error, self._where, key) from error
 
     @property
     def has_former_types(self) -> bool:
         """Whether the column had other types before."""
         return bool(self._stored.former)
 
-    def migrated(self, data: bytes) -> bytes | None:
-        """A stored part with the present types; None if it has them already."""
-        return None if _schema_of(data) >= self._stored.changed else self.encode(None, self.decode(data))
+    def migrated(self, key: Any, data: bytes) -> bytes | None:
+        """A stored part of the slot of ``key`` with the present types; None if it has them already.
+
+        Raises:
+            IncompatibleState: it cannot be read as the program declares it; names the state and the key.
+        """
+        return None if _schema_of(data) >= self._stored.changed else self.encode(key, self.decode(key, data))
 
     def _decode_former(self, data: bytes, history: Sequence[Any]) -> Any:
         known = self._former.get(len(history))

@@ -13,10 +13,12 @@ import msgspec
 from holdfast.common.pickling import dumps, loader
 from holdfast.common.typeinfo.base import TypeInformation
 from holdfast.common.typeinfo.evolution import evolution
+from holdfast.errors import HoldfastError
+from holdfast.state.elements import unreadable
 from holdfast.state.entries import LARGE
 from holdfast.state.schema import ColumnSchema
 
-__all__ = ["Column", "expires", "items_of"]
+__all__ = ["Column", "expires", "items_of", "unreadable_slot"]
 
 Types = tuple[dict[str, Any], ...]
 """As `ColumnSchema.types`."""
@@ -200,6 +202,20 @@ def _chained(steps: Sequence[_Convert]) -> _Convert | None:
 def expires(descriptor: Any) -> bool:
     """Whether a state has a time-to-live."""
     return descriptor.ttl_config is not None and bool(descriptor.ttl_config.is_enabled())
+
+
+def unreadable_slot(schema: ColumnSchema, written: Types, error: Exception, where: str, key: Any) -> HoldfastError:
+    """The error for a stored slot that cannot be read as the program declares its state.
+
+    Args:
+        schema: The state as it is declared.
+        written: The types that the slot was written with.
+        error: What reading it raised.
+        where: The operator.
+        key: The key of the slot.
+    """
+    types = f"\n    stored:   {msgspec.structs.replace(schema, types=written)}\n    declared: {schema}"
+    return unreadable(f"value of state {schema.name!r} of operator {where}, key {key!r:.200},", error, types)
 
 
 class Stamped:

@@ -11,12 +11,32 @@ from holdfast.common import pickling
 from holdfast.common.typeinfo import MapTypeInfo, TypeInformation
 from holdfast.common.typeinfo.evolution import Unfit, evolution, same_type
 from holdfast.common.typeinfo.text import type_text
-from holdfast.errors import IncompatibleState
+from holdfast.errors import HoldfastError, IncompatibleState
 
-__all__ = ["ElementForm"]
+__all__ = ["ElementForm", "unreadable"]
 
 _pack = msgspec.msgpack.Encoder().encode
 Read = Callable[[bytes], Any]
+
+
+def unreadable(what: str, error: Exception, types: str = "") -> HoldfastError:
+    """The error for stored content that cannot be read as the program declares its state.
+
+    Types are compared before any input is read. This is about values whose types nobody declared, i.e. pickles, and about
+    single values that would change.
+
+    Args:
+        what: The content and its place.
+        error: What reading it raised.
+        types: The stored and the declared type, in lines of their own.
+    """
+    if isinstance(error, HoldfastError):
+        return error
+    if isinstance(error, (AttributeError, ImportError)):
+        remedy = "If the class has moved or has another name now: env.add_class_alias(former_name, present_class)."
+    else:
+        remedy = "Restore the old declaration, or repair the value with the State Processor API."
+    return IncompatibleState(f"a stored {what} cannot be read ({type(error).__name__}: {error}).{types}\n{remedy}")
 
 
 class ElementForm:
@@ -49,7 +69,7 @@ class ElementForm:
         return same_type(stored, self.snapshot)
 
     def reader(self, stored: Mapping[str, Any] | None, where: str) -> Read:
-        """Return a function that decodes elements of a stored type.
+        """Return a function that decodes elements of a stored type. It raises IncompatibleState for one that does not fit.
 
         Args:
             stored: The snapshot of the type; None: pickles.
@@ -58,6 +78,17 @@ class ElementForm:
         Raises:
             IncompatibleState: elements of the stored type cannot become elements of this form's type.
         """
+        read = self._reader(stored, where)
+
+        def named(data: bytes) -> Any:
+            try:
+                return read(data)
+            except Exception as error:  # pickle and users' classes may raise anything
+                raise unreadable(f"element of {where}", error) from error
+
+        return named
+
+    def _reader(self, stored: Mapping[str, Any] | None, where: str) -> Read:
         declared = self._declared
         if stored is None:
             loads = pickling.loader()

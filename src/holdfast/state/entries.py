@@ -54,15 +54,23 @@ class SlotCodec(Protocol):
             UserCodeError: the part does not fit its declared type; names the state and the key.
         """
 
-    def decode(self, data: bytes) -> Any:
-        """Decode a part written by `encode`."""
+    def decode(self, key: Any, data: bytes) -> Any:
+        """Decode a part of the slot of ``key``, written by `encode`.
+
+        Raises:
+            IncompatibleState: it cannot be read as the program declares it; names the state and the key.
+        """
 
     @property
     def has_former_types(self) -> bool:
         """Whether the column had other types before."""
 
-    def migrated(self, data: bytes) -> bytes | None:
-        """A stored part with the present types; None if it has them already."""
+    def migrated(self, key: Any, data: bytes) -> bytes | None:
+        """A stored part of the slot of ``key`` with the present types; None if it has them already.
+
+        Raises:
+            IncompatibleState: it cannot be read as the program declares it; names the state and the key.
+        """
 
 
 class EntryFamily:
@@ -152,7 +160,9 @@ class EntryFamily:
         """Rewrite the entries of former types, some with each step."""
         if self.codec is not None and self.codec.has_former_types:
             whole = section(self._state).prefix
-            yield from migrate(self.store, whole, after(whole), self.codec.migrated)
+            migrated = self.codec.migrated
+            # Here the key is known in its stored form only, with that of the entry behind it.
+            yield from migrate(self.store, whole, after(whole), lambda at, data: migrated(at[len(whole) :], data))
 
     def dump(self) -> Iterator[Change]:
         """All entries, in the form that `apply` takes."""
@@ -234,7 +244,7 @@ class LargeMap:
 
     def _decoded(self, data: bytes) -> dict[Any, Any]:
         assert self._family.codec is not None
-        entry: dict[Any, Any] = self._family.codec.decode(data)
+        entry: dict[Any, Any] = self._family.codec.decode(self._key, data)
         return entry
 
     def __setitem__(self, key: Any, value: Any) -> None:
@@ -388,7 +398,7 @@ class LargeList:
         codec = self._family.codec
         assert codec is not None
         for data in self._family.store.get_many([self.prefix + _NUMBER.pack(number) for number in numbers]):
-            yield [] if data is None else codec.decode(data)
+            yield [] if data is None else codec.decode(self._key, data)
 
     def __iter__(self) -> Iterator[Any]:
         """The current elements, in order."""

@@ -181,21 +181,23 @@ class SortedMemory:
             del self._blocks[at], self._firsts[at]
 
 
-def migrate(store: OrderedStore, start: bytes, end: bytes, migrated: Callable[[bytes], bytes | None]) -> Iterator[None]:
+def migrate(
+    store: OrderedStore, start: bytes, end: bytes, migrated: Callable[[bytes, bytes], bytes | None]
+) -> Iterator[None]:
     """Rewrite the values in ``[start, end)``, some with each step. Between two steps the store may change.
 
     Args:
         store: The store, with committed content only.
         start: The first key.
         end: The key after the last.
-        migrated: Returns a value's new form; None: it stays.
+        migrated: Returns the new form of a value, given with its key; None: it stays.
     """
     while True:
         # A scan shows the store as of its begin, so each step needs one of its own.
         rows = list(islice(store.scan(start, end), _MIGRATED))
         if not rows:
             return
-        puts = [(key, new) for key, old in rows if (new := migrated(old)) is not None]
+        puts = [(key, new) for key, old in rows if (new := migrated(key, old)) is not None]
         if puts:
             store.write(puts)
         start = rows[-1][0] + b"\x00"

@@ -62,8 +62,9 @@ class RestoredRows:
             return {}, keys
         others = [key for key in keys if key not in rows]
         found = {key: rows.pop(key) for key in known}
-        stored = [raw for raw in found.values() if raw is not None]
-        decoded = iter(self._codec.decode_many(_pack(stored), self._schema, PERSISTED | UNFLUSHED))
+        stored = {key: raw for key, raw in found.items() if raw is not None}
+        rows_of = self._codec.decode_many(list(stored), _pack(list(stored.values())), self._schema, PERSISTED | UNFLUSHED)
+        decoded = iter(rows_of)
         empty: Row = [UNFLUSHED] + [None] * self._codec.width
         if not rows:
             self._added.clear()

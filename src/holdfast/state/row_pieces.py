@@ -198,7 +198,8 @@ def read_piece(
 ) -> tuple[Iterable[tuple[Any, Row]], Iterable[Any]]:
     """Decode a piece: its rows by key, and its deleted keys; ``groups`` restricts both."""
     schema, runs, keys, data, deleted_runs, deleted = _unpack(piece.data)
-    held = zip(decode_keys(keys), codec.decode_many(data, schema, PERSISTED | UNFLUSHED))
+    owners = decode_keys(keys)
+    held = zip(owners, codec.decode_many(owners, data, schema, PERSISTED | UNFLUSHED))
     clip = _clipper(piece, groups)
     return clip(held, runs), clip(decode_keys(deleted), deleted_runs)
 

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 from holdfast.state import entries
 from holdfast.state.codec import PartCodec, RowCodec
-from holdfast.state.column import Column, expires
+from holdfast.state.column import Column, expires, unreadable_slot
 from holdfast.state.delta import Change
 from holdfast.state.entries import EntryFamily, LargeList, LargeMap
 from holdfast.state.handles import HANDLES
@@ -169,7 +169,12 @@ class StateSpace(ExpiringRow, KeyedStateStore):
                     if position in self.codec.large and type(stored) is int:
                         self._bind(namespace, key, row)
                     elif stored is not None:
-                        row[position + 1] = reading.restored(stored)
+                        try:
+                            row[position + 1] = reading.restored(stored)
+                        except Exception as error:  # pickle and users' classes may raise anything
+                            raise unreadable_slot(
+                                column.schema, before[position].types, error, self._registry.where, key
+                            ) from error
         if grows:
             self.codec.grow(position)
         return position

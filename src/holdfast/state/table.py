@@ -198,7 +198,7 @@ class RowTable:
         stored = [data for data in found if data is not None]
         if len(stored) < len(found):
             keys = [key for key, data in zip(keys, found) if data is not None]
-        loaded = self.codec.decode_all(stored, PERSISTED)
+        loaded = self.codec.decode_all(keys, stored, PERSISTED)
         self.rows.update(zip(keys, loaded))
         if self.codec.large:
             for key, row in zip(keys, loaded):
@@ -358,7 +358,8 @@ class RowTable:
         start = len(self.prefix)
         bounds = (self.prefix, after(self.prefix)) if groups is None else group_range(self.prefix, groups)
         for at, data in self.store.scan(*bounds):
-            owner, row = decode_key(split_key(at, start)[1]), self.codec.decode(data, PERSISTED)
+            owner = decode_key(split_key(at, start)[1])
+            row = self.codec.decode(owner, data, PERSISTED)
             if self.codec.large:
                 self._bind(owner, row)
             yield owner, row
@@ -387,7 +388,12 @@ class RowTable:
         """Rewrite the store's rows of former types, some with each step."""
         if self.in_store and self.codec.has_former_types:
             self.store_restored()
-            yield from migrate(self.store, self.prefix, after(self.prefix), self.codec.migrated)
+            start = len(self.prefix)
+
+            def migrated(at: bytes, data: bytes) -> bytes | None:
+                return self.codec.migrated(decode_key(split_key(at, start)[1]), data)
+
+            yield from migrate(self.store, self.prefix, after(self.prefix), migrated)
 
     def dump(self, where: str) -> list[Piece]:
         """All rows in memory, in pieces: the materialisation of a table without a store."""

@@ -170,7 +170,7 @@ class RowTypeInfo(TypeInformation[Row]):
             aliases: By the present name of a field: its former name, or its former names.
 
         Raises:
-            ValueError: the row has no field of a present name.
+            ValueError: the row has no field of a present name; an alias stands for two fields, or fields exchange names.
         """
         return self._with(_aliases=former_names(aliases, self._names), _defaults=self.__dict__.get("_defaults", {}))
 
@@ -435,13 +435,38 @@ def _rebuilt_row(
 
 
 def former_names(aliases: Mapping[str, str | Sequence[str]], names: Sequence[str]) -> dict[str, list[str]]:
-    """The former names of fields, by present name."""
+    """The former names of fields, by present name.
+
+    Raises:
+        ValueError: a name is no field; an alias stands for two fields; fields exchange their names.
+    """
     for name in aliases:
         if name not in names:
             raise ValueError(
                 f"an alias for {name!r}, which is no field: the keys are the present names, the values former ones"
             )
-    return {name: [former] if isinstance(former, str) else list(former) for name, former in aliases.items()}
+    found = {name: [former] if isinstance(former, str) else list(former) for name, former in aliases.items()}
+    owners: dict[str, str] = {}
+    for name, formers in found.items():
+        for former in formers:
+            if owners.setdefault(former, name) != name:
+                raise ValueError(
+                    f"{former!r} is an alias of both {owners[former]!r} and {name!r}: a field has one present name"
+                )
+    _refuse_exchanged(found)
+    return found
+
+
+def _refuse_exchanged(aliases: Mapping[str, Sequence[str]]) -> None:
+    """Refuse fields that exchange their names: stored ones have all the present names, so no alias would be looked at."""
+    waiting = {name: set(former).intersection(aliases) for name, former in aliases.items()}
+    while free := {name for name, former in waiting.items() if not former}:
+        waiting = {name: former - free for name, former in waiting.items() if name not in free}
+    if waiting:
+        raise ValueError(
+            f"the fields {', '.join(map(repr, waiting))} exchange their names: stored values would keep theirs, since a "
+            "present name comes before an alias. Give the fields new names"
+        )
 
 
 def default_forms(

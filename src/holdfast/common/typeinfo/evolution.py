@@ -2,8 +2,8 @@
 
 The rules are Flink's for POJOs and Avro's for numbers:
 
-    numbers       BYTE, SHORT, INT, LONG, BIG_INT, BIG_DEC, each to a later one; the first four also to FLOAT and DOUBLE;
-                  FLOAT to DOUBLE; CHAR to STRING
+    numbers       BYTE, SHORT, INT, LONG, BIG_INT, BIG_DEC, each to a later one; the first four also to FLOAT and DOUBLE,
+                  where a number that would be rounded is an error; FLOAT to DOUBLE; CHAR to STRING
     records       fields are matched by name: added with a default, removed, renamed by an alias, reordered, and their types
                   may change by these rules. A ROW_NAMED and a POJO are both records.
     other types   of the same kind: element by element; the keys of a MAP must keep their type
@@ -101,7 +101,15 @@ def _wider(stored: Snapshot, declared: Snapshot) -> Evolution:
     if (old, new) in _SAME_FORM:
         return Evolution(change, None)
     before, after = from_described(stored), from_described(declared)
+    if new in ("FLOAT", "DOUBLE"):
+        return Evolution(change, lambda form: _exact(form, after.conform(form), new))
     return Evolution(change, lambda form: after.encode(after.conform(before.decode(form))))
+
+
+def _exact(number: int, converted: float, kind: str) -> float:
+    if converted != number:
+        raise ValueError(f"{kind} would round {number} to {converted:.0f}")
+    return converted
 
 
 def _each(convert: Convert | None) -> Convert | None:

@@ -113,7 +113,7 @@ class PojoTypeInfo(TypeInformation[V]):
             aliases: By the present name of a field: its former name, or its former names.
 
         Raises:
-            ValueError: the class has no field of a present name.
+            ValueError: the class has no field of a present name; an alias stands for two fields, or fields exchange names.
         """
         return _pojo(self._class, dict(zip(self._names, self._types)), former_names(aliases, self._names))
 
