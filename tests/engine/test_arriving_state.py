@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import holdfast.state.arriving_file
 import holdfast.state.arriving_files
 import holdfast.state.keyed_backend
 import holdfast.state.rocksdb
@@ -89,7 +90,7 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LabElsewher
     """A job whose driver has died with a base and more in its checkpoint; its local stores are lost."""
     monkeypatch.setattr(holdfast.state.rocksdb, "_LARGE", 0)
     monkeypatch.setattr(holdfast.state.arriving_files, "_LEAST", 1)
-    monkeypatch.setattr(holdfast.state.arriving_files, "_GAP", 0)
+    monkeypatch.setattr(holdfast.state.arriving_file, "_GAP", 0)
     monkeypatch.setattr(holdfast.state.keyed_backend, "due", soon)
     begin = ArrivingFiles.begin
     monkeypatch.setattr(ArrivingFiles, "begin", lambda self: (Bucket.restored.set(), begin(self))[1])

@@ -26,7 +26,8 @@ from holdfast.checkpoint.storage import Storage
 from holdfast.runtime.job import Job
 from holdfast.runtime.savepoints import SavepointWriter
 from holdfast.runtime.task_host import TaskHost
-from holdfast.state.arriving_files import ArrivingFiles, _ArrivingFile
+from holdfast.state.arriving_file import ArrivingFile
+from holdfast.state.arriving_files import ArrivingFiles
 from holdfast.state.backend import paths_of
 from holdfast.state.changelog_copy import ChangelogCopy
 from holdfast.state.compaction import Base, Merge
@@ -72,9 +73,9 @@ PHASES = [
     Phase("restore: amid the deltas", KeyedStateBackend, "_apply", needs="loss"),
     Phase("restore: before the first epoch", KeyedStateBackend, "replay", True, needs="loss"),
     Phase("restore: before linked files are verified", LinkedFiles, "begin", needs="loss"),
-    Phase("restore: before files of the base arrive", ArrivingFiles, "begin", needs="loss", arrives=True),
-    Phase("restore: amid blocks of files that arrive", ArrivingFiles, "need_keys", True, needs="loss", arrives=True),
-    Phase("restore: amid files that arrive", _ArrivingFile, "complete", True, needs="loss", arrives=True),
+    Phase("arriving: before files of the base", ArrivingFiles, "begin", needs="loss", arrives=True),
+    Phase("arriving: amid blocks of lookups", ArrivingFiles, "need_keys", True, needs="loss", arrives=True),
+    Phase("arriving: amid whole files", ArrivingFile, "complete", True, needs="loss", arrives=True),
     Phase("rescale: before a slot closes the tasks of the old parallelism", TaskHost, "close", needs="rescale"),
     Phase("rescale: after a slot has closed the tasks of the old parallelism", TaskHost, "close", True, needs="rescale"),
     Phase("rescale: before the tasks of the new parallelism", Job, "_new_executor", driver=True, needs="rescale"),

@@ -1,7 +1,7 @@
 """Nothing is lost or repeated when a process dies in a phase of a savepoint, restore, rescaling, materialisation, retention
 or changelog: ``kill -9`` on real Spark, from Kafka to Kafka.
 
-A run of the suite tries one phase by chance, ``make test EFFORT=36 ARGS=tests/faults/test_killed_phases.py`` all of them;
+A run of the suite tries one phase by chance, ``make test EFFORT=39 ARGS=tests/faults/test_killed_phases.py`` all of them;
 ``PHASES=rescale`` before it takes only those whose names begin so.
 """
 
@@ -34,9 +34,24 @@ JOB = "numbered-payments"
 pytestmark = [pytest.mark.fault, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(7200)]
 
 
-def has_bases(program: Program) -> bool:
+class Stored(Program):
+    """The program, with its checkpoints in a directory or, with settings of S3, in a bucket."""
+
+    def __init__(self, environment: dict[str, str], feed: Feed, bucket: dict[str, str]) -> None:
+        example = str(Path(__file__).with_name("numbered_payments.py"))
+        super().__init__(example, JOB, environment, feed, **bucket)
+        if bucket:
+            self._configuration["execution.checkpointing.dir"] = f"s3://checkpoints/{self.directory.name}"
+        self.storage = Storage.open(self._configuration["execution.checkpointing.dir"], bucket)
+
+    def position(self) -> int:
+        names = [path.rpartition("/")[2] for path in self.storage.list(JobPaths.of(JOB).log_prefix)]
+        return max((int(name) for name in names if name.isdigit()), default=0)
+
+
+def has_bases(program: Stored) -> bool:
     """Whether the newest checkpoint has a base for each subtask, so that a restore reads its files."""
-    paths, storage = JobPaths.of(JOB), Storage.open(str(program.checkpoints.parent))
+    paths, storage = JobPaths.of(JOB), program.storage
     try:
         newest = LogReader(storage, paths).read_retained()[0].checkpoint_id
         operator = read_checkpoint(storage, paths, newest).operators["numbered"]
@@ -45,7 +60,7 @@ def has_bases(program: Program) -> bool:
     return all(handle.base for subtask in operator.subtasks for handle in subtask.keyed)
 
 
-def lead_to(phase: Phase, program: Program, armed: Armed, savepoints: Path, draw: random.Random) -> None:
+def lead_to(phase: Phase, program: Stored, armed: Armed, savepoints: Path, draw: random.Random) -> None:
     """Arm a phase and do what leads there."""
     armed.link(not phase.arrives)
     if phase.needs == "restart":
@@ -77,7 +92,7 @@ def ask(program: Program, *request: Any) -> None:
 
 
 def test_a_process_dies_in_each_phase_and_nothing_is_lost_or_repeated(
-    kafka: Any, new_topic: Callable[..., str], tmp_path: Path
+    kafka: Any, new_topic: Callable[..., str], tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     draw = random.Random(seed := new_seed())
     payments, results = new_topic(2), new_topic(2, **KEPT)
@@ -100,7 +115,10 @@ def test_a_process_dies_in_each_phase_and_nothing_is_lost_or_repeated(
     phases = [phase for phase in PHASES if phase.name.startswith(os.environ.get("PHASES", ""))]
     tried = draw.sample(phases, min(examples(1), len(phases)))
     savepoints = tmp_path / "savepoints"
-    with Program(str(Path(__file__).with_name("numbered_payments.py")), JOB, environment, feed) as program:
+    linked = any("link" in phase.name for phase in tried)
+    bucket = request.getfixturevalue("s3_config") if not linked and draw.random() < 0.5 else {}
+    print("checkpoints in", "S3" if bucket else "a directory", flush=True)
+    with Stored(environment, feed, bucket) as program:
         program.start()
         program.wait_for_checkpoints(2)
         for phase in sorted(tried, key=lambda each: each.changelog):

@@ -19,7 +19,8 @@ from holdfast.checkpoint.storage import RetryPolicy, Storage
 from holdfast.common.typeinfo import Types
 from holdfast.datastream.state import MapStateDescriptor, ValueStateDescriptor
 from holdfast.errors import CorruptFile, StorageError
-from holdfast.state import arriving_files, keyed_backend, rocksdb
+from holdfast.state import arriving_file, arriving_files, keyed_backend, rocksdb
+from holdfast.state.arriving_file import Present
 from holdfast.state.arriving_files import ArrivingFiles
 from holdfast.state.compaction import Base
 from holdfast.state.key_groups import KeyGroupRange
@@ -117,11 +118,11 @@ def blob(key: int, turn: int | bool) -> bytes:
 @pytest.fixture
 def remote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Remote]:
     monkeypatch.setattr(rocksdb, "_LARGE", 0)
-    monkeypatch.setattr(arriving_files, "_MOST_IN_PART", 32 << 10)
+    monkeypatch.setattr(arriving_file, "_MOST_IN_PART", 32 << 10)
     monkeypatch.setattr(rocksdb, "_SMALL", 0)
     monkeypatch.setattr(rocksdb, "_LEAST_FILE", 256 << 10)
     monkeypatch.setattr(arriving_files, "_LEAST", 16 << 10)
-    monkeypatch.setattr(arriving_files, "_GAP", 0)
+    monkeypatch.setattr(arriving_file, "_GAP", 0)
     monkeypatch.setattr(arriving_files, "_MOST_IN_RANGE", 64 << 10)
     monkeypatch.setattr(keyed_backend, "_PORTION", 64 << 20)
     backend = Remote(tmp_path)
@@ -148,6 +149,30 @@ def restored(remote: Remote) -> None:
     assert remote.arriving is not None
 
 
+@pytest.mark.parametrize("seed", range(20))
+def the_present_parts_of_a_file_are_those_of_a_model(seed: int):
+    pick = random.Random(seed)
+    present, model = Present(size := 60), [False] * 61
+    for _ in range(30):
+        start = pick.randrange(size)
+        end = pick.randint(start + 1, min(size, start + 12))
+        assert present.has(start, end) == all(model[start:end])
+        gap = pick.choice([0, 3])
+        found = present.lacking(start, gap)
+        first = next((at for at in range(start, size) if not model[at]), None)
+        if first is None:
+            assert found is None
+        else:
+            assert found is not None
+            assert found[0] == first
+            here = "".join("x" if each else "." for each in model[first : found[1]])
+            assert all(len(part) <= gap for part in here.split("."))  # what is here in between is short
+            rest = "".join("x" if each else "." for each in model[found[1] : size])
+            assert not rest or len(rest) - len(rest.lstrip("x")) > gap or not rest.strip("x")
+        present.add(start, end)
+        model[start:end] = [True] * (end - start)
+
+
 def a_read_fetches_the_blocks_that_it_needs(remote: Remote):
     size = sum(file.size for file in remote.base())
     assert len(remote.base()) > 3
@@ -159,8 +184,11 @@ def a_read_fetches_the_blocks_that_it_needs(remote: Remote):
     read = sum(length for _, _, length in remote.bucket.ranges) - opened
     assert 0 < read < 3 * 4 * 2 * 5000
     remote.read([1, 2, 3, 4])
-    remote.use(KEYS + 1)
-    assert remote.handles["blob"].value() is None
+    before = len(remote.bucket.ranges)
+    for key in range(KEYS, KEYS + 100):
+        remote.use(key)
+        assert remote.handles["blob"].value() is None
+    assert len(remote.bucket.ranges) - before < 20, "Bloom filters tell that there are no such keys"
     remote.rewrite()
     remote.checkpoint()
     assert remote.arriving is not None
@@ -345,6 +373,8 @@ def test_storage_that_does_not_answer_is_tried_again_and_then_fails_the_epoch(re
     failures[0] = 1_000_000
     with pytest.raises(StorageError, match="could not get"):
         remote.check()
+    with pytest.raises(StorageError, match="could not get"):  # also if a function has caught the error
+        remote.checkpoint()
     remote.bucket.let_through.set()
     with pytest.raises(StorageError, match="could not get"):
         remote.arrive()

@@ -16,7 +16,7 @@ from holdfast.checkpoint.handles import RawFile
 from holdfast.checkpoint.metadata import KeyedHandle
 from holdfast.checkpoint.storage import RetryPolicy, Storage
 from holdfast.errors import CorruptFile
-from holdfast.state import arriving_files
+from holdfast.state import arriving_file, arriving_files
 from holdfast.state.arriving_files import ArrivingFiles
 from holdfast.state.key_groups import KeyGroupRange
 from holdfast.state.layout import END, FIRST, after, group_prefix, group_range, section
@@ -101,7 +101,7 @@ def test_files_that_arrive_have_all_that_a_lookup_or_a_scan_needs(tmp_path, monk
     pick = random.Random(seed)
     origin = Origin(tmp_path / "origin", pick, pick.choice(["LZ4", "NO"]), pick.random() < 0.5, compacted)
     monkeypatch.setattr(arriving_files, "_LEAST", 1)
-    monkeypatch.setattr(arriving_files, "_GAP", pick.choice([0, 5_000]))
+    monkeypatch.setattr(arriving_file, "_GAP", pick.choice([0, 5_000]))
     monkeypatch.setattr(ArrivingFiles, "begin", lambda self: pytest.fail("waits for whole files"))
     rows = sorted(origin.content.items())
     for turn in range(12):

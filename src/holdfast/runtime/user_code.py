@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from holdfast.compiled import FRAMES
-from holdfast.errors import HoldfastError, UserCodeError
+from holdfast.errors import HoldfastError, StorageError, UserCodeError
 
 __all__ = ["OperatorName", "close_function", "user_callable", "not_iterable", "open_function", "user_error"]
 
@@ -114,9 +114,15 @@ def _text(value: Any, limit: int) -> str:
 
 
 def user_error(error: BaseException, operator: str, uid: str, value: Any = _NOTHING, key: Any = None) -> UserCodeError:
-    """The error for the user: the traceback of the function, then the operator, key and element."""
+    """The error for the user: the traceback of the function, then the operator, key and element.
+
+    Raises:
+        StorageError: the error itself: state that the function asked for is damaged, or could not be fetched.
+    """
     if isinstance(error, UserCodeError):
         return error
+    if isinstance(error, StorageError):
+        raise error
     lines = [_traceback(error), f"  in operator {operator!r} (uid {uid!r})"]
     if key is not None:
         lines.append(f"  key: {_text(key, 500)}")

@@ -15,33 +15,22 @@ from __future__ import annotations
 import os
 import re
 import threading
-from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-
-import xxhash
 
 from holdfast.checkpoint.handles import RawFile
 from holdfast.checkpoint.in_parallel import in_parallel
 from holdfast.checkpoint.storage import Storage
 from holdfast.errors import CorruptFile
+from holdfast.state.arriving_file import ArrivingFile
 from holdfast.state.linked_files import naming
-from holdfast.state.sst_format import Block, DamagedBlock, IndexForm, IndexSearch, Metaindex, UnknownFormat
-from holdfast.state.sst_parts import SstReader
+from holdfast.state.sst_format import Block, DamagedBlock, UnknownFormat
 
-__all__ = ["ArrivingFiles", "Present"]
+__all__ = ["ArrivingFiles"]
 
 _MARKER = "ARRIVING"
 _LEAST = 256 << 10
 """Size of the smallest file that arrives by and by, in bytes."""
-_TAIL_SHARE = 192
-"""The part of a file that is read at first: its end, if the rows are not small."""
-_GAP = 64 << 10
-"""Bytes between two blocks that are rather read than requested separately."""
-_MOST_IN_RUN = 4 << 20
-"""Bytes of a range read, at most."""
-_MOST_IN_PART = 8 << 20
-"""Bytes of a whole file that are read at once."""
 _MOST_IN_RANGE = 8 << 20
 """Bytes that a scan fetches at once. A longer one waits for the complete files after its first rows."""
 _AT_ONCE = 32
@@ -54,7 +43,7 @@ _PATIENCE_S = 0.5
 _LACKING = re.compile(r"([^/ ]+\.sst) offset (\d+)")
 """The block in an error of RocksDB."""
 
-_Run = tuple["_ArrivingFile", list[Block]]
+_Run = tuple[ArrivingFile, list[Block]]
 """Adjacent blocks of a file."""
 
 
@@ -74,7 +63,7 @@ class ArrivingFiles:
         self._directory = directory
         self._marker = os.path.join(directory, _MARKER)
         self._names = names
-        self._files: list[_ArrivingFile] = []
+        self._files: list[ArrivingFile] = []
         self._changed = threading.Condition()
         """Guards the following."""
         self._begun = False
@@ -103,7 +92,7 @@ class ArrivingFiles:
         if file.size < _LEAST:
             return False
         try:
-            self._files.append(_ArrivingFile(self._storage, file, os.path.join(self._directory, file.name)))
+            self._files.append(ArrivingFile(self._storage, file, os.path.join(self._directory, file.name)))
         except UnknownFormat:
             return False
         except DamagedBlock as damage:
@@ -176,7 +165,7 @@ class ArrivingFiles:
         self._fetch([(file, [block])])
         return True
 
-    def _lacking(self, files: Sequence[_ArrivingFile], start: bytes, end: bytes) -> list[_Run]:
+    def _lacking(self, files: Sequence[ArrivingFile], start: bytes, end: bytes) -> list[_Run]:
         """The blocks between two keys that are lacking, and the first ones behind them, which RocksDB may look at."""
         after: dict[int, bytes] = {}
         for file in files:
@@ -198,6 +187,9 @@ class ArrivingFiles:
         try:
             for _ in in_parallel(self._fetch_run, runs, _AT_ONCE):
                 pass
+        except Exception as error:  # a function may catch it, but its epoch must not be completed
+            self._fail(error)
+            raise
         finally:
             with self._changed:
                 self._lookups -= 1
@@ -229,7 +221,7 @@ class ArrivingFiles:
         for _ in range(_THREADS):
             threading.Thread(target=self._complete, args=(files,), name="holdfast-arriving", daemon=True).start()
 
-    def _complete(self, files: Iterator[_ArrivingFile]) -> None:
+    def _complete(self, files: Iterator[ArrivingFile]) -> None:
         """Fetch files; several threads share the iterator."""
         while self._may_go_on():
             with self._changed:
@@ -285,176 +277,3 @@ class ArrivingFiles:
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
-
-
-class Present:
-    """The parts of a file that are here. Thread-safe.
-
-    >>> present = Present(100)
-    >>> present.add(10, 20); present.add(50, 60); present.add(20, 25)
-    >>> present.has(12, 25), present.has(12, 26), present.lacking(0, 5), present.lacking(10, 5), present.lacking(26, 40)
-    (True, False, (0, 10), (25, 50), (26, 100))
-    """
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-        self._lock = threading.Lock()
-        self._starts: list[int] = []
-        self._ends: list[int] = []
-
-    def add(self, start: int, end: int) -> None:
-        """Note that the bytes ``[start, end)`` are here."""
-        with self._lock:
-            first, last = bisect_left(self._ends, start), bisect_right(self._starts, end)
-            if first < last:
-                start, end = min(start, self._starts[first]), max(end, self._ends[last - 1])
-            self._starts[first:last] = [start]
-            self._ends[first:last] = [end]
-
-    def has(self, start: int, end: int) -> bool:
-        """Whether all of the bytes ``[start, end)`` are here."""
-        with self._lock:
-            at = bisect_right(self._starts, start) - 1
-            return at >= 0 and end <= self._ends[at]
-
-    def lacking(self, start: int, gap: int) -> tuple[int, int] | None:
-        """The next part that is lacking from ``start`` on; what is here and not longer than ``gap`` does not end it."""
-        with self._lock:
-            at = bisect_right(self._starts, start) - 1
-            if at >= 0:
-                start = max(start, self._ends[at])
-            if start >= self._size:
-                return None
-            at += 1
-            while at < len(self._starts) and self._ends[at] - self._starts[at] <= gap and self._ends[at] < self._size:
-                at += 1
-            return start, self._starts[at] if at < len(self._starts) else self._size
-
-
-class _ArrivingFile:
-    """A file of which the end and some blocks are here."""
-
-    def __init__(self, storage: Storage, file: RawFile, target: str) -> None:
-        self.file = file
-        self.level, self.first_key, self.last_key = file.level, file.first_key, file.last_key
-        self.here = False
-        self._storage = storage
-        self._target = target
-        self._reader = SstReader(storage, file, file.size // _TAIL_SHARE)
-        meta = Metaindex.read(self._reader.block(self._reader.footer.metaindex))
-        self._reader.read_from(meta.start)
-        self._properties = bytes(self._reader.block(meta.properties))
-        IndexForm.read(memoryview(self._properties))
-        self._reader.block(meta.index)
-        self._meta = meta
-        self._search: IndexSearch | None = None
-        self._present = Present(file.size)
-        with open(target, "wb") as copy:
-            copy.seek(start := file.size - len(self._reader.tail))
-            copy.write(self._reader.tail)
-        self._present.add(start, file.size)
-        self._reader.tail = b""
-
-    def lacking_keys(self, keys: Sequence[bytes]) -> Iterator[list[Block]]:
-        """The blocks that may hold some of these sorted keys and are lacking."""
-        mine = keys[bisect_left(keys, self.first_key) : bisect_right(keys, self.last_key)]
-        if self.here or not mine:
-            return iter(())
-        search = self._index()
-        return self._runs(search.run(key, key) for key in mine)
-
-    def lacking(self, first: bytes, last: bytes) -> Iterator[list[Block]]:
-        """The blocks that may hold keys from ``first`` to ``last`` and are lacking."""
-        return iter(()) if self.here else self._runs([self._index().run(first, last)])
-
-    def bound(self, start: bytes) -> bytes:
-        """A key behind some of the file's keys from ``start`` on."""
-        search = self._index()
-        numbers = search.run(start, start)
-        return search.separator(numbers[-1] if numbers else search.blocks - 1)
-
-    def span(self, first: bytes, last: bytes) -> int:
-        """The bytes of the blocks that may hold keys from ``first`` to ``last``; 0 if all of them are here."""
-        if self.here or self.first_key > last:
-            return 0
-        search = self._index()
-        numbers = search.run(first, last)
-        if not numbers:
-            return 0
-        start, end = search.block(numbers[0]).offset, search.block(numbers[-1]).end
-        return 0 if self._present.has(start, end) else end - start
-
-    def block_at(self, offset: int) -> Block | None:
-        """The data block at this offset, if there is one."""
-        search = self._index()
-        number = bisect_left(range(search.blocks), offset, key=lambda each: search.block(each).offset)
-        block = search.block(number) if number < search.blocks else None
-        return block if block is not None and block.offset == offset else None
-
-    def _index(self) -> IndexSearch:
-        """The index, read when it is first needed."""
-        search = self._search
-        if search is None:
-            with open(self._target, "rb") as copy:
-                copy.seek(self._meta.index.offset)
-                stored = copy.read(self._meta.index.end - self._meta.index.offset)
-            search = self._search = IndexSearch(memoryview(self._properties), memoryview(stored))
-        return search
-
-    def _runs(self, wanted: Iterable[range]) -> Iterator[list[Block]]:
-        """Join blocks that are lacking to runs; a gap that is smaller than the cost of a request belongs to its run."""
-        search = self._index()
-        run: list[Block] = []
-        last = -1
-        for numbers in wanted:
-            for number in range(max(numbers.start, last + 1), numbers.stop):
-                block = search.block(number)
-                if self.has(block):
-                    continue
-                if run and (block.offset - run[-1].end > _GAP or block.end - run[0].offset > _MOST_IN_RUN):
-                    yield run
-                    run = []
-                run += map(search.block, range(last + 1, number) if run else ())
-                run.append(block)
-                last = number
-        if run:
-            yield run
-
-    def has(self, block: Block) -> bool:
-        """Whether a block is here."""
-        return self._present.has(block.offset, block.end)
-
-    def fetch(self, blocks: Sequence[Block]) -> None:
-        """Fetch adjacent blocks.
-
-        Raises:
-            DamagedBlock: one is altered.
-        """
-        data = self._reader.data(blocks)
-        with open(self._target, "r+b") as copy:
-            copy.seek(blocks[0].offset)
-            copy.write(data)
-        self._present.add(blocks[0].offset, blocks[-1].end)
-
-    def complete(self, may_go_on: Callable[[], bool]) -> None:
-        """Fetch what is lacking, unless ``may_go_on`` returns False in between, and verify the whole file."""
-        with open(self._target, "r+b") as copy:  # if another store takes its place, this remains the old file
-            while (lacking := self._present.lacking(0, _GAP)) is not None:
-                start, end = lacking[0], min(lacking[1], lacking[0] + _MOST_IN_PART)
-                data = self._reader.part(start, end - start)
-                copy.seek(start)
-                copy.write(data)
-                copy.flush()
-                self._present.add(start, end)
-                if not may_go_on():
-                    return
-            digest = xxhash.xxh3_128()
-            copy.seek(0)
-            while data := copy.read(_MOST_IN_PART):
-                digest.update(data)
-                if not may_go_on():
-                    return
-        if digest.digest() != self.file.checksum:
-            raise CorruptFile(self._storage.locate(self.file.path), "altered: its checksum does not match its content")
-        self.here = True
-        self._search = None

@@ -301,6 +301,8 @@ class RocksDBLocalStore:
         for files in (self._linked, self._arriving):
             if files is not None:
                 files.check()
+        if self.store.damaged:  # a function may have caught the error
+            raise OSError(f"the local store {self.store.path} failed in this epoch")
 
     def bound(self, state: KeyedState, *, restoring: bool = False) -> None:
         """Evict rows to the store if memory exceeds the budget; after a restore, by and by."""

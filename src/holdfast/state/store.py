@@ -216,7 +216,7 @@ class RocksDBStore:
             OSError: the store cannot be read; `damaged` becomes True.
         """
         if self.arriving is not None:
-            self.arriving.need_keys(keys)
+            self.arriving.need_keys(filter(self._db.key_may_exist, keys))  # which asks the Bloom filters
         return self._read(lambda: self._db[keys])
 
     def _read(self, read: Callable[[], T]) -> T:
