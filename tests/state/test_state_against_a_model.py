@@ -16,7 +16,7 @@ from effort import examples
 from holdfast.common.typeinfo import Types
 from holdfast.datastream.state import ListStateDescriptor, MapStateDescriptor, ReducingStateDescriptor
 from holdfast.datastream.state import ValueStateDescriptor as Value
-from holdfast.state import entries, keyed_backend, row_pieces, table
+from holdfast.state import arriving_file, arriving_files, entries, keyed_backend, rocksdb, row_pieces, table
 
 from .backend import Backend
 
@@ -250,6 +250,9 @@ def a_piece_every_few_rows(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(row_pieces, "_LEAST", 1)
     monkeypatch.setattr(entries, "MOST_IN_ROW", 2)  # maps and lists of three leave their rows
     monkeypatch.setattr(entries, "_CHUNK", 2)
+    monkeypatch.setattr(rocksdb, "_LARGE", 0)  # files of a base arrive while the state is used
+    monkeypatch.setattr(arriving_files, "_LEAST", 1)
+    monkeypatch.setattr(arriving_file, "_GAP", 0)
 
 
 class TestRocksDB(StateMachine.TestCase):
