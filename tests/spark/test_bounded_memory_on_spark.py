@@ -132,7 +132,7 @@ def test_cold_keys_and_a_hot_one_leave_memory_for_the_store(tmp_path: Path) -> N
     grown = {slot: max(each[3] for each in told if each[2] == slot) for slot in slots}
     print("MB by slot:", grown)
     assert len(slots) == 2, "a slot was replaced"
-    assert max(grown.values()) < 250, "which has room for an epoch and a merge of deltas"
+    assert max(grown.values()) < 400, "which has room for an epoch and a merge of deltas"
 
 
 def a_large_value_is_kept_restored_and_replaced_when_its_slot_is_killed(tmp_path: Path) -> None:
