@@ -365,8 +365,20 @@ def a_stopped_job_goes_on_from_its_savepoint(shell: Shell) -> None:
     assert "The program can restore from it." in shown.stdout, shown.stderr
     another = shell.program("another.py", numbers.replace('.uid("numbers")', '.uid("others")'))
     refused = shell.run("run", "--check-restore", "-s", stopped["savepoint"], another)
-    assert refused.returncode == 1
+    assert refused.returncode == 4
     assert "has state of source 'numbers'" in refused.stderr
+    others = shell.program("others.py", numbers.replace("rate_per_second=100", "rate_per_second=100, seed=7"))
+    refused = shell.run("run", "--check-restore", "-s", stopped["savepoint"], others)
+    assert refused.returncode == 4
+    assert "go on from its position" in refused.stderr
+    assert "numbers" in refused.stdout
+    nowhere = shell.run("run", "--check-restore", "-s", str(shell.directory / "nowhere"), program)
+    assert nowhere.returncode == 1
+    assert "is not a savepoint" in nowhere.stderr
+    broken = shell.program("broken.py", numbers.replace("env.execute", "env.no_such_method"))
+    failed = shell.run("run", "--check-restore", "-s", stopped["savepoint"], broken)
+    assert failed.returncode == 1
+    assert "ended without a job" in failed.stderr
     assert [each["state"] for each in shell.json("list", "--all") if each["name"] == "moved"] == ["FINISHED"], "nothing ran"
     assert shell.run("run", *options, "-s", stopped["savepoint"], program).returncode == 0
     restored = until(lambda: shell.json("status", "moved")["restored"])

@@ -60,9 +60,13 @@ def an_empty_collection_finishes_at_once() -> None:
 def test_another_collection_does_not_resume_from_the_checkpoint() -> None:
     run = SourceRun(CollectionSource([1, 2, 3])).start()
     run.epoch(1)
-    run.source = CollectionSource([1])
-    with pytest.raises(IncompatibleState, match="3 records"):
-        run.crash()
+    CollectionSource([4, 5, 6]).check_position(run.state)
+    with pytest.raises(IncompatibleState, match=r"3 records .*1 records"):
+        CollectionSource([1]).check_position(run.state)
+    with pytest.raises(IncompatibleState, match=r"\(collection\).*\(numbers from 1 to 3\)"):
+        NumberSequenceSource(1, 3).check_position(run.state)
+    with pytest.raises(IncompatibleState, match="another kind of connector"):
+        CollectionSource([1, 2, 3]).check_position({"number": 0})
 
 
 def the_place_of_a_value_is_its_number() -> None:

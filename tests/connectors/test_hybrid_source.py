@@ -142,9 +142,21 @@ def test_what_cannot_follow_is_refused() -> None:
     assert not hybrid(NumberSequenceSource(1, 2), SocketTextSource("localhost", 1)).bounded
 
 
-@pytest.mark.parametrize("state", [{"sizes": {}, "next": {}}, {"number": 2, "state": None, "finished": False, "open": {}}])
-def the_checkpoint_of_another_source_is_refused(state: Any) -> None:
-    run = SourceRun(hybrid(NumberSequenceSource(1, 2), NumberSequenceSource(1, 2)))
-    run.state = state
-    with pytest.raises(IncompatibleState, match="made with another source than this HybridSource of 2 sources"):
-        run.start()
+@pytest.mark.parametrize(
+    ("state", "why"),
+    [
+        ({"sizes": {}, "next": {}}, "another kind of connector than this HybridSource"),
+        ({"number": 2, "state": None, "finished": False, "open": {}}, "source 3 of a HybridSource.* one of 2 sources"),
+        ({"number": 1, "state": {"topics": {}}, "finished": False, "open": {}}, "another kind of connector"),
+        ({"number": 1, "state": {"sizes": {"a": 3}, "next": {}}, "finished": True, "open": {}}, "3 records"),
+    ],
+)
+def the_checkpoint_of_another_source_is_refused(state: Any, why: str) -> None:
+    source = hybrid(NumberSequenceSource(1, 2), NumberSequenceSource(1, 2))
+    with pytest.raises(IncompatibleState, match=why):
+        source.check_position(state)
+
+
+def test_where_a_source_that_has_ended_stood_does_not_matter() -> None:
+    source = hybrid(NumberSequenceSource(1, 2), NumberSequenceSource(1, 2))
+    source.check_position({"number": 0, "state": {"topics": {}}, "finished": True, "open": {}})

@@ -176,9 +176,9 @@ def a_paced_source_with_a_count_ends() -> None:
 def test_another_seed_does_not_resume_from_the_checkpoint() -> None:
     run = SourceRun(PaymentsSource(seed=1, count=100)).start()
     run.epoch()
-    run.source = PaymentsSource(seed=2, count=100)
+    PaymentsSource(seed=1, count=200).check_position(run.state)
     with pytest.raises(IncompatibleState, match="seed 1"):
-        run.crash()
+        PaymentsSource(seed=2, count=100).check_position(run.state)
 
 
 @pytest.mark.parametrize(

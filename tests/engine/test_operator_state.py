@@ -112,7 +112,7 @@ def waiting(job: Lab) -> list[int]:
     taken = CheckpointLog(job.storage, JobPaths.of("job"), 3).take_over(lambda checkpoint: None, None)
     operator = taken.restored.operators["buffered"]
     form = ElementForm(Types.LONG())
-    elements, before = ListedStates(job.storage, assigned(operator, 1, 0)).typed("waiting", "split", form.snapshot)
+    elements, before = ListedStates(job.storage, assigned(operator, 1, 0)).typed("waiting", "split", form)
     return list(map(form.reader(before, "waiting"), elements))
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast.common import Configuration, Types
-from holdfast.datastream import KeyedProcessFunction, StreamExecutionEnvironment
+from holdfast.datastream import CheckpointedFunction, KeyedProcessFunction, MapFunction, StreamExecutionEnvironment
 from holdfast.datastream.state import ListStateDescriptor, StateDescriptor, ValueStateDescriptor
 from holdfast.errors import ConfigurationError, IncompatibleState
 from holdfast.state import canonical
@@ -192,3 +192,92 @@ def test_the_job_itself_refuses_what_the_check_refuses(saved):
         job = Lab(program(Counts(value("count")), source="elsewhere"), Path(elsewhere), budget=60, savepoint=saved)
         with pytest.raises(IncompatibleState, match=r"savepoint .* has state of source 'source'"):
             job.run()
+
+
+class Listed(MapFunction, CheckpointedFunction):
+    """Keeps operator state of one kind."""
+
+    def __init__(self, mode: str, type: Any) -> None:
+        self.mode, self.type = mode, type
+
+    def initialize_state(self, context: Any) -> None:
+        store = context.get_operator_state_store()
+        get = store.get_union_list_state if self.mode == "union" else store.get_list_state
+        self.state = get(ListStateDescriptor("seen", self.type))
+        self.more = store.get_list_state(ListStateDescriptor("more", Types.INT()))
+
+    def snapshot_state(self, context: Any) -> None:
+        self.state.update([1])
+
+    def map(self, value: Any) -> Any:
+        return value
+
+
+def listing(function: Any, uid: str = "listed") -> Callable[[Any], None]:
+    def build(env: StreamExecutionEnvironment) -> None:
+        stream(env, DATA, 20, "source").map(function).uid(uid).sink_to(LedgerSink("out")).uid("out")
+
+    return build
+
+
+@pytest.fixture(scope="module")
+def saved_lists() -> Iterator[str]:
+    """A savepoint of a job with a list state of one element in its first subtask, and none in the second."""
+    with lab(listing(Listed("list", Types.INT())), parallelism=1, budget=40) as job:
+        yield run(job, 3)
+
+
+@pytest.mark.parametrize(
+    ("mode", "type", "verdict"),
+    [
+        ("list", Types.INT(), "as is"),
+        ("list", Types.LONG(), "after migration"),
+        ("list", Types.STRING(), "incompatible"),
+        ("union", Types.INT(), "incompatible"),
+    ],
+)
+def test_operator_states_are_judged_as_at_a_start(saved_lists, tmp_path, mode, type, verdict):
+    build = listing(Listed(mode, type))
+    found = check(saved_lists, build)
+    assert verdicts(found) == {"seen": verdict, "more": "as is"}
+    assert {each.uid: each.verdict for each in found.operators}["listed"] == (
+        "incompatible" if verdict == "incompatible" else "rescaled"
+    )
+    start = Lab(build, tmp_path, parallelism=2, budget=60, savepoint=saved_lists)
+    if found.restorable:
+        start.run()
+        return
+    (problem,) = found.problems
+    assert "state 'seen' of operator " in problem
+    assert "stored:   an operator list state of INT" in problem
+    assert "declared: " in problem
+    with pytest.raises(IncompatibleState) as refused:
+        start.run()
+    assert str(refused.value) == problem
+
+
+def test_an_operator_that_keeps_no_such_state_any_more_is_told(saved_lists, tmp_path):
+    plain = listing(lambda value: value)
+    found = check(saved_lists, plain)
+    assert "(uid 'listed', its operator state), which the program does not have" in found.problems[0]
+    assert {each.uid: each.verdict for each in found.operators}["listed"] == "removed"
+    with pytest.raises(IncompatibleState, match="its operator state"):
+        Lab(plain, tmp_path, savepoint=saved_lists).run()
+    dropped = check(saved_lists, plain, **{"execution.state-recovery.ignore-unclaimed-state": "true"})
+    assert dropped.restorable
+    assert {each.uid: each.verdict for each in dropped.operators}["listed"] == "dropped"
+
+
+def test_operators_that_come_and_go_and_rescale_are_shown(saved):
+    found = check(
+        saved,
+        program(Counts(value("count")), uid="mine"),
+        **{"execution.state-recovery.ignore-unclaimed-state": "true", "parallelism.default": "3"},
+    )
+    told = {each.uid: (each.kind, each.verdict, each.stored_parallelism, each.parallelism) for each in found.operators}
+    assert told["source"] == ("source", "as is", 0, 3)
+    assert told["mine"] == ("operator", "new", 0, 3)
+    assert told["counts"] == ("operator", "dropped", 2, 0)
+    wider = check(saved, program(Counts(value("count"))), **{"parallelism.default": "3"})
+    assert wider.restorable
+    assert {each.uid: each.verdict for each in wider.operators}["counts"] == "rescaled"

@@ -19,15 +19,29 @@ from holdfast.checkpoint.metadata import (
     ListPart,
     SubtaskState,
 )
-from holdfast.datastream import StreamExecutionEnvironment
+from holdfast.datastream import CheckpointedFunction, MapFunction, StreamExecutionEnvironment
 from holdfast.errors import IncompatibleState
 from holdfast.runtime.channels import ChannelIncomplete, seen_attempts, senders
-from holdfast.runtime.completion import check_resumable, failure_of, operator_states, tokens_of
+from holdfast.runtime.completion import failure_of, operator_states, tokens_of
 from holdfast.runtime.plan import JobPlan
 from holdfast.runtime.redistribution import OperatorSnapshot, assigned
+from holdfast.runtime.resumption import check_resumable
 from holdfast.runtime.task_messages import OperatorReport, TaskReport
 
 DELTA = ContainedFile("delta", 3, b"c" * 16)
+
+
+class Kept(MapFunction, CheckpointedFunction):
+    """A function with operator state."""
+
+    def initialize_state(self, context: Any) -> None:
+        pass
+
+    def snapshot_state(self, context: Any) -> None:
+        pass
+
+    def map(self, value: Any) -> Any:
+        return value
 
 
 def plan(parallelism: int, *, last: str = "last") -> JobPlan:
@@ -35,7 +49,7 @@ def plan(parallelism: int, *, last: str = "last") -> JobPlan:
     env = StreamExecutionEnvironment.get_execution_environment(spark=object())  # type: ignore[arg-type]
     env.set_parallelism(parallelism)
     keyed = env.from_collection([1]).uid("source").key_by(lambda v: v).reduce(max).uid("keyed").set_max_parallelism(16)
-    keyed.map(lambda v: v).uid("middle").map(lambda v: v).uid(last).print().uid("sink")
+    keyed.map(Kept()).uid("middle").map(lambda v: v).uid(last).print().uid("sink")
     return env._plan("job")
 
 

@@ -19,6 +19,7 @@ __all__ = [
     "FAILED",
     "INTERRUPTED",
     "NOT_FOUND",
+    "REFUSED",
     "USAGE",
     "AsJson",
     "CommandFailed",
@@ -33,6 +34,8 @@ USAGE = 2
 """The exit code for arguments that make no sense."""
 NOT_FOUND = 3
 """The exit code if there is no such job, checkpoint or file of a job."""
+REFUSED = 4
+"""The program cannot restore from the checkpoint or savepoint."""
 INTERRUPTED = 130
 """The exit code after Ctrl-C."""
 

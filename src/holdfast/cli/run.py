@@ -12,7 +12,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from rich.text import Text
 
-from holdfast.cli.app import FAILED, INTERRUPTED, USAGE, AsJson, CommandFailed, command
+from holdfast.cli.app import FAILED, INTERRUPTED, REFUSED, USAGE, AsJson, CommandFailed, command
 from holdfast.cli.drivers import STANDBY, Driver
 from holdfast.cli.launcher import Launcher, Restart, begin_daemon, exit_code
 from holdfast.cli.options import Settings, parse_settings
@@ -21,7 +21,7 @@ from holdfast.common.config_options import HighAvailabilityOptions
 from holdfast.common.modes import HighAvailabilityMode
 from holdfast.runtime.job_registry import JobRecord
 from holdfast.runtime.leadership import UNKNOWN_HOST
-from holdfast.runtime.restore_check import RestoreCheck
+from holdfast.runtime.restore_check import OperatorCheck, RestoreCheck
 
 __all__: list[str] = []
 
@@ -163,23 +163,29 @@ def _check_restore(program: Path, arguments: list[str] | None, given: dict[str, 
     else:
         _show_check(found)
     if not found.restorable:
-        raise typer.Exit(FAILED)
+        raise typer.Exit(REFUSED)
 
 
 def _show_check(found: RestoreCheck) -> None:
     console.print(f"{found.path}, checkpoint {found.checkpoint_id} of job {found.job_name}", markup=False)
-    if found.states:
-        rows = [
-            tuple(map(Text, (each.uid, each.state, each.verdict, each.reason or each.declared or each.stored)))
-            for each in found.states
-        ]
-        console.print(table(["UID", "STATE", "VERDICT", ""], rows))
+    rows = [(each.uid, f"({each.kind})", each.verdict, _parallelism(each)) for each in found.operators]
+    rows += [(each.uid, each.state, each.verdict, each.reason or each.declared or each.stored) for each in found.states]
+    if rows:
+        rows.sort(key=lambda row: row[0])  # the states of an operator below it
+        console.print(table(["UID", "STATE", "VERDICT", ""], [tuple(map(Text, row)) for row in rows]))
     for text in found.notes:
         console.print(f"- {text}", markup=False)
     for text in found.problems:
         note(text)
     said = "The program can restore from it." if found.restorable else "The program cannot restore from it."
     console.print(said, markup=False)
+
+
+def _parallelism(operator: OperatorCheck) -> str:
+    before, now = operator.stored_parallelism, operator.parallelism
+    if before and now and before != now:
+        return f"parallelism {before} -> {now}"
+    return f"parallelism {now or before}" if now or before else ""
 
 
 def _check_program(program: Path) -> None:

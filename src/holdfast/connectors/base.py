@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 from holdfast.checkpoint.ids import CheckpointId, Epoch
+from holdfast.errors import IncompatibleState
 
 _log = logging.getLogger(__name__)
 
@@ -25,6 +26,8 @@ __all__ = [
     "Enumerator",
     "EpochInput",
     "ExclusiveSink",
+    "JudgingSink",
+    "JudgingSource",
     "JobInfo",
     "PausingEnumerator",
     "ReaderContext",
@@ -34,6 +37,7 @@ __all__ = [
     "SourceReader",
     "SplitRange",
     "WriterContext",
+    "check_form",
 ]
 
 
@@ -170,6 +174,28 @@ class Source(Protocol):
         """Create a reader, in a task slot."""
 
 
+@runtime_checkable
+class JudgingSource(Source, Protocol):
+    """A source that tells before the job starts whether it can go on from a stored position. Others take any."""
+
+    def check_position(self, state: Any) -> None:
+        """Check the snapshot of an enumerator, without asking a server or reading input.
+
+        Raises:
+            IncompatibleState: it is not a position in this source.
+        """
+
+
+def check_form(stored: Any, fields: Collection[str], source_or_sink: str) -> None:
+    """Check that stored plain data is of the kind of connector that reads it: has its fields.
+
+    Raises:
+        IncompatibleState: another kind of connector has stored it.
+    """
+    if not isinstance(stored, Mapping) or not stored.keys() >= set(fields):
+        raise IncompatibleState(f"another kind of connector than this {source_or_sink} has stored it")
+
+
 @dataclass(frozen=True)
 class Committable:
     """Prepared output of one writer in one epoch: everything needed to make it visible, even after a crash."""
@@ -259,6 +285,18 @@ class Sink(Protocol):
 
     def create_committer(self, job: JobInfo, uid: str) -> Committer | None:
         """Create the committer, in the driver; None if the writer needs none."""
+
+
+@runtime_checkable
+class JudgingSink(Sink, Protocol):
+    """A sink that tells before the job starts whether it can commit output of a checkpoint. Others get any."""
+
+    def check_prepared(self, data: Any) -> None:
+        """Check the ``data`` of a committable, without asking a server.
+
+        Raises:
+            IncompatibleState: this sink cannot commit it.
+        """
 
 
 @runtime_checkable

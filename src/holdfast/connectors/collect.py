@@ -13,7 +13,7 @@ import zstandard
 
 from holdfast.checkpoint.ids import CheckpointId, Epoch
 from holdfast.common import pickling
-from holdfast.connectors.base import Committable, JobInfo, WriterContext
+from holdfast.connectors.base import Committable, JobInfo, WriterContext, check_form
 
 __all__ = ["CollectSink", "Mailbox"]
 
@@ -95,6 +95,10 @@ class CollectSink:
     def create_writer(self, context: WriterContext) -> CollectWriter:
         """Create a writer."""
         return CollectWriter()
+
+    def check_prepared(self, data: Any) -> None:
+        """Check that output is an epoch's records for this kind of sink."""
+        check_form(data, ("epoch", "values"), "sink of execute_and_collect()")
 
     def create_committer(self, job: JobInfo, uid: str) -> CollectCommitter:
         """Create the committer, in the program's process."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from holdfast.checkpoint.ids import CheckpointId
 from holdfast.common import pickling
-from holdfast.connectors.base import Batch, EpochInput, JobInfo, ReaderContext, SplitRange
+from holdfast.connectors.base import Batch, EpochInput, JobInfo, ReaderContext, SplitRange, check_form
 from holdfast.errors import ConfigurationError, IncompatibleState
 
 __all__ = ["CollectionSource"]
@@ -45,6 +45,10 @@ class CollectionSource:
     def create_enumerator(self, job: JobInfo, uid: str) -> CountedEnumerator:
         """Create the enumerator."""
         return CountedEnumerator({_SPLIT: self.size})
+
+    def check_position(self, state: Any) -> None:
+        """Check that a stored position is one in a collection of this size."""
+        check_counted(state, {_SPLIT: self.size})
 
     def create_reader(self, context: ReaderContext) -> CollectionReader:
         """Create a reader."""
@@ -96,19 +100,9 @@ class CountedEnumerator:
         self._closed = threading.Event()
 
     def start(self, state: Any | None) -> None:
-        """Start at the beginning, or at the checkpoint's positions.
-
-        Raises:
-            IncompatibleState: the checkpoint belongs to another collection or sequence.
-        """
-        if state is None:
-            return
-        if state["sizes"] != self._sizes:
-            raise IncompatibleState(
-                f"the checkpoint was made with an input of {_described(state['sizes'])}, the program has one of "
-                f"{_described(self._sizes)}; run it with the same input, or start without the checkpoint"
-            )
-        self._next = dict(state["next"])
+        """Start at the beginning, or at the checkpoint's positions, which `check_counted` has not refused."""
+        if state is not None:
+            self._next = dict(state["next"])
 
     def plan(self, max_records: int) -> EpochInput:
         """Plan the next records of every split, in proportion to the rest of each."""
@@ -142,5 +136,19 @@ class CountedEnumerator:
         self._closed.set()
 
 
+def check_counted(state: Any, sizes: dict[str, int]) -> None:
+    """Check that the snapshot of a `CountedEnumerator` belongs to splits of these sizes.
+
+    Raises:
+        IncompatibleState: it belongs to another collection or sequence.
+    """
+    check_form(state, ("sizes", "next"), "source")
+    if state["sizes"] != sizes:
+        raise IncompatibleState(
+            f"it is one in an input of {_described(state['sizes'])}, and the program has one of {_described(sizes)}; run it "
+            "with the same input"
+        )
+
+
 def _described(sizes: dict[str, int]) -> str:
-    return f"{sum(sizes.values())} records in {len(sizes)} splits"
+    return f"{sum(sizes.values())} records ({', '.join(sizes)})"

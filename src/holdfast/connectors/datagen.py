@@ -10,7 +10,7 @@ from random import Random
 from typing import Any
 
 from holdfast.checkpoint.ids import CheckpointId
-from holdfast.connectors.base import Batch, EpochInput, JobInfo, ReaderContext, SplitRange
+from holdfast.connectors.base import Batch, EpochInput, JobInfo, ReaderContext, SplitRange, check_form
 from holdfast.errors import ConfigurationError, IncompatibleState
 
 __all__ = ["CITIES", "PaymentsSource"]
@@ -111,6 +111,15 @@ class PaymentsSource:
         """Create the enumerator, which paces the payments."""
         return PaymentsEnumerator(self)
 
+    def check_position(self, state: Any) -> None:
+        """Check that a stored position is one among the same payments."""
+        check_form(state, ("next", "seed", "customers"), "PaymentsSource")
+        if (state["seed"], state["customers"]) != (self.seed, self.customers):
+            raise IncompatibleState(
+                f"it is one among payments of seed {state['seed']} and {state['customers']} customers, and the program asks "
+                f"for seed {self.seed} and {self.customers} customers; go on with the same"
+            )
+
     def create_reader(self, context: ReaderContext) -> PaymentsReader:
         """Create a reader, which generates the payments."""
         return PaymentsReader(self)
@@ -193,17 +202,8 @@ class PaymentsEnumerator:
         self._closed = threading.Event()
 
     def start(self, state: Any | None) -> None:
-        """Start; with a rate, the next payment is due now.
-
-        Raises:
-            IncompatibleState: the checkpoint was made with other arguments.
-        """
+        """Start; with a rate, the next payment is due now."""
         if state is not None:
-            if state["seed"] != self._source.seed or state["customers"] != self._source.customers:
-                raise IncompatibleState(
-                    f"the checkpoint has payments of seed {state['seed']} and {state['customers']} customers, the "
-                    f"program asks for seed {self._source.seed} and {self._source.customers}; go on with the same"
-                )
             self._next = state["next"]
         if self._source.rate_per_second is not None:
             self._anchor = (self._next, int(self._clock() * 1000))

@@ -7,7 +7,18 @@ from dataclasses import replace
 from typing import Any
 
 from holdfast.checkpoint.ids import CheckpointId
-from holdfast.connectors.base import Batch, Enumerator, EpochInput, JobInfo, ReaderContext, Source, SourceReader, SplitRange
+from holdfast.connectors.base import (
+    Batch,
+    Enumerator,
+    EpochInput,
+    JobInfo,
+    JudgingSource,
+    ReaderContext,
+    Source,
+    SourceReader,
+    SplitRange,
+    check_form,
+)
 from holdfast.errors import ConfigurationError, IncompatibleState
 
 __all__ = ["HybridSource", "HybridSourceBuilder"]
@@ -48,6 +59,20 @@ class HybridSource:
     def create_enumerator(self, job: JobInfo, uid: str) -> Enumerator:
         """Create the enumerator, in the driver."""
         return _HybridEnumerator(self.sources, job, uid)
+
+    def check_position(self, state: Any) -> None:
+        """Check that a stored position is one in the source of its number."""
+        check_form(state, ("number", "state", "finished", "open"), "HybridSource")
+        number = state["number"]
+        if number >= len(self.sources):
+            raise IncompatibleState(
+                f"it is one in source {number + 1} of a HybridSource, and the program has one of {len(self.sources)} "
+                "sources; run it with the same ones"
+            )
+        source = self.sources[number]
+        ended = state["finished"] and number + 1 < len(self.sources)
+        if isinstance(source, JudgingSource) and not ended:
+            source.check_position(state["state"])
 
     def create_reader(self, context: ReaderContext) -> SourceReader:
         """Create a reader, in a task slot."""
@@ -108,11 +133,6 @@ class _HybridEnumerator:
     def start(self, state: Any | None) -> None:
         number, inner = 0, None
         if state is not None:
-            if not isinstance(state, dict) or "number" not in state or state["number"] >= len(self._sources):
-                raise IncompatibleState(
-                    f"the checkpoint was made with another source than this HybridSource of {len(self._sources)} sources; "
-                    "run the program with the same ones, or give the source another uid"
-                )
             number, inner = state["number"], state["state"]
             if state["finished"] and number + 1 < len(self._sources):
                 number, inner = number + 1, None

@@ -12,7 +12,7 @@ from holdfast.common.typeinfo import RowTypeInfo
 from holdfast.connectors.base import JobInfo, WriterContext
 from holdfast.connectors.jdbc_database import Database, parameters, with_placeholders
 from holdfast.connectors.jdbc_options import JdbcConnectionOptions, JdbcExecutionOptions
-from holdfast.errors import ConfigurationError, ServiceUnavailable, UserCodeError
+from holdfast.errors import ConfigurationError, IncompatibleState, ServiceUnavailable, UserCodeError
 
 __all__ = ["JdbcSink"]
 
@@ -95,6 +95,10 @@ class JdbcSink:
     def create_writer(self, context: WriterContext) -> _JdbcWriter:
         """Create a writer, in a task slot."""
         return _JdbcWriter(self._sql, self._type, self._database, self._execution, context.uid)
+
+    def check_prepared(self, data: Any) -> None:
+        """Refuse: this sink prepares no output."""
+        raise IncompatibleState("another kind of connector than this JdbcSink has stored it")
 
     def create_committer(self, job: JobInfo, uid: str) -> None:
         """There is nothing to commit: rows are visible when the epoch ends."""

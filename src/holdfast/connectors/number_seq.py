@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Iterator
+from typing import Any
 
 from holdfast.connectors.base import Batch, JobInfo, ReaderContext, SplitRange
-from holdfast.connectors.collection import CountedEnumerator
+from holdfast.connectors.collection import CountedEnumerator, check_counted
 from holdfast.errors import ConfigurationError
 
 __all__ = ["NumberSequenceSource"]
@@ -46,11 +47,18 @@ class NumberSequenceSource:
 
     def create_enumerator(self, job: JobInfo, uid: str) -> CountedEnumerator:
         """Create the enumerator."""
-        return CountedEnumerator({name: len(numbers) for name, numbers in self._splits().items()})
+        return CountedEnumerator(self._sizes())
+
+    def check_position(self, state: Any) -> None:
+        """Check that a stored position is one in this sequence."""
+        check_counted(state, self._sizes())
 
     def create_reader(self, context: ReaderContext) -> NumberReader:
         """Create a reader."""
         return NumberReader(self._splits())
+
+    def _sizes(self) -> dict[str, int]:
+        return {name: len(numbers) for name, numbers in self._splits().items()}
 
     def _splits(self) -> dict[str, range]:
         count = self.end - self.start + 1

@@ -12,7 +12,7 @@ import zstandard
 from holdfast.checkpoint.ids import CheckpointId, Epoch
 from holdfast.checkpoint.storage import NotFound
 from holdfast.common.typeinfo import TypeInformation
-from holdfast.connectors.base import Committable, JobInfo, WriterContext
+from holdfast.connectors.base import Committable, JobInfo, WriterContext, check_form
 from holdfast.connectors.java_text import text_of
 from holdfast.connectors.job_files import JobFiles
 
@@ -48,6 +48,10 @@ class PrintSink:
         if context.parallelism > 1:
             parts.append(str(context.subtask + 1))
         return PrintWriter(":".join(parts) + "> " if parts else "", self.type_info)
+
+    def check_prepared(self, data: Any) -> None:
+        """Check that output is an epoch's records for this kind of sink."""
+        check_form(data, ("epoch", "text"), "print sink")
 
     def create_committer(self, job: JobInfo, uid: str) -> PrintCommitter:
         """Create the committer, which prints."""

@@ -20,7 +20,7 @@ from typing import Any
 
 from holdfast.checkpoint.ids import CheckpointId
 from holdfast.checkpoint.storage import NotFound
-from holdfast.connectors.base import Batch, EpochInput, JobInfo, ReaderContext, SplitRange
+from holdfast.connectors.base import Batch, EpochInput, JobInfo, ReaderContext, SplitRange, check_form
 from holdfast.connectors.job_files import JobFiles
 from holdfast.connectors.write_ahead import WriteAheadLog
 from holdfast.errors import ConfigurationError, InputLost, StorageError
@@ -80,6 +80,10 @@ class SocketTextSource:
     def create_enumerator(self, job: JobInfo, uid: str) -> SocketEnumerator:
         """Create the enumerator, which holds the connection."""
         return SocketEnumerator(self, job, uid)
+
+    def check_position(self, state: Any) -> None:
+        """Check that a stored position is one in a write-ahead log."""
+        check_form(state, ("line", "consumed", "ended", "partial"), "socket source")
 
     def create_reader(self, context: ReaderContext) -> SocketReader:
         """Create a reader of the write-ahead log."""

@@ -418,9 +418,10 @@ class StreamExecutionEnvironment(EnvironmentSettings):
     def check_restore(self, path: str | None = None, job_name: str | None = None) -> RestoreCheck:
         """Tell whether the program can restore from a checkpoint or savepoint, before it runs.
 
-        Finds all differences at once: missing files, operators that are gone, another max parallelism, and states whose type
-        does not fit. Reads no input and loads no keyed state; what sources and sinks have stored is not judged. The
-        program's stateful functions are copied, opened and closed in this process, because `open` declares their states.
+        Finds all differences at once: missing files, operators that are gone, another max parallelism, states whose kind or
+        type does not fit, and positions and output with which sources and sinks cannot go on. A start judges by the same
+        code. Reads no input, loads no keyed state and asks no server. The program's stateful functions are copied, opened
+        and closed in this process, because `initialize_state` and `open` declare their states.
 
         >>> env = StreamExecutionEnvironment.get_execution_environment()
         >>> _ = env.from_collection([1, 2]).print()
@@ -434,7 +435,7 @@ class StreamExecutionEnvironment(EnvironmentSettings):
             job_name: The job's name; also ``pipeline.name``.
 
         Returns:
-            The obstacles, if there are any, and what becomes of each state.
+            The obstacles, if there are any, and what becomes of each source, operator, sink and state.
 
         Raises:
             ConfigurationError: the program cannot work, or there is nothing to restore from.

@@ -17,7 +17,6 @@ import msgspec
 from holdfast.checkpoint.ids import Epoch
 from holdfast.checkpoint.metadata import ListPart
 from holdfast.checkpoint.storage import Storage
-from holdfast.errors import IncompatibleState
 from holdfast.runtime.channels import InputMerge, Lane
 from holdfast.runtime.frames import HEADER_SIZE, Barrier, Frame, decode_data, encode_data
 from holdfast.runtime.listed_states import read_part, write_part
@@ -26,7 +25,7 @@ from holdfast.runtime.rounds import Rounds, RoundsMerge
 from holdfast.runtime.spill import FrameStore
 from holdfast.state.key_groups import group_assigner
 
-__all__ = ["ChannelState"]
+__all__ = ["ChannelState", "other_inputs"]
 
 _MOST_SORTED = 32 << 20
 """Frames of an epoch with more bytes keep their order: they would be decoded all at once."""
@@ -89,6 +88,23 @@ class _Waiting:
     def size(self) -> int:
         """The bytes of the frames that are not processed."""
         return sum(map(self.merge.store.size, self.remaining()))
+
+
+def other_inputs(vertex: Vertex, parts: Sequence[ListPart]) -> str:
+    """How the inputs of stored channel state differ from those of the vertex; empty: they do not."""
+    now = _inputs(vertex)
+    for cursor in _cursors(parts):
+        if cursor.inputs != now:
+            return f"inputs {cursor.inputs}, and the program has inputs {now}"
+    return ""
+
+
+def _cursors(parts: Sequence[ListPart]) -> list[_Cursor]:
+    return [_decode(element) for inline in parts[::2] for element in inline.elements]
+
+
+def _inputs(vertex: Vertex) -> list[str]:
+    return [kind.value for kind in vertex.inputs]
 
 
 class ChannelState:
@@ -247,32 +263,19 @@ class ChannelState:
                     lane.skip,
                 )
             )
-        return _Cursor(waiting.epoch, self._vertex.parallelism, self._vertex.max_parallelism, self._inputs(), lanes)
-
-    def _inputs(self) -> list[str]:
-        return [kind.value for kind in self._vertex.inputs]
+        return _Cursor(waiting.epoch, self._vertex.parallelism, self._vertex.max_parallelism, _inputs(self._vertex), lanes)
 
     # restore
 
     def restore(self, parts: Sequence[ListPart]) -> None:
         """Restore the parts of a checkpoint: this subtask's own, or those of all subtasks at another parallelism.
 
+        The operator has the same inputs (`other_inputs`).
+
         Raises:
-            IncompatibleState: the operator has other inputs now.
             CorruptFile: a file is missing or altered.
         """
-        stored: list[tuple[_Cursor, ListPart]] = []
-        for inline, frames in zip(parts[::2], parts[1::2], strict=True):
-            (encoded,) = read_part(self._storage, inline)
-            stored.append((_decode(encoded), frames))
-        for cursor, _ in stored:
-            if cursor.inputs != self._inputs():
-                head = self._vertex.chain[0]
-                raise IncompatibleState(
-                    f"operator {head.name!r} (uid {head.uid!r}) has channel state of inputs {cursor.inputs} in the "
-                    f"checkpoint, and inputs {self._inputs()} in the program: stop the old program with a savepoint, which "
-                    "holds no channel state, and start the new one from it"
-                )
+        stored = list(zip(_cursors(parts), parts[1::2], strict=True))
         width = self._vertex.parallelism, self._vertex.max_parallelism
         if all((cursor.parallelism, cursor.max_parallelism) == width for cursor, _ in stored):
             for cursor, frames in stored:

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-from holdfast.checkpoint.metadata import CheckpointMetadata, OperatorCheckpoint, SubtaskState, has_output
+from holdfast.checkpoint.metadata import CheckpointMetadata, OperatorCheckpoint, SubtaskState
 from holdfast.connectors.base import Committable
-from holdfast.errors import HoldfastError, IncompatibleState, UserCodeError
+from holdfast.errors import HoldfastError, UserCodeError
 from holdfast.runtime.channels import ChannelIncomplete, seen_attempts, senders
 from holdfast.runtime.plan import JobPlan
 from holdfast.runtime.task_messages import OperatorReport, TaskId, TaskReport, task_name
 
 __all__ = [
-    "check_resumable",
     "committables_of",
     "failure_of",
-    "obstacles",
     "operator_states",
     "tokens_of",
-    "unclaimed",
 ]
 
 
@@ -128,74 +125,6 @@ def tokens_of(plan: JobPlan, checkpoint: CheckpointMetadata | None) -> dict[Task
         if any(chained.uid in checkpoint.operators for chained in vertex.chain):
             tokens.update({(vertex.id, n): attempt for n, attempt in enumerate(attempts)})
     return tokens
-
-
-def check_resumable(plan: JobPlan, checkpoint: CheckpointMetadata, savepoint: str | None = None) -> None:
-    """Check that the program can resume from the checkpoint.
-
-    Args:
-        plan: The program.
-        checkpoint: The checkpoint.
-        savepoint: The savepoint's directory, if the checkpoint is the copy of one.
-
-    Raises:
-        IncompatibleState: it cannot; the message names the difference and the remedy.
-    """
-    for reason in obstacles(plan, checkpoint, savepoint):
-        raise IncompatibleState(reason)
-
-
-def unclaimed(plan: JobPlan, checkpoint: CheckpointMetadata) -> list[str]:
-    """The operators, sources and sinks with state in the checkpoint that the program does not have."""
-    operators = {chained.uid for vertex in plan.vertices for chained in vertex.chain}
-    sources = {vertex.source.uid for vertex in plan.vertices if vertex.source is not None}
-    outputs = {uid for uid, _, _ in checkpoint.committables if has_output(uid)}
-    return [
-        *(
-            f"{operator.name!r} (uid {uid!r})"
-            for uid, operator in checkpoint.operators.items()
-            if uid not in operators and not all(subtask.empty for subtask in operator.subtasks)
-        ),
-        *(f"source {uid!r}" for uid in checkpoint.sources if uid not in sources),
-        *(f"sink {uid!r} (prepared output)" for uid in sorted(outputs - operators)),
-    ]
-
-
-def obstacles(plan: JobPlan, checkpoint: CheckpointMetadata, savepoint: str | None = None) -> Iterator[str]:
-    """Why the program cannot resume from the checkpoint: each difference with its remedy.
-
-    Whether the types of states fit is only known when the operators have declared them.
-    """
-    operators = {chained.uid: vertex for vertex in plan.vertices for chained in vertex.chain}
-    where = f"checkpoint {checkpoint.checkpoint_id}" if savepoint is None else f"savepoint {savepoint}"
-    where += f" of job {checkpoint.job_name!r}"
-    missing = unclaimed(plan, checkpoint)
-    if missing and not plan.settings.ignore_unclaimed_state:
-        remedy = (
-            "Uids that are not given come from the shape of the job and change with it: give the operators their uid(...) "
-            "back, or set execution.state-recovery.ignore-unclaimed-state to true to go on without that state"
-        )
-        sources = {vertex.source.uid for vertex in plan.vertices if vertex.source is not None}
-        if not {*checkpoint.operators, *checkpoint.sources} & {*operators, *sources}:
-            remedy = f"Nothing in it belongs to this program: it may be the state of another one. {remedy}"
-        yield f"{where} has state of {', '.join(missing)}, which the program does not have (any more). {remedy}"
-    receiving = {vertex.chain[0].uid for vertex in plan.vertices if vertex.source is None}
-    for uid, operator in checkpoint.operators.items():
-        if uid not in receiving and uid in operators and any(state.has_channel_state for state in operator.subtasks):
-            yield (
-                f"{where} has channel state of operator {operator.name!r} (uid {uid!r}), which is not the first of its task "
-                "any more: stop the old program with a savepoint, which holds no channel state, and start this one from it"
-            )
-    for uid, vertex in operators.items():
-        stored = checkpoint.operators.get(uid)
-        if stored is None or not any(subtask.keyed for subtask in stored.subtasks):
-            continue
-        if stored.max_parallelism != vertex.max_parallelism:
-            yield (
-                f"operator {stored.name!r} (uid {uid!r}) has max parallelism {stored.max_parallelism} in {where} and "
-                f"{vertex.max_parallelism} in the program; it fixes the key groups: set it back, or write "
-                "the state anew for another one (SavepointWriter.change_max_parallelism)"
-            )
 
 
 def committables_of(checkpoint: CheckpointMetadata | None) -> list[Committable]:

@@ -10,17 +10,22 @@ import msgspec
 
 from holdfast.checkpoint.files import read_file, write_file
 from holdfast.checkpoint.handles import ContainedFile
-from holdfast.checkpoint.metadata import CHANNEL_STATE, SPLIT, ListedState, ListPart
+from holdfast.checkpoint.metadata import BROADCAST, CHANNEL_STATE, SPLIT, UNION, ListedState, ListPart
 from holdfast.checkpoint.storage import Storage
 from holdfast.common import pickling
+from holdfast.common.typeinfo.text import type_text
 from holdfast.runtime.redistribution import OperatorSnapshot
+from holdfast.state.elements import ElementForm
+from holdfast.state.schema import AsIs, Incompatible, Verdict, refusal
 
-__all__ = ["ListedStates", "read_part", "write_part"]
+__all__ = ["ListedStates", "judge_list", "list_text", "read_part", "write_part"]
 
 T = TypeVar("T")
 
 _INLINE = 1 << 10
 """Lists of more bytes than this are stored in a file, so that the metadata stays small."""
+
+_KINDS = {SPLIT: "an operator list state", UNION: "a union list state", BROADCAST: "a broadcast state"}
 
 _pack = msgspec.msgpack.Encoder().encode
 _unpack = msgspec.msgpack.Decoder(list[bytes]).decode
@@ -29,10 +34,12 @@ _unpack = msgspec.msgpack.Decoder(list[bytes]).decode
 class ListedStates:
     """The lists of one operator in one subtask. The operator changes them in place; the barrier writes them."""
 
-    def __init__(self, storage: Storage, stored: OperatorSnapshot | None) -> None:
+    def __init__(self, storage: Storage, stored: OperatorSnapshot | None, where: str = "") -> None:
+        """``where`` names the operator in messages."""
         self.restored = stored is not None
         """Whether the checkpoint has state of the operator."""
         self._storage = storage
+        self._where = where
         self._listed: dict[str, ListedState] = {} if stored is None else _without(stored.listed)
         self._parts: dict[str, list[ListPart]] = {} if stored is None else _without(stored.state.lists)
         self._encoded: dict[str, list[bytes]] = {}
@@ -49,47 +56,53 @@ class ListedStates:
             mode: The redistribution mode: `SPLIT`, `UNION` or `BROADCAST`.
 
         Raises:
-            ValueError: the checkpoint has the list with another mode.
+            IncompatibleState: the checkpoint has the list with another mode.
             CorruptFile: a file of the checkpoint is missing or altered.
         """
+        self._declare(name, mode)
         if name not in self._lists:
-            self._of_mode(name, mode)
             self._encoded[name] = self._elements(name)
             self._lists[name] = [pickle.loads(element) for element in self._encoded[name]]
-        else:
-            self._of_mode(name, mode)
         return self._lists[name]
 
     def stored(self, name: str, mode: str) -> list[bytes]:
         """The pickled elements of a list that its owner replaces by `store` instead of changing it in place.
 
         Raises:
-            ValueError: the checkpoint has the list with another mode.
+            IncompatibleState: the checkpoint has the list with another mode.
             CorruptFile: a file of the checkpoint is missing or altered.
         """
-        return self.typed(name, mode, None)[0]
+        self._declare(name, mode)
+        return self._elements(name)
 
-    def typed(self, name: str, mode: str, type: dict[str, Any] | None) -> tuple[list[bytes], dict[str, Any] | None]:
+    def typed(self, name: str, mode: str, form: ElementForm) -> tuple[list[bytes], dict[str, Any] | None]:
         """The elements of a list that its owner replaces by `store`, and the snapshot of their type; None: pickles.
 
         Args:
             name: The name in checkpoints.
             mode: The redistribution mode.
-            type: The snapshot of the type that the owner gives to the elements from now on; None: it pickles them.
+            form: The form that the owner gives to the elements from now on.
 
         Raises:
-            ValueError: the checkpoint has the list with another mode.
+            IncompatibleState: the checkpoint has the list with another mode, or with a type that cannot become the form's.
             CorruptFile: a file of the checkpoint is missing or altered.
         """
-        listed = self._of_mode(name, mode)
-        self._listed[name] = ListedState(mode, type)
-        return self._elements(name), listed.type
+        before = self._declare(name, mode, form)
+        return self._elements(name), None if before is None else before.type
 
-    def _of_mode(self, name: str, mode: str) -> ListedState:
-        listed = self._listed.setdefault(name, ListedState(mode))
-        if listed.mode != mode:
-            raise ValueError(f"the list {name!r} is in the checkpoint with mode {listed.mode!r}, not {mode!r}")
-        return listed
+    def _declare(self, name: str, mode: str, form: ElementForm | None = None) -> ListedState | None:
+        """Describe a list as the program declares it; returns the description before."""
+        before = self._listed.get(name)
+        declared = ListedState(mode, None if form is None else form.snapshot)
+        if before is not None:
+            self._judge(name, before, declared, judge_list(before, mode, form))
+        self._listed[name] = declared
+        return before
+
+    def _judge(self, name: str, stored: ListedState, declared: ListedState, verdict: Verdict) -> None:
+        if isinstance(verdict, Incompatible):
+            where = f"state {name!r} of operator {self._where}"
+            raise refusal(where, verdict, list_text(stored), list_text(declared))
 
     def _elements(self, name: str) -> list[bytes]:
         return [element for part in self._parts.get(name, []) for element in read_part(self._storage, part)]
@@ -117,6 +130,19 @@ class ListedStates:
                 self._encoded[name] = encoded
                 self._parts[name] = [write_part(self._storage, encoded, new_path)]
         return dict(self._parts), self.described()
+
+
+def judge_list(stored: ListedState, mode: str, form: ElementForm | None) -> Verdict:
+    """Judge whether a stored list fits a new declaration of the same name; ``form`` is None for lists of pickles."""
+    if stored.mode != mode:
+        return Incompatible("a state cannot change its kind")
+    return AsIs() if form is None else form.judge(stored.type)
+
+
+def list_text(listed: ListedState) -> str:
+    """The kind and type of a list, for messages."""
+    kind = _KINDS.get(listed.mode, listed.mode)
+    return f"{kind} without declared type" if listed.type is None else f"{kind} of {type_text(listed.type)}"
 
 
 def _without(named: Mapping[str, T]) -> dict[str, T]:

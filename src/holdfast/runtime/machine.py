@@ -24,9 +24,9 @@ from holdfast.checkpoint.metadata import CheckpointMetadata
 from holdfast.checkpoint.references import StateFiles
 from holdfast.connectors.base import EpochInput, JobInfo
 from holdfast.errors import CorruptFile, HoldfastError, StorageError
-from holdfast.runtime import alignment, events, instructions
+from holdfast.runtime import alignment, events, instructions, resumption
 from holdfast.runtime.alarm import Alarm
-from holdfast.runtime.completion import check_resumable, committables_of, failure_of
+from holdfast.runtime.completion import committables_of, failure_of
 from holdfast.runtime.epoch import EpochInFlight, EpochState
 from holdfast.runtime.events import Event, Failed, Instant, PlannedInput
 from holdfast.runtime.exchange import Exchange, named
@@ -273,7 +273,7 @@ class CoordinatorMachine:
         if restored is not None:
             self._resume_time(restored)
             try:
-                check_resumable(self._plan, restored, event.savepoint)
+                resumption.check_resumable(self._plan, restored, event.savepoint)
             except HoldfastError as error:
                 self._job_failed(error)
                 return

@@ -130,7 +130,9 @@ class OpenChain:
                     declared = None if chained.key_type is None else chained.key_type.to_dict()
                     self.states[chained.uid].registry.key(declared)
             self.lists = {
-                chained.uid: ListedStates(resources.storage, stored.get(chained.uid))
+                chained.uid: ListedStates(
+                    resources.storage, stored.get(chained.uid), f"{chained.name!r} (uid {chained.uid!r})"
+                )
                 for chained in vertex.chain
                 if StateKind.LISTED in chained.factory.state
             }

@@ -7,7 +7,7 @@ alone, so that they declare their states.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ import msgspec
 from holdfast.checkpoint.ids import CheckpointId
 from holdfast.checkpoint.log import CheckpointLog
 from holdfast.checkpoint.manifests import load, read_checkpoint
-from holdfast.checkpoint.metadata import CheckpointMetadata, OperatorCheckpoint
+from holdfast.checkpoint.metadata import CheckpointMetadata, ListedState, OperatorCheckpoint, has_output
 from holdfast.checkpoint.paths import JobPaths, names_checkpoint, restored_position
 from holdfast.checkpoint.retention import missing_files
 from holdfast.checkpoint.savepoint import REMEDY, read_savepoint
@@ -27,13 +27,14 @@ from holdfast.common.pickling import use_class_aliases
 from holdfast.connectors.base import JobInfo
 from holdfast.errors import ConfigurationError, CorruptFile, HoldfastError, IncompatibleState
 from holdfast.metrics.user import MetricGroup
-from holdfast.runtime.completion import obstacles, unclaimed
 from holdfast.runtime.context import Clock, OperatorContext
-from holdfast.runtime.listed_states import ListedStates
+from holdfast.runtime.listed_states import ListedStates, list_text
 from holdfast.runtime.operators.base import Operator, StateKind
 from holdfast.runtime.plan import Chained, JobPlan, Vertex
 from holdfast.runtime.redistribution import OperatorSnapshot, assigned
+from holdfast.runtime.resumption import obstacles, unclaimed
 from holdfast.state.damage import with_content
+from holdfast.state.elements import ElementForm
 from holdfast.state.keyed_state import KeyedState
 from holdfast.state.registry import SchemaRegistry
 from holdfast.state.schema import (
@@ -42,26 +43,45 @@ from holdfast.state.schema import (
     ColumnSchema,
     Incompatible,
     OperatorSchema,
+    Verdict,
     joined,
     judge_column,
     restored_schema,
 )
 
-__all__ = ["RestoreCheck", "StateCheck", "check_restore", "read_check", "write_check"]
+__all__ = ["OperatorCheck", "RestoreCheck", "StateCheck", "check_restore", "read_check", "write_check"]
 
 AS_IS, MIGRATED, INCOMPATIBLE, NEW, UNDECLARED = "as is", "after migration", "incompatible", "new", "not declared"
+RESCALED, REMOVED, DROPPED = "rescaled", "removed", "dropped"
+
+
+@dataclass(frozen=True)
+class OperatorCheck:
+    """What becomes of a source, an operator with state, or a sink with prepared output."""
+
+    kind: str
+    """``source``, ``operator`` or ``sink``."""
+    name: str
+    uid: str
+    verdict: str
+    """``as is``, ``rescaled`` (it goes on at another parallelism), ``new`` (it begins without state), ``incompatible``,
+    ``removed`` (the program does not have it, and is refused), or ``dropped`` (it does not have it, and goes on)."""
+    stored_parallelism: int = 0
+    """In the checkpoint; 0 for sources and sinks, and what is new."""
+    parallelism: int = 0
+    """In the program; 0 for what the program does not have."""
 
 
 @dataclass(frozen=True)
 class StateCheck:
-    """What becomes of one keyed state."""
+    """What becomes of one state."""
 
     operator: str
     uid: str
     state: str
     verdict: str
     """``as is``, ``after migration``, ``incompatible``, ``new`` (it begins empty), or ``not declared``: the function does
-    not declare it in ``open``. What nothing declares stays in the checkpoints."""
+    not declare it in ``open`` or ``initialize_state``. What nothing declares stays in the checkpoints."""
     stored: str = ""
     """The state in the checkpoint."""
     declared: str = ""
@@ -84,7 +104,9 @@ class RestoreCheck:
     notes: tuple[str, ...]
     """What a person should know before the start: state that is dropped, functions that could not be opened here."""
     states: tuple[StateCheck, ...]
-    """The keyed states of all operators."""
+    """The keyed and operator states of all operators."""
+    operators: tuple[OperatorCheck, ...] = ()
+    """The sources, the operators with state, and the sinks with prepared output."""
 
     @property
     def restorable(self) -> bool:
@@ -113,8 +135,11 @@ def check_restore(plan: JobPlan, path: str | None = None) -> RestoreCheck:
         storage, checkpoint, where = _of_job(plan, path)
     remedy = "" if savepoint is None else REMEDY
     problems = [str(with_content(each, storage, checkpoint, remedy)) for each in missing_files(storage, checkpoint)]
-    problems += obstacles(plan, checkpoint, savepoint)
-    notes = [f"dropped: the state of {each}" for each in unclaimed(plan, checkpoint) if settings.ignore_unclaimed_state]
+    found_obstacles = list(obstacles(plan, checkpoint, savepoint))
+    problems += [each.reason for each in found_obstacles]
+    bad = {each.uid for each in found_obstacles}
+    dropped = unclaimed(plan, checkpoint) if settings.ignore_unclaimed_state else []
+    notes = [f"dropped: the state of {each}" for each in dropped]
     states: list[StateCheck] = []
     use_class_aliases(plan.class_aliases)
     own: JobPlan = pickle.loads(cloudpickle.dumps(plan))  # the functions of the program itself stay as they are
@@ -123,9 +148,18 @@ def check_restore(plan: JobPlan, path: str | None = None) -> RestoreCheck:
             if chained.factory.state:
                 found = _Operator(plan.name, storage, vertex, chained, checkpoint.operators.get(chained.uid))
                 problems += found.problems
+                bad |= {chained.uid} if found.problems else set()
                 notes += found.notes
                 states += found.states
-    return RestoreCheck(where, checkpoint.job_name, checkpoint.checkpoint_id, tuple(problems), tuple(notes), tuple(states))
+    return RestoreCheck(
+        where,
+        checkpoint.job_name,
+        checkpoint.checkpoint_id,
+        tuple(problems),
+        tuple(notes),
+        tuple(states),
+        tuple(_operators(plan, checkpoint, bad)),
+    )
 
 
 def write_check(plan: JobPlan, file: str) -> None:
@@ -161,6 +195,68 @@ def _of_job(plan: JobPlan, path: str | None) -> tuple[Storage, CheckpointMetadat
     return storage, load(storage, retained[0]).checkpoint, log.locate(retained[0].checkpoint_id)
 
 
+def _operators(plan: JobPlan, checkpoint: CheckpointMetadata, bad: Collection[str]) -> Iterator[OperatorCheck]:
+    """``bad``: the uids of what cannot go on."""
+    missing = {each.uid: each for each in unclaimed(plan, checkpoint)}
+    gone = DROPPED if plan.settings.ignore_unclaimed_state else REMOVED
+    for vertex in plan.vertices:
+        source = vertex.source
+        if source is not None:
+            verdict = INCOMPATIBLE if source.uid in bad else AS_IS if source.uid in checkpoint.sources else NEW
+            yield OperatorCheck("source", source.name, source.uid, verdict, parallelism=vertex.parallelism)
+    for vertex in plan.vertices:
+        for chained in vertex.chain:
+            uid, stored = chained.uid, checkpoint.operators.get(chained.uid)
+            if uid not in missing and (chained.factory.state or (stored is not None and stored.subtasks)):
+                before = 0 if stored is None else stored.parallelism
+                verdict = AS_IS if before == vertex.parallelism else RESCALED if before else NEW
+                verdict = INCOMPATIBLE if uid in bad else verdict
+                yield OperatorCheck("operator", chained.name, uid, verdict, before, vertex.parallelism)
+    for uid in sorted({uid for uid, _, _ in checkpoint.committables if has_output(uid)} - missing.keys()):
+        yield OperatorCheck("sink", uid, uid, INCOMPATIBLE if uid in bad else AS_IS)
+    for each in missing.values():
+        yield OperatorCheck(each.kind, each.name, each.uid, gone, each.parallelism)
+
+
+class _JudgingLists(ListedStates):
+    """Notes what becomes of each declared list, and goes on after one that does not fit."""
+
+    def __init__(self, storage: Storage, stored: OperatorSnapshot | None, where: str) -> None:
+        super().__init__(storage, stored, where)
+        self._known = self.described()
+        self.found: dict[str, tuple[str, str, ListedState | None, ListedState]] = {}
+        """By name: the verdict and its reason, the stored and the declared list."""
+        self.problems: list[str] = []
+
+    @property
+    def undeclared(self) -> dict[str, ListedState]:
+        """The stored lists that nothing has declared."""
+        return {name: listed for name, listed in self._known.items() if name not in self.found}
+
+    def stored(self, name: str, mode: str) -> list[bytes]:
+        """No element: an operator would go on with its requests that were under way."""
+        super().stored(name, mode)
+        return []
+
+    def _declare(self, name: str, mode: str, form: ElementForm | None = None) -> ListedState | None:
+        before = super()._declare(name, mode, form)
+        if before is None:
+            self.found[name] = NEW, "", None, self._listed[name]
+        elif self.found[name][0] == INCOMPATIBLE:
+            return None
+        return before
+
+    def _judge(self, name: str, stored: ListedState, declared: ListedState, verdict: Verdict) -> None:
+        if name in self.found:
+            return
+        self.found[name] = (*_told(verdict), stored, declared)
+        try:
+            super()._judge(name, stored, declared, verdict)
+        except IncompatibleState as error:
+            self.problems.append(str(error))
+            self._parts.pop(name, None)
+
+
 class _Judging(SchemaRegistry):
     """Notes what becomes of each declared state, and goes on after a type that does not fit."""
 
@@ -185,18 +281,14 @@ class _Judging(SchemaRegistry):
         if (state, column.name) in self.found or before is None:
             self.found.setdefault((state, column.name), (NEW, None, column, ""))
             return super().column(state, column, again=again)
-        verdict = judge_column(before, column)
-        if isinstance(verdict, Incompatible):
-            self.found[state, column.name] = INCOMPATIBLE, before, column, verdict.reason
+        verdict, reason = _told(judge_column(before, column))
+        self.found[state, column.name] = verdict, before, column, reason
+        if verdict == INCOMPATIBLE:
             try:
                 super().column(state, column, again=again)
             except IncompatibleState as error:
                 self.problems.append(str(error))
             return self._replaced(state, column)
-        if isinstance(verdict, AsIs):
-            self.found[state, column.name] = AS_IS, before, column, ""
-        else:
-            self.found[state, column.name] = MIGRATED, before, column, verdict.change
         return super().column(state, column, again=again)
 
     def _replaced(self, state: str, column: ColumnSchema) -> int:
@@ -210,6 +302,13 @@ class _Judging(SchemaRegistry):
         return position
 
 
+def _told(verdict: Verdict) -> tuple[str, str]:
+    """A verdict on a state, and what a migration changes or why there is none."""
+    if isinstance(verdict, Incompatible):
+        return INCOMPATIBLE, verdict.reason
+    return (AS_IS, "") if isinstance(verdict, AsIs) else (MIGRATED, verdict.change)
+
+
 class _Operator:
     """One operator of the program, opened on the schemas of its state."""
 
@@ -221,19 +320,23 @@ class _Operator:
         self.states: list[StateCheck] = []
         self._named = f"operator {chained.name!r} (uid {chained.uid!r})"
         where = f"{chained.name!r} (uid {chained.uid!r})"
-        share = None if stored is None else assigned(stored, vertex.parallelism, 0)
+        share = None if stored is None else assigned(stored, 1, 0)  # every element, as any subtask may get it
         state = None
+        lists = _JudgingLists(storage, share, where) if StateKind.LISTED in chained.factory.state else None
         try:
             if StateKind.KEYED in chained.factory.state:
                 state = KeyedState(where, _schema(where, stored), registry=_Judging)
                 state.registry.key(None if chained.key_type is None else chained.key_type.to_dict())
-            self._open(_context(job, storage, vertex, chained, state, share), chained)
+            self._open(_context(job, vertex, chained, state, lists), chained)
         except HoldfastError as error:
             self.problems.append(str(error))
         registry = None if state is None else state.registry
         if isinstance(registry, _Judging):
             self.problems[:0] = registry.problems
             self.states = list(_states(chained, registry))
+        if lists is not None:
+            self.problems += lists.problems
+            self.states += _lists(chained, lists)
 
     def _open(self, context: OperatorContext, chained: Chained) -> None:
         operator: Operator = chained.factory.create()
@@ -272,9 +375,8 @@ def _schema(where: str, stored: OperatorCheckpoint | None) -> OperatorSchema | N
 
 
 def _context(
-    job: str, storage: Storage, vertex: Vertex, chained: Chained, state: KeyedState | None, share: OperatorSnapshot | None
+    job: str, vertex: Vertex, chained: Chained, state: KeyedState | None, lists: ListedStates | None
 ) -> OperatorContext:
-    listed = StateKind.LISTED in chained.factory.state
     return OperatorContext(
         job=JobInfo("check", job, 1, ""),
         uid=chained.uid,
@@ -285,7 +387,7 @@ def _context(
         clock=Clock(),
         state=state,
         key_type=chained.key_type,
-        lists=ListedStates(storage, share) if listed else None,
+        lists=lists,
         metrics=MetricGroup(),
     )
 
@@ -298,3 +400,11 @@ def _states(chained: Chained, registry: _Judging) -> Iterator[StateCheck]:
         for column in state.columns if state.kind == ROWS else ():
             if (space, column.name) not in registry.found:
                 yield StateCheck(chained.name, chained.uid, column.name, UNDECLARED, str(column))
+
+
+def _lists(chained: Chained, lists: _JudgingLists) -> Iterator[StateCheck]:
+    for name, (verdict, reason, before, declared) in lists.found.items():
+        known = "" if before is None else list_text(before)
+        yield StateCheck(chained.name, chained.uid, name, verdict, known, list_text(declared), reason)
+    for name, stored in lists.undeclared.items():
+        yield StateCheck(chained.name, chained.uid, name, UNDECLARED, list_text(stored))

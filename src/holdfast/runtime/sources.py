@@ -15,7 +15,7 @@ from holdfast.runtime.events import PlannedInput
 from holdfast.runtime.plan import JobPlan, SourceSpec, Vertex
 from holdfast.runtime.task_messages import SourceAssignment, TaskId, TaskReport
 
-__all__ = ["SourceProgress", "source_progress"]
+__all__ = ["SourceProgress", "has_finished", "source_progress"]
 
 
 class SourceProgress:
@@ -37,7 +37,8 @@ class SourceProgress:
         self._watermarks = [MIN_TIMESTAMP] * vertex.parallelism
         if restored is not None:
             times = dict(restored.watermarks)
-            self.finished = bool(times.pop(_FINISHED, {}).get("finished"))
+            times.pop(_FINISHED, None)
+            self.finished = has_finished(restored)
             for name, time in times.items():
                 self._splits[name] = SplitTime.of(time, now)
                 # The split stays under its subtask's watermark; that of another subtask may be far ahead.
@@ -115,6 +116,11 @@ class SourceProgress:
 def source_progress(plan: JobPlan, restored: Mapping[str, SourceState], now: int) -> list[SourceProgress]:
     """The progress of all sources of a job: those restored, by uid, and new ones."""
     return [SourceProgress(v, v.source, restored.get(v.source.uid), now) for v in plan.vertices if v.source is not None]
+
+
+def has_finished(stored: SourceState) -> bool:
+    """Whether a source had ended in a checkpoint: it is not started again."""
+    return bool(stored.watermarks.get(_FINISHED, {}).get("finished"))
 
 
 _FINISHED = "\x00finished"

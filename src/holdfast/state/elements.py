@@ -12,6 +12,7 @@ from holdfast.common.typeinfo import MapTypeInfo, TypeInformation
 from holdfast.common.typeinfo.evolution import Unfit, evolution, same_type
 from holdfast.common.typeinfo.text import type_text
 from holdfast.errors import HoldfastError, IncompatibleState
+from holdfast.state.schema import AfterMigration, AsIs, Incompatible, Verdict, refusal
 
 __all__ = ["ElementForm", "unreadable"]
 
@@ -68,6 +69,20 @@ class ElementForm:
             return stored is self.snapshot
         return same_type(stored, self.snapshot)
 
+    def judge(self, stored: Mapping[str, Any] | None) -> Verdict:
+        """Judge whether elements of a stored type can become elements of this form's type; None: pickles."""
+        if self.keeps(stored):
+            return AsIs()
+        if stored is None:
+            return AfterMigration("pickled values are checked against the declared type and stored in its form")
+        if self.snapshot is None:
+            return AfterMigration("values in their type's form are pickled")
+        try:
+            changes = evolution(stored, self.snapshot).changes
+        except Unfit as error:
+            return Incompatible(str(error))
+        return AfterMigration("; ".join(changes)) if changes else AsIs()
+
     def reader(self, stored: Mapping[str, Any] | None, where: str) -> Read:
         """Return a function that decodes elements of a stored type. It raises IncompatibleState for one that does not fit.
 
@@ -89,6 +104,9 @@ class ElementForm:
         return named
 
     def _reader(self, stored: Mapping[str, Any] | None, where: str) -> Read:
+        verdict = self.judge(stored)
+        if isinstance(verdict, Incompatible):
+            raise refusal(where, verdict, type_text(stored), type_text(self.snapshot))
         declared = self._declared
         if stored is None:
             loads = pickling.loader()
@@ -97,14 +115,7 @@ class ElementForm:
         read = msgspec.msgpack.Decoder(former.annotation).decode
         if declared is None:
             return lambda data: former.decode(read(data))
-        try:
-            convert = evolution(stored, declared.to_dict()).convert
-        except Unfit as error:
-            raise IncompatibleState(
-                f"{where} cannot be used as the program declares it: {error}.\n    stored:   {type_text(stored)}\n"
-                f"    declared: {type_text(self.snapshot)}\n"
-                "Restore the old declaration, or give the new state another name (it then starts empty)."
-            ) from None
+        convert = evolution(stored, declared.to_dict()).convert
         if convert is None:
             return lambda data: declared.decode(read(data))
         return lambda data: declared.decode(convert(read(data)))

@@ -14,6 +14,7 @@ from holdfast.state.schema import (
     StateSchema,
     judge_column,
     judge_key,
+    refusal,
 )
 
 __all__ = ["SchemaRegistry"]
@@ -99,11 +100,7 @@ class SchemaRegistry:
                 "name of its own"
             )
         if isinstance(verdict, Incompatible):
-            raise IncompatibleState(
-                f"state {column.name!r} of operator {self.where} cannot be used as the program declares it: "
-                f"{verdict.reason}.\n    stored:   {stored}\n    declared: {column}\n"
-                "Restore the old declaration, or give the new state another name (it then starts empty)."
-            )
+            raise refusal(f"state {column.name!r} of operator {self.where}", verdict, stored, column)
         self.schema = self.schema.with_types(state, position, column.types)
         self.evolving()
         return position

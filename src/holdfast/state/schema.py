@@ -42,6 +42,7 @@ __all__ = [
     "joined",
     "judge_column",
     "judge_key",
+    "refusal",
 ]
 
 HASH_VERSION = 1
@@ -316,6 +317,15 @@ def judge_column(stored: ColumnSchema, declared: ColumnSchema) -> Verdict:
     except Unfit as error:
         return Incompatible(str(error))
     return AfterMigration("; ".join(changes)) if changes else AsIs()
+
+
+def refusal(where: str, verdict: Incompatible, stored: object, declared: object) -> IncompatibleState:
+    """The error of a state that does not fit its declaration; ``where`` names the state and its operator."""
+    return IncompatibleState(
+        f"{where} cannot be used as the program declares it: {verdict.reason}.\n"
+        f"    stored:   {stored}\n    declared: {declared}\n"
+        "Restore the old declaration, or give the new state another name (it then starts empty)."
+    )
 
 
 def judge_key(stored: KeySchema, declared: Mapping[str, Any] | None, hash_version: int = HASH_VERSION) -> Verdict:

@@ -24,13 +24,14 @@ from holdfast.checkpoint.storage import Storage
 from holdfast.common.time import MIN_TIMESTAMP
 from holdfast.connectors.base import JobInfo
 from holdfast.runtime.channels import Router, first_partition, receivers
-from holdfast.runtime.completion import check_resumable, operator_states
+from holdfast.runtime.completion import operator_states
 from holdfast.runtime.event_time import combined
 from holdfast.runtime.frames import DATA, HEADER_SIZE, decode_data, unpack_header
 from holdfast.runtime.open_chain import OpenChain, TaskResources, restored
 from holdfast.runtime.operators.base import Operator
 from holdfast.runtime.plan import Channel, JobPlan, Vertex
 from holdfast.runtime.records import RecordBatch
+from holdfast.runtime.resumption import check_resumable
 from holdfast.runtime.task_messages import JobSetup, OperatorReport, TaskId, TaskReport
 from holdfast.state.keyed_state import KeyedState
 from holdfast.testing.memory_store import MemoryStore

@@ -24,7 +24,7 @@ from holdfast.checkpoint.ids import CheckpointId, Epoch
 from holdfast.common.serialization import Encoder, SerializationSchema
 from holdfast.common.typeinfo import TypeInformation
 from holdfast.common.types import Row
-from holdfast.connectors.base import Committable, JobInfo, WriterContext
+from holdfast.connectors.base import Committable, JobInfo, WriterContext, check_form
 from holdfast.connectors.file.buckets import BasePathBucketAssigner, BucketAssigner
 from holdfast.connectors.file.bulk import BulkWriter, BulkWriterFactory
 from holdfast.connectors.file.outputs import Output, PartFile, open_output
@@ -176,6 +176,10 @@ class FileSink:
         if isinstance(encoder, Encoder):
             encoder = encoder.writing(text_of(self._type_info))
         return _EncodedParts(encoder)
+
+    def check_prepared(self, data: Any) -> None:
+        """Check that output is a part file."""
+        check_form(data, ("bucket", "pending", "final"), "FileSink")
 
     def create_committer(self, job: JobInfo, uid: str) -> FileCommitter:
         """Create the committer, which moves the files to their final names.

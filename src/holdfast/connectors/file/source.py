@@ -28,7 +28,7 @@ from typing import Any
 
 from holdfast.checkpoint.ids import CheckpointId
 from holdfast.checkpoint.storage import refused
-from holdfast.connectors.base import Batch, EpochInput, JobInfo, ReaderContext, SplitRange
+from holdfast.connectors.base import Batch, EpochInput, JobInfo, ReaderContext, SplitRange, check_form
 from holdfast.connectors.file.files import FileSystems, FileVersion, Found, InputFile
 from holdfast.connectors.file.formats import FileFormat
 from holdfast.connectors.file.paths import absolute_path
@@ -76,6 +76,10 @@ class FileSource:
     def create_enumerator(self, job: JobInfo, uid: str) -> FileEnumerator:
         """Create the enumerator."""
         return FileEnumerator(self.format, self.paths, self.discovery_interval, job.storage_config, uid)
+
+    def check_position(self, state: Any) -> None:
+        """Check that a stored position is one in files."""
+        check_form(state, ("waiting", "done", "active"), "FileSource")
 
     def create_reader(self, context: ReaderContext) -> FileReader:
         """Create a reader."""

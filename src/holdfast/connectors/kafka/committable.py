@@ -7,11 +7,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.checkpoint.ids import Epoch
-from holdfast.connectors.base import Committable
+from holdfast.connectors.base import Committable, check_form
 from holdfast.connectors.kafka.transactions import Prepared
 from holdfast.errors import IncompatibleState
 
-__all__ = ["SLOTS", "KafkaCommittable", "TransactionalId", "id_prefix", "is_rewriter_id", "rewriter_id"]
+__all__ = [
+    "SLOTS",
+    "KafkaCommittable",
+    "TransactionalId",
+    "check_prepared",
+    "id_prefix",
+    "is_rewriter_id",
+    "rewriter_id",
+]
 
 _VERSION = 1
 SLOTS = 4
@@ -97,13 +105,13 @@ class KafkaCommittable:
 
     @classmethod
     def decode(cls, committable: Committable) -> KafkaCommittable:
-        """Decode plain data; the inverse of `encode`."""
+        """Decode plain data; the inverse of `encode`.
+
+        Raises:
+            IncompatibleState: as `check_prepared`.
+        """
         data = committable.data
-        if data.get("version") != _VERSION:
-            raise IncompatibleState(
-                f"Kafka sink {committable.uid}: a committable of version {data.get('version')}; this program knows version "
-                f"{_VERSION}"
-            )
+        check_prepared(data)
         return cls(
             Prepared(*data["transaction"]),
             data["generation"],
@@ -112,3 +120,14 @@ class KafkaCommittable:
             data["token"],
             data["outbox"],
         )
+
+
+def check_prepared(data: Any) -> None:
+    """Check that the data of a committable is a prepared transaction.
+
+    Raises:
+        IncompatibleState: another sink, or a release of another form, has stored it.
+    """
+    check_form(data, ("version", "transaction", "outbox"), "KafkaSink")
+    if data["version"] != _VERSION:
+        raise IncompatibleState(f"it is of version {data['version']}, and this release knows version {_VERSION}")

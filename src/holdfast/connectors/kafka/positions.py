@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from holdfast.connectors.base import check_form
 from holdfast.connectors.kafka.offsets import (
     KafkaOffsetResetStrategy,
     KafkaOffsetsInitializer,
@@ -18,7 +19,7 @@ from holdfast.errors import ConfigurationError, IncompatibleState, InputLost
 if TYPE_CHECKING:
     from holdfast.connectors.kafka.cluster import ClusterView, Topic
 
-__all__ = ["Positions", "check_topic", "first_positions", "offsets_of"]
+__all__ = ["Positions", "check_positions", "check_topic", "first_positions", "offsets_of"]
 
 _VERSION = 1
 
@@ -61,11 +62,7 @@ class Positions:
 
     @classmethod
     def decode(cls, state: Mapping[str, Any]) -> Positions:
-        """Decode plain data; the inverse of `encode`."""
-        if state.get("version") != _VERSION:
-            raise IncompatibleState(
-                f"Kafka positions of version {state.get('version')}; this program knows version {_VERSION}"
-            )
+        """Decode plain data that `check_positions` has not refused; the inverse of `encode`."""
         positions = cls(topics=dict(state["topics"]))
         for topic, number, offset, stop, announced, closed, *epoch in state["partitions"]:
             partition = KafkaTopicPartition(topic, number)
@@ -99,6 +96,17 @@ class Positions:
             self.epochs.pop(partition, None)
             self.announced.discard(partition)
             self.closed.discard(partition)
+
+
+def check_positions(state: Any) -> None:
+    """Check that plain data is encoded positions.
+
+    Raises:
+        IncompatibleState: another source, or a release of another form, has stored it.
+    """
+    check_form(state, ("version", "topics", "partitions"), "KafkaSource")
+    if state["version"] != _VERSION:
+        raise IncompatibleState(f"it is of version {state['version']}, and this release knows version {_VERSION}")
 
 
 def check_topic(source: str, positions: Positions, topic: Topic) -> None:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from confluent_kafka import KafkaException, Producer
 
 from holdfast.connectors.base import Committer, JobInfo, SinkWriter, WriterContext
 from holdfast.connectors.delivery import DeliveryGuarantee
 from holdfast.connectors.kafka.cluster import ANSWER_TIMEOUT_S, BrokerUnavailable
+from holdfast.connectors.kafka.committable import check_prepared
 from holdfast.connectors.kafka.committer import KafkaCommitter
 from holdfast.connectors.kafka.config import admin_properties, check_properties, protocol_properties
 from holdfast.connectors.kafka.output import KafkaOutput
 from holdfast.connectors.kafka.tokens import create_token_topic, token_topic
 from holdfast.connectors.kafka.transactions import TransactionClient
 from holdfast.connectors.kafka.writer import PlainWriter, TransactionalWriter
-from holdfast.errors import ConfigurationError
+from holdfast.errors import ConfigurationError, IncompatibleState
 
 __all__ = ["KafkaSink"]
 
@@ -88,6 +90,14 @@ class KafkaSink(KafkaOutput):
         if self.guarantee is DeliveryGuarantee.EXACTLY_ONCE:
             return TransactionalWriter(self, context)
         return PlainWriter(self, context, flush=self.guarantee is DeliveryGuarantee.AT_LEAST_ONCE)
+
+    def check_prepared(self, data: Any) -> None:
+        """Check that output is a prepared transaction, which only an exactly-once sink commits."""
+        check_prepared(data)
+        if self.guarantee is not DeliveryGuarantee.EXACTLY_ONCE:
+            raise IncompatibleState(
+                f"it is a transaction, which a sink with DeliveryGuarantee.{self.guarantee.name} does not commit"
+            )
 
     def create_committer(self, job: JobInfo, uid: str) -> Committer | None:
         """Create the committer, in the driver; only exactly-once needs one."""

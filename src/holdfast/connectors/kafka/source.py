@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from holdfast.connectors.base import Enumerator, JobInfo, ReaderContext, SourceReader
 from holdfast.connectors.kafka.enumerator import KafkaEnumerator
+from holdfast.connectors.kafka.positions import check_positions
 from holdfast.connectors.kafka.reader import KafkaReader
 from holdfast.connectors.kafka.source_options import KafkaSourceOptions
 
@@ -25,6 +27,10 @@ class KafkaSource(KafkaSourceOptions):
     def create_enumerator(self, job: JobInfo, uid: str) -> Enumerator:
         """Create the enumerator, in the driver."""
         return KafkaEnumerator(self, uid)
+
+    def check_position(self, state: Any) -> None:
+        """Check that a stored position is one in topics; a topic that the source no longer reads is dropped."""
+        check_positions(state)
 
     def create_reader(self, context: ReaderContext) -> SourceReader:
         """Create a reader, in a task slot."""

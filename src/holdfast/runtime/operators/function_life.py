@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from holdfast.checkpoint.metadata import BROADCAST, SPLIT, UNION
+from holdfast.errors import IncompatibleState
 from holdfast.functions.checkpointed_function import (
     CheckpointedFunction,
     FunctionInitializationContext,
@@ -124,7 +125,7 @@ class OperatorStates(OperatorStateStore):
         known = self._states.get(descriptor.name)
         if known is None:
             form = kept.form_of(descriptor)  # type: ignore[arg-type]
-            stored, before = self._lists.typed(descriptor.name, mode, form.snapshot)
+            stored, before = self._lists.typed(descriptor.name, mode, form)
             read = form.reader(before, f"state {descriptor.name!r} of operator {self._where}") if stored else None
             changed = bool(stored) and not form.keeps(before)
             state = kept(descriptor, form, () if read is None else map(read, stored), changed)  # type: ignore[arg-type]
@@ -189,6 +190,7 @@ class FunctionLife:
 
         Raises:
             UserCodeError: the function failed.
+            IncompatibleState: it declares a state that the checkpoint has with another kind or type.
         """
         function = self._function
         if isinstance(function, CheckpointedFunction):
@@ -213,5 +215,7 @@ class FunctionLife:
     def _call(self, method: Callable[[], None]) -> None:
         try:
             method()
+        except IncompatibleState:
+            raise
         except (Exception, SystemExit) as error:
             raise user_error(error, self._context.name, self._context.uid) from error
