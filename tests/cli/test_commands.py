@@ -375,10 +375,10 @@ def a_stopped_job_goes_on_from_its_savepoint(shell: Shell) -> None:
     nowhere = shell.run("run", "--check-restore", "-s", str(shell.directory / "nowhere"), program)
     assert nowhere.returncode == 1
     assert "is not a savepoint" in nowhere.stderr
-    broken = shell.program("broken.py", numbers.replace("env.execute", "env.no_such_method"))
+    broken = shell.program("broken.py", numbers.replace('env.execute("moved")', "raise SystemExit(5)"))
     failed = shell.run("run", "--check-restore", "-s", stopped["savepoint"], broken)
     assert failed.returncode == 1
-    assert "ended without a job" in failed.stderr
+    assert "ended without a job and with exit code 5" in failed.stderr
     assert [each["state"] for each in shell.json("list", "--all") if each["name"] == "moved"] == ["FINISHED"], "nothing ran"
     assert shell.run("run", *options, "-s", stopped["savepoint"], program).returncode == 0
     restored = until(lambda: shell.json("status", "moved")["restored"])
