@@ -219,7 +219,7 @@ def _replayed(monkeypatch: pytest.MonkeyPatch) -> list[Handle]:
         return replay(self, handle, *args)
 
     monkeypatch.setattr(DeltaFiles, "replay", replaying)
-    monkeypatch.setattr(keyed_backend, "in_parallel", map)  # in order
+    monkeypatch.setattr(keyed_backend, "in_parallel", lambda function, items, at_once=4: map(function, items))  # in order
     return read
 
 

@@ -23,6 +23,8 @@ _TAIL_SHARE = 192
 """The part of a file that is read at first: its end, if the rows are not small."""
 _GAP = 64 << 10
 """Bytes between two blocks that are rather read than requested separately."""
+_AGAIN = 512 << 10
+"""Bytes that are here and are rather read again, with their neighbours, than left out by a request of a whole file."""
 _MOST_IN_RUN = 1 << 20
 """Bytes of a range read of blocks, at most."""
 _MOST_IN_PART = 8 << 20
@@ -181,7 +183,7 @@ class ArrivingFile:
     def complete(self, may_go_on: Callable[[], bool]) -> None:
         """Fetch what is lacking, unless ``may_go_on`` returns False in between, and verify the whole file."""
         with open(self._target, "r+b") as copy:  # if another store takes its place, this remains the old file
-            while (lacking := self._present.lacking(0, _GAP)) is not None:
+            while (lacking := self._present.lacking(0, _AGAIN)) is not None:
                 start, end = lacking[0], min(lacking[1], lacking[0] + _MOST_IN_PART)
                 data = self._reader.part(start, end - start)
                 copy.seek(start)

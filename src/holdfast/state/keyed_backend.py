@@ -55,6 +55,9 @@ _MERGED_AT_ONCE = 32 << 20
 """Bytes of memory that the deltas take which become one merged delta; more of them become several."""
 _LEAST_MERGED = 8
 """Deltas that become one whatever memory they take, so that a merge leaves far fewer."""
+_SMALL = 2 << 20
+"""Size of the largest delta, in bytes, of which `_MANY` are read ahead, and of others `_FEW`."""
+_MANY, _FEW = 16, 4
 _UPLOAD_PATIENCE = 10.0
 """Seconds to wait for a running upload on close."""
 
@@ -139,7 +142,8 @@ class KeyedStateBackend:
             # With several handles, a later one may have newer rows than the deltas of an earlier one.
             deltas = self._local.missing(handle.deltas) if len(self._stored) == 1 else handle.deltas
             self._unsettled += sum(map(size_of, deltas))
-            for changes in in_parallel(partial(self._read, groups), deltas):
+            small = all(size_of(delta) <= _SMALL for delta in deltas)
+            for changes in in_parallel(partial(self._read, groups), deltas, _MANY if small else _FEW):
                 self._apply(changes, groups)
         self._local.fetch_rest()
 
