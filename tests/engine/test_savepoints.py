@@ -250,22 +250,6 @@ def the_generation_goes_on_from_the_savepoints(job):
     assert visible() == MODEL
 
 
-def a_savepoint_that_cannot_be_written_leaves_the_job_running_and_nothing_that_looks_whole(job, monkeypatch):
-    from holdfast.runtime import savepoints
-
-    def full(*_: Any) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(savepoints, "write_part", full)
-    with pytest.raises(OSError, match="No space left"):
-        run(job, 3)
-    assert visible() == MODEL, "the job has gone on to its end"
-    (directory,) = (job.directory / "savepoints").iterdir()
-    assert [path.name for path in directory.iterdir()] == ["_in-progress"]
-    with pytest.raises(ConfigurationError, match="is not a savepoint"):
-        read_savepoint(str(directory))
-
-
 def test_a_file_and_a_directory_of_the_metadata_s_name_are_no_savepoints(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(ConfigurationError, match="file' is not a savepoint: it is a file; a savepoint is a directory"):

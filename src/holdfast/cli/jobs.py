@@ -285,7 +285,7 @@ def _write_savepoint(job: RunningJob, page: str, body: Mapping[str, Any], quiet:
         ) from None
     failure = done.get("failure-cause")
     if failure is not None:
-        raise CommandFailed(f"The savepoint of {job.name} was not written: {failure['stack-trace']}", FAILED)
+        raise CommandFailed(f"Job {job.name}: {failure['stack-trace']}", FAILED)
     location: str = done["location"]
     return location
 

@@ -17,7 +17,7 @@ __all__ = ["aliased_loads"]
 _CLOUDPICKLE = cloudpickle.cloudpickle.__name__
 
 
-def aliased_loads(aliases: Mapping[str, type[Any]]) -> Callable[[bytes], Any]:
+def aliased_loads(aliases: Mapping[str, type[Any]]) -> Callable[[bytes | memoryview], Any]:
     """Return a function like ``pickle.loads`` that replaces classes.
 
     Args:

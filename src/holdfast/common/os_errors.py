@@ -9,8 +9,8 @@ from collections.abc import Mapping
 __all__ = ["REMEDIES", "reason"]
 
 REMEDIES = {
-    errno.ENOSPC: "free space on the device, then start the job again: it resumes from its last checkpoint",
-    errno.EDQUOT: "the user's disk quota is used up; raise it or free space, then start the job again",
+    errno.ENOSPC: "free space on the device; if the job has failed, start it again: it resumes from its last checkpoint",
+    errno.EDQUOT: "the user's disk quota is used up; raise it or free space; if the job has failed, start it again",
     errno.EACCES: "let the user who runs the job read and write the directory, or choose another",
     errno.EPERM: "let the user who runs the job write the directory",
     errno.EROFS: "the file system is mounted read-only; choose another directory",

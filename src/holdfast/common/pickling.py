@@ -46,7 +46,7 @@ def dumps(value: Any) -> bytes:
 loads = pickle.loads
 """Unpickle a value from `dumps`."""
 
-_load_state: Callable[[bytes], Any] = pickle.loads
+_load_state: Callable[[bytes | memoryview], Any] = pickle.loads
 
 
 def use_class_aliases(aliases: Mapping[str, type[Any]]) -> None:
@@ -55,6 +55,6 @@ def use_class_aliases(aliases: Mapping[str, type[Any]]) -> None:
     _load_state = aliased_loads(aliases)
 
 
-def loader() -> Callable[[bytes], Any]:
-    """The function that unpickles stored state; with the aliases of the job's classes, if any."""
+def loader() -> Callable[[bytes | memoryview], Any]:
+    """The function that unpickles what a checkpoint may hold; with the aliases of the job's classes, if any."""
     return _load_state

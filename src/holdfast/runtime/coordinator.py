@@ -39,7 +39,7 @@ from holdfast.runtime.rescale_request import RescaleRequest
 from holdfast.runtime.restart import RestartStrategy
 from holdfast.runtime.samples import SampleRequests
 from holdfast.runtime.savepoint_requests import SavepointRequest
-from holdfast.runtime.savepoints import SavepointWriter, StartFromSavepoint
+from holdfast.runtime.savepoints import SavepointWriter, StartFromSavepoint, savepoint_failure
 from holdfast.runtime.statistics import takeovers
 from holdfast.runtime.task_messages import EpochAssignment, TaskReport
 
@@ -260,7 +260,7 @@ class Coordinator:
     def _answer_request(self, notice: Notice) -> None:
         match notice:
             case instructions.SavepointFailed(request, failure):
-                _fail(self._requested.pop(request.number)[1], failure)
+                _fail(self._requested.pop(request.number)[1], savepoint_failure(request.uri, failure))
             case instructions.SavepointRefused(request):
                 ending = CheckpointError(f"the job is about to end; the savepoint {request.uri} was not written")
                 _fail(self._requested.pop(request.number)[1], ending)

@@ -152,7 +152,7 @@ def decode_data(payload: memoryview | bytes) -> Frame:
     """Decode the payload of a data frame."""
     if payload[0] in PACKED:
         return Frame(*unpack_columns(payload))
-    watermark, values, stamps, keys, locations, late = pickle.loads(payload)
+    watermark, values, stamps, keys, locations, late = pickling.loader()(payload)  # it may come from a checkpoint
     timestamps = None
     if stamps is not None:
         flat = array("q")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
+import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +19,7 @@ from holdfast.checkpoint.paths import JobPaths, new_attempt, safe_name
 from holdfast.checkpoint.retention import verify_files
 from holdfast.checkpoint.savepoint import (
     BEGUN,
+    METADATA,
     REMEDY,
     OpenSavepoint,
     copy_files,
@@ -26,19 +29,23 @@ from holdfast.checkpoint.savepoint import (
     renamed_lists,
 )
 from holdfast.checkpoint.storage import Storage
-from holdfast.errors import ConfigurationError, CorruptFile, StorageError
+from holdfast.errors import CheckpointError, ConfigurationError, CorruptFile, SparkGone, StorageError
 from holdfast.runtime.settings import JobSettings
 from holdfast.state.backend import StateBackendSettings
 from holdfast.state.canonical import DUMP, Part, parts_of, write_part
 from holdfast.state.damage import with_content
 from holdfast.state.delta_files import verify_data
 
-__all__ = ["SavepointWriter", "StartFromSavepoint", "new_savepoint"]
+__all__ = ["SavepointWriter", "StartFromSavepoint", "new_savepoint", "savepoint_failure"]
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 R = TypeVar("R")
 Written = tuple[KeyedHandle, dict[str, Any]]
 """A part of a savepoint, with its schema as plain data."""
+_CLASS = re.compile(r"^holdfast\.errors\.\w+: ")
+"""The class of a failure in a task of Spark, which is its text there."""
 Each = Callable[[Callable[[T], R], Sequence[T]], list[R]]
 """Runs a function for each item on the executors."""
 
@@ -56,6 +63,16 @@ def new_savepoint(directory: str, job_id: str, options: Mapping[str, str]) -> st
     except StorageError as error:
         raise ConfigurationError(f"no savepoint can be written into {directory}: {error}") from error
     return storage.uri
+
+
+def savepoint_failure(uri: str, failure: Exception) -> Exception:
+    """The error for who asked for a savepoint that was not written; ``failure`` is the reason."""
+    if isinstance(failure, SparkGone):
+        return failure  # it concerns the whole job
+    reason = _CLASS.sub("", str(failure) or repr(failure))
+    error = CheckpointError(f"the savepoint {uri} was not written, and the job goes on: {reason}")
+    error.__cause__ = failure
+    return error
 
 
 @dataclass(frozen=True)
@@ -133,11 +150,15 @@ class SavepointWriter:
             put_metadata(target, whole, drained)
         except BaseException:
             with contextlib.suppress(StorageError):  # the first failure is the one to report
+                target.delete([METADATA])  # it may exist if the put's answer was lost; without it, the rest is no savepoint
                 target.delete([path for path in target.list("") if path != BEGUN])
             raise
         finally:
             self._parts.pop(uri, None)
-        target.delete([BEGUN])
+        try:
+            target.delete([BEGUN])
+        except StorageError as error:
+            log.warning("the savepoint %s is complete; its mark of an unfinished one was not deleted: %s", uri, error)
 
     def _canonical(
         self, uid: str, operator: OperatorCheckpoint, keyed: list[Written], target: Storage

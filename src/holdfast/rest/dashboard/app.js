@@ -179,7 +179,7 @@ async function follow(path, done, failed) {
         continue;
       }
       const failure = operation["failure-cause"];
-      set({ notice: failure ? { kind: "bad", text: `${failed}: ${failure["stack-trace"]}` } : { kind: "good", text: done(operation.location) } });
+      set({ notice: failure ? { kind: "bad", text: failure["stack-trace"] } : { kind: "good", text: done(operation.location) } });
       return;
     }
   } catch (error) {

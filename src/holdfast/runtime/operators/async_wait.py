@@ -205,7 +205,7 @@ class _AsyncWait(Operator):
 
 
 def _restored(stored: bytes) -> Request:
-    value, stamp, late_by = pickling.loads(stored)
+    value, stamp, late_by = pickling.loader()(stored)
     return Request(value, stamp, late_by, stored=stored)
 
 
