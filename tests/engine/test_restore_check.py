@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,10 +12,13 @@ from typing import Any
 
 import pytest
 
+from holdfast.checkpoint.storage import Storage
 from holdfast.common import Configuration, Types
 from holdfast.datastream import CheckpointedFunction, KeyedProcessFunction, MapFunction, StreamExecutionEnvironment
 from holdfast.datastream.state import ListStateDescriptor, StateDescriptor, ValueStateDescriptor
 from holdfast.errors import ConfigurationError, IncompatibleState
+from holdfast.runtime.launch import Launch
+from holdfast.runtime.restore_check import RestoreCheck, read_check
 from holdfast.state import canonical
 
 from .inprocess import Lab, LedgerSink
@@ -281,3 +286,69 @@ def test_operators_that_come_and_go_and_rescale_are_shown(saved):
     wider = check(saved, program(Counts(value("count"))), **{"parallelism.default": "3"})
     assert wider.restorable
     assert {each.uid: each.verdict for each in wider.operators}["counts"] == "rescaled"
+
+
+TWO_JOBS = """
+from holdfast.common import Configuration
+from holdfast.datastream import StreamExecutionEnvironment
+from engine import test_restore_check as tests
+
+env = StreamExecutionEnvironment.get_execution_environment()
+with env.from_collection([1]).execute_and_collect("first") as results:
+    assert list(results) == []
+env.from_collection([1]).print()
+assert env.execute("between").get_net_runtime() == 0
+tests.program(tests.Counts(tests.value("count")))(env)
+env.execute("job")
+raise AssertionError("the check has ended the program")
+"""
+
+
+@pytest.mark.parametrize(("job", "restorable"), [("job", True), (None, False), ("none", None)])
+def test_of_several_jobs_the_one_that_is_named_restores(saved, tmp_path, job, restorable):
+    (tmp_path / "program.py").write_text(TWO_JOBS)
+    settings = {"execution.state-recovery.path": saved} | ({} if job is None else {"execution.state-recovery.job-name": job})
+    launch = Launch("id", settings, str(tmp_path / "log"), False, restore_check=str(tmp_path / "check"))
+    environment = {**Launch.environment(launch.store(tmp_path)), "PYTHONPATH": str(Path(__file__).parents[1])}
+    ended = subprocess.run([sys.executable, tmp_path / "program.py"], env=environment, capture_output=True, check=False)
+    if restorable is None:
+        assert b"the check has ended the program" in ended.stderr
+        assert not (tmp_path / "check").exists()
+        return
+    assert ended.returncode == 0, ended.stderr
+    found = read_check(tmp_path / "check")
+    assert isinstance(found, RestoreCheck)
+    assert found.restorable is restorable
+    if not restorable:
+        assert "another job of this one, which execution.state-recovery.job-name would name" in found.problems[0]
+
+
+def test_a_job_that_is_not_named_begins_as_without_a_path(saved):
+    config = {"parallelism.default": "1", "execution.state-recovery.path": saved, "execution.state-recovery.job-name": "job"}
+    env = StreamExecutionEnvironment.get_execution_environment(Configuration.from_dict(config), spark=object())  # type: ignore[arg-type]
+    program(Counts(value("count")))(env)
+    assert env._plan("job").settings.restore_path == saved
+    assert env._plan("another").settings.restore_path == ""
+
+
+def test_a_savepoint_on_s3(saved, s3_config):
+    storage = Storage.open("s3://checkpoints/check-restore", s3_config)
+    for path in Path(saved.removeprefix("file://")).iterdir():
+        storage.put_new(path.name, path.read_bytes())
+    found = check("s3://checkpoints/check-restore", program(Counts(value("count"), value("other"))), **s3_config)
+    assert found.restorable, found.problems
+    assert verdicts(found) == {"count": "as is", "other": "as is"}
+    storage.delete([next(each for each in storage.list("") if each.endswith(".dump"))])
+    found = check("s3://checkpoints/check-restore", program(Counts(value("count"), value("other"))), **s3_config)
+    assert len(found.problems) == 1
+    assert "s3://checkpoints/check-restore" in found.problems[0]
+
+
+def test_a_program_in_batch_mode(tmp_path):
+    build = program(Counts(value("count")))
+    batch = {"execution.runtime-mode": "BATCH"}
+    Lab(build, tmp_path, config=batch).run()
+    directory = {"execution.checkpointing.dir": f"file://{tmp_path}/checkpoints", **batch}
+    found = check(None, build, **directory)
+    assert found.restorable, found.problems
+    Lab(build, tmp_path, config=batch).run()

@@ -17,7 +17,7 @@ from holdfast.cli.drivers import STANDBY, Driver
 from holdfast.cli.launcher import Launcher, Restart, begin_daemon, exit_code
 from holdfast.cli.options import Settings, parse_settings
 from holdfast.cli.output import console, duration, note, print_json, table, working
-from holdfast.common.config_options import HighAvailabilityOptions
+from holdfast.common.config_options import HighAvailabilityOptions, StateRecoveryOptions
 from holdfast.common.modes import HighAvailabilityMode
 from holdfast.runtime.job_registry import JobRecord
 from holdfast.runtime.leadership import UNKNOWN_HOST
@@ -31,6 +31,12 @@ Arguments = Annotated[list[str] | None, typer.Argument(metavar="[ARGS]...", help
 Parallelism = Annotated[int | None, typer.Option("--parallelism", "-p", min=1, help="Default parallelism.")]
 FromSavepoint = Annotated[
     str | None, typer.Option("--from-savepoint", "--fromSavepoint", "-s", metavar="PATH", help="Savepoint to start from.")
+]
+RestoredJob = Annotated[
+    str | None,
+    typer.Option(
+        "--restored-job", metavar="NAME", help="Of a program with several jobs: the one that starts from the savepoint."
+    ),
 ]
 AllowNonRestored = Annotated[
     bool,
@@ -65,6 +71,7 @@ def run(
     parallelism: Parallelism = None,
     settings: Settings = None,
     from_savepoint: FromSavepoint = None,
+    restored_job: RestoredJob = None,
     allow_non_restored: AllowNonRestored = False,
     spark_master: SparkMaster = None,
     detached: Detached = False,
@@ -88,7 +95,7 @@ def run(
 
     Options stand before PROGRAM, its own arguments after it. Settings in the program override options.
     """
-    given = _settings(settings, parallelism, from_savepoint, allow_non_restored, spark_master)
+    given = _settings(settings, parallelism, from_savepoint, restored_job, allow_non_restored, spark_master)
     if check_restore:
         _check_restore(program, arguments, given, json)
         return
@@ -102,6 +109,7 @@ def standby(
     parallelism: Parallelism = None,
     settings: Settings = None,
     from_savepoint: FromSavepoint = None,
+    restored_job: RestoredJob = None,
     allow_non_restored: AllowNonRestored = False,
     spark_master: SparkMaster = None,
     detached: Detached = False,
@@ -112,7 +120,7 @@ def standby(
     Start it on each machine with the same checkpoint directory (execution.checkpointing.dir). Ctrl-C and SIGTERM leave the
     job to another driver; when the job ends, or `holdfast cancel` or `stop` ends it, all its drivers end.
     """
-    given = _settings(settings, parallelism, from_savepoint, allow_non_restored, spark_master)
+    given = _settings(settings, parallelism, from_savepoint, restored_job, allow_non_restored, spark_master)
     given[HighAvailabilityOptions.TYPE.key] = HighAvailabilityMode.STORAGE.name
     _run(program, arguments, given, detached, Restart.STANDBY, json)
 
@@ -121,6 +129,7 @@ def _settings(
     settings: list[str] | None,
     parallelism: int | None,
     from_savepoint: str | None,
+    restored_job: str | None,
     allow_non_restored: bool,
     spark_master: str | None,
 ) -> dict[str, str]:
@@ -130,6 +139,8 @@ def _settings(
         given["parallelism.default"] = str(parallelism)
     if from_savepoint is not None:
         given["execution.state-recovery.path"] = from_savepoint
+    if restored_job is not None:
+        given[StateRecoveryOptions.JOB_NAME.key] = restored_job
     if allow_non_restored:
         given["execution.state-recovery.ignore-unclaimed-state"] = "true"
     if spark_master is not None:
@@ -155,7 +166,9 @@ def _check_restore(program: Path, arguments: list[str] | None, given: dict[str, 
     status = launcher.run(lambda job: None)
     found = launcher.checked()
     if found is None:
-        raise CommandFailed(f"{program} ended without a job{f' and with exit code {status}' if status else ''}.", FAILED)
+        name = given.get(StateRecoveryOptions.JOB_NAME.key)
+        job = "a job" if name is None else f"the job {name!r}"
+        raise CommandFailed(f"{program} ended without {job}{f' and with exit code {status}' if status else ''}.", FAILED)
     if isinstance(found, str):
         raise CommandFailed(found, FAILED)
     if json:

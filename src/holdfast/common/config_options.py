@@ -164,6 +164,7 @@ class StateRecoveryOptions:
     """Options that choose the checkpoint a job resumes from."""
 
     PATH = _key("execution.state-recovery.path").string_type().no_default_value()
+    JOB_NAME = _key("execution.state-recovery.job-name").string_type().no_default_value()
     CLAIM_MODE = _key("execution.state-recovery.claim-mode").string_type().default_value("NO_CLAIM")
     IGNORE_UNCLAIMED_STATE = _key("execution.state-recovery.ignore-unclaimed-state").boolean_type().default_value(False)
 

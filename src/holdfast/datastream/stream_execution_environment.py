@@ -46,8 +46,9 @@ from holdfast.graph.rescaled import rescaled
 from holdfast.graph.transformations import OperatorTransformation, SourceTransformation
 from holdfast.runtime.java import find_java
 from holdfast.runtime.launch import launched
+from holdfast.runtime.not_started import check_in_place_of
 from holdfast.runtime.plan import JobPlan
-from holdfast.runtime.restore_check import RestoreCheck, check_restore, write_check
+from holdfast.runtime.restore_check import RestoreCheck, check_restore
 from holdfast.runtime.spark_context import begin_spark
 
 if TYPE_CHECKING:
@@ -405,8 +406,9 @@ class StreamExecutionEnvironment(EnvironmentSettings):
         plan = self._plan(job_name)
         launch = launched()
         if launch is not None and launch.restore_check:
-            write_check(plan, launch.restore_check)
-            raise SystemExit(0)
+            not_started = check_in_place_of(plan, launch.restore_check)
+            self._operators.clear()
+            return not_started
         if self._spark is None:
             begin_spark(plan.name, plan.config)
         from holdfast.runtime.job import submit  # imports Spark, which building a program does not need

@@ -138,7 +138,10 @@ def _not_claimed(plan: JobPlan, checkpoint: CheckpointMetadata, where: str) -> I
     known = {chained.uid for vertex in plan.vertices for chained in vertex.chain}
     known |= {vertex.source.uid for vertex in plan.vertices if vertex.source is not None}
     if not {*checkpoint.operators, *checkpoint.sources} & known:
-        remedy = f"Nothing in it belongs to this program: it may be the state of another one. {remedy}"
+        remedy = (
+            "Nothing in it belongs to this program: it may be the state of another one, or of another job of this one, "
+            f"which execution.state-recovery.job-name would name. {remedy}"
+        )
     yield Obstacle(
         "", f"{where} has state of {', '.join(map(str, missing))}, which the program does not have (any more). {remedy}"
     )

@@ -63,8 +63,10 @@ class JobSettings:
     """The checkpoint storage; empty for a job without one."""
     retained_checkpoints: int
     delete_on_cancellation: bool
+    restores: bool
+    """Whether `execution.state-recovery.path` is for this job; it may be for another job of the program."""
     restore_path: str
-    """The checkpoint or savepoint that the user asked to restore; empty for the latest checkpoint."""
+    """The checkpoint or savepoint that the user asked this job to restore; empty for the latest checkpoint."""
     claim_savepoint: bool
     """Whether the savepoint that the job starts from belongs to the job, which deletes it."""
     savepoint_directory: str
@@ -104,6 +106,7 @@ class JobSettings:
         target = _positive(settings, EpochOptions.TARGET_DURATION)
         interval = settings.get(CheckpointingOptions.INTERVAL)
         availability = settings.get(HighAvailabilityOptions.TYPE)
+        restores = settings.get(StateRecoveryOptions.JOB_NAME) in (None, settings.get(PipelineOptions.NAME))
         try:
             state_backend = StateBackendSettings.of(config)
             changelog = ChangelogSettings.of(config)
@@ -127,7 +130,8 @@ class JobSettings:
             retained_checkpoints=_positive(settings, CheckpointingOptions.NUM_RETAINED),
             delete_on_cancellation=settings.get(CheckpointingOptions.RETENTION)
             is ExternalizedCheckpointRetention.DELETE_ON_CANCELLATION,
-            restore_path=settings.get(StateRecoveryOptions.PATH) or "",
+            restores=restores,
+            restore_path=(settings.get(StateRecoveryOptions.PATH) or "") if restores else "",
             claim_savepoint=_claims(settings),
             savepoint_directory=settings.get(CheckpointingOptions.SAVEPOINT_DIR) or "",
             ignore_unclaimed_state=settings.get(StateRecoveryOptions.IGNORE_UNCLAIMED_STATE),
