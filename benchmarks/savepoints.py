@@ -3,10 +3,11 @@
     python -m benchmarks savepoints --gb 1
     python -m benchmarks savepoints --gb 10 --directory /large/disk
 
-Steps: ``write`` bootstraps keyed state from a generated DataFrame; ``rewrite`` writes a savepoint with another number of key
-groups; ``scan`` reads all columns and adds them up; ``function`` reads every key by one. Each prints its time, and the
-largest memory (PSS, which shares out pages that several processes have) of one Python worker, of all workers, of Spark's JVM
-and of this process.
+Steps: ``write`` bootstraps keyed state from a generated DataFrame; ``scan`` reads all columns and adds them up; ``repair``
+writes a savepoint in which one key in a thousand has another value, and ``scan-repaired`` reads it; ``rewrite`` writes one
+with another number of key groups; ``function`` reads every key of that by a function. Each prints its time, and the largest
+memory (PSS, which shares out pages that several processes have) of one Python worker, of all workers, of Spark's JVM and of
+this process.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ import psutil
 VALUE = 400
 """Characters of a value. Random hexadecimal digits: zstd halves them."""
 _EVERY_S = 0.5
+_REPAIRED = 1000
+"""One key in so many is repaired."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -107,7 +110,7 @@ def _measured(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
     spark = session.getOrCreate()
     rows = round(options.gb * 2**30 / (VALUE + 8))
     figures: dict[str, Any] = {"gb": options.gb, "rows": rows, "cores": options.cores}
-    first, second = directory / "first", directory / "second"
+    first, repaired, second = directory / "first", directory / "repaired", directory / "second"
 
     def step(name: str, do: Any) -> Any:
         began = time.monotonic()
@@ -126,15 +129,30 @@ def _measured(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
     state = keyed.transform(ValueStateDescriptor("text", Types.STRING()))
     step("write", lambda: SavepointWriter.new_savepoint(spark).with_operator("keyed", state).write(str(first)))
     figures["stored_mb"] = sum(file.stat().st_size for file in first.iterdir()) >> 20
-    old = SavepointWriter.from_existing_savepoint(spark, str(first)).change_max_parallelism(256)
-    step("rewrite", lambda: old.write(str(second)))
-    reader = SavepointReader.read(spark, str(second))
-    scan = reader.read_keyed_state("keyed").agg(F.count("*"), F.sum(F.length("text")))
-    named = Types.ROW_NAMED(["key", "length"], [Types.LONG(), Types.LONG()])
-    by_function = reader.read_keyed_state("keyed", Lengths(), output_type=named).agg(F.count("*"), F.sum("length"))
-    for name, frame in (("scan", scan), ("function", by_function)):
+
+    def check(name: str, frame: Any, length: int) -> None:
         (found,) = step(name, frame.collect)
-        if tuple(found) != (rows, rows * VALUE):
-            raise RuntimeError(f"{name} found {tuple(found)} instead of {(rows, rows * VALUE)}")
+        if tuple(found) != (rows, length):
+            raise RuntimeError(f"{name} found {tuple(found)} instead of {(rows, length)}")
+
+    def scanned(path: Path) -> Any:
+        return SavepointReader.read(spark, str(path)).read_keyed_state("keyed").agg(F.count("*"), F.sum(F.length("text")))
+
+    check("scan", scanned(first), rows * VALUE)
+    wrong = spark.range(0, rows, _REPAIRED).select(F.col("id").alias("key"), F.lit("").alias("text"))
+    right = OperatorTransformation.bootstrap_with(wrong).key_by("key", Types.LONG())
+    repair = right.transform(ValueStateDescriptor("text", Types.STRING()))
+    old = SavepointWriter.from_existing_savepoint(spark, str(first)).with_operator("keyed", repair)
+    step("repair", lambda: old.write(str(repaired)))
+    length = (rows - -(-rows // _REPAIRED)) * VALUE
+    check("scan-repaired", scanned(repaired), length)
+    shutil.rmtree(first)
+    other = SavepointWriter.from_existing_savepoint(spark, str(repaired)).change_max_parallelism(256)
+    step("rewrite", lambda: other.write(str(second)))
+    shutil.rmtree(repaired)
+    named = Types.ROW_NAMED(["key", "length"], [Types.LONG(), Types.LONG()])
+    reader = SavepointReader.read(spark, str(second))
+    by_function = reader.read_keyed_state("keyed", Lengths(), output_type=named).agg(F.count("*"), F.sum("length"))
+    check("function", by_function, length)
     spark.stop()
     return figures

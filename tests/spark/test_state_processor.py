@@ -33,7 +33,7 @@ from holdfast.datastream import (
     ValueStateDescriptor,
 )
 from holdfast.datastream.window import SlidingEventTimeWindows
-from holdfast.errors import CheckpointError
+from holdfast.errors import CheckpointError, ConfigurationError
 from holdfast.state_api import (
     BroadcastStateBootstrapFunction,
     KeyedStateBootstrapFunction,
@@ -382,3 +382,42 @@ def test_operator_state_is_written_and_read(spark, tmp_path):
         (list(range(100)), [("p", 5)], [("a", 1), ("b", 2)]),
         (list(range(100, 200)), [], [("a", 1), ("b", 2)]),
     ]
+
+
+def test_what_does_not_fit_is_refused_before_it_is_read_and_no_rows_are_an_empty_state(spark, tmp_path):
+    count, begin = ValueStateDescriptor("count", Types.LONG()), OperatorTransformation.bootstrap_with
+
+    def writer(query: str, most: int = 8) -> Any:
+        made = begin(spark.sql(query)).key_by("key", Types.LONG()).transform(count)
+        return SavepointWriter.new_savepoint(spark, most).with_operator("keyed", made)
+
+    def refused(told: str, query: str) -> None:
+        with pytest.raises(ConfigurationError, match=rf"operator 'keyed' \(uid 'keyed'\): {told}"):
+            writer(query).write(str(tmp_path / "refused"))
+
+    refused("the DataFrame has no column 'count'; it has key, other", "SELECT 1L AS key, 1L AS other")
+    refused("the column 'key' does not fit Types.LONG.*it is string", "SELECT 'a' AS key, 1L AS count")
+    refused("the DataFrame has 2 columns 'count': count, Count", "SELECT 1L AS key, 1L AS count, 2L AS Count")
+    with pytest.raises(ConfigurationError, match="state 'count' is given twice"):
+        begin(spark.range(1)).key_by("id", Types.LONG()).transform(count, count)
+    with pytest.raises(TypeError, match=r"with_operator\('keyed', ...\) takes the result of transform\(\)"):
+        writer("SELECT 1").with_operator("keyed", begin(spark.range(1)))
+    assert not (tmp_path / "refused").exists()
+
+    pair = ValueStateDescriptor("count", Types.ROW_NAMED(["last", "count"], [Types.LONG(), Types.LONG()]))
+    none = spark.sql("SELECT 'a' AS `a.``key`, named_struct('last', id, 'count', id) AS count FROM range(0)")
+    made = begin(none).key_by("a.`key", Types.STRING()).transform(pair)
+    empty = SavepointWriter.new_savepoint(spark, 8).with_operator("keyed", made).write(str(tmp_path / "empty"))
+    rows = SavepointReader.read(spark, empty).read_keyed_state("keyed")
+    assert rows.dtypes == [("key", "string"), ("count", "struct<last:bigint,count:bigint>")]
+    assert rows.collect() == []
+    assert describe(open_snapshot(empty))[0].states[0].name == "count"
+    added = writer("SELECT 1L AS key, 1L AS count", most=16).with_operator_of(empty, "keyed", "other")
+    with pytest.raises(ConfigurationError, match=r"'keyed' has 16 key groups, and those of the existing savepoint have 8"):
+        added.write(str(tmp_path / "refused"))
+    with pytest.raises(ConfigurationError, match=r"has, too: keyed.*call with_operator\(\) afterwards"):
+        writer("SELECT 1L AS key, 1L AS count").with_savepoint(empty)
+    config = {"pipeline.max-parallelism": "8"}
+    job = continued(program(Everything(), VALUES[:10], cut=90), tmp_path / "job", empty, **config)
+    again = rows_of(str(job.directory / "checkpoints" / "job"))
+    assert {key: row["count"]["count"] for key, row in again.items()} == Counter(key for key, _, _ in VALUES[:10])

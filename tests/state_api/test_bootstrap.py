@@ -37,10 +37,14 @@ from holdfast.state_api import (
     OperatorTransformation,
     StateBootstrapFunction,
     bootstrap_task,
+    listed,
+    regrouping,
 )
+from holdfast.state_api.bootstrap import OneInputTransformation
 from holdfast.state_api.bootstrap_functions import ColumnsToState
 from holdfast.state_api.bootstrap_task import BootstrapTask, Target, in_lists
 from holdfast.state_api.catalog import Snapshot
+from holdfast.state_api.listed import _WriteElements
 from holdfast.state_api.operator_bootstrap import FunctionTransformation, with_made
 from holdfast.state_api.reader import ArrowSavepointReader
 from holdfast.state_api.regrouping import RegroupTask
@@ -135,6 +139,7 @@ def test_rows_replace_the_states_of_their_keys_and_leave_all_others(tmp_path_fac
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bootstrap_task, "_FIRST", portion)
         patch.setattr(bootstrap_task, "_MEMORY", 2_000)
+        patch.setattr(regrouping, "_FILE", 500 * portion)
         empty = OperatorCheckpoint("keyed", True, MOST)
         once = written(directory, ColumnsToState(STATES), as_rows(first), empty, parallelism)
         model = {key: as_stored(row) for key, row in first.items() if row is not None}
@@ -339,7 +344,38 @@ def test_functions_of_operator_state_that_do_not_fit_are_refused(tmp_path):
     with pytest.raises(UserCodeError, match=r"(?s)no rule.*operator 'listed' \(uid 'listed'\).*element: 'x'"):
         made(tmp_path, Failing(), [["x"]], empty)
     with pytest.raises(TypeError, match=r"for keyed state, call key_by\(\) first"):
-        OperatorTransformation.bootstrap_with(None).transform(Numbers())  # type: ignore[arg-type]
+        OneInputTransformation(None).transform(Numbers())  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"takes a Spark DataFrame, not \[1, 2\]"):
+        OperatorTransformation.bootstrap_with([1, 2])  # type: ignore[arg-type]
+
+
+LONG, TEXT, WHOLE = Types.LONG(), Types.STRING(), Types.BIG_INT()
+
+
+@pytest.mark.parametrize(
+    ("types", "rows", "told"),
+    [
+        ([LONG], [(1,), (None,)], "column 'value' has a null"),
+        ([WHOLE], [("abc",)], r"column 'value' has 'abc', which does not fit Types.BIG_INT"),
+        ([Types.INT()], [(2**40,)], "column 'value' has 1099511627776, which does not fit Types.INT"),
+        ([TEXT, LONG], [(None, 1)], "column 'key' has a null"),
+        ([TEXT, LONG], [("a", 1), ("b", 1), ("a", 2)], "column 'key' has 'a' twice"),
+        ([TEXT, WHOLE], [("a", "b")], "column 'value' has 'b', which does not fit"),
+    ],
+)
+def test_rows_that_are_no_elements_or_entries_are_refused_by_state_and_column(tmp_path, types, rows, told):
+    columns = ["value"] if len(types) == 1 else ["key", "value"]
+    task = _WriteElements("u", "state 's' of operator 'o' (uid 'u')", Target(f"file://{tmp_path}", {}, 0), columns, types)
+    with pytest.raises(ConfigurationError, match=rf"state 's' of operator 'o' \(uid 'u'\): the {told}"):
+        list(task(0, rows))
+
+
+def test_a_repeated_key_is_found_among_all_files_of_a_broadcast_state(tmp_path, monkeypatch):
+    monkeypatch.setattr(listed, "_IN_FILE", 2)
+    task = _WriteElements("u", "state 's'", Target(f"file://{tmp_path}", {}, 0), ["key", "value"], [LONG, LONG])
+    assert sum(part.count for part in task(0, [(n, None) for n in range(5)])) == 5
+    with pytest.raises(ConfigurationError, match="'key' has 1 twice"):
+        list(task(0, [(n % 4, None) for n in range(1, 6)]))
 
 
 class Unpicklable(KeyedProcessFunction):
@@ -375,6 +411,21 @@ def a_row_that_does_not_fit_names_operator_and_key(tmp_path):
     bad = [("a", ("text", None, None, None))]
     with pytest.raises(UserCodeError, match=r"state 'value'.*key 'a'"):
         written(str(tmp_path), ColumnsToState(STATES), bad, empty, 1)
+    whole = ColumnsToState([ValueStateDescriptor("whole", Types.BIG_INT())])
+    with pytest.raises(
+        UserCodeError, match=r"(?s)column of state 'whole' has 'x', which does not fit.*\(uid 'keyed'\).*'a'"
+    ):
+        written(str(tmp_path), whole, [("a", ("x",))], empty, 1)
+    pairs = [("a", (None, None, [(1, "x"), (1, "y")], None))]
+    with pytest.raises(UserCodeError, match=r"column of state 'map' has .*: a key occurs twice in the map"):
+        written(str(tmp_path), ColumnsToState(STATES), pairs, empty, 1)
+
+
+def test_a_state_of_the_name_of_the_keys_column_is_read_by_a_function(tmp_path):
+    named = ColumnsToState([ValueStateDescriptor("key", Types.LONG())])
+    operator = written(str(tmp_path), named, [("a", (1,))], OperatorCheckpoint("keyed", True, MOST), 1)
+    with pytest.raises(ConfigurationError, match=r"\(uid 'keyed'\) has a state 'key'.*KeyedStateReaderFunction"):
+        content(str(tmp_path), operator)
 
 
 def a_part_of_a_savepoint_has_a_schema_for_all_subtasks_that_it_comes_from(tmp_path):

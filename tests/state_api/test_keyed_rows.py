@@ -98,6 +98,17 @@ def test_columns_and_pickled_rows_are_the_same_records_in_the_same_tasks(rows):
     assert all(subtask == key_group(key, MOST) * WIDTH // MOST for subtask, key, *_ in by_columns)
 
 
+def test_the_rows_of_a_task_are_sorted_by_key_group_so_that_a_file_has_few():
+    keyed = keyed_rows(stamp=None, max_parallelism=1_000)
+    keys = [f"k{n}" for n in range(500)]
+    (batch,) = keyed._placed(0, [pyarrow.RecordBatch.from_pydict({"c0": keys, "c1": keys})])
+    placed = pyarrow.Table.from_batches([batch]).sort_by([("place", "ascending"), ("key", "ascending")]).to_pylist()
+    groups = [(row["place"], key_group(row["c0"], 1_000)) for row in placed]
+    assert groups == sorted(groups)
+    pickled = sorted(keyed._pickled(0, [Row(user=key, value=key) for key in keys]))
+    assert [each[:2] for each in pickled] == [(row["place"], row["key"]) for row in placed]
+
+
 def test_each_partition_has_a_number_that_only_it_gets():
     numbers = partition_numbers(300)
     assert len(set(numbers)) == 300
@@ -107,8 +118,15 @@ def test_each_partition_has_a_number_that_only_it_gets():
 
 def test_a_key_that_is_null_is_refused_and_names_the_operator():
     batch = pyarrow.RecordBatch.from_pydict({"c0": pyarrow.array(["a", None]), "c1": [1, 2]})
-    with pytest.raises(UserCodeError, match=r"(?s)does not fit Types.STRING.*operator 'totals' \(uid 'u1'\)"):
+    rows = [Row(user="a", value=1), Row(user=None, value=2)]
+    with pytest.raises(UserCodeError, match=r"(?s)column 'user' has a null.*operator 'totals' \(uid 'u1'\)"):
         list(keyed_rows(stamp=None)._placed(0, [batch]))
+    with pytest.raises(UserCodeError, match=r"(?s)column 'user' has a null.*operator 'totals' \(uid 'u1'\)"):
+        list(keyed_rows(stamp=None)._pickled(0, rows))
+    with pytest.raises(UserCodeError, match=r"(?s)'user' has 'x', which does not fit Types.BIG_INT.*\(uid 'u1'\)"):
+        list(keyed_rows(stamp=None, key_type=Types.BIG_INT())._pickled(0, [Row(user="x", value=1)]))
+    with pytest.raises(UserCodeError, match=r"(?s)timestamps' column 'at' has a null.*operator 'totals' \(uid 'u1'\)"):
+        list(keyed_rows()._pickled(0, [Row(user="a", value=1, at=None)]))
 
 
 def test_columns_that_arrow_shows_otherwise_travel_as_rows():

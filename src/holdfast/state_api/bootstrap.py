@@ -67,7 +67,17 @@ class OperatorTransformation:
 
     @staticmethod
     def bootstrap_with(data: DataFrame) -> OneInputTransformation:
-        """Begin with the rows of a DataFrame."""
+        """Begin with the rows of a DataFrame.
+
+        Raises:
+            TypeError: it is no DataFrame.
+        """
+        from pyspark.sql import DataFrame
+
+        if not isinstance(data, DataFrame):
+            raise TypeError(
+                f"bootstrap_with() takes a Spark DataFrame, not {data!r:.200}: spark.createDataFrame() makes one"
+            )
         return OneInputTransformation(data)
 
 
@@ -160,7 +170,10 @@ class KeyedTransformation:
                 raise TypeError(f"transform() takes a KeyedStateBootstrapFunction or state descriptors, not {first!r:.200}")
             return _Keyed(self, partial(KeyedProcess, first))
         states = (first, *descriptors)
+        names = [each.name for each in states]
         for each in states:
+            if names.count(each.name) > 1:
+                raise ConfigurationError(f"state {each.name!r} is given twice; each column is written to one state")
             if content_type(each) is None:
                 raise ConfigurationError(f"state {each.name!r} needs a declared type to be written from a column")
         if self.elements.to_element is not None:
@@ -233,7 +246,9 @@ class _Keyed:
         subtasks = operator.subtasks or [SubtaskState()]
         handles = [handle for handle, _ in written]
         first = SubtaskState([*subtasks[0].keyed, *handles], subtasks[0].lists)
-        schemas = {**operator.schemas, **{handle.schema: schema for handle, schema in written}}
+        # Of a DataFrame without rows, the declared states are known, so that they can be read as empty.
+        made = {handle.schema: schema for handle, schema in written} or ({} if operator.schemas else task.declared())
+        schemas = {**operator.schemas, **made}
         return msgspec.structs.replace(operator, subtasks=[first, *subtasks[1:]], schemas=schemas)
 
 

@@ -157,7 +157,12 @@ def _writer(descriptor: Any, context: RuntimeContext) -> Callable[[Any], None]:
     read = from_spark(declared)
 
     def write(value: Any) -> None:
-        content = read(value)
+        try:
+            content = read(value)
+        except Exception as error:
+            raise ValueError(
+                f"the column of state {descriptor.name!r} has {value!r:.200}, which does not fit {declared!r}: {error}"
+            ) from error
         if content is None:
             state.clear()
         else:

@@ -94,6 +94,14 @@ class BootstrapTask:
         """Open a copy of the operator without rows.
 
         Raises:
+            HoldfastError: as for `declared`.
+        """
+        self.declared()
+
+    def declared(self) -> dict[str, dict[str, Any]]:
+        """The schema that the operator declares without rows, as plain data by its fingerprint.
+
+        Raises:
             ConfigurationError: the function cannot be pickled.
             IncompatibleState: the declared states do not fit those in the savepoint; shows both.
             UserCodeError: the function's ``open`` failed.
@@ -101,6 +109,7 @@ class BootstrapTask:
         state = KeyedState(self.where, self._schema, max_parallelism=self.stored.max_parallelism)
         copy = copy_of(self, self.where)
         copy._open(state, 0).close()
+        return {state.schema.fingerprint: state.schema.plain()}
 
     @property
     def _schema(self) -> OperatorSchema | None:

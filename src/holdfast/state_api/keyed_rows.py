@@ -1,8 +1,9 @@
 """KeyedRows: brings the rows of a DataFrame to the tasks of their key groups, sorted by key and timestamp.
 
 Spark's JVM shuffles and sorts, and spills to disk what does not fit into memory. Python computes the key groups and the
-stored forms of the keys, by which the rows are sorted. Where only columns are needed, they travel as Arrow batches; elements
-of user functions, and columns that Arrow shows otherwise than Spark's rows, travel as one pickle for each row.
+stored forms of the keys, by which the rows are sorted: a file then has few key groups, and who reads a key group reads few
+files. Where only columns are needed, they travel as Arrow batches; elements of user functions, and columns that Arrow shows
+otherwise than Spark's rows, travel as one pickle for each row.
 """
 
 from __future__ import annotations
@@ -22,10 +23,11 @@ from holdfast.common.typeinfo import TypeInformation
 from holdfast.common.typeinfo.batches import fitted
 from holdfast.runtime.records import select_keys, whole_timestamps
 from holdfast.runtime.shipping import portable
-from holdfast.runtime.user_code import OperatorName
+from holdfast.runtime.user_code import OperatorName, user_error
 from holdfast.state.key_codec import encode_each
 from holdfast.state.key_groups import key_grouper
 from holdfast.state_api.bootstrap_task import Records, Written, in_lists
+from holdfast.state_api.listed import quoted
 from holdfast.state_api.spark_types import from_arrow, from_spark, has_arrow, is_plain_in_arrow, is_unchanged
 
 if TYPE_CHECKING:
@@ -106,7 +108,7 @@ class KeyedRows:
     def _run_columns(self, data: DataFrame, columns: list[str], task: Run) -> list[Written]:
         from pyspark.sql import types as sql
 
-        named = data.select(*[f"`{name}`" for name in columns]).toDF(*[f"c{n}" for n in range(len(columns))])
+        named = data.select(*map(quoted, columns)).toDF(*[f"c{n}" for n in range(len(columns))])
         first = [("place", sql.IntegerType()), ("key", sql.BinaryType()), ("stamp", sql.LongType())]
         schema = sql.StructType([*(sql.StructField(name, kind) for name, kind in first), *named.schema.fields])
         placed, taken = portable(self._placed), portable(partial(self._taken, task))
@@ -143,7 +145,7 @@ class KeyedRows:
         key, declared, places = self.key, self.key_type, self._places
         groups_of = key_grouper(self.max_parallelism)
         if isinstance(key, str):
-            column, read = key, from_spark(declared)
+            column, read = key, self._key_of
             select: Callable[[Any], Any] = lambda row: read(row[column])  # noqa: E731
         else:
             select = key
@@ -156,8 +158,9 @@ class KeyedRows:
             stamps = self._stamps(batch, values)
             if self.columns:
                 values = [tuple([row[name] for name in self.columns]) for row in batch]
+            groups = groups_of(keys)
             for key_of, group, stored, value, stamp in zip(
-                keys, groups_of(keys), encode_each(keys), values, stamps, strict=True
+                keys, groups, _sorted_by(groups, keys), values, stamps, strict=True
             ):
                 yield places[group], stored, stamp or 0, pickling.dumps((key_of, value, stamp))
 
@@ -166,17 +169,39 @@ class KeyedRows:
         if stamp is None:
             return [None] * len(rows)
         given = [row[stamp] for row in rows] if isinstance(stamp, str) else list(map(stamp, values))
-        return whole_timestamps(
-            [round(each.timestamp() * 1000) if type(each) is datetime.datetime else each for each in given]
-        )
+        return self._whole([round(each.timestamp() * 1000) if type(each) is datetime.datetime else each for each in given])
+
+    def _whole(self, stamps: list[Any]) -> list[int]:
+        if isinstance(self.stamp, str) and None in stamps:
+            error = ValueError(f"the timestamps' column {self.stamp!r} has a null: filter such rows out")
+            raise user_error(error, *self.where)
+        try:
+            return whole_timestamps(stamps)
+        except TypeError as error:
+            raise user_error(error, *self.where) from error
 
     # columns
 
+    @property
+    def _key_of(self) -> Callable[[Any], Any]:
+        """A function from the values of the key's column to keys."""
+        read, name, declared = from_spark(self.key_type), self.key, self.key_type
+
+        def key_of(value: Any) -> Any:
+            if value is None:
+                raise ValueError(f"the key's column {name!r} has a null: filter such rows out")
+            try:
+                return read(value)
+            except Exception as error:
+                raise ValueError(
+                    f"the key's column {name!r} has {value!r:.200}, which does not fit {declared!r}: {error}"
+                ) from error
+
+        return key_of
+
     def _keys(self, column: pyarrow.Array) -> list[Any]:
-        keys = _listed(column)
-        if not is_unchanged(self.key_type):
-            keys = list(map(from_spark(self.key_type), keys))
-        return select_keys(_same, self.key_type, keys, self.where)
+        select = _same if is_unchanged(self.key_type) and not column.null_count else self._key_of
+        return select_keys(select, self.key_type, _listed(column), self.where)
 
     def _placed(self, _: int, batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
         """The columns with the number of the partition, the stored form of the key and the timestamp before them."""
@@ -185,9 +210,10 @@ class KeyedRows:
         groups_of, places = key_grouper(self.max_parallelism), self._places
         for batch in batches:
             keys = self._keys(batch.column(0))
+            groups = groups_of(keys)
             first = [
-                pyarrow.array([places[group] for group in groups_of(keys)], pyarrow.int32()),
-                pyarrow.array(encode_each(keys), pyarrow.binary()),
+                pyarrow.array([places[group] for group in groups], pyarrow.int32()),
+                pyarrow.array(_sorted_by(groups, keys), pyarrow.binary()),
                 pyarrow.array(self._column_stamps(batch), pyarrow.int64()),
             ]
             names = ["place", "key", "stamp", *batch.schema.names]
@@ -200,9 +226,9 @@ class KeyedRows:
             return [0] * batch.num_rows
         column = batch.columns[-1]
         if not pyarrow.types.is_timestamp(column.type):
-            return whole_timestamps(column.to_pylist())
+            return self._whole(column.to_pylist())
         micros = column.cast(pyarrow.timestamp("us", column.type.tz)).cast(pyarrow.int64()).to_pylist()
-        return whole_timestamps([None if each is None else round(each / 1000) for each in micros])
+        return self._whole([None if each is None else round(each / 1000) for each in micros])
 
     def _taken(self, task: Run, _: int, batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
         """Run the task over sorted batches."""
@@ -232,6 +258,11 @@ class KeyedRows:
 
 def _same(value: Any) -> Any:
     return value
+
+
+def _sorted_by(groups: Sequence[int], keys: list[Any]) -> list[bytes]:
+    """What the rows of a partition are sorted by: the key groups and the stored forms of these keys."""
+    return [group.to_bytes(2, "big") + stored for group, stored in zip(groups, encode_each(keys), strict=True)]
 
 
 def _listed(column: pyarrow.Array) -> list[Any]:

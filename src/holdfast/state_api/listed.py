@@ -22,7 +22,7 @@ from holdfast.state_api.spark_types import from_spark, misfit
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["ListedTransformation", "check_column"]
+__all__ = ["ListedTransformation", "check_column", "quoted"]
 
 _pack = msgspec.msgpack.Encoder().encode
 _IN_FILE = 100_000
@@ -33,13 +33,24 @@ def check_column(data: DataFrame, name: str, declared: TypeInformation[Any], whe
     """Check that a DataFrame has a column for values of a type.
 
     Raises:
-        ConfigurationError: it has not; names the column and both types.
+        ConfigurationError: it has none or several; names the column and both types.
     """
     if name not in data.columns:
         raise ConfigurationError(f"{where}: the DataFrame has no column {name!r}; it has {', '.join(data.columns)}")
+    exact = data.sparkSession.conf.get("spark.sql.caseSensitive") == "true"
+    same = [each for each in data.columns if each == name or (not exact and each.lower() == name.lower())]
+    if len(same) > 1:
+        raise ConfigurationError(
+            f"{where}: the DataFrame has {len(same)} columns {name!r}: {', '.join(same)}. Keep one of them, or rename them"
+        )
     said = misfit(data.schema[name].dataType, declared)
     if said:
         raise ConfigurationError(f"{where}: the column {name!r} does not fit {declared!r}: {said}")
+
+
+def quoted(name: str) -> str:
+    """A column's name as Spark's expressions take it, whatever characters it has."""
+    return f"`{name.replace('`', '``')}`"
 
 
 @dataclass(frozen=True)
@@ -81,8 +92,9 @@ class ListedTransformation:
     def write(self, uid: str, operator: OperatorCheckpoint, target: Target) -> OperatorCheckpoint:
         """Write the state; returns the operator with it."""
         entries = self.mode == BROADCAST
-        task = _WriteElements(uid, target, self._types, entries)
-        data = self.data.select(*self._columns)
+        where = f"state {self.descriptor.name!r} of operator {operator.name!r} (uid {uid!r})"
+        task = _WriteElements(uid, where, target, self._columns, self._types)
+        data = self.data.select(*map(quoted, self._columns))
         context = data.sparkSession.sparkContext
         ship_package(context)
         rows = (data.coalesce(1) if entries else data).rdd
@@ -101,9 +113,16 @@ class _WriteElements:
     """Writes the elements of some rows, in any process."""
 
     uid: str
+    where: str
+    """The state and its operator, for error messages."""
     target: Target
+    columns: list[str]
     types: list[TypeInformation[Any]]
-    entries: bool
+
+    @property
+    def entries(self) -> bool:
+        """Whether the rows are entries of a map."""
+        return len(self.types) > 1
 
     @property
     def form(self) -> ElementForm:
@@ -111,14 +130,45 @@ class _WriteElements:
         return ElementForm.of_entries(*self.types) if self.entries else ElementForm(self.types[0])
 
     def __call__(self, _: int, rows: Iterable[Any]) -> Iterator[ListPart]:
-        form, converts, waiting = self.form, list(map(_fitting, self.types)), iter(rows)
+        """Write the elements.
+
+        Raises:
+            ConfigurationError: a value is null or does not fit, or a key occurs twice; names the state and the column.
+        """
+        form, waiting = self.form, iter(rows)
+        converts = [self._fitting(*each) for each in zip(self.columns, self.types, strict=True)]
+        known: set[bytes] = set()
         while batch := list(islice(waiting, _IN_FILE)):
             fitting = [[convert(each) for convert, each in zip(converts, row, strict=True)] for row in batch]
+            if self.entries:
+                self._add_keys(known, [row[0] for row in fitting])
             elements = [form.encode({row[0]: row[1]} if self.entries else row[0]) for row in fitting]
             file = write_file(self.target.storage(), self.target.path(self.uid, "list"), _pack(elements))
             yield ListPart(file=file, count=len(elements))
 
+    def _fitting(self, column: str, declared: TypeInformation[Any]) -> Callable[[Any], Any]:
+        read, nullable = from_spark(declared), self.entries and column == self.columns[1]
 
-def _fitting(declared: TypeInformation[Any]) -> Callable[[Any], Any]:
-    read = from_spark(declared)
-    return lambda value: None if value is None else declared.conform(read(value))
+        def fitting(value: Any) -> Any:
+            if value is None and nullable:
+                return None
+            if value is None:
+                raise ConfigurationError(f"{self.where}: the column {column!r} has a null: filter such rows out")
+            try:
+                return declared.conform(read(value))
+            except Exception as error:
+                raise ConfigurationError(
+                    f"{self.where}: the column {column!r} has {value!r:.200}, which does not fit {declared!r}: {error}"
+                ) from error
+
+        return fitting
+
+    def _add_keys(self, known: set[bytes], keys: list[Any]) -> None:
+        """Add the stored forms of keys to the known ones. All entries of a broadcast state are in one task."""
+        for key in keys:
+            stored = _pack(self.types[0].encode(key))
+            if stored in known:
+                raise ConfigurationError(
+                    f"{self.where}: the column {self.columns[0]!r} has {key!r:.200} twice: group the rows by key first"
+                )
+            known.add(stored)

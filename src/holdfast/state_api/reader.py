@@ -116,6 +116,11 @@ class StateReader(Generic[R]):
                 f"{operator.where} has no state {unknown[0]!r}; it has {', '.join(column.name for column in stored.columns)}"
             )
         key = operator.key_type(key_type)
+        if any(column.name == "key" for column in stored.columns):
+            raise ConfigurationError(
+                f"{operator.where} has a state 'key', which would be a second column of this name: read it by a "
+                "KeyedStateReaderFunction"
+            )
         width, pickled = len(stored.columns), _unpickled(operator.schema)
 
         def declare(state: KeyedState) -> None:

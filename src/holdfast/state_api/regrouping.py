@@ -11,16 +11,19 @@ from holdfast.checkpoint.handles import IndexedFile
 from holdfast.checkpoint.storage import Storage
 from holdfast.state.backend import StateBackendSettings
 from holdfast.state.canonical import Part, opened_part
-from holdfast.state.delta import write_delta
+from holdfast.state.delta import Change, write_delta
 from holdfast.state.regrouped import regrouped
 from holdfast.state_api.bootstrap_task import Target
 
 __all__ = ["RegroupTask"]
 
+_FILE = 64 << 20
+"""Uncompressed bytes in a file, approximately."""
+
 
 @dataclass(frozen=True)
 class RegroupTask:
-    """Reads parts of an operator's state, and writes each as a file of the new key groups."""
+    """Reads parts of an operator's state, and writes each as files of the new key groups."""
 
     source: str
     """The storage of the state."""
@@ -28,11 +31,30 @@ class RegroupTask:
     max_parallelism: int
 
     def __call__(self, _: int, parts: Iterable[Part]) -> Iterator[tuple[str, dict[str, Any], IndexedFile]]:
-        """Yields the schema of each part, as its fingerprint and as plain data, and the file."""
+        """Yields for each file the schema of its part, as its fingerprint and as plain data, and the file."""
         source, target = Storage.open(self.source, self.target.options), self.target.storage()
         for part in parts:
             with opened_part(part, source, StateBackendSettings.of({}), tempfile.gettempdir()) as state:
-                changes = regrouped(state, self.max_parallelism).dump()
-                file = write_delta(target, self.target.path(part.uid, "dump"), changes)
+                files = [
+                    write_delta(target, self.target.path(part.uid, "dump"), changes)
+                    for changes in _in_files(regrouped(state, self.max_parallelism).dump())
+                ]
                 # Of several subtasks' parts: a schema that reads all their data, which no subtask may have had.
-                yield state.schema.fingerprint, state.schema.plain(), file
+                fingerprint, plain = state.schema.fingerprint, state.schema.plain()
+            for file in files:
+                yield fingerprint, plain, file
+
+
+def _in_files(changes: Iterable[Change]) -> Iterator[list[Change]]:
+    """Changes by the files that they are written to, since a file is held in memory while it is written."""
+    waiting: list[Change] = []
+    size = 0
+    for section, dropped, pieces in changes:
+        for piece in pieces:
+            waiting.append(Change(section, dropped, [piece]))
+            size += len(piece.data)
+            if size >= _FILE:
+                yield waiting
+                waiting, size = [], 0
+    if waiting:
+        yield waiting

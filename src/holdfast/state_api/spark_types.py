@@ -133,12 +133,24 @@ def _from_spark(declared: TypeInformation[Any] | None) -> Convert:
         return lambda value: made([convert(each) for convert, each in zip(fields, value, strict=True)])
     if isinstance(declared, MapTypeInfo):
         key, inner = _from_spark(declared.key_type), from_spark(declared.value_type)
-        return lambda value: {key(k): inner(v) for k, v in (value.items() if isinstance(value, dict) else value)}
+        return lambda value: _entries([(key(k), inner(v)) for k, v in (value.items() if isinstance(value, dict) else value)])
     node = _node(declared)
     if isinstance(declared, SequenceTypeInfo) and not _is_bytes(node):
         element = from_spark(declared.element_type)
         return lambda value: [element(each) for each in value]
     return _BASIC_FROM_SPARK.get(node["type"], _basic)
+
+
+def _entries(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
+    """The map of these entries.
+
+    Raises:
+        ValueError: two have one key.
+    """
+    entries = dict(pairs)
+    if len(entries) < len(pairs):
+        raise ValueError("a key occurs twice in the map")
+    return entries
 
 
 def _basic(value: Any) -> Any:

@@ -109,7 +109,15 @@ class SavepointWriter:
         Args:
             uid: The uid that the operator has in the job.
             transformation: From `OperatorTransformation.bootstrap_with`. Call again for further states.
+
+        Raises:
+            TypeError: it is not the result of ``transform()``, or of another method that makes state.
         """
+        if not callable(getattr(transformation, "check", None)):
+            raise TypeError(
+                f"with_operator({uid!r}, ...) takes the result of transform(), list_state(), union_state() or "
+                f"broadcast_state(), not {transformation!r:.200}"
+            )
         return replace(self, added={**self.added, uid: (*self.added.get(uid, ()), transformation)})
 
     def with_operator_of(self, path: str, uid: str, new_uid: str | None = None) -> SavepointWriter:
@@ -141,11 +149,12 @@ class SavepointWriter:
         return self._with(_stored_in(_savepoint(path, self.options)), path)
 
     def _with(self, others: Mapping[str, _Stored], path: str) -> SavepointWriter:
-        both = sorted(self.stored.keys() & others.keys())
+        both = sorted((self.stored.keys() | self.added.keys()) & others.keys())
         if both:
             raise ConfigurationError(
                 f"{path} has operators that this savepoint has, too: {', '.join(both)}. Remove or rename those "
-                "(remove_operator, change_operator_identifier), or add them one by one (with_operator_of, new_uid=...)"
+                "(remove_operator, change_operator_identifier), or add them one by one (with_operator_of, new_uid=...). "
+                "To change an operator of it, call with_operator() afterwards"
             )
         counts = {each.operator.max_parallelism for each in self.stored.values() if each.operator is not None}
         for uid, each in others.items():
@@ -208,6 +217,7 @@ class SavepointWriter:
         options = dict(self.options)
         storage = Storage.open(path.rstrip("/").removesuffix(f"/{METADATA}"), options)
         target = Target(storage.uri, options, time.time_ns() // 1_000_000)
+        self._check_counts()
         for uid, transformations in self.added.items():
             for transformation in transformations:
                 transformation.check(uid, self._operator(uid), target)
@@ -234,6 +244,16 @@ class SavepointWriter:
             raise
         storage.delete([BEGUN])
         return storage.uri
+
+    def _check_counts(self) -> None:
+        counts = {each.operator.max_parallelism for each in self.stored.values() if each.operator is not None}
+        new = [uid for uid in self.added if uid not in self.stored or self.stored[uid].operator is None]
+        if new and counts and not self.regroup and self.max_parallelism not in counts:
+            raise ConfigurationError(
+                f"the new operator {new[0]!r} has {self.max_parallelism} key groups, and those of the existing savepoint "
+                f"have {', '.join(map(str, sorted(counts)))}: begin with new_savepoint(max_parallelism=...) of that number, "
+                "or call change_max_parallelism()"
+            )
 
     def _operator(self, uid: str) -> OperatorCheckpoint:
         """An operator before its transformations, with its files where they are now."""
