@@ -42,6 +42,7 @@ from holdfast.state_api import (
     SavepointReader,
     SavepointWriter,
     StateBootstrapFunction,
+    WindowReaderFunction,
     describe,
     list_snapshots,
     open_snapshot,
@@ -241,6 +242,11 @@ class Sum(AggregateFunction):
         return acc_a + acc_b
 
 
+class StartOfWindow(WindowReaderFunction):
+    def read_window(self, key, context, elements):
+        yield context.window().start
+
+
 def test_a_function_bootstraps_state_and_timers_and_windows_from_history(spark, tmp_path):
     rows = [(f"k{n % 40}", n, str(n), n >= 360) for n in range(400)]
     history = spark.createDataFrame(rows[::-1], "who string, at long, what string, last boolean").repartition(4)
@@ -258,6 +264,16 @@ def test_a_function_bootstraps_state_and_timers_and_windows_from_history(spark, 
     assert sorted((row.key, row.service, row.time) for row in timers) == sorted(
         (who, "event", at + 100) for who, at, _, last in rows if last
     )
+
+    contents: Counter[Any] = Counter()
+    for n in range(400):
+        contents.update({(f"k{n % 40}", start, start + 200): n for start in (n // 100 * 100 - 100, n // 100 * 100)})
+    sliding = SlidingEventTimeWindows.of(Time.milliseconds(200), Time.milliseconds(100))
+    read = SavepointReader.read(spark, path).window(sliding)
+    found = read.aggregate("windows", Sum(), acc_type=Types.LONG(), output_type=Types.LONG())
+    assert {tuple(row[:3]): row[3] for row in found.collect()} == contents
+    by_function = read.aggregate("windows", Sum(), StartOfWindow(), acc_type=Types.LONG(), output_type=Types.LONG())
+    assert Counter(row.value for row in by_function.collect()) == Counter(start for _, start, _ in contents)
 
     def build(env: Any) -> None:
         stream = timed(env, [("k99", 1_000, "5")])

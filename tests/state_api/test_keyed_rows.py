@@ -125,6 +125,9 @@ def test_a_key_that_is_null_is_refused_and_names_the_operator():
         list(keyed_rows(stamp=None)._pickled(0, rows))
     with pytest.raises(UserCodeError, match=r"(?s)'user' has 'x', which does not fit Types.BIG_INT.*\(uid 'u1'\)"):
         list(keyed_rows(stamp=None, key_type=Types.BIG_INT())._pickled(0, [Row(user="x", value=1)]))
+    nan = keyed_rows(stamp=None, key_type=Types.DOUBLE())
+    with pytest.raises(UserCodeError, match=r"(?s)nan cannot be a key.*operator 'totals' \(uid 'u1'\)"):
+        list(nan._pickled(0, [Row(user=float("nan"), value=1)]))
     with pytest.raises(UserCodeError, match=r"(?s)timestamps' column 'at' has a null.*operator 'totals' \(uid 'u1'\)"):
         list(keyed_rows()._pickled(0, [Row(user="a", value=1, at=None)]))
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
 import msgspec
 import pytest
 
@@ -205,7 +207,7 @@ def test_windows_of_counts_and_the_global_window_are_read_by_their_columns():
             SavepointReader.read_arrow(path).window(GlobalWindows.create()).process("windows")
 
 
-def test_windows_of_processing_time_are_read_too():
+def test_windows_of_processing_time_are_read_too(monkeypatch):
     def build(env: Any) -> None:
         keyed = timed(env, DATA, 40).map(lambda r: r, ELEMENT).key_by(lambda r: r[0], Types.STRING())
         windows = keyed.window(TumblingProcessingTimeWindows.of(Time.days(1000)))
@@ -217,6 +219,11 @@ def test_windows_of_processing_time_are_read_too():
         found = read(path, TumblingProcessingTimeWindows.of(Time.days(1000)), "process")
         assert sorted(each for values in found.values() for each in values) == sorted(done)
         assert {end - start for _, start, end in found} == {1000 * 24 * 3_600_000}
+
+        # What Spark's tasks get does not refer to the session.
+        monkeypatch.setattr("holdfast.state_api.reader.frame_of", lambda rows, spark: cloudpickle.dumps(rows))
+        reader = SavepointReader(open_snapshot(path), {}, spark=threading.Lock())  # type: ignore[arg-type]
+        assert reader.window(TumblingProcessingTimeWindows.of(Time.days(1000))).process("windows")
 
 
 # ---- what is refused ----------------------------------------------------------------------------------------------------

@@ -138,6 +138,14 @@ class KeyedRows:
             return None
         return used if self.stamp is None else [*used, self.stamp]
 
+    def _order(self, groups_of: Callable[[list[Any]], list[int]], keys: list[Any]) -> tuple[list[int], list[bytes]]:
+        """The key groups of keys, and what the rows of a partition are sorted by: the groups, then the stored keys."""
+        try:
+            groups = groups_of(keys)
+            return groups, [group.to_bytes(2, "big") + key for group, key in zip(groups, encode_each(keys), strict=True)]
+        except TypeError as error:  # such as NaN
+            raise user_error(error, *self.where) from error
+
     # rows
 
     def _pickled(self, _: int, rows: Iterable[Any]) -> Iterator[tuple[int, bytes, int, bytes]]:
@@ -158,10 +166,8 @@ class KeyedRows:
             stamps = self._stamps(batch, values)
             if self.columns:
                 values = [tuple([row[name] for name in self.columns]) for row in batch]
-            groups = groups_of(keys)
-            for key_of, group, stored, value, stamp in zip(
-                keys, groups, _sorted_by(groups, keys), values, stamps, strict=True
-            ):
+            groups, ordered = self._order(groups_of, keys)
+            for key_of, group, stored, value, stamp in zip(keys, groups, ordered, values, stamps, strict=True):
                 yield places[group], stored, stamp or 0, pickling.dumps((key_of, value, stamp))
 
     def _stamps(self, rows: list[Any], values: list[Any]) -> list[Any]:
@@ -210,10 +216,10 @@ class KeyedRows:
         groups_of, places = key_grouper(self.max_parallelism), self._places
         for batch in batches:
             keys = self._keys(batch.column(0))
-            groups = groups_of(keys)
+            groups, ordered = self._order(groups_of, keys)
             first = [
                 pyarrow.array([places[group] for group in groups], pyarrow.int32()),
-                pyarrow.array(_sorted_by(groups, keys), pyarrow.binary()),
+                pyarrow.array(ordered, pyarrow.binary()),
                 pyarrow.array(self._column_stamps(batch), pyarrow.int64()),
             ]
             names = ["place", "key", "stamp", *batch.schema.names]
@@ -258,11 +264,6 @@ class KeyedRows:
 
 def _same(value: Any) -> Any:
     return value
-
-
-def _sorted_by(groups: Sequence[int], keys: list[Any]) -> list[bytes]:
-    """What the rows of a partition are sorted by: the key groups and the stored forms of these keys."""
-    return [group.to_bytes(2, "big") + stored for group, stored in zip(groups, encode_each(keys), strict=True)]
 
 
 def _listed(column: pyarrow.Array) -> list[Any]:

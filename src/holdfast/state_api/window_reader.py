@@ -140,7 +140,8 @@ class WindowReader(Generic[R]):
         operator = self.open(uid)
         key, family = operator.key_type(key_type), self._family(operator)
         held = self._held(content)
-        result = content.of if self.evicts else content.result() or _same
+        evicts = self.evicts  # what runs on Spark must not refer to this reader, which has the session
+        result = content.of if evicts else content.result() or _same
         fired = min(operator.operator.watermarks, default=MIN_TIMESTAMP)
         find = self._finder(family, content, fired)
 
@@ -158,7 +159,7 @@ class WindowReader(Generic[R]):
             assert position is not None
             for owner, window, stored in find(state, position + 1):
                 value = list(stored) if held.keeps_elements else stored
-                shown = result([each for each, _ in value] if self.evicts else value)
+                shown = result([each for each, _ in value] if evicts else value)
                 yield restore(owner), window, shown
 
         if function is None:
