@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -12,16 +13,28 @@ from typing import Any
 
 import pytest
 
+from holdfast.checkpoint.metadata import CheckpointMetadata, SourceState
 from holdfast.checkpoint.storage import Storage
-from holdfast.common import Configuration, Types
+from holdfast.common import Configuration, SimpleStringSchema, Types, WatermarkStrategy
+from holdfast.connectors.delivery import DeliveryGuarantee
+from holdfast.connectors.kafka.committable import KafkaCommittable
+from holdfast.connectors.kafka.offsets import KafkaTopicPartition
+from holdfast.connectors.kafka.positions import Positions
+from holdfast.connectors.kafka.serializer import RecordSerializer
+from holdfast.connectors.kafka.sink import KafkaSink
+from holdfast.connectors.kafka.transactions import Prepared
 from holdfast.datastream import CheckpointedFunction, KeyedProcessFunction, MapFunction, StreamExecutionEnvironment
+from holdfast.datastream.connectors.kafka import KafkaSource
 from holdfast.datastream.state import ListStateDescriptor, StateDescriptor, ValueStateDescriptor
 from holdfast.errors import ConfigurationError, IncompatibleState
 from holdfast.runtime.launch import Launch
+from holdfast.runtime.plan import JobPlan
 from holdfast.runtime.restore_check import RestoreCheck, read_check
+from holdfast.runtime.resumption import obstacles
 from holdfast.state import canonical
+from holdfast.table import KStream
 
-from .inprocess import Lab, LedgerSink
+from .inprocess import Lab, LedgerSink, SplitSource
 from .programs import records, stream
 from .test_same_results import lab
 from .test_savepoints import run
@@ -352,3 +365,87 @@ def test_a_program_in_batch_mode(tmp_path):
     found = check(None, build, **directory)
     assert found.restorable, found.problems
     Lab(build, tmp_path, config=batch).run()
+
+
+def kafka_program(guarantee: DeliveryGuarantee) -> JobPlan:
+    env = StreamExecutionEnvironment.get_execution_environment(spark=object())  # type: ignore[arg-type]
+    env.set_parallelism(1)
+    source = KafkaSource.builder().set_bootstrap_servers("nowhere:1").set_topics("payments").set_group_id("g")
+    source = source.set_value_only_deserializer(SimpleStringSchema()).build()
+    lines = env.from_source(source, WatermarkStrategy.no_watermarks(), "payments").uid("payments")
+    sink = KafkaSink({"bootstrap.servers": "nowhere:1"}, RecordSerializer("out"), guarantee, "out")
+    lines.sink_to(sink).uid("out")
+    return env._plan("kafka")
+
+
+def kafka_checkpoint(position: Any, prepared: Any) -> CheckpointMetadata:
+    sources = {"payments": SourceState(position)}
+    return CheckpointMetadata(7, 1, "id", "kafka", 0, sources=sources, committables=[("out", 0, prepared)])  # type: ignore[arg-type]
+
+
+POSITION = Positions({"payments": "id"}, {KafkaTopicPartition("payments", 0): 17}).encode()
+PREPARED = KafkaCommittable(Prepared("out-0", 1, 2), 1, 3, 0, "token", None).encode()  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("position", "prepared", "guarantee", "why"),
+    [
+        (POSITION, PREPARED, DeliveryGuarantee.EXACTLY_ONCE, ""),
+        ({**POSITION, "version": 9}, PREPARED, DeliveryGuarantee.EXACTLY_ONCE, "position .* is of version 9"),
+        (
+            {"sizes": {}, "next": {}},
+            PREPARED,
+            DeliveryGuarantee.EXACTLY_ONCE,
+            "another kind of connector than this KafkaSource",
+        ),
+        (POSITION, {**PREPARED, "version": 9}, DeliveryGuarantee.EXACTLY_ONCE, "output .* is of version 9"),
+        (
+            POSITION,
+            {"epoch": 3, "text": b""},
+            DeliveryGuarantee.EXACTLY_ONCE,
+            "another kind of connector than this KafkaSink",
+        ),
+        (POSITION, PREPARED, DeliveryGuarantee.AT_LEAST_ONCE, "AT_LEAST_ONCE does not commit"),
+    ],
+)
+def test_what_kafka_has_stored_is_judged_without_a_broker(position, prepared, guarantee, why):
+    found = list(obstacles(kafka_program(guarantee), kafka_checkpoint(position, prepared)))
+    if not why:
+        assert not found
+        return
+    (obstacle,) = found
+    assert re.search(why, obstacle.reason)
+    assert obstacle.uid == ("payments" if "position" in why or "Source" in why else "out")
+
+
+def tables(of: Any) -> Callable[[Any], None]:
+    def build(env: StreamExecutionEnvironment) -> None:
+        stream = env.from_source(
+            SplitSource({"all": [("a", 1), ("b", 2)] * 30}, 10), WatermarkStrategy.no_watermarks(), "in"
+        )
+        records = KStream.of(stream.uid("source"), lambda record: record[0], lambda record: record[1])
+        of(records).to_stream().to_data_stream().map(str).uid("text").sink_to(LedgerSink("out")).uid("out")
+
+    return build
+
+
+@pytest.mark.parametrize(
+    ("after", "restorable"),
+    [
+        (lambda records: records.group_by_key().count(), True),
+        (lambda records: records.to_table(), False),
+        (lambda records: records.group_by_key().count().group_by(lambda key, count: (count, key)).count(), True),
+    ],
+)
+def test_a_program_of_tables(tmp_path, after, restorable):
+    first = Lab(tables(lambda records: records.group_by_key().count()), tmp_path / "first", budget=20)
+    savepoint = run(first, 2)
+    found = check(savepoint, tables(after))
+    assert found.restorable is restorable, found
+    second = Lab(tables(after), tmp_path / "second", budget=20, savepoint=savepoint)
+    if restorable:
+        second.run()
+    else:
+        with pytest.raises(IncompatibleState) as refused:
+            second.run()
+        assert str(refused.value) in found.problems

@@ -19,8 +19,9 @@ from holdfast.checkpoint.metadata import CheckpointMetadata, SubtaskState
 from holdfast.checkpoint.savepoint import read_savepoint
 from holdfast.common import Types, WatermarkStrategy
 from holdfast.datastream import CoMapFunction, KeyedProcessFunction, StreamExecutionEnvironment, ValueStateDescriptor
-from holdfast.errors import HoldfastError, IncompatibleState
+from holdfast.errors import IncompatibleState
 from holdfast.runtime import listed_states
+from holdfast.runtime.restore_check import check_restore
 from holdfast.runtime.subtask_life import SubtaskState as SubtaskLifeState
 from holdfast.runtime.task_input import ChannelInput
 from holdfast.runtime.task_messages import EpochAssignment, TaskReport
@@ -454,8 +455,11 @@ def the_inputs_of_an_operator_with_channel_state_must_stay(job):
 
     job.build = with_two_inputs
     job.config["execution.state-recovery.ignore-unclaimed-state"] = "true"
-    with pytest.raises(HoldfastError, match=r"has channel state of .* from inputs"):
+    job.config["execution.checkpointing.dir"] = str(job.directory / "checkpoints")
+    (problem,) = check_restore(job.plan()).problems
+    with pytest.raises(IncompatibleState, match=r"has channel state of .* from inputs") as refused:
         job.run()
+    assert str(refused.value) == problem
 
 
 class Both(CoMapFunction):
