@@ -6,6 +6,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,9 +32,10 @@ from holdfast.state.changelog import matches, name_of
 from holdfast.state.key_groups import key_group_range
 
 from .changelog_model import Broker
-from .inprocess import CRASH_POINTS, Lab
+from .inprocess import CRASH_POINTS, LEDGERS, Lab
 from .programs import UntypedSessions, records, sessions, sessions_model, windows, windows_model
 from .test_same_results import budgets, config, crashes, few, lab, seeds, visible
+from .test_savepoints import run as stopped
 
 parallelisms = st.sampled_from([1, 2, 3, 4])
 
@@ -195,6 +197,41 @@ def a_lost_tail_of_the_log_is_noticed():
         coordinator.run()
         assert visible() == sessions_model(data)
         check_log(job, broker)
+
+
+@settings(few, max_examples=examples(10))
+@given(
+    seed=seeds,
+    widths=st.tuples(parallelisms, parallelisms, parallelisms),
+    logged=st.tuples(st.booleans(), st.booleans()),
+    after=st.integers(1, 6),
+    crash=st.tuples(st.sampled_from(CRASH_POINTS), st.integers(1, 4)),
+    wiped=st.booleans(),
+    loses=losses,
+)
+def a_job_starts_from_a_savepoint_whatever_its_topics_hold(seed, widths, logged, after, crash, wiped, loses):
+    """The topics are those of the savepoint, of a job that went on from it, or of none."""
+    data = records(seed, 300, keys=20)
+    build, broker = sessions(data, cut=20), Broker(seed)
+    configs = [changelogs(broker) if each else config("rocksdb", "64") for each in (*logged, True)]
+    with lab(build, parallelism=widths[0], budget=40, config=configs[0]) as first, tempfile.TemporaryDirectory() as root:
+        savepoint = stopped(first, after)
+        committed = dict(LEDGERS["out"].committed)
+        for topic in (broker, *broker.topics.values()):
+            topic.loses = loses
+        options = {"budget": 60, "savepoint": savepoint, "failures": 0.001}
+        goes_on = Lab(build, Path(root) / "second", parallelism=widths[1], config=configs[1], **options)
+        goes_on._run_until("after complete", 3)
+        LEDGERS["out"].committed.clear()
+        LEDGERS["out"].committed.update(committed)
+        again = Lab(build, Path(root) / "third", parallelism=widths[2], config=configs[2], **options)
+        done = again._run_until(*crash)
+        if wiped:
+            shutil.rmtree(again.disk, ignore_errors=True)
+        if not done:
+            again.run()
+        assert visible() == sessions_model(data)
+        check_log(again, broker)
 
 
 def check_log(job: Lab, broker: Broker) -> None:

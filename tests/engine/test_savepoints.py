@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import compactions
 from effort import examples
 from holdfast.checkpoint.files import pack, unpack
 from holdfast.checkpoint.metadata import CheckpointMetadata
@@ -32,10 +33,10 @@ from holdfast.errors import (
 )
 from holdfast.runtime.coordinator import Coordinator
 from holdfast.runtime.savepoints import new_savepoint
-from holdfast.state import canonical
+from holdfast.state import canonical, keyed_backend
 
 from . import test_large_state as large
-from .inprocess import LEDGERS, Crash, Lab, LedgerSink
+from .inprocess import COMMIT_HOOK, LEDGERS, Crash, Lab, LedgerSink
 from .programs import UntypedSessions, everything, records, sessions, sessions_model, stream, windows, windows_model
 from .test_rescaling import parallelisms
 from .test_same_results import backends, config, few, lab, seeds, visible
@@ -111,6 +112,44 @@ def test_a_job_that_is_stopped_goes_on_in_another_directory_on_another_backend(s
                 build, elsewhere, parallelism=widths[1], budget=60, config=config(kinds[1], "64"), savepoint=savepoint
             )
             second.run([("after complete", 3), ("before complete", 2)])
+        assert visible() == sessions_model(data)
+
+
+@settings(few, max_examples=examples(10))
+@given(
+    seed=seeds,
+    kind=backends,
+    widths=st.sampled_from([(2, 2), (3, 3), (1, 2)]),
+    commit=st.integers(1, 9),
+    dies=st.booleans(),
+)
+def a_failure_after_a_start_from_a_savepoint_finds_all_changes_since(seed, kind, widths, commit, dies):
+    """The local store is reused: it may hold rows that are newer than the savepoint's, which the checkpoint refers to."""
+    data = records(seed, 300, keys=20)
+    build = sessions(data, cut=20)
+    with ExitStack() as stack:
+        first = stack.enter_context(lab(build, parallelism=widths[0], budget=40, config=config(kind, "64")))
+        savepoint = run(first, 4)
+        patch = stack.enter_context(pytest.MonkeyPatch.context())
+        patch.setattr(keyed_backend, "due", compactions.anything(seed))
+        with tempfile.TemporaryDirectory() as elsewhere:
+            options = {"budget": 60, "config": config("rocksdb", "64"), "savepoint": savepoint}
+            second = Lab(build, Path(elsewhere), parallelism=widths[1], **options)
+            if dies:
+                second.run([("before commit", commit)])
+            else:
+                left = iter(range(commit))
+
+                def fail(point: str) -> None:
+                    if point == "before commit" and next(left, None) == commit - 1:
+                        raise ConnectionError("the broker is away")
+
+                COMMIT_HOOK["out"] = fail
+                try:
+                    second.coordinator().run()
+                finally:
+                    del COMMIT_HOOK["out"]
+                    second.close()
         assert visible() == sessions_model(data)
 
 

@@ -136,11 +136,12 @@ class KeyedStateBackend:
             return
         for handle in self._stored:
             groups = clip(handle, self._place.groups)
-            dumps = [each for each in handle.base if isinstance(each, IndexedFile)]
-            for dump in dumps:
-                self._apply(self._deltas.replay(dump, groups), groups)
             # With several handles, a later one may have newer rows than the deltas of an earlier one.
             deltas = self._local.missing(handle.deltas) if len(self._stored) == 1 else handle.deltas
+            if len(deltas) == len(handle.deltas):  # else the store holds the rows of the base, or newer ones
+                for dump in handle.base:
+                    if isinstance(dump, IndexedFile):
+                        self._apply(self._deltas.replay(dump, groups), groups)
             self._unsettled += sum(map(size_of, deltas))
             small = all(size_of(delta) <= _SMALL for delta in deltas)
             for changes in in_parallel(partial(self._read, groups), deltas, _MANY if small else _FEW):
