@@ -162,19 +162,61 @@ def test_a_hold_waits_for_no_clean_up(memory, paths):
             goes_on.set()
 
 
-def test_a_later_driver_does_not_know_a_hold_and_its_reader_misses_a_file(memory, paths):
+def later_driver(first: Job, clock: Clock) -> Job:
+    """A driver that has taken over, and begun as the coordinator does."""
+    later = Job(first.storage, first.paths, retained=1)
+    later.base, later.retention = first.base, Retention(first.storage, first.paths, later.log, clock)
+    later.retention.adopt_holds()
+    later.retention.sweep()
+    return later
+
+
+def test_later_drivers_keep_a_held_checkpoint_for_the_whole_time_of_its_hold(memory, paths):
+    clock = Clock()
     first = Job(quick(memory), paths, retained=1)
+    first.retention = Retention(first.storage, paths, first.log, clock)
     held = first.epoch()
     hold = first.retention.hold_newest(60)
+    released = first.retention.hold_newest(3600)
+    first.retention.renew(hold.id, 90)
+    first.retention.holds.remove(released.id)
+    first.epoch()
+    first.retention.collect()  # the log keeps the entry of a checkpoint that is displaced and held
+    job = first
+    for _ in range(2):
+        clock.now += 80
+        job = later_driver(job, clock)
+        job.epoch()
+        job.retention.sweep()
+        assert read_checkpoint(job.storage, paths, held.checkpoint_id) == held
+        verify_files(job.storage, held)
+        assert [(each.id, left) for each, left in job.retention.holds.current()] == [(hold.id, 90)]
+    clock.now += 80
+    assert job.retention.renew(hold.id, 90).path == hold.path
+    clock.now += 80
+    job.retention.adopt_holds()  # a restart does not begin it anew
+    assert [left for _, left in job.retention.holds.current()] == [10]
+    clock.now += 10
+    job.retention.collect()
+    assert list(job.storage.list(paths.holds_prefix)) == []
+    with pytest.raises(CorruptFile, match="missing"):
+        verify_files(job.storage, held)
+
+
+def test_a_fenced_driver_promises_no_hold_and_one_whose_checkpoint_is_gone_is_dropped(memory, paths):
+    first = Job(quick(memory), paths, retained=1)
+    first.epoch()
     second = Job(quick(memory), paths, retained=1)
     second.base = first.base
-    second.retention.sweep()
-    verify_files(second.storage, held)  # it is the newest one still
+    with pytest.raises(CheckpointError, match="another driver"):
+        first.retention.hold_newest(60)
+    assert first.retention.holds.current() == []
     second.epoch()
-    second.retention.sweep()
-    with pytest.raises(CorruptFile, match="missing"):
-        verify_files(second.storage, held)
-    assert first.retention.holds.renew(hold.id, 60).checkpoint_id == held.checkpoint_id  # a paused driver does not know
+    second.retention.sweep()  # it began before the hold was stored
+    assert len(list(second.storage.list(paths.holds_prefix))) == 1
+    third = later_driver(second, Clock())
+    assert third.retention.holds.current() == []
+    assert list(third.storage.list(paths.holds_prefix)) == []
 
 
 def test_a_checkpoint_that_is_gone_cannot_be_held(storage, paths):

@@ -7,9 +7,12 @@ from typing import Any
 
 import pytest
 
+import compactions
+import holdfast.state.keyed_backend
 from holdfast.checkpoint.log import CheckpointLog
+from holdfast.checkpoint.manifests import read_checkpoint
 from holdfast.checkpoint.paths import JobPaths
-from holdfast.checkpoint.retention import Retention
+from holdfast.checkpoint.retention import Retention, verify_files
 from holdfast.common import Row, Time, Types
 from holdfast.datastream import (
     KeyedProcessFunction,
@@ -18,7 +21,7 @@ from holdfast.datastream import (
     StateTtlConfig,
     ValueStateDescriptor,
 )
-from holdfast.errors import CheckpointError, ConfigurationError
+from holdfast.errors import CheckpointError, ConfigurationError, CorruptFile
 from holdfast.runtime.queries import StateQueries
 from holdfast.runtime.settings import JobSettings
 
@@ -80,6 +83,26 @@ def a_query_shows_exactly_what_the_newest_checkpoint_has_read(backend):
                 assert answers["by"].value == {n % 3: key for n in numbers}
                 assert answers["expiring"].value == numbers[-1]
                 assert answers["pickled"].value == {"n": numbers[-1]}
+
+
+def a_checkpoint_held_with_one_driver_stays_whole_through_the_lives_of_the_next_ones(monkeypatch):
+    monkeypatch.setattr(holdfast.state.keyed_backend, "due", compactions.anything(1))
+    with lab(program(Everything(), VALUES, cut=90), budget=90) as job:
+        job._run_until("after complete", 2)
+        asked, held = queries(job)
+        hold = asked._retention.hold_newest(600)
+        job.run([("after complete", 2), ("after complete", 1)])
+        log, paths = CheckpointLog(job.storage, JobPaths.of("job"), 1), JobPaths.of("job")
+        assert held.checkpoint_id not in {record.checkpoint_id for record in log.read_retained()}
+        assert read_checkpoint(job.storage, paths, held.checkpoint_id) == held
+        verify_files(job.storage, held)
+        log.take_over()
+        retention = Retention(job.storage, paths, log)
+        retention.adopt_holds()
+        retention.holds.remove(hold.id)
+        retention.sweep()
+        with pytest.raises(CorruptFile, match="missing"):
+            verify_files(job.storage, held)
 
 
 def a_query_for_state_that_is_not_there_names_what_is(tmp_path):

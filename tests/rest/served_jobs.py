@@ -25,6 +25,9 @@ class Kept:
     def hold_newest(self, seconds: float) -> Hold:
         return self.holds.add(CheckpointId(7), "file:///c/payments/log/7", seconds)
 
+    def renew(self, hold_id: str, seconds: float) -> Hold:
+        return self.holds.renew(hold_id, seconds)
+
 
 class Job:
     """All that the server wants of a job."""

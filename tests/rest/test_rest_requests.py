@@ -117,6 +117,14 @@ def test_a_hold_of_another_process_is_renewed_until_it_is_released(jobs: Jobs, c
     with held_by_request(driver, ID, 1.0), caplog.at_level("WARNING"):
         holds.remove(holds.current()[0][0].id)  # as by a driver that begins anew
         awaiting.until(lambda: "is no longer held" in caplog.text)
+    jobs.add(OTHER, "second")
+    next_driver = jobs.by_id[OTHER].retention.holds
+    with held_by_request(driver, ID, 1.0, later=lambda: (driver, OTHER)):
+        hold = holds.current()[0][0]
+        next_driver.adopt(hold, 600)
+        holds.remove(hold.id)
+        awaiting.until(lambda: next_driver.current()[0][1] <= 1)  # renewed there
+    assert next_driver.current() == []
     with pytest.raises(Refused, match="refuses the token"), held_by_request(RestClient(jobs.server.url, "x"), ID):
         pass
     with pytest.raises(ServiceUnavailable, match="No driver answers"), held_by_request(RestClient("http://localhost:9"), ID):

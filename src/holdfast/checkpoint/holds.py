@@ -60,6 +60,11 @@ class Holds:
             self._holds[hold.id] = hold
             return hold
 
+    def adopt(self, hold: Hold, seconds: float) -> None:
+        """Go on with a hold of an earlier driver for so many seconds from now, whatever its ``until``."""
+        with self._lock:
+            self._holds[hold.id] = replace(hold, until=self._clock() + seconds)
+
     def renew(self, hold_id: str, seconds: float) -> Hold:
         """Let a hold end so many seconds from now.
 

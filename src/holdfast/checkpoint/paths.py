@@ -4,6 +4,7 @@
         log/00000000000000000017                       one position of the checkpoint log
         state/0000000003-00000000000000000018-<operator>-<subtask>-<attempt>.<kind>
         check/<time>-<attempt>                         a probe object that tests the storage; deleted at once
+        holds/<checkpoint>-<seconds>-<hold>            a checkpoint in use by a reader outside the driver
         leader/<driver>                                the heartbeat of the driver that owns the job
         history/<start>-<job id>                       the pages of one run of the job, for the dashboard
 
@@ -24,12 +25,13 @@ import xxhash
 from holdfast.checkpoint.ids import CheckpointId, Epoch, LogPosition
 from holdfast.errors import ConfigurationError
 
-__all__ = ["JobPaths", "StateFileName", "names_checkpoint", "new_attempt", "restored_position", "safe_name"]
+__all__ = ["HoldName", "JobPaths", "StateFileName", "names_checkpoint", "new_attempt", "restored_position", "safe_name"]
 
 _LONGEST = 80
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]+")
 _STATE_FILE = re.compile(r"(\d{10})-(\d{20})-(.+)-(\d{5})-([0-9a-z]+)\.([a-z]+)")
 _PROBE = re.compile(r"(\d{15})-[0-9a-f]{32}")
+_HOLD = re.compile(r"(\d{20})-(\d+)-([0-9a-f]{32})")
 _LOG_ENTRY = re.compile(r"\d{20}")
 PART_SUFFIX = ".part"
 """Suffix of a local store's unfinished files (`<name>.<random>.part`)."""
@@ -113,6 +115,16 @@ class StateFileName:
 
 
 @dataclass(frozen=True)
+class HoldName:
+    """The parts of a stored hold's name."""
+
+    checkpoint_id: CheckpointId
+    seconds: int
+    """How long the hold lasts, from its beginning or from the start of a later driver."""
+    id: str
+
+
+@dataclass(frozen=True)
 class JobPaths:
     """The paths of one job, relative to the storage's URI."""
 
@@ -137,6 +149,21 @@ class JobPaths:
     def probe_prefix(self) -> str:
         """Prefix of probe objects, written to test the storage."""
         return f"{self.directory}/check/"
+
+    @property
+    def holds_prefix(self) -> str:
+        """Prefix of stored holds."""
+        return f"{self.directory}/holds/"
+
+    def hold(self, name: HoldName) -> str:
+        """The path of a hold."""
+        return f"{self.holds_prefix}{name.checkpoint_id:020d}-{name.seconds}-{name.id}"
+
+    def parse_hold(self, path: str) -> HoldName | None:
+        """Parse the path of a hold or its unfinished part file; None if it is not a hold."""
+        name = self._name_in(self.holds_prefix, path)
+        match = _HOLD.fullmatch(name) if name else None
+        return HoldName(CheckpointId(int(match.group(1))), int(match.group(2)), match.group(3)) if match else None
 
     @property
     def leader_prefix(self) -> str:

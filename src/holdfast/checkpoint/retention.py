@@ -19,8 +19,11 @@ Why no clean-up deletes a file that is in use or will be referenced:
   generations are never touched.
 - *Earlier* drivers are fenced: their files outside checkpoints can no longer get into one.
 - All other readers hold their checkpoint with this driver. A hold lasts through this driver's own take-overs; no other one
-  can come in between, or this driver is fenced. A *later* driver does not know the hold. Its reader then misses a file and
-  fails: it never gets a part, because it reads what the checkpoint's metadata names, and every file is verified.
+  can come in between, or this driver is fenced. Holds of readers outside the driver are stored, and a *later* driver adopts
+  them before it deletes anything: a hold is valid only if this driver still owned the job after it had been stored, so the
+  later driver's listing, which follows its take-over, contains it. A later driver does not know holds of readers in this
+  process, which die with it. If a reader outlives its hold, it misses a file and fails: it never gets a part, because it
+  reads what the checkpoint's metadata names, and every file is verified.
 """
 
 from __future__ import annotations
@@ -30,14 +33,15 @@ import threading
 import time
 from collections.abc import Callable, Collection, Container, Iterable, Iterator
 from contextlib import contextmanager
-from math import inf
+from math import ceil, inf
 
-from holdfast.checkpoint.holds import Hold, Holds
+from holdfast.checkpoint.holds import LONGEST_S, Hold, Holds
 from holdfast.checkpoint.ids import CheckpointId, Epoch, LogPosition, epoch_of, position_of
 from holdfast.checkpoint.log import CheckpointLog, Ownership
+from holdfast.checkpoint.manifests import read_checkpoint
 from holdfast.checkpoint.metadata import CheckpointMetadata
 from holdfast.checkpoint.milestones import is_milestone
-from holdfast.checkpoint.paths import JobPaths
+from holdfast.checkpoint.paths import HoldName, JobPaths
 from holdfast.checkpoint.references import References
 from holdfast.checkpoint.storage import NotFound, Storage
 from holdfast.errors import CheckpointError, CorruptFile, StorageError
@@ -145,6 +149,9 @@ class Retention:
         self.holds = Holds(clock)
         """The checkpoints in use."""
         self._entries: set[LogPosition] = set()
+        self._stored_holds: dict[str, HoldName] = {}
+        """By id: the holds that a later driver finds in the storage."""
+        self._adopted = False
 
     @contextmanager
     def hold(self, checkpoint_id: CheckpointId | None = None) -> Iterator[CheckpointMetadata]:
@@ -164,12 +171,87 @@ class Retention:
             self.holds.remove(hold.id)
 
     def hold_newest(self, seconds: float) -> Hold:
-        """Protect the newest checkpoint for a time, for a reader outside the driver, which may die.
+        """Protect the newest checkpoint for a time, for a reader outside the driver, which may die. Later drivers know it.
 
         Raises:
-            CheckpointError: no checkpoint has been completed yet, or too many are held.
+            CheckpointError: no checkpoint has been completed yet, too many are held, or another driver has the job.
+            StorageError: the storage does not answer; nothing is held.
         """
-        return self._hold(None, seconds)[0]
+        hold = self._hold(None, seconds)[0]
+        try:
+            self._store_hold(hold, seconds)
+            if not self._log.still_mine():
+                raise CheckpointError(
+                    "another driver may have taken the job over: hold again, with that driver if there is one"
+                )
+        except BaseException:
+            self.holds.remove(hold.id)  # the next clean-up deletes what was stored
+            raise
+        return hold
+
+    def renew(self, hold_id: str, seconds: float) -> Hold:
+        """Let a hold end so many seconds from now; a later driver, too, keeps it for so long.
+
+        Raises:
+            KeyError: it has ended, and with it the protection of its checkpoint.
+            StorageError: the storage does not answer.
+        """
+        hold = self.holds.renew(hold_id, seconds)
+        self._store_hold(hold, seconds)
+        return hold
+
+    def _store_hold(self, hold: Hold, seconds: float) -> None:
+        """Put a hold where later drivers find it; nothing to do if it is there already."""
+        name = HoldName(hold.checkpoint_id, ceil(seconds), hold.id)
+        before = self._stored_holds.get(hold.id)
+        if name == before:
+            return
+        self._stored_holds[hold.id] = name
+        self._storage.put(self._paths.hold(name), hold.id.encode())
+        if before is not None:
+            self._storage.delete([self._paths.hold(before)])
+
+    def adopt_holds(self) -> None:
+        """Go on with the holds of earlier drivers; called once, after the first take-over and before any clean-up.
+
+        Each lasts for its whole time from now, because nobody could renew it while no driver ran. A hold whose checkpoint is
+        gone has ended.
+
+        Raises:
+            StorageError: the holds cannot be listed, or a held checkpoint cannot be read.
+        """
+        with self._lock:
+            if self._adopted:
+                return
+            over = []
+            for path in self._storage.list(self._paths.holds_prefix):
+                name = self._paths.parse_hold(path)
+                if name is None:
+                    continue
+                known = self._stored_holds.get(name.id)
+                if self._paths.is_part(path) or (known is not None and known.seconds >= name.seconds):
+                    over.append(path)  # its driver died while it wrote or renamed the hold
+                    continue
+                try:
+                    checkpoint = read_checkpoint(self._storage, self._paths, name.checkpoint_id)
+                    verify_files(self._storage, checkpoint)
+                except (CorruptFile, CheckpointError):
+                    over.append(path)
+                    continue
+                if known is not None:
+                    over.append(self._paths.hold(known))
+                self._learn_checkpoint(checkpoint)
+                hold = Hold(name.id, name.checkpoint_id, self._log.locate(name.checkpoint_id), inf)
+                self.holds.adopt(hold, min(name.seconds, LONGEST_S))
+                self._stored_holds[name.id] = name
+            self._adopted = True
+            self._delete(over)
+
+    def _ended_holds(self) -> list[str]:
+        """The stored holds that have ended, which are forgotten."""
+        alive = {hold.id for hold, _ in self.holds.current()}
+        ended = [hold_id for hold_id in tuple(self._stored_holds) if hold_id not in alive]
+        return [self._paths.hold(self._stored_holds.pop(hold_id)) for hold_id in ended]
 
     def _hold(self, wanted: CheckpointId | None, seconds: float) -> tuple[Hold, CheckpointMetadata]:
         """Hold a retained checkpoint or the newest one; waits neither for the storage nor for a clean-up.
@@ -198,7 +280,7 @@ class Retention:
         """
         with self._lock:
             owned = self._learn()
-            return self._delete([*self._surplus(owned), *self._forget(owned)])
+            return self._delete([*self._ended_holds(), *self._surplus(owned), *self._forget(owned)])
 
     def sweep(self, oldest_open_epoch: Epoch | None = None) -> int:
         """Delete all unneeded objects of the job; called at the start, after failures, and from time to time.
@@ -225,7 +307,7 @@ class Retention:
             log_parts = self._learn_entries(log, position_of(before.next_id))
             lost = set(orphans(self._paths, state, self._references, before.generation, open_epoch))
             doomed = [*self._surplus(owned), *log_parts, *self._old_probes(probes), *sorted(lost.union(gone))]
-            return self._delete(doomed)
+            return self._delete([*self._ended_holds(), *doomed])
 
     def _learn(self) -> Ownership:
         """Read the log's state, and record all checkpoints that are or were retained."""
@@ -234,11 +316,14 @@ class Retention:
         displaced = list(self._log.displaced())
         owned = self._log.owned
         for checkpoint in (*displaced, *owned.retained):
-            if checkpoint.checkpoint_id not in self._known:
-                self._known[checkpoint.checkpoint_id] = checkpoint
-                self._references.add(checkpoint)
-                self._entries.add(position_of(checkpoint.checkpoint_id))
+            self._learn_checkpoint(checkpoint)
         return owned
+
+    def _learn_checkpoint(self, checkpoint: CheckpointMetadata) -> None:
+        if checkpoint.checkpoint_id not in self._known:
+            self._known[checkpoint.checkpoint_id] = checkpoint
+            self._references.add(checkpoint)
+            self._entries.add(position_of(checkpoint.checkpoint_id))
 
     def _forget(self, owned: Ownership) -> list[str]:
         """Forget checkpoints that are neither retained nor held; returns the files that only they referenced."""

@@ -22,6 +22,7 @@ from holdfast.errors import ConfigurationError, HoldfastError
 from holdfast.rest.client import RestClient
 from holdfast.rest.holds import held_by_request
 from holdfast.runtime.job_registry import JobRecord, records
+from holdfast.state_api.holding import driver_now
 
 __all__: list[str] = []
 
@@ -141,7 +142,7 @@ def hold(
     """Keep the newest checkpoint of a running job while a command reads it, or until Ctrl-C. The job goes on."""
     found = find_job(job, address)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with held_by_request(found.driver.client, found.id) as held:
+    with held_by_request(found.driver.client, found.id, later=driver_now(found.name)) as held:
         if not reader:
             print(held.path, flush=True)
             note(f"Checkpoint {held.checkpoint_id} of {found.name} is held until Ctrl-C.")
@@ -303,7 +304,7 @@ def _held(wanted: str | None) -> str:
         return ""
     client = RestClient(record.url, record.token, record.certificate, record.keystore)
     try:
-        return until_the_end(held_by_request(client, record.job_id)).path
+        return until_the_end(held_by_request(client, record.job_id, later=driver_now(record.name))).path
     except HoldfastError:
         return ""
 

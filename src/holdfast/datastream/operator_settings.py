@@ -88,7 +88,10 @@ class OperatorSettings:
             NotImplementedError: always.
         """
         self._operator("set_uid_hash")
-        raise NotImplementedError("a uid hash is one of Flink's own graph; uid(...) names the operator's state here")
+        raise NotImplementedError(
+            "a uid hash is one of Flink's own graph; uid(...) names the operator's state here. State that a savepoint has "
+            "under another uid is renamed with SavepointWriter.change_operator_identifier"
+        )
 
     def disable_chaining(self) -> Self:
         """Run the operator in a task of its own."""

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from math import inf
 from typing import Any, Protocol
 
 import orjson
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from holdfast.checkpoint.holds import LONGEST_S, Hold, Holds
 from holdfast.checkpoint.ids import CheckpointId
 from holdfast.common.job_client import HeldCheckpoint
-from holdfast.errors import CheckpointError, HoldfastError
+from holdfast.errors import CheckpointError, HoldfastError, StorageError
 from holdfast.rest.client import Refused, RestClient
 
 __all__ = ["HoldsCheckpoints", "begin_hold", "held_by_request", "holds_of", "release_hold", "renew_hold"]
@@ -27,7 +28,9 @@ _SECONDS = 60.0
 """How long a hold lasts that names no time, and those of `held_by_request`, unless they are renewed."""
 _LEAST_S = 1.0
 _ENDED = 401, 404, 409
-"""Answers of a driver that does not hold the checkpoint: it forgot the hold, the job has ended, or it is another one."""
+"""Answers of a driver that does not hold the checkpoint: the hold or the job has ended, or it is another driver."""
+_TRIES = 3
+"""After so many of these answers in a row, a reader gives up: a later driver begins some time before it takes over."""
 
 
 class HoldsCheckpoints(Protocol):
@@ -38,10 +41,19 @@ class HoldsCheckpoints(Protocol):
         """The holds."""
 
     def hold_newest(self, seconds: float) -> Hold:
-        """Hold the newest completed checkpoint. Never waits for the storage.
+        """Hold the newest completed checkpoint, and store the hold.
 
         Raises:
-            CheckpointError: there is none yet, or too many are held.
+            CheckpointError: there is none yet, too many are held, or another driver has the job.
+            StorageError: the storage does not answer.
+        """
+
+    def renew(self, hold_id: str, seconds: float) -> Hold:
+        """Let a hold end so many seconds from now.
+
+        Raises:
+            KeyError: it has ended.
+            StorageError: the storage does not answer.
         """
 
 
@@ -54,12 +66,12 @@ async def begin_hold(request: Request, retention: HoldsCheckpoints) -> dict[str,
     """Answer ``POST /jobs/<id>/holds``.
 
     Raises:
-        HTTPException: the request is invalid, there is no checkpoint yet, or too many are held.
+        HTTPException: the request is invalid, there is no checkpoint yet, too many are held, or the storage is away.
     """
     seconds = await _seconds(request)
     try:
-        return _shown(retention.hold_newest(seconds), seconds)
-    except CheckpointError as error:
+        return _shown(await run_in_threadpool(retention.hold_newest, seconds), seconds)
+    except (CheckpointError, StorageError) as error:
         raise HTTPException(503, str(error)) from None
 
 
@@ -67,13 +79,15 @@ async def renew_hold(request: Request, retention: HoldsCheckpoints) -> dict[str,
     """Answer ``PATCH /jobs/<id>/holds/<hold-id>``.
 
     Raises:
-        HTTPException: the request is invalid, or the hold has ended.
+        HTTPException: the request is invalid, the hold has ended, or the storage is away.
     """
     seconds, hold_id = await _seconds(request), request.path_params["hold_id"]
     try:
-        return _shown(retention.holds.renew(hold_id, seconds), seconds)
+        return _shown(await run_in_threadpool(retention.renew, hold_id, seconds), seconds)
     except KeyError:
-        raise HTTPException(404, f"Hold {hold_id} has ended, or was made by an earlier driver: hold again") from None
+        raise HTTPException(404, f"Hold {hold_id} has ended: hold again") from None
+    except StorageError as error:
+        raise HTTPException(503, str(error)) from None
 
 
 def release_hold(request: Request, retention: HoldsCheckpoints) -> None:
@@ -98,26 +112,44 @@ def _shown(hold: Hold, left: float) -> dict[str, Any]:
 
 
 @contextmanager
-def held_by_request(driver: RestClient, job_id: str, seconds: float = _SECONDS) -> Iterator[HeldCheckpoint]:
+def held_by_request(
+    driver: RestClient,
+    job_id: str,
+    seconds: float = _SECONDS,
+    later: Callable[[], tuple[RestClient, str] | None] = lambda: None,
+) -> Iterator[HeldCheckpoint]:
     """Hold a job's newest checkpoint from another process. A thread renews the hold, three times as often as needed.
 
-    If this process dies, the hold ends after ``seconds``.
+    If this process dies, the hold ends after ``seconds``. If the driver ends, the job's next driver adopts the hold, which
+    is then renewed there.
+
+    Args:
+        driver: The driver of the job.
+        job_id: The job's id.
+        seconds: How long the hold lasts if it is not renewed.
+        later: Finds the driver that runs the job now, and the job's id there; None: there is no other one.
 
     Raises:
         Refused: the driver does not know the job or the token, or there is no checkpoint yet.
         ServiceUnavailable: no driver answers.
     """
-    holds = f"/jobs/{job_id}/holds"
-    begun = driver.change("POST", holds, {"seconds": seconds})
-    own = f"{holds}/{begun['hold-id']}"
+    begun = driver.change("POST", f"/jobs/{job_id}/holds", {"seconds": seconds})
     released = threading.Event()
 
+    def own() -> str:
+        return f"/jobs/{job_id}/holds/{begun['hold-id']}"
+
     def renew() -> None:
+        nonlocal driver, job_id
+        refused = 0
         while not released.wait(seconds / 3):
             try:
-                driver.change("PATCH", own, {"seconds": seconds})
+                driver.change("PATCH", own(), {"seconds": seconds})
+                refused = 0
             except HoldfastError as error:
-                if isinstance(error, Refused) and error.status in _ENDED:
+                driver, job_id = later() or (driver, job_id)
+                refused += isinstance(error, Refused) and error.status in _ENDED
+                if refused >= _TRIES:
                     _log.warning("%s is no longer held: %s. A read of it may fail now", begun["path"], error)
                     return
                 _log.debug("the hold of %s was not renewed, the next try follows: %s", begun["path"], error)
@@ -128,4 +160,4 @@ def held_by_request(driver: RestClient, job_id: str, seconds: float = _SECONDS) 
     finally:
         released.set()
         with suppress(HoldfastError):  # it ends by itself
-            driver.change("DELETE", own)
+            driver.change("DELETE", own())

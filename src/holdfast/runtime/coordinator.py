@@ -354,6 +354,7 @@ class Coordinator:
         self._committers.update(changelog_committers(self._plan, self._job))
         for uid, committer in self._committers.items():
             committer.recover([c for c in committables if c.uid == uid])
+        self._retention.adopt_holds()
         self._retention.sweep()
         return events.Recovered()
 

@@ -133,7 +133,8 @@ def _not_claimed(plan: JobPlan, checkpoint: CheckpointMetadata, where: str) -> I
         return
     remedy = (
         "Uids that are not given come from the shape of the job and change with it: give the operators their uid(...) "
-        "back, or set execution.state-recovery.ignore-unclaimed-state to true to go on without that state"
+        "back, rename them in a savepoint (SavepointWriter.change_operator_identifier), or set "
+        "execution.state-recovery.ignore-unclaimed-state to true to go on without that state"
     )
     known = {chained.uid for vertex in plan.vertices for chained in vertex.chain}
     known |= {vertex.source.uid for vertex in plan.vertices if vertex.source is not None}
