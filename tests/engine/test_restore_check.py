@@ -13,7 +13,15 @@ from typing import Any
 
 import pytest
 
-from holdfast.checkpoint.metadata import CheckpointMetadata, SourceState
+from holdfast.checkpoint.metadata import (
+    SPLIT,
+    UNION,
+    CheckpointMetadata,
+    ListedState,
+    ListPart,
+    SourceState,
+    SubtaskState,
+)
 from holdfast.checkpoint.storage import Storage
 from holdfast.common import Configuration, SimpleStringSchema, Types, WatermarkStrategy
 from holdfast.connectors.delivery import DeliveryGuarantee
@@ -29,7 +37,8 @@ from holdfast.datastream.state import ListStateDescriptor, StateDescriptor, Valu
 from holdfast.errors import ConfigurationError, IncompatibleState
 from holdfast.runtime.launch import Launch
 from holdfast.runtime.plan import JobPlan
-from holdfast.runtime.restore_check import RestoreCheck, read_check
+from holdfast.runtime.redistribution import OperatorSnapshot
+from holdfast.runtime.restore_check import JudgingLists, RestoreCheck, read_check
 from holdfast.runtime.resumption import obstacles
 from holdfast.state import canonical
 from holdfast.table import KStream
@@ -449,3 +458,16 @@ def test_a_program_of_tables(tmp_path, after, restorable):
         with pytest.raises(IncompatibleState) as refused:
             second.run()
         assert str(refused.value) in found.problems
+
+
+def test_requests_under_way_are_judged_but_not_sent(tmp_path):
+    """The operator would send those that it gets when it opens."""
+    stored = OperatorSnapshot(
+        SubtaskState(lists={"requests": [ListPart([b"1"])]}),
+        listed={"requests": ListedState(SPLIT), "gone": ListedState(UNION)},
+    )
+    lists = JudgingLists(Storage.open(str(tmp_path)), stored, "'asks' (uid 'asks')")
+    assert lists.stored("requests", SPLIT) == []
+    assert lists.found["requests"][0] == "as is"
+    assert list(lists.undeclared) == ["gone"]
+    assert not lists.problems

@@ -156,7 +156,7 @@ def _run(
     if detached:
         _run_detached(launcher, json)
     else:
-        _run_here(program, launcher, json)
+        _run_here(program, launcher, json, given.get(StateRecoveryOptions.JOB_NAME.key))
 
 
 def _check_restore(program: Path, arguments: list[str] | None, given: dict[str, str], json: bool) -> None:
@@ -215,7 +215,7 @@ def _check_program(program: Path) -> None:
         raise CommandFailed(f"{program} is not a Python program: {error}", FAILED) from None
 
 
-def _run_here(program: Path, launcher: Launcher, json: bool) -> NoReturn:
+def _run_here(program: Path, launcher: Launcher, json: bool, restored_job: str | None) -> NoReturn:
     status = launcher.run(_tell_start)
     jobs = launcher.jobs()
     code = exit_code(status)
@@ -223,6 +223,8 @@ def _run_here(program: Path, launcher: Launcher, json: bool) -> NoReturn:
         code = 128 + launcher.interrupted
     elif status == 0 and not jobs:
         raise CommandFailed(f"{program} ended without a job: call env.execute(NAME) at its end.", FAILED)
+    if restored_job is not None and restored_job not in {job.name for job in jobs}:
+        note(f"No job {restored_job!r} ran: nothing has started from the savepoint.")
     if json:
         print_json({"jobs": [_shown(job) for job in jobs], "exit_code": code})
     else:

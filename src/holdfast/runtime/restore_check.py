@@ -49,7 +49,7 @@ from holdfast.state.schema import (
     restored_schema,
 )
 
-__all__ = ["OperatorCheck", "RestoreCheck", "StateCheck", "check_restore", "read_check", "write_check"]
+__all__ = ["JudgingLists", "OperatorCheck", "RestoreCheck", "StateCheck", "check_restore", "read_check", "write_check"]
 
 AS_IS, MIGRATED, INCOMPATIBLE, NEW, UNDECLARED = "as is", "after migration", "incompatible", "new", "not declared"
 RESCALED, REMOVED, DROPPED = "rescaled", "removed", "dropped"
@@ -218,7 +218,7 @@ def _operators(plan: JobPlan, checkpoint: CheckpointMetadata, bad: Collection[st
         yield OperatorCheck(each.kind, each.name, each.uid, gone, each.parallelism)
 
 
-class _JudgingLists(ListedStates):
+class JudgingLists(ListedStates):
     """Notes what becomes of each declared list, and goes on after one that does not fit."""
 
     def __init__(self, storage: Storage, stored: OperatorSnapshot | None, where: str) -> None:
@@ -322,7 +322,7 @@ class _Operator:
         where = f"{chained.name!r} (uid {chained.uid!r})"
         share = None if stored is None else assigned(stored, 1, 0)  # every element, as any subtask may get it
         state = None
-        lists = _JudgingLists(storage, share, where) if StateKind.LISTED in chained.factory.state else None
+        lists = JudgingLists(storage, share, where) if StateKind.LISTED in chained.factory.state else None
         try:
             if StateKind.KEYED in chained.factory.state:
                 state = KeyedState(where, _schema(where, stored), registry=_Judging)
@@ -402,7 +402,7 @@ def _states(chained: Chained, registry: _Judging) -> Iterator[StateCheck]:
                 yield StateCheck(chained.name, chained.uid, column.name, UNDECLARED, str(column))
 
 
-def _lists(chained: Chained, lists: _JudgingLists) -> Iterator[StateCheck]:
+def _lists(chained: Chained, lists: JudgingLists) -> Iterator[StateCheck]:
     for name, (verdict, reason, before, declared) in lists.found.items():
         known = "" if before is None else list_text(before)
         yield StateCheck(chained.name, chained.uid, name, verdict, known, list_text(declared), reason)
