@@ -349,3 +349,14 @@ def test_a_part_file_of_a_killed_process_is_listed_but_never_read(tmp_path):
     part.write_bytes(b"half")
     assert sorted(storage.list("state/")) == ["state/a", "state/b.0123456789ab.part"]
     assert not storage.exists("state/b")
+
+
+def test_credentials_that_are_nowhere_are_told() -> None:
+    obstore = pytest.importorskip("obstore")
+    store = S3Store("bucket", "prefix", {"s3.access-key": "a", "s3.secret-key": "b"})
+    asked = "Generic S3 error: Error performing PUT http://169.254.169.254/latest/api/token in 2 ms - status code: 403"
+    with (
+        pytest.raises(StorageError, match=r"no credentials were found elsewhere.* \(set s3.access-key and s3.secret-key"),
+        store._errors("put", "x"),
+    ):
+        raise obstore.exceptions.BaseError(asked)

@@ -136,6 +136,13 @@ def test_all_states_are_judged_though_one_does_not_fit(saved):
     assert "declared: a value state of STRING" in problem
 
 
+def test_the_only_state_of_an_operator_does_not_fit_and_is_told_once():
+    with lab(program(Counts(value("count"))), budget=40) as job:
+        found = check(run(job, 3), program(Counts(value("count", Types.STRING()))))
+    (problem,) = found.problems
+    assert "INT cannot become STRING" in problem
+
+
 def test_a_state_of_another_kind_is_told(saved):
     found = check(saved, program(Counts(ListStateDescriptor("count", Types.INT()))))
     assert verdicts(found)["count"] == "incompatible"

@@ -298,6 +298,23 @@ def test_a_file_and_a_directory_of_the_metadata_s_name_are_no_savepoints(tmp_pat
         read_savepoint(str(tmp_path))
 
 
+def a_directory_that_is_no_savepoint_is_refused_with_what_it_is(tmp_path):
+    def refused(directory: Path) -> str:
+        with pytest.raises(ConfigurationError, match="is not a savepoint") as error:
+            read_savepoint(str(directory))
+        return str(error.value)
+
+    assert f"{METADATA} does not exist. Give the path that trigger_savepoint()" in refused(tmp_path / "nothing")
+    unfinished = Path(new_savepoint(str(tmp_path), "abcdef0123", {}).removeprefix("file://"))
+    assert f"{METADATA} does not exist: this savepoint was not completed. Give" in refused(unfinished)
+    shutil.rmtree(unfinished)
+    assert f"{METADATA} does not exist. Give" in refused(tmp_path)
+    for name in ("savepoint-b", "savepoint-a"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / METADATA).touch()
+    assert f"{METADATA} does not exist; the directory contains savepoint-a and savepoint-b. Give" in refused(tmp_path)
+
+
 @pytest.mark.parametrize("place", ["s3://", "gs:///", "hdfs:"])
 def test_a_savepoint_is_not_written_where_the_bucket_is_missing(place, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

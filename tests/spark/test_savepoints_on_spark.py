@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 import time
 import urllib.request
@@ -21,7 +22,7 @@ from holdfast.common import Configuration, Duration, Encoder, JobStatus, Types, 
 from holdfast.datastream import DataStream, KeyedProcessFunction, StreamExecutionEnvironment, ValueStateDescriptor
 from holdfast.datastream.connectors.file_system import FileSink, FileSource, StreamFormat
 from holdfast.datastream.connectors.number_seq import NumberSequenceSource
-from holdfast.errors import ConfigurationError
+from holdfast.errors import CheckpointError, ConfigurationError
 from holdfast.rest.server import RestServer
 from holdfast.state_api import SavepointReader
 
@@ -100,9 +101,26 @@ def move_to_another_bucket(savepoint: str, bucket: str, s3_config: dict[str, str
     return new.uri
 
 
-def test_a_job_moves_twice_by_savepoints_and_every_number_is_counted_once(tmp_path: Path, s3_config: dict[str, str]) -> None:
+class RefusedFromTheSecondOn:
+    """Credentials that a bucket refuses when the savepoint has begun."""
+
+    def __init__(self) -> None:
+        self.answers = itertools.chain([""], itertools.repeat("403"))
+
+    def pop(self, _: int) -> str:
+        return next(self.answers)
+
+
+def test_a_job_moves_twice_by_savepoints_and_every_number_is_counted_once(
+    tmp_path: Path, s3_config: dict[str, str], relay: tuple[Any, dict[str, str]]
+) -> None:
     savepoints = (tmp_path / "savepoints").as_uri()
-    first = job(tmp_path, 2).execute_async("first")
+    handler, behind_relay = relay
+    first = job(tmp_path, 2, **behind_relay).execute_async("first")
+    handler.faults = RefusedFromTheSecondOn()
+    with pytest.raises(CheckpointError, match=r"s3://checkpoints/refused/.* the job goes on: cannot put .*credentials"):
+        first.stop_with_savepoint(False, "s3://checkpoints/refused").result(600)
+    assert first.get_job_status().result() is JobStatus.RUNNING
     still_running = first.trigger_savepoint(savepoints).result(600)
     assert (Path(still_running.removeprefix("file://")) / "_metadata").exists()
     assert first.get_job_status().result() is JobStatus.RUNNING

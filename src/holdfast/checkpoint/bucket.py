@@ -16,6 +16,8 @@ from holdfast.errors import ConfigurationError, StorageError
 __all__ = ["Bucket"]
 
 _STATUS = re.compile(r"status code: (\d{3})|[Ss]tatus(?: code)?:? (\d{3})")
+_METADATA_SERVICE = "http://169.254.169.254/"
+"""Where machines in a cloud get credentials, if none are given."""
 _PART = 8 << 20
 """Bytes of a part of a large object: no request takes longer than the transfer of one part."""
 _WRITES_AT_ONCE = 2
@@ -199,6 +201,8 @@ class Bucket:
             self._check_bucket(error)
             code = _status(error)
             reason = f"cannot {what} {where}: {_first_line(error)}"
+            if _METADATA_SERVICE in reason:  # the last place where credentials are looked for
+                reason += f"; no credentials were found elsewhere, and they must allow {self._rights}"
             if 300 <= code < 500 and code not in (408, 429):
                 raise StorageError(reason) from error
             raise Unavailable(reason) from error

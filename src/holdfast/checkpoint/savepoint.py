@@ -15,6 +15,8 @@ savepoint stays with the user (NO_CLAIM) or is deleted (CLAIM).
 
 from __future__ import annotations
 
+import glob
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -164,7 +166,7 @@ def read_savepoint(uri: str, options: Mapping[str, str] | None = None) -> OpenSa
         data = storage.get(METADATA)
     except StorageError as error:
         if isinstance(error, NotFound):
-            reason = f"{where} does not exist"
+            reason = f"{where} does not exist{_instead(storage)}"
         elif isinstance(error.__cause__, NotADirectoryError):
             reason = "it is a file; a savepoint is a directory"
         elif isinstance(error.__cause__, IsADirectoryError):
@@ -185,10 +187,22 @@ def read_savepoint(uri: str, options: Mapping[str, str] | None = None) -> OpenSa
             )
         savepoint = msgspec.msgpack.decode(payload, type=Savepoint)
     except CorruptFile as error:
-        raise CorruptFile(where, f"{error.reason}; {REMEDY}") from error
+        raise CorruptFile(where, f"{error.reason}; {REMEDY}") from None
     except msgspec.MsgspecError as error:
         raise CorruptFile(where, f"not the metadata of a savepoint: {error}; {REMEDY}") from error
     return OpenSavepoint(storage, savepoint)
+
+
+def _instead(storage: Storage) -> str:
+    """What a directory without ``_metadata`` is, for the error."""
+    try:
+        if storage.exists(BEGUN):
+            return ": this savepoint was not completed"
+    except StorageError:
+        return ""
+    local = storage.local_path("")  # a listing of an object store may be long
+    inside = [] if local is None else sorted(glob.glob(f"*/{METADATA}", root_dir=local))
+    return f"; the directory contains {' and '.join(map(os.path.dirname, inside[-3:]))}" if inside else ""
 
 
 def import_savepoint(

@@ -329,7 +329,8 @@ class _Operator:
                 state.registry.key(None if chained.key_type is None else chained.key_type.to_dict())
             self._open(_context(job, vertex, chained, state, lists), chained)
         except HoldfastError as error:
-            self.problems.append(str(error))
+            if state is None or not getattr(state.registry, "problems", None):  # else it may follow from those
+                self.problems.append(str(error))
         registry = None if state is None else state.registry
         if isinstance(registry, _Judging):
             self.problems[:0] = registry.problems

@@ -214,7 +214,7 @@ class StartFromSavepoint:
         try:
             yield
         except CorruptFile as error:
-            raise with_content(error, self.source.storage, self.source.savepoint.checkpoint, REMEDY) from error
+            raise with_content(error, self.source.storage, self.source.savepoint.checkpoint, REMEDY) from None
 
     @property
     def request(self) -> tuple[str, int]:
