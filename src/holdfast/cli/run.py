@@ -246,7 +246,9 @@ def _tell_end(jobs: list[JobRecord], status: int, launcher: Launcher) -> None:
             note("A standby driver takes the job over; if there is none, run the program again.")
         elif job.state != "FINISHED":
             note(
-                "Run the program again to resume from its last checkpoint." if job.checkpoints else "It kept no checkpoints."
+                "Run the program again to resume from its last checkpoint, if there is one."
+                if job.checkpoints
+                else "It kept no checkpoints."
             )
     if launcher.interrupted and not jobs:
         note("Interrupted before a job ran.")
