@@ -24,6 +24,7 @@ from holdfast.datastream import (
 from holdfast.errors import CheckpointError, ConfigurationError, CorruptFile
 from holdfast.runtime.queries import StateQueries
 from holdfast.runtime.settings import JobSettings
+from holdfast.state_api import find_orphans
 
 from .small_programs import program
 from .test_same_results import config, lab
@@ -96,6 +97,8 @@ def a_checkpoint_held_with_one_driver_stays_whole_through_the_lives_of_the_next_
         assert held.checkpoint_id not in {record.checkpoint_id for record in log.read_retained()}
         assert read_checkpoint(job.storage, paths, held.checkpoint_id) == held
         verify_files(job.storage, held)
+        orphans = {orphan.path for orphan in find_orphans(job.storage.locate("job"))}
+        assert not orphans & {job.storage.locate(file.path) for file in held.files()}
         log.take_over()
         retention = Retention(job.storage, paths, log)
         retention.adopt_holds()

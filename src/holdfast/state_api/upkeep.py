@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
-from holdfast.checkpoint.manifests import load
+from holdfast.checkpoint.manifests import load, read_checkpoint
 from holdfast.checkpoint.paths import JobPaths
 from holdfast.checkpoint.retention import Retention, referenced
 from holdfast.checkpoint.savepoint import BEGUN, METADATA, read_savepoint
 from holdfast.checkpoint.signed_store import KEY_FILE, read_keys, sign_again
 from holdfast.checkpoint.storage import Storage, open_store
-from holdfast.errors import ConfigurationError, CorruptFile
+from holdfast.errors import CheckpointError, ConfigurationError, CorruptFile
 from holdfast.state.delta_files import damaged_files, verify_contents
 from holdfast.state_api.catalog import Snapshot, job_log, split_job, why_missing
 
@@ -20,7 +21,7 @@ __all__ = ["Orphan", "Pruned", "delete_savepoint", "find_orphans", "prune", "sig
 
 @dataclass(frozen=True)
 class Orphan:
-    """A state file that no retained checkpoint refers to."""
+    """A state file that no retained or held checkpoint refers to."""
 
     path: str
     size: int
@@ -85,7 +86,7 @@ def sign(directory: str, options: Mapping[str, str]) -> int:
 
 
 def find_orphans(directory: str, options: Mapping[str, str] | None = None) -> list[Orphan]:
-    """Find the state files of a job that no retained checkpoint refers to.
+    """Find the state files of a job that no retained or held checkpoint refers to.
 
     The job deletes them itself while it runs, and `prune` does so for a stopped job.
 
@@ -105,6 +106,9 @@ def find_orphans(directory: str, options: Mapping[str, str] | None = None) -> li
     if not listing and not records:
         raise ConfigurationError(f"{directory} is not the directory of a job: it has neither checkpoints nor state files")
     needed = referenced(load(storage, record).checkpoint for record in records)
+    for hold in filter(None, map(paths.parse_hold, storage.list(paths.holds_prefix))):
+        with suppress(CorruptFile, CheckpointError):  # the hold has ended
+            needed |= referenced([read_checkpoint(storage, paths, hold.checkpoint_id)])
     newest = max((record.generation for record in records), default=0)
     found = []
     for path in sorted(set(listing) - needed):
