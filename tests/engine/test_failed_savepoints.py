@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -33,9 +34,21 @@ def job(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch):
         yield made
 
 
+class AtOnce:
+    """Writes savepoints between two epochs, so that the input does not end before a failure is known."""
+
+    def submit(self, write: Callable[[], None]) -> None:
+        write()
+
+    def shutdown(self, wait: bool) -> None:
+        pass
+
+
 def first_there_then_here(job: Lab, uri: str, stop: bool) -> tuple[CheckpointError, str]:
     """The failure of a savepoint in a place that refuses it, and the savepoint that is asked for afterwards."""
     coordinator = job.coordinator()
+    coordinator._writes.shutdown()
+    coordinator._writes = AtOnce()  # type: ignore[assignment]
     asked: list[Future[str]] = []
 
     def ask(where: str, stop: bool) -> None:
