@@ -44,6 +44,14 @@ def functions_of_this_module_travel_by_value():
     cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
 
 
+@pytest.fixture(scope="module", autouse=True)
+def sparks_ui() -> None:
+    """A test of another file may have left a SparkContext without one in this process."""
+    context = SparkContext._active_spark_context
+    if context is not None and context.uiWebUrl is None:
+        context.stop()
+
+
 def environment(directory: Path | None = None, **settings: str) -> StreamExecutionEnvironment:
     config = Configuration()
     defaults = {"rest.port": "0", "restart-strategy.type": "none", "spark.ui.enabled": "true"}
