@@ -186,14 +186,16 @@ class JudgingSource(Source, Protocol):
         """
 
 
-def check_form(stored: Any, fields: Collection[str], source_or_sink: str) -> None:
-    """Check that stored plain data is of the kind of connector that reads it: has its fields.
+def check_form(stored: Any, fields: Collection[str], source_or_sink: str, version: int | None = None) -> None:
+    """Check that stored plain data is of the kind of connector that reads it: has its fields, and the ``version`` it knows.
 
     Raises:
-        IncompatibleState: another kind of connector has stored it.
+        IncompatibleState: another kind of connector, or a release of another form, has stored it.
     """
     if not isinstance(stored, Mapping) or not stored.keys() >= set(fields):
         raise IncompatibleState(f"another kind of connector than this {source_or_sink} has stored it")
+    if version is not None and stored["version"] != version:
+        raise IncompatibleState(f"it is of version {stored['version']}, and this release knows version {version}")
 
 
 @dataclass(frozen=True)

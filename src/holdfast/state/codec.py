@@ -444,14 +444,15 @@ class PartCodec:
         Raises:
             IncompatibleState: it cannot be read as the program declares it; names the state and the key.
         """
-        history = self._stored.history(_schema_of(data)) if self._stored.former else [self._stored.types]
+        history = self._stored.history(_schema_of(data)) if self._stored.former else ()
         try:
-            if history[1:]:
+            if len(history) > 1:
                 return self._decode_former(data, history)
             stored = self._decode(data)[1]
             return stored if self._column.decode is None else self._column.decode(stored)
         except Exception as error:  # pickle and users' classes may raise anything
-            raise unreadable_slot(self._stored, history[0], error, self._where, key) from error
+            written = history[0] if history else self._stored.types
+            raise unreadable_slot(self._stored, written, error, self._where, key) from error
 
     @property
     def has_former_types(self) -> bool:

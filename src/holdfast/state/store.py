@@ -288,19 +288,13 @@ class RocksDBStore:
                 return
             self.arriving.wait()
             start = until
-        rows.seek(start)
-        while rows.valid():
-            yield rows.key(), rows.value()
-            rows.next()
+        yield from _from(rows, start)
         with self._watched():
             rows.status()  # an iterator ends silently at corrupt data
 
     def _between(self, start: bytes, end: bytes) -> list[tuple[bytes, bytes]]:
-        found, rows = [], self._iterator(end)
-        rows.seek(start)
-        while rows.valid():
-            found.append((rows.key(), rows.value()))
-            rows.next()
+        rows = self._iterator(end)
+        found = list(_from(rows, start))
         rows.status()
         return found
 
@@ -385,3 +379,11 @@ class RocksDBStore:
     def remove(path: str) -> None:
         """Delete a closed store's files."""
         shutil.rmtree(path, ignore_errors=True)
+
+
+def _from(rows: Any, start: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """The rows of an iterator of RocksDB from ``start`` on; ask for its status afterwards."""
+    rows.seek(start)
+    while rows.valid():
+        yield rows.key(), rows.value()
+        rows.next()

@@ -9,7 +9,6 @@ from typing import Any
 from holdfast.checkpoint.ids import Epoch
 from holdfast.connectors.base import Committable, check_form
 from holdfast.connectors.kafka.transactions import Prepared
-from holdfast.errors import IncompatibleState
 
 __all__ = [
     "SLOTS",
@@ -128,6 +127,4 @@ def check_prepared(data: Any) -> None:
     Raises:
         IncompatibleState: another sink, or a release of another form, has stored it.
     """
-    check_form(data, ("version", "transaction", "outbox"), "KafkaSink")
-    if data["version"] != _VERSION:
-        raise IncompatibleState(f"it is of version {data['version']}, and this release knows version {_VERSION}")
+    check_form(data, ("version", "transaction", "outbox"), "KafkaSink", _VERSION)

@@ -14,7 +14,7 @@ from holdfast.connectors.kafka.offsets import (
     OffsetKind,
 )
 from holdfast.connectors.kafka.source_options import KafkaSourceOptions
-from holdfast.errors import ConfigurationError, IncompatibleState, InputLost
+from holdfast.errors import ConfigurationError, InputLost
 
 if TYPE_CHECKING:
     from holdfast.connectors.kafka.cluster import ClusterView, Topic
@@ -104,9 +104,7 @@ def check_positions(state: Any) -> None:
     Raises:
         IncompatibleState: another source, or a release of another form, has stored it.
     """
-    check_form(state, ("version", "topics", "partitions"), "KafkaSource")
-    if state["version"] != _VERSION:
-        raise IncompatibleState(f"it is of version {state['version']}, and this release knows version {_VERSION}")
+    check_form(state, ("version", "topics", "partitions"), "KafkaSource", _VERSION)
 
 
 def check_topic(source: str, positions: Positions, topic: Topic) -> None:
