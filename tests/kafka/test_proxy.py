@@ -76,6 +76,25 @@ def test_a_request_that_its_client_has_given_up_still_arrives(proxy: KafkaProxy)
     client.close()
 
 
+def test_a_client_that_is_closed_amid_a_request_leaves_no_socket_open(proxy: KafkaProxy) -> None:
+    client = TransactionClient({"bootstrap.servers": proxy.bootstrap_servers})
+    client.fence(["closed"], 30_000)
+    proxy.cut(Side.REQUEST)
+    admin = client._admin
+    assert admin is not None
+    connections = list(admin._manager._conns.values())
+    sockets = [connection.transport._sock for connection in connections]
+
+    async def ask() -> None:
+        for connection in connections:
+            connection.transport.write(bytes(50_000_000))  # more than the system buffers
+
+    admin._manager.run(ask)
+    client.close()
+    assert sockets
+    assert [sock.fileno() for sock in sockets] == [-1] * len(sockets)
+
+
 def test_a_lost_request_has_no_effect_and_one_whose_answer_is_lost_has(proxy: KafkaProxy) -> None:
     client = TransactionClient({"bootstrap.servers": proxy.bootstrap_servers})
     client.fence(["lost"], 30_000)

@@ -13,7 +13,9 @@ import warnings
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, TypeVar
+from socket import socket
+from typing import Any, ClassVar, TypeVar
+from weakref import WeakKeyDictionary, WeakSet
 
 from holdfast.connectors.kafka.cluster import BrokerUnavailable
 from holdfast.connectors.kafka.config import protocol_properties
@@ -50,21 +52,31 @@ _OLD_ENDTXN = 4
 """Later versions let the broker raise the producer epoch, which librdkafka would not notice; a new producer raises it."""
 
 
-class _ClosedWhenRefused(KafkaNetSocket):  # type: ignore[misc]
-    """Closes the socket of a failed connection attempt, which kafka-python leaves to the garbage collector.
+class _OwnedSockets(KafkaNetSocket):  # type: ignore[misc]
+    """Knows the sockets of each client, so that all are closed with it.
 
-    In an outage of minutes, with several attempts a second, the open sockets would accumulate.
+    kafka-python leaves sockets to the garbage collector: that of a failed connection attempt, of which an outage of minutes
+    has several a second, and those of a client that is closed while it connects or has bytes to write.
     """
 
     SCHEMES = ("holdfast-direct",)
     """The scheme with which ``proxy_url`` selects this class; there is no proxy."""
+    _of: ClassVar[WeakKeyDictionary[Any, WeakSet[socket]]] = WeakKeyDictionary()
 
-    async def sock_connect(self, net: Any, sock: Any, sockaddr: Any, timeout_at: float | None = None) -> Any:
+    async def sock_connect(self, net: Any, sock: socket, sockaddr: Any, timeout_at: float | None = None) -> Any:
+        self._of.setdefault(net, WeakSet()).add(sock)
         try:
             return await super().sock_connect(net, sock, sockaddr, timeout_at=timeout_at)
         except BaseException:
             sock.close()
             raise
+
+    @classmethod
+    def close_all(cls, client: KafkaNetClient) -> None:
+        """Close a client, its thread and its sockets."""
+        client.close()
+        for sock in list(cls._of.pop(client._net, ())):
+            sock.close()
 
 
 class Outcome(Enum):
@@ -258,6 +270,7 @@ class TransactionClient:
         admin, self._admin = self._admin, None
         if admin is not None:
             admin.close()
+            _OwnedSockets.close_all(admin._client)
 
     def _each(
         self, wanted: Mapping[Any, str], request: Callable[[Any], Any], judge: Callable[[Any], R | None], what: str
@@ -351,7 +364,7 @@ class TransactionClient:
             return KafkaAdminClient(
                 **self._config,
                 client_id="holdfast-transactions",
-                proxy_url=f"{_ClosedWhenRefused.SCHEMES[0]}://",
+                proxy_url=f"{_OwnedSockets.SCHEMES[0]}://",
                 bootstrap_timeout_ms=int(_ATTEMPT_S * 1000),
                 request_timeout_ms=int(_ATTEMPT_S * 1000),
                 reconnect_backoff_max_ms=500,
@@ -359,7 +372,7 @@ class TransactionClient:
             )
         except BaseException:
             for one in made:
-                one.close()  # close its thread and sockets: each attempt creates a new client
+                _OwnedSockets.close_all(one)  # each attempt creates a new client
             raise
 
     def _persist(self, what: str, attempt: Callable[[], R]) -> R:
