@@ -46,7 +46,7 @@ class Count(KeyedProcessFunction):
 
 
 def counted_twice(env: StreamExecutionEnvironment) -> None:
-    first = stream(env).key_by(lambda n: n, Types.LONG()).process(Count()).uid("first")
+    first = stream(env).key_by(lambda n: n, Types.LONG()).process(Count()).uid("first").start_new_chain()
     reinterpret(first, lambda each: each[0], Types.LONG()).process(Count()).uid("second").sink_to(LedgerSink("out"))
 
 

@@ -124,7 +124,8 @@ class KeyedInMidChain(Lab):
 def a_keyed_operator_keeps_its_state_and_timers_behind_another_in_a_chain(tmp_path, backend, keep_disk):
     def build(env: StreamExecutionEnvironment) -> None:
         keyed = stream(env, list(range(60)), "numbers").key_by(lambda n: n % 3)
-        keyed.process(Numbered()).uid("first").map(lambda value: value).uid("second").sink_to(LedgerSink("out"))
+        first = keyed.process(Numbered()).uid("first").start_new_chain()
+        first.map(lambda value: value).uid("second").sink_to(LedgerSink("out"))
 
     LEDGERS["out"].committed.clear()
     config = {"state.backend.type": backend}

@@ -124,7 +124,8 @@ def watermarks_seen(strategy: WatermarkStrategy, splits: dict[str, list[Any]], d
         else:
             source = env.from_source(SplitSource(splits), WatermarkStrategy.no_watermarks(), "s")
             stream = source.assign_timestamps_and_watermarks(strategy)
-        stream.key_by(lambda record: record[0]).process(Watermarks()).sink_to(LedgerSink("out"))
+        seen = stream.key_by(lambda record: record[0]).process(Watermarks()).start_new_chain()
+        seen.sink_to(LedgerSink("out"))
 
     LEDGERS["out"].committed.clear()
     Lab(build, directory, parallelism=1, budget=len(splits)).run()
@@ -249,7 +250,8 @@ def test_with_the_interval_zero_no_generator_is_called_periodically(tmp_path):
     def build(env: StreamExecutionEnvironment) -> None:
         env.get_config().set_auto_watermark_interval(0)
         stream = env.from_source(SplitSource({"s": [("a", 100 * n, 0) for n in range(3)]}), own(Behind), "s")
-        stream.key_by(lambda record: record[0]).process(Watermarks()).sink_to(LedgerSink("out"))
+        seen = stream.key_by(lambda record: record[0]).process(Watermarks()).start_new_chain()
+        seen.sink_to(LedgerSink("out"))
 
     LEDGERS["out"].committed.clear()
     Lab(build, tmp_path, parallelism=1, budget=1).run()

@@ -132,6 +132,34 @@ def a_rescaled_job_runs_its_tasks_at_the_new_parallelism():
         assert visible() == windows_model(data)
 
 
+@pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
+def a_job_that_is_rescaled_from_one_subtask_and_back_changes_its_tasks(backend):
+    data = records(6, 300, keys=20)
+    with lab(sessions(data, cut=15), parallelism=1, budget=15, config=config(backend, "64", "2kb")) as job:
+        assert not job._run_until("before complete", 2)  # a driver that dies
+        job.failures = 0.02
+        coordinator, answers = rescaling(job, {2: 2, 6: 1})
+        tasks = []
+        make = coordinator._make_executor
+
+        def making(info: Any, plan: Any) -> Any:
+            tasks.append([vertex.parallelism for vertex in plan.vertices])
+            return make(info, plan)
+
+        coordinator._make_executor = making
+        try:
+            coordinator.run()
+        finally:
+            job.close()
+        assert [each for n, each in enumerate(tasks) if each != tasks[n - 1] or n == 0] == [
+            [1, 1],  # the sink has two inputs
+            [2, 2, 2],
+            [1, 1],
+        ]
+        assert [answer.exception() for answer in answers] == [None, None]
+        assert visible() == sessions_model(data)
+
+
 def a_second_request_during_a_rescaling_is_refused_and_so_is_one_after_the_end():
     data = records(5, 300)
     with lab(windows(data, cut=15), budget=15, config=config("hashmap", "64")) as job:

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import compactions
@@ -101,6 +101,8 @@ def moved(savepoint: str) -> str:
     after=st.integers(1, 6),
     function=st.sampled_from([UntypedSessions, UntypedSessions.__base__]),
 )
+@example(seed=1, kinds=("rocksdb", "rocksdb"), widths=(1, 2), after=3, function=UntypedSessions)  # in one task, then in two
+@example(seed=1, kinds=("rocksdb", "hashmap"), widths=(2, 1), after=3, function=UntypedSessions.__base__)
 def test_a_job_that_is_stopped_goes_on_in_another_directory_on_another_backend(seed, kinds, widths, after, function):
     data = records(seed, 300, keys=20)
     build = sessions(data, cut=20, function=function)

@@ -112,7 +112,7 @@ def test_processing_time_moves_between_the_batches_of_an_epoch_and_fires_timers_
 
     def build(env: StreamExecutionEnvironment) -> None:
         source = env.from_source(SplitSource({"s": list(range(40))}), WatermarkStrategy.no_watermarks(), "numbers")
-        source.key_by(lambda _: "k").process(Waits()).sink_to(LedgerSink("out"))
+        source.key_by(lambda _: "k").process(Waits()).start_new_chain().sink_to(LedgerSink("out"))
 
     LEDGERS["out"].committed.clear()
     Lab(build, tmp_path, parallelism=1, budget=1000, config=config).run()

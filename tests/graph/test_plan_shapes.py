@@ -8,7 +8,13 @@ import cloudpickle
 import pytest
 
 from holdfast.common import Configuration, Duration, Time, WatermarkStrategy
-from holdfast.datastream import KeyedProcessFunction, OutputTag, ProcessFunction, StreamExecutionEnvironment
+from holdfast.datastream import (
+    KeyedCoProcessFunction,
+    KeyedProcessFunction,
+    OutputTag,
+    ProcessFunction,
+    StreamExecutionEnvironment,
+)
 from holdfast.datastream.window import TumblingEventTimeWindows
 from holdfast.errors import ConfigurationError
 from holdfast.runtime.operators.base import StateKind
@@ -21,6 +27,13 @@ RED = OutputTag("red")
 class Keep(KeyedProcessFunction):
     def process_element(self, value, ctx):
         yield value
+
+
+class Both(KeyedCoProcessFunction):
+    def process_element1(self, value, ctx):
+        yield value
+
+    process_element2 = process_element1
 
 
 class Split(ProcessFunction):
@@ -244,6 +257,33 @@ def test_key_by_on_a_keyed_stream_replaces_the_key(env):
     (channel,) = plan.vertices[0].chain[0].channels
     assert channel.key_selector is not None
     assert channel.key_selector(0) == "second"
+
+
+def a_single_subtask_that_follows_a_single_one_shares_its_task_for_it_gets_every_key(env):
+    def vertices(**settings: str) -> int:
+        configuration = Configuration.from_dict({key.replace("_", "."): value for key, value in settings.items()})
+        alone = StreamExecutionEnvironment(configuration).set_parallelism(1)
+        change(alone.from_collection([1]).key_by(lambda x: x).process(Keep())).print()
+        plan = plan_of(alone)
+        check_well_formed(plan)
+        return len(plan.vertices)
+
+    def change(stream):
+        return stream
+
+    unaligned, batch = "execution.checkpointing.unaligned.enabled", "execution.runtime-mode"
+    assert vertices() == 1
+    assert vertices(**{unaligned: "true"}) == vertices(**{batch: "BATCH"}) == 2
+    for change in (  # noqa: B007
+        lambda stream: stream.start_new_chain(),
+        lambda stream: stream.set_max_parallelism(64),
+        lambda stream: stream.set_parallelism(2),
+    ):
+        assert vertices() > 1
+    both = StreamExecutionEnvironment().set_parallelism(1)
+    one, other = (both.from_collection([1]).key_by(lambda x: x) for _ in range(2))
+    one.connect(other).process(Both()).print()
+    assert len(plan_of(both).vertices) == 3
 
 
 def test_chaining_can_be_turned_off_for_one_operator_or_all(env):

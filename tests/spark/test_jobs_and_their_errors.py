@@ -402,7 +402,8 @@ def a_cancelled_job_has_stopped_when_cancel_is_done_and_goes_on_with_the_next_st
 
 def test_sparks_ui_shows_jobs_by_job_epoch_and_operators() -> None:
     env = environment()
-    env.from_collection([1, 2]).map(str).name("to-text").key_by(lambda text: text).reduce(max).name("latest").print()
+    texts = env.from_collection([1, 2]).map(str).name("to-text")
+    texts.key_by(lambda text: text).reduce(max).name("latest").start_new_chain().print()
     client = env.execute_async("shown")
     client.get_job_execution_result().result(600)
     context = SparkContext._active_spark_context

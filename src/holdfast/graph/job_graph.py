@@ -2,7 +2,8 @@
 
 Operators are chained, as a tree, along a forward edge between operators of equal parallelism, if that edge is the only
 input. A keyed operator, a union, a change of parallelism and any explicit partitioning start a new vertex; a keyed operator
-whose input is partitioned by its key already does not.
+whose input is partitioned by its key already does not, nor does one that follows a single subtask as a single subtask: it
+gets every key.
 """
 
 from __future__ import annotations
@@ -72,14 +73,17 @@ def job_plan(
     config = {**config, PipelineOptions.RUNTIME_MODE.key: mode.name}
     if config.get("pipeline.auto-generate-uids", "true").strip().lower() == "false":
         _require_uids(graph.operators)
-    chains = _chain(graph, chaining)
-    channel_ids = itertools.count()
+    settings = JobSettings.of(config)
     max_parallelism = int(config.get("pipeline.max-parallelism", DEFAULT_MAX_PARALLELISM))
+    # Batches are sorted by key, and deadlines cut the input, between tasks.
+    keyed_alone = not batch and settings.aligned_timeout_ms is None
+    chains = _chain(graph, chaining, max_parallelism if keyed_alone else None)
+    channel_ids = itertools.count()
     return JobPlan(
         name=name,
         vertices=tuple(_vertex(c, graph, chains, channel_ids, max_parallelism, batch) for c in _distinct(chains)),
         config=config,
-        settings=JobSettings.of(config),
+        settings=settings,
     )
 
 
@@ -93,14 +97,21 @@ def _require_uids(operators: Sequence[Physical]) -> None:
         )
 
 
-def _chain(graph: StreamGraph, chaining: bool) -> dict[int, _Chain]:
-    """Return the chain of each operator, by operator id."""
+def _chain(graph: StreamGraph, chaining: bool, max_parallelism: int | None) -> dict[int, _Chain]:
+    """Return the chain of each operator, by operator id.
+
+    Args:
+        graph: The program.
+        chaining: Whether operators may share a task.
+        max_parallelism: That of operators without one of their own; None: no chain goes through a partitioning by key.
+    """
     chains: dict[int, _Chain] = {}
     vertex_ids = itertools.count()
     for operator in graph.operators:
         inputs = graph.into(operator)
-        if chaining and len(inputs) == 1 and _can_chain(inputs[0]):
-            chain = chains[inputs[0].producer.id]
+        before = chains[inputs[0].producer.id] if len(inputs) == 1 else None
+        if chaining and before is not None and _can_chain(inputs[0], before, max_parallelism):
+            chain = before
         else:
             level = max((1 + chains[e.producer.id].level for e in inputs), default=0)
             chain = _Chain(next(vertex_ids), operator, level=level)
@@ -109,12 +120,22 @@ def _chain(graph: StreamGraph, chaining: bool) -> dict[int, _Chain]:
     return chains
 
 
-def _can_chain(edge: Edge) -> bool:
+def _can_chain(edge: Edge, before: _Chain, max_parallelism: int | None) -> bool:
+    if edge.consumer.starts_chain or edge.producer.ends_chain:
+        return False
+    if edge.partitioning is Partitioning.FORWARD:
+        return edge.key_selector is not None or not edge.consumer.keyed
+    return max_parallelism is not None and _gets_every_key(edge, before, max_parallelism)
+
+
+def _gets_every_key(edge: Edge, before: _Chain, max_parallelism: int) -> bool:
+    """Whether a partitioning by key goes from a single subtask to a single one, with the same key groups."""
     return (
-        edge.partitioning is Partitioning.FORWARD
-        and (edge.key_selector is not None or not edge.consumer.keyed)
-        and not edge.consumer.starts_chain
-        and not edge.producer.ends_chain
+        edge.partitioning is Partitioning.HASH
+        and edge.consumer.keyed
+        and edge.columns is None
+        and edge.producer.parallelism == edge.consumer.parallelism == 1
+        and (before.head.max_parallelism or max_parallelism) == (edge.consumer.max_parallelism or max_parallelism)
     )
 
 
