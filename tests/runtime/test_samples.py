@@ -96,7 +96,8 @@ def test_a_running_job_gives_a_sample_of_an_edge_and_its_late_records(tmp_path: 
         late = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda each, _: each[1])
         words = env.from_collection([("a", 60_000), ("b", 61_000), ("a", 2_000)])
         keyed = words.assign_timestamps_and_watermarks(late).key_by(lambda each: each[0], Types.STRING())
-        counted = keyed.window(TumblingEventTimeWindows.of(Time.seconds(10))).reduce(lambda one, other: one)
+        windows = keyed.window(TumblingEventTimeWindows.of(Time.seconds(10)))
+        counted = windows.reduce(lambda one, other: one).start_new_chain()
         counted.sink_to(LedgerSink("samples"))
 
     lab = Lab(build, tmp_path, parallelism=1, budget=1, ledgers=("samples",))
