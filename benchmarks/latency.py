@@ -28,14 +28,12 @@ from benchmarks import jobs, kafka_jobs, measure
 from holdfast.common import Duration, Time, Types, WatermarkStrategy
 from holdfast.datastream import (
     CheckpointingMode,
-    DataStream,
     KeyedProcessFunction,
     MapFunction,
     OutputTag,
     RuntimeContext,
     StreamExecutionEnvironment,
 )
-from holdfast.datastream.data_stream_utils import DataStreamUtils
 from holdfast.datastream.state import ValueStateDescriptor
 from holdfast.datastream.window import TumblingEventTimeWindows
 from holdfast.metrics.stats import EpochStats
@@ -165,11 +163,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--lone-records", type=int, default=15, help="records after the load, one a second")
     parser.add_argument("--parallelism", type=int, default=2)
     parser.add_argument(
-        "--chained",
-        action="store_true",
-        help="with --parallelism 1: the source's subtask, which gets every key, keeps the counts, in one stage",
-    )
-    parser.add_argument(
         "--plain",
         action="store_true",
         help="in place of the job, a plain transactional loop in one process: what machine and broker allow",
@@ -233,7 +226,6 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         "profile_bytes": options.profile_bytes,
         "rough": options.rough,
         "parallelism": options.parallelism,
-        "chained": options.chained,
         "label": _label(options),
         "workload": "latency",
     }
@@ -252,7 +244,7 @@ def _cpu_seconds(begin: float, end: float) -> dict[str, float]:
 def _label(options: argparse.Namespace) -> str:
     if options.plain:
         return "plain transactional loop"
-    return f"holdfast-{options.backend}" + (", one stage" if options.chained else "")
+    return f"holdfast-{options.backend}" + (", one subtask" if options.parallelism == 1 else "")
 
 
 def _start(servers: str, work: Any, options: argparse.Namespace) -> tuple[Any, jobs.Outcome]:
@@ -265,8 +257,7 @@ def _start(servers: str, work: Any, options: argparse.Namespace) -> tuple[Any, j
         .map(Parse())
         .assign_timestamps_and_watermarks(in_time.with_timestamp_assigner(lambda record, _: record["event_time"]))
     )
-    keyed = DataStreamUtils.reinterpret_as_keyed_stream if options.chained else DataStream.key_by
-    by_user = keyed(records, lambda record: record["user_id"])
+    by_user = records.key_by(lambda record: record["user_id"])
     by_user.process(Sample(options.emit_every, options.profile_bytes)).sink_to(kafka_jobs.kafka_sink(servers, "output"))
     if options.rough:
         windows = by_user.window(TumblingEventTimeWindows.of(Time.minutes(1))).allowed_lateness(60_000)

@@ -130,7 +130,7 @@ def _runs(scenario: str, options: argparse.Namespace) -> Iterator[list[str]]:
         yield ["kafka", "upi"]
     elif scenario == "latency":
         for load in ([], ["--rate", "1000", "--users", "50000", "--emit-every", "1"]):
-            for shape in ([], ["--parallelism", "1", "--chained"], ["--plain"]):
+            for shape in ([], ["--parallelism", "1"], ["--plain"]):
                 yield ["latency", *load, *shape]
         yield ["micro_batch"]
     elif scenario == "start":
