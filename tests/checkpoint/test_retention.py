@@ -97,6 +97,9 @@ def test_a_held_checkpoint_can_be_read_until_its_hold_ends_by_itself(retained, a
     """The holds that have not ended, with the checkpoint and the end of each."""
     with pytest.raises(CheckpointError, match="no checkpoint has been completed yet"):
         job.retention.hold_newest(1)
+    starting = Retention(storage, paths, CheckpointLog(storage, paths, retained))
+    with pytest.raises(CheckpointError, match="the job is starting"):
+        starting.hold_newest(1)
     newest = job.epoch()
     for act, amount in acts:
         any_hold = list(alive)[amount % len(alive)] if alive else ""

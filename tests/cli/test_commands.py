@@ -375,6 +375,11 @@ def a_stopped_job_goes_on_from_its_savepoint(shell: Shell) -> None:
     nowhere = shell.run("run", "--check-restore", "-s", str(shell.directory / "nowhere"), program)
     assert nowhere.returncode == 1
     assert "is not a savepoint" in nowhere.stderr
+    misspelt = shell.run("run", "--check-restore", "-s", stopped["savepoint"], "--restored-job", "mvoed", program)
+    assert misspelt.returncode == 1
+    assert "job 'moved' does not start from the savepoint" in misspelt.stderr
+    assert "names the job 'mvoed'. Is 'moved' meant?" in misspelt.stderr
+    assert "The program has no job 'mvoed' to restore; its jobs: 'moved'." in misspelt.stderr
     broken = shell.program("broken.py", numbers.replace('env.execute("moved")', "raise SystemExit(5)"))
     failed = shell.run("run", "--check-restore", "-s", stopped["savepoint"], broken)
     assert failed.returncode == 1

@@ -11,16 +11,22 @@ from typing import Any
 
 import pytest
 
+import compactions
+import holdfast.state.keyed_backend
 from holdfast.checkpoint import local_store
+from holdfast.checkpoint.metadata import CheckpointMetadata
 from holdfast.checkpoint.savepoint import BEGUN, METADATA, read_savepoint
 from holdfast.checkpoint.storage import Storage
-from holdfast.errors import CheckpointError, ConfigurationError, StorageError
+from holdfast.common import Types
+from holdfast.datastream import CheckpointedFunction, KeyedProcessFunction, ListStateDescriptor, ValueStateDescriptor
+from holdfast.errors import CheckpointError, ConfigurationError, CorruptFile, StorageError
 from holdfast.runtime.savepoints import SavepointWriter, new_savepoint
 from holdfast.state import canonical
 from holdfast.state.delta_files import verify_contents
 
 from .inprocess import Lab
 from .programs import UntypedSessions, records, sessions, sessions_model
+from .small_programs import program
 from .test_same_results import config, lab, visible
 from .test_savepoints import at_epoch, completed
 
@@ -148,7 +154,11 @@ def test_credentials_that_a_bucket_refuses_are_told_when_the_savepoint_is_asked_
 
 def write(job: Lab) -> Storage:
     """Write a savepoint of the last checkpoint of a driver that has died."""
-    checkpoint, target = completed(job), Storage.open(new_savepoint(str(job.directory / "savepoints"), "abcdef0123", {}))
+    return write_of(job, completed(job))
+
+
+def write_of(job: Lab, checkpoint: CheckpointMetadata) -> Storage:
+    target = Storage.open(new_savepoint(str(job.directory / "savepoints"), "abcdef0123", {}))
     SavepointWriter(job.storage, job.plan().settings).write(
         checkpoint, target.uri, False, lambda task, parts: [task(part) for part in parts]
     )
@@ -174,6 +184,49 @@ def test_metadata_whose_put_is_not_confirmed_is_deleted_first(job, monkeypatch):
     (directory,) = (job.directory / "savepoints").iterdir()
     with pytest.raises(ConfigurationError, match="is not a savepoint"):
         read_savepoint(str(directory))
+
+
+class CountsAndRows(KeyedProcessFunction, CheckpointedFunction):
+    """Keyed state, and a list in a file of its own."""
+
+    def initialize_state(self, context):
+        self.rows = context.get_operator_state_store().get_list_state(ListStateDescriptor("rows", Types.STRING()))
+
+    def snapshot_state(self, context):
+        self.rows.update([f"{n:0100}" for n in range(100)])
+
+    def open(self, runtime_context):
+        self.count = runtime_context.get_state(ValueStateDescriptor("count", Types.LONG()))
+
+    def process_element(self, value, ctx):
+        self.count.update((self.count.value() or 0) + 1)
+        yield value
+
+
+@pytest.mark.parametrize("damage", ["missing", "altered"])
+@pytest.mark.parametrize("backend", ["rocksdb", "hashmap"])
+def a_damaged_file_of_the_checkpoint_is_told_with_its_operator_and_states(backend, damage, monkeypatch):
+    monkeypatch.setattr(holdfast.state.keyed_backend, "due", compactions.anything(1))
+    values = [(f"k{n % 7}", n, n) for n in range(700)]
+    with lab(program(CountsAndRows(), values, cut=90), budget=90, config=config(backend, "64")) as job:
+        checkpoint = completed(job)
+        (state, *_) = checkpoint.operators["keyed"].subtasks
+        keyed, listed = next(state.keyed[0].handles()), state.lists["rows"][0].file
+        assert listed is not None
+        for name, file in (("count", keyed), ("rows", listed)):
+            path = Path(job.storage.locate(file.path).removeprefix("file://"))
+            whole = path.read_bytes()
+            path.unlink()
+            if damage == "altered":
+                path.write_bytes(whole[:-40] + bytes(40))
+            with pytest.raises(
+                CorruptFile, match=f"it holds '{name}'.* of operator .* .uid 'keyed'.: put it back from a copy"
+            ):
+                write_of(job, checkpoint)
+            path.write_bytes(whole)
+        (left,) = {tuple(each.name for each in where.iterdir()) for where in (job.directory / "savepoints").iterdir()}
+        assert left == (BEGUN,)
+        write_of(job, checkpoint)
 
 
 def a_savepoint_is_complete_although_its_mark_cannot_be_deleted(job, monkeypatch, caplog):

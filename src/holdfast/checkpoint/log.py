@@ -128,6 +128,11 @@ class CheckpointLog(LogReader):
         return self._owned
 
     @property
+    def begun(self) -> bool:
+        """Whether the driver has taken over, so that it knows the job's checkpoints."""
+        return self._owned is not None
+
+    @property
     def retained(self) -> tuple[CheckpointMetadata, ...]:
         """The retained checkpoints, newest first; empty before the take-over."""
         owned = self._owned

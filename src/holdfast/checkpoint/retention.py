@@ -262,7 +262,11 @@ class Retention:
         while True:
             retained = self._log.retained
             if wanted is None and not retained:
-                raise CheckpointError("no checkpoint has been completed yet: ask again after the first epoch")
+                raise CheckpointError(
+                    "no checkpoint has been completed yet: ask again after the first epoch"
+                    if self._log.begun
+                    else "the job is starting, and its checkpoints are not known yet: ask again when it runs"
+                )
             found = [each for each in retained if wanted in (None, each.checkpoint_id)]
             if not found:
                 raise KeyError(wanted)

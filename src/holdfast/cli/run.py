@@ -166,11 +166,9 @@ def _check_restore(program: Path, arguments: list[str] | None, given: dict[str, 
     status = launcher.run(lambda job: None)
     found = launcher.checked()
     if found is None:
-        name = given.get(StateRecoveryOptions.JOB_NAME.key)
-        job = "a job" if name is None else f"the job {name!r}"
-        raise CommandFailed(f"{program} ended without {job}{f' and with exit code {status}' if status else ''}.", FAILED)
+        raise CommandFailed(f"{program} ended without a job{f' and with exit code {status}' if status else ''}.", FAILED)
     if isinstance(found, str):
-        raise CommandFailed(found, FAILED)
+        raise CommandFailed(found + (f" It ended with exit code {status}." if status else ""), FAILED)
     if json:
         print_json(asdict(found) | {"restorable": found.restorable})
     else:
@@ -224,7 +222,8 @@ def _run_here(program: Path, launcher: Launcher, json: bool, restored_job: str |
     elif status == 0 and not jobs:
         raise CommandFailed(f"{program} ended without a job: call env.execute(NAME) at its end.", FAILED)
     if restored_job is not None and restored_job not in {job.name for job in jobs}:
-        note(f"No job {restored_job!r} ran: nothing has started from the savepoint.")
+        ran = ", ".join(repr(job.name) for job in reversed(jobs)) or "none"
+        note(f"No job {restored_job!r} ran: nothing has started from the savepoint. The program's jobs: {ran}.")
     if json:
         print_json({"jobs": [_shown(job) for job in jobs], "exit_code": code})
     else:

@@ -46,7 +46,7 @@ from holdfast.graph.rescaled import rescaled
 from holdfast.graph.transformations import OperatorTransformation, SourceTransformation
 from holdfast.runtime.java import find_java
 from holdfast.runtime.launch import launched
-from holdfast.runtime.not_started import check_in_place_of
+from holdfast.runtime.not_started import check_in_place_of, warn_of_another_name
 from holdfast.runtime.plan import JobPlan
 from holdfast.runtime.restore_check import RestoreCheck, check_restore
 from holdfast.runtime.spark_context import begin_spark
@@ -405,6 +405,7 @@ class StreamExecutionEnvironment(EnvironmentSettings):
         """
         plan = self._plan(job_name)
         launch = launched()
+        warn_of_another_name(plan)
         if launch is not None and launch.restore_check:
             not_started = check_in_place_of(plan, launch.restore_check)
             self._operators.clear()

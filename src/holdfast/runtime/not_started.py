@@ -1,20 +1,47 @@
-"""What a program gets in place of its jobs while it is only asked whether it can restore."""
+"""Jobs that do not restore: those before the one that is named, and all while a program is only asked whether it can."""
 
 from __future__ import annotations
 
+import difflib
+import logging
 from contextlib import AbstractContextManager
 from typing import Any
 
 from holdfast.common.completable_future import CompletableFuture
+from holdfast.common.config_options import StateRecoveryOptions
 from holdfast.common.job_client import HeldCheckpoint, JobClient
 from holdfast.common.job_execution_result import JobExecutionResult
 from holdfast.common.job_id import JobID
 from holdfast.common.job_status import JobStatus
 from holdfast.errors import ConfigurationError
 from holdfast.runtime.plan import JobPlan
-from holdfast.runtime.restore_check import write_check
+from holdfast.runtime.restore_check import write_answer, write_check
 
-__all__ = ["NotStarted", "check_in_place_of"]
+__all__ = ["NotStarted", "check_in_place_of", "warn_of_another_name"]
+
+log = logging.getLogger("holdfast")
+
+_others: list[str] = []
+"""The jobs of this program that were not checked, because they do not restore."""
+
+
+def warn_of_another_name(plan: JobPlan) -> None:
+    """Warn if `execution.state-recovery.job-name` names another job: the name may be misspelt, and nothing be restored."""
+    if plan.settings.restores:
+        return
+    wanted = _restored_job(plan)
+    misspelt = difflib.get_close_matches(wanted, [plan.name], cutoff=0.7)
+    log.warning(
+        "job %r does not start from the savepoint: %s (--restored-job) names the job %r%s",
+        plan.name,
+        StateRecoveryOptions.JOB_NAME.key,
+        wanted,
+        f". Is {plan.name!r} meant?" if misspelt else "",
+    )
+
+
+def _restored_job(plan: JobPlan) -> str:
+    return str(plan.config[StateRecoveryOptions.JOB_NAME.key])
 
 
 def check_in_place_of(plan: JobPlan, file: str) -> JobClient:
@@ -22,9 +49,12 @@ def check_in_place_of(plan: JobPlan, file: str) -> JobClient:
 
     Args:
         plan: The job that the program would start.
-        file: For `write_check`.
+        file: For `write_check`; until the job that restores comes, it says that there was none among these.
     """
     if not plan.settings.restores:
+        _others.append(plan.name)
+        names = ", ".join(map(repr, dict.fromkeys(_others)))
+        write_answer(f"The program has no job {_restored_job(plan)!r} to restore; its jobs: {names}.", file)
         return NotStarted()
     write_check(plan, file)
     raise SystemExit(0)

@@ -49,7 +49,16 @@ from holdfast.state.schema import (
     restored_schema,
 )
 
-__all__ = ["JudgingLists", "OperatorCheck", "RestoreCheck", "StateCheck", "check_restore", "read_check", "write_check"]
+__all__ = [
+    "JudgingLists",
+    "OperatorCheck",
+    "RestoreCheck",
+    "StateCheck",
+    "check_restore",
+    "read_check",
+    "write_answer",
+    "write_check",
+]
 
 AS_IS, MIGRATED, INCOMPATIBLE, NEW, UNDECLARED = "as is", "after migration", "incompatible", "new", "not declared"
 RESCALED, REMOVED, DROPPED = "rescaled", "removed", "dropped"
@@ -169,11 +178,16 @@ def write_check(plan: JobPlan, file: str) -> None:
         result = check_restore(plan)
     except HoldfastError as error:
         result = str(error)
+    write_answer(result, file)
+
+
+def write_answer(result: RestoreCheck | str, file: str) -> None:
+    """Write a check, or why there is none, for `read_check` in another process."""
     Path(file).write_bytes(msgspec.json.encode(result))
 
 
 def read_check(file: Path) -> RestoreCheck | str:
-    """What `write_check` has written."""
+    """What `write_answer` has written."""
     return msgspec.json.decode(file.read_bytes(), type=RestoreCheck | str)
 
 

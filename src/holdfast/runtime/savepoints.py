@@ -33,7 +33,7 @@ from holdfast.errors import CheckpointError, ConfigurationError, CorruptFile, Sp
 from holdfast.runtime.settings import JobSettings
 from holdfast.state.backend import StateBackendSettings
 from holdfast.state.canonical import DUMP, Part, parts_of, write_part
-from holdfast.state.damage import with_content
+from holdfast.state.damage import with_content, with_remedy
 from holdfast.state.delta_files import verify_data
 
 __all__ = ["SavepointWriter", "StartFromSavepoint", "new_savepoint", "savepoint_failure"]
@@ -44,6 +44,8 @@ T = TypeVar("T")
 R = TypeVar("R")
 Written = tuple[KeyedHandle, dict[str, Any]]
 """A part of a savepoint, with its schema as plain data."""
+_DAMAGED = "put it back from a copy, because the job could not restore from it either"
+"""What to do about a damaged file of the job's own checkpoint."""
 _CLASS = re.compile(r"^holdfast\.errors\.\w+: ")
 """The class of a failure in a task of Spark, which is its text there."""
 Each = Callable[[Callable[[T], R], Sequence[T]], list[R]]
@@ -89,7 +91,10 @@ class _WritePart:
         scratch = self.scratch or tempfile.gettempdir()
         os.makedirs(scratch, exist_ok=True)
         source, target = Storage.open(self.source, self.options), Storage.open(self.target, self.options)
-        return write_part(part, source, target, self.backend, scratch)
+        try:
+            return write_part(part, source, target, self.backend, scratch)
+        except CorruptFile as error:
+            raise with_remedy(error, _DAMAGED) from None
 
 
 class SavepointWriter:
@@ -141,10 +146,13 @@ class SavepointWriter:
             self._parts[uri] = len(parts)
             for part, written in zip(parts, each(task, parts), strict=True):
                 keyed.setdefault(part.uid, []).append(written)
-            operators = {
-                uid: self._canonical(uid, operator, keyed.get(uid, []), target)
-                for uid, operator in checkpoint.operators.items()
-            }
+            try:
+                operators = {
+                    uid: self._canonical(uid, operator, keyed.get(uid, []), target)
+                    for uid, operator in checkpoint.operators.items()
+                }
+            except CorruptFile as error:
+                raise with_content(error, self._storage, checkpoint, _DAMAGED) from None
             size = sum(file.size for o in operators.values() for subtask in o.subtasks for file in subtask.files())
             whole = msgspec.structs.replace(checkpoint, operators=operators, full_size=size, delta_size=size)
             put_metadata(target, whole, drained)
@@ -163,14 +171,15 @@ class SavepointWriter:
     def _canonical(
         self, uid: str, operator: OperatorCheckpoint, keyed: list[Written], target: Storage
     ) -> OperatorCheckpoint:
-        names = {
-            part.file.path: f"{safe_name(uid)}-{new_attempt()}.list"
+        files = {
+            part.file.path: part.file
             for state in operator.subtasks
             for parts in state.lists.values()
             for part in parts
             if part.file is not None
         }
-        copy_files(self._storage, target, names)
+        names = {path: f"{safe_name(uid)}-{new_attempt()}.list" for path in files}
+        copy_files(self._storage, target, names, lambda path, data: verify_data(self._storage, files[path], data))
         subtasks = [
             SubtaskState([handle for handle, _ in keyed] if n == 0 else [], renamed_lists(state, names))
             for n, state in enumerate(operator.subtasks)

@@ -17,7 +17,9 @@ from typing import Any
 from holdfast.checkpoint.metadata import KeyedHandle, OperatorCheckpoint
 from holdfast.checkpoint.paths import new_attempt, safe_name
 from holdfast.checkpoint.storage import Storage
+from holdfast.errors import CorruptFile
 from holdfast.state.backend import HEAP, Place, StateBackendSettings, size_of
+from holdfast.state.damage import with_keyed_content
 from holdfast.state.delta import write_delta
 from holdfast.state.key_groups import KeyGroupRange
 from holdfast.state.keyed_backend import KeyedStateBackend
@@ -117,7 +119,7 @@ def opened_part(
         declare: Declares states, like an operator when it opens. Others keep their stored form.
 
     Raises:
-        CorruptFile: a file of the checkpoint is missing or altered.
+        CorruptFile: a file of the checkpoint is missing or altered; the message names the states in it.
         IncompatibleState: the subtasks' declared states contradict each other.
         StorageError: the storage refused a read, or the retry budget ran out.
     """
@@ -132,5 +134,8 @@ def opened_part(
             backend.replay()
             yield state
             backend.close()
+    except CorruptFile as error:
+        schemas = dict(zip(dict.fromkeys(handle.schema for handle in part.handles), part.schemas, strict=True))
+        raise with_keyed_content(error, source, part.handles, schemas, part.where) from None
     finally:
         shutil.rmtree(directory, ignore_errors=True)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from holdfast.checkpoint.handles import LogRange
-from holdfast.checkpoint.metadata import CheckpointMetadata, OperatorCheckpoint
+from holdfast.checkpoint.metadata import CheckpointMetadata, KeyedHandle, OperatorCheckpoint
 from holdfast.checkpoint.storage import Storage
 from holdfast.errors import CorruptFile
 from holdfast.state.schema import ROWS, OperatorSchema
 
-__all__ = ["with_content"]
+__all__ = ["with_content", "with_keyed_content", "with_remedy"]
 
 
 def with_content(error: CorruptFile, storage: Storage, checkpoint: CheckpointMetadata, remedy: str = "") -> CorruptFile:
@@ -27,20 +28,46 @@ def with_content(error: CorruptFile, storage: Storage, checkpoint: CheckpointMet
         for uid, operator in checkpoint.operators.items()
         if (names := list(dict.fromkeys(_states(operator, storage, error.path))))
     ]
-    content = f"; it holds {'; '.join(found)}" if found else ""
-    return CorruptFile(error.path, f"{error.reason}{content}" + (f": {remedy}" if remedy else ""))
+    told = CorruptFile(error.path, f"{error.reason}; it holds {'; '.join(found)}") if found else error
+    return with_remedy(told, remedy) if remedy else told
+
+
+def with_keyed_content(
+    error: CorruptFile, storage: Storage, handles: Sequence[KeyedHandle], schemas: Mapping[str, Any], operator: str
+) -> CorruptFile:
+    """The error of a file of an operator's keyed state, which also says what the file holds.
+
+    Args:
+        error: The error.
+        storage: The storage to which the paths of the files are relative.
+        handles: The operator's keyed state.
+        schemas: Its schemas as plain data, by the names in the handles.
+        operator: The operator, for messages.
+    """
+    names = list(dict.fromkeys(_keyed(handles, schemas, storage, error.path)))
+    content = f"{', '.join(map(repr, names)) or 'keyed state'} of operator {operator}"
+    return CorruptFile(error.path, f"{error.reason}; it holds {content}")
+
+
+def with_remedy(error: CorruptFile, remedy: str) -> CorruptFile:
+    """The error, which also says what to do: a sentence without a capital."""
+    return CorruptFile(error.path, f"{error.reason}: {remedy}")
 
 
 def _states(operator: OperatorCheckpoint, storage: Storage, where: str) -> Iterator[str]:
     """The names of an operator's states that have a part in a file."""
     for subtask in operator.subtasks:
-        for keyed in subtask.keyed:
-            handles = [each for each in keyed.handles() if not isinstance(each, LogRange)]
-            if any(storage.locate(each.path) == where for each in handles) and keyed.schema in operator.schemas:
-                yield from _names(OperatorSchema.of_plain(operator.schemas[keyed.schema]))
+        yield from _keyed(subtask.keyed, operator.schemas, storage, where)
         for name, parts in subtask.lists.items():
             if any(part.file is not None and storage.locate(part.file.path) == where for part in parts):
                 yield name
+
+
+def _keyed(handles: Iterable[KeyedHandle], schemas: Mapping[str, Any], storage: Storage, where: str) -> Iterator[str]:
+    for keyed in handles:
+        files = [each for each in keyed.handles() if not isinstance(each, LogRange)]
+        if any(storage.locate(each.path) == where for each in files) and keyed.schema in schemas:
+            yield from _names(OperatorSchema.of_plain(schemas[keyed.schema]))
 
 
 def _names(schema: OperatorSchema) -> Iterator[str]:
