@@ -2,25 +2,29 @@
 
 Every second event is the first one of a new key; the others read and write existing keys, chosen uniformly. A key has a
 count and an incompressible kilobyte, both written by every event.
+
+    python -m benchmarks growth --keys 2000000 --points 8
+    python -m benchmarks growth --keys 2000000 --points 8 --engine flink-java
 """
 
 from __future__ import annotations
 
 import argparse
 import hashlib
+import json
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
-from benchmarks import jobs
+from benchmarks import jobs, measure
 from benchmarks.flat import Watch
+from benchmarks.peers.run import flink_java
 from benchmarks.restart import SPLITS, VALUE_BYTES
 from holdfast.common import Types, WatermarkStrategy
 from holdfast.datastream import KeyedProcessFunction, RuntimeContext, StreamExecutionEnvironment
 from holdfast.datastream.connectors.number_seq import NumberSequenceSource
 from holdfast.datastream.state import ValueStateDescriptor
-
-POINTS = 20
 
 
 class KeyOf:
@@ -57,6 +61,8 @@ class Rewrite(KeyedProcessFunction):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the sub-command's arguments."""
     parser.add_argument("--keys", type=int, default=10_000_000, help="keys of 1 KiB each; a multiple of 8")
+    parser.add_argument("--points", type=int, default=20, help="measurements while the state grows")
+    parser.add_argument("--engine", default="holdfast", choices=("holdfast", "flink-java"))
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
 
 
@@ -69,23 +75,36 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         raise SystemExit(
             f"not enough space in {work}: {free >> 30} GiB free, {6 * options.keys * VALUE_BYTES >> 30} GiB needed"
         )
-    events = 2 * options.keys
-    watch = Watch(events // POINTS, work)
     try:
-        env = StreamExecutionEnvironment.get_execution_environment(jobs.settings(work, "rocksdb", options.set))
-        env.set_parallelism(2)
-        numbers = env.from_source(NumberSequenceSource(0, events - 1), WatermarkStrategy.no_watermarks(), "numbers")
-        numbers.key_by(KeyOf(options.keys)).process(Rewrite()).sink_to(jobs.Discard())
-        outcome = jobs.run(env, "growth", watch.epoch)
+        figures = (_run_flink if options.engine == "flink-java" else _run)(options, work)
     finally:
         jobs.tidy(work)
-    for point in watch.points:
+    for point in figures["points"]:
         point["state_gb"] = round(point["events"] / 2 * VALUE_BYTES / 1e9, 2)
+    return {"workload": "growth", "data": f"{options.keys} keys", **figures}
+
+
+def _run(options: argparse.Namespace, work: Path) -> dict[str, Any]:
+    events = 2 * options.keys
+    watch = Watch(events // options.points, work)
+    env = StreamExecutionEnvironment.get_execution_environment(jobs.settings(work, "rocksdb", options.set))
+    env.set_parallelism(2)
+    numbers = env.from_source(NumberSequenceSource(0, events - 1), WatermarkStrategy.no_watermarks(), "numbers")
+    numbers.key_by(KeyOf(options.keys)).process(Rewrite()).sink_to(jobs.Discard())
+    outcome = jobs.run(env, "growth", watch.epoch)
     return {
         "label": "holdfast-rocksdb",
-        "workload": "growth",
-        "data": f"{options.keys} keys",
         **outcome.summary(),
         "points": watch.points,
         "ok": outcome.events == events and outcome.counters()["keys"] == options.keys,
     }
+
+
+def _run_flink(options: argparse.Namespace, work: Path) -> dict[str, Any]:
+    done = measure.run(flink_java("FlinkGrowth", [str(options.keys), str(options.points), str(work)]), 3600)
+    told = [line for line in done.output.splitlines() if line.startswith("{")]
+    figures = {"label": "flink-java-rocksdb", **measure.usage_of(done)}
+    if not told:
+        return {**figures, "points": [], "ok": False, "error": done.output[-2000:]}
+    got = json.loads(told[-1])
+    return {**figures, **got, "ok": got["events"] == 2 * options.keys and got["keys"] == options.keys}

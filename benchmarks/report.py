@@ -403,18 +403,18 @@ def _rough(results: list[Result]) -> list[str]:
 
 
 def _growth(results: list[Result]) -> list[str]:
-    result = results[-1]
-    points = result["points"]
     header = ["state GB", "events", "us/event", "CPU us/event", "epoch ms", "RSS MiB", "local disk MiB"]
     names = ["state_gb", "events", "us_per_event", "cpu_us_per_event", "epoch_ms", "rss_mb", "disk_mb"]
-    series = {
-        "elapsed": [(point["state_gb"], point["us_per_event"]) for point in points],
-        "CPU": [(point["state_gb"], point["cpu_us_per_event"]) for point in points],
-    }
-    return [
-        *table(header, [[f"{point[name]:,}" for name in names] for point in points]),
-        *_graph("growth", svg.lines("Cost per event", series, "GB of state", "us/event")),
-    ]
+    page: list[str] = []
+    series: dict[str, list[tuple[float, float]]] = {}
+    latest = {result["label"]: result["points"] for result in results}
+    for label, points in latest.items():
+        page += [f"{ENGINES[label]}:", ""]
+        page += table(header, [[f"{point[name]:,}" if name in point else "" for name in names] for point in points])
+        engine = ENGINES[label].partition(",")[0]
+        series[f"{engine}, elapsed"] = [(point["state_gb"], point["us_per_event"]) for point in points]
+        series[f"{engine}, CPU"] = [(point["state_gb"], point["cpu_us_per_event"]) for point in points]
+    return [*page, *_graph("growth", svg.lines("Cost per event", series, "GB of state", "us/event"))]
 
 
 def _restart(results: list[Result]) -> list[str]:

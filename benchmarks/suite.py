@@ -158,6 +158,10 @@ def _runs(scenario: str, options: argparse.Namespace) -> Iterator[list[str]]:
             yield ["stateful", "fraud", LONG, "--parallelism", parallelism]
     elif scenario == "flat":
         yield ["flat", f"u10k-{n}", "--epochs", "1000"]
+    elif scenario == "growth":
+        yield ["growth"]
+        if options.peers:
+            yield ["growth", "--engine", "flink-java"]
     elif scenario == "costs":
         yield ["costs", "stateful", "fraud", f"u10k-{n}"]
         yield ["costs", "kafka", "fraud"]

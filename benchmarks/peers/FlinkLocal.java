@@ -30,6 +30,7 @@ class FlinkLocal {
     settings.setString("execution.checkpointing.storage", "filesystem");
     settings.setString("execution.checkpointing.dir", "file://" + checkpoints);
     settings.setString("execution.checkpointing.incremental", "true");
+    settings.setString("io.tmp.dirs", checkpoints + "/local");
     settings.setString("taskmanager.memory.managed.size", "1g");
     settings.setString("restart-strategy.type", "none");
     StreamExecutionEnvironment env = StreamExecutionEnvironment.createLocalEnvironment(2, settings);

@@ -13,7 +13,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from benchmarks import costs, data, largestate, measure, micro, pairs, report, svg, width
+from benchmarks import costs, data, growth, largestate, measure, micro, pairs, report, svg, width
 
 
 @pytest.fixture
@@ -112,6 +112,30 @@ def the_page_gives_medians_and_ratios_and_keeps_what_was_not_measured_and_what_i
     assert "| Holdfast, RocksDB | 300k (1.50) |" in text
     assert "`peer bytewax` was stopped, too slow." in text
     assert (tmp_path / "benchmarks" / "stateful.svg").exists()
+
+
+def the_page_shows_growing_state_of_each_engine(tmp_path, monkeypatch):
+    monkeypatch.setattr(report, "GRAPHS", tmp_path)
+    point = {"state_gb": 1.02, "events": 2_000_000, "us_per_event": 9.5, "cpu_us_per_event": 17.0}
+    point |= {"rss_mb": 1500, "disk_mb": 2e3}
+    ours = {"label": "holdfast-rocksdb", "points": [point | {"epoch_ms": 2000.5}]}
+    text = "\n".join(report._growth([ours, {"label": "flink-java-rocksdb", "points": [point]}]))
+    assert "Holdfast, RocksDB:\n" in text
+    assert "| 1.02 | 2,000,000 | 9.5 | 17.0 | 2,000.5 | 1,500 | 2,000.0 |" in text
+    assert "Flink in Java, RocksDB:\n" in text
+    assert "| 1.02 | 2,000,000 | 9.5 | 17.0 |  | 1,500 | 2,000.0 |" in text
+    assert "Flink in Java, CPU" in (tmp_path / "growth.svg").read_text()
+
+
+def the_events_of_growing_state_have_a_new_key_and_an_earlier_one_in_turn():
+    key_of = growth.KeyOf(8_000)
+    keys = [key_of(n) for n in range(16_000)]
+    assert len(set(keys)) == 8_000
+    for begin in range(0, 16_000, 2_000):
+        seen: set[int] = set()
+        for position, key in enumerate(keys[begin : begin + 2_000]):
+            assert (key in seen) == bool(position % 2)
+            seen.add(key)
 
 
 def the_rate_per_core_counts_half_of_the_events_and_not_only_the_end_of_the_job():
