@@ -20,7 +20,7 @@ COMMANDS = {
     "start": "time from a program's start to its first result, cold and warm, compared with plain PySpark and Flink",
     "lone": "a nearly empty epoch, compared with a plain PySpark job of as many stages",
     "flat": "cost per event, memory, threads and files over many epochs",
-    "growth": "cost per event while the state grows to 10 GB",
+    "growth": "cost per event while the state grows to 10 GB, on Holdfast or Flink",
     "largestate": "cost per event in the local store alone while it grows, and RocksDB's compaction",
     "restart": "time to the first new result after kill -9, with a large state",
     "savepoints": "savepoints of N GB written and read through the State Processor API: time and memory",

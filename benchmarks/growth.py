@@ -1,7 +1,7 @@
 """Whether the cost of an event stays constant while RocksDB's state grows tenfold.
 
 Every second event is the first one of a new key; the others read and write existing keys, chosen uniformly. A key has a
-count and an incompressible kilobyte, both written by every event.
+count and an incompressible kilobyte, both written by every event. The count is read; with ``--read``, the kilobyte, too.
 
     python -m benchmarks growth --keys 2000000 --points 8
     python -m benchmarks growth --keys 2000000 --points 8 --engine flink-java
@@ -44,6 +44,9 @@ class KeyOf:
 class Rewrite(KeyedProcessFunction):
     """Counts a key's events, and rewrites a kilobyte for it with every event."""
 
+    def __init__(self, read: bool) -> None:
+        self.read = read
+
     def open(self, runtime_context: RuntimeContext) -> None:
         self.count = runtime_context.get_state(ValueStateDescriptor("count", Types.LONG()))
         self.value = runtime_context.get_state(ValueStateDescriptor("value", Types.PRIMITIVE_ARRAY(Types.BYTE())))
@@ -53,6 +56,8 @@ class Rewrite(KeyedProcessFunction):
         count = self.count.value() or 0
         if not count:
             self.keys.inc()
+        elif self.read and len(self.value.value() or b"") != VALUE_BYTES:
+            raise ValueError(f"event {value} finds no kilobyte")
         self.count.update(count + 1)
         self.value.update(hashlib.shake_128(value.to_bytes(8, "big")).digest(VALUE_BYTES))
         yield count
@@ -62,6 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the sub-command's arguments."""
     parser.add_argument("--keys", type=int, default=10_000_000, help="keys of 1 KiB each; a multiple of 8")
     parser.add_argument("--points", type=int, default=20, help="measurements while the state grows")
+    parser.add_argument("--read", action="store_true", help="read a key's kilobyte before it is rewritten")
     parser.add_argument("--engine", default="holdfast", choices=("holdfast", "flink-java"))
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
 
@@ -81,7 +87,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         jobs.tidy(work)
     for point in figures["points"]:
         point["state_gb"] = round(point["events"] / 2 * VALUE_BYTES / 1e9, 2)
-    return {"workload": "growth", "data": f"{options.keys} keys", **figures}
+    return {"workload": "growth", "data": f"{options.keys} keys", "read": options.read, **figures}
 
 
 def _run(options: argparse.Namespace, work: Path) -> dict[str, Any]:
@@ -90,7 +96,7 @@ def _run(options: argparse.Namespace, work: Path) -> dict[str, Any]:
     env = StreamExecutionEnvironment.get_execution_environment(jobs.settings(work, "rocksdb", options.set))
     env.set_parallelism(2)
     numbers = env.from_source(NumberSequenceSource(0, events - 1), WatermarkStrategy.no_watermarks(), "numbers")
-    numbers.key_by(KeyOf(options.keys)).process(Rewrite()).sink_to(jobs.Discard())
+    numbers.key_by(KeyOf(options.keys)).process(Rewrite(options.read)).sink_to(jobs.Discard())
     outcome = jobs.run(env, "growth", watch.epoch)
     return {
         "label": "holdfast-rocksdb",
@@ -101,7 +107,8 @@ def _run(options: argparse.Namespace, work: Path) -> dict[str, Any]:
 
 
 def _run_flink(options: argparse.Namespace, work: Path) -> dict[str, Any]:
-    done = measure.run(flink_java("FlinkGrowth", [str(options.keys), str(options.points), str(work)]), 3600)
+    program = [str(options.keys), str(options.points), str(work), *(["read"] if options.read else [])]
+    done = measure.run(flink_java("FlinkGrowth", program), 3600)
     told = [line for line in done.output.splitlines() if line.startswith("{")]
     figures = {"label": "flink-java-rocksdb", **measure.usage_of(done)}
     if not told:

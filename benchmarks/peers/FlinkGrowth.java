@@ -23,10 +23,10 @@ import org.apache.flink.streaming.api.functions.sink.v2.DiscardingSink;
 import org.apache.flink.util.Collector;
 
 /**
- * benchmarks/growth.py on Flink's Java API, in a local cluster of one JVM: KEYS POINTS DIRECTORY.
+ * benchmarks/growth.py on Flink's Java API, in a local cluster of one JVM: KEYS POINTS DIRECTORY [read].
  *
- * <p>Every second event is the first one of a new key; the others read and write existing keys, chosen uniformly. Prints what
- * an event cost, point by point.
+ * <p>Every second event is the first one of a new key; the others read and write existing keys, chosen uniformly: the
+ * count, and with "read" also the kilobyte. Prints what an event cost, point by point.
  */
 public class FlinkGrowth {
   static final int VALUE_BYTES = 1024;
@@ -43,10 +43,15 @@ public class FlinkGrowth {
   }
 
   static class Rewrite extends KeyedProcessFunction<Long, Long, Long> {
+    final boolean read;
     transient ValueState<Long> count;
     transient ValueState<byte[]> value;
     transient long events;
     transient long keys;
+
+    Rewrite(boolean read) {
+      this.read = read;
+    }
 
     @Override
     public void open(OpenContext context) {
@@ -59,7 +64,11 @@ public class FlinkGrowth {
     public void processElement(Long number, Context context, Collector<Long> out) throws Exception {
       Long known = count.value();
       long had = known == null ? 0 : known;
-      keys += had == 0 ? 1 : 0;
+      if (had == 0) {
+        keys++;
+      } else if (read && value.value().length != VALUE_BYTES) {
+        throw new IllegalStateException("event " + number + " finds no kilobyte");
+      }
       count.update(had + 1);
       byte[] bytes = new byte[VALUE_BYTES];
       new SplittableRandom(number).nextBytes(bytes);
@@ -145,11 +154,12 @@ public class FlinkGrowth {
     long all = 2 * Long.parseLong(arguments[0]);
     int points = Integer.parseInt(arguments[1]);
     Path directory = Path.of(arguments[2]);
+    boolean read = arguments.length > 3;
     long stretch = all / 2;
     StreamExecutionEnvironment env = FlinkLocal.environment("rocksdb", directory.toString());
     env.fromSource(new NumberSequenceSource(0, all - 1), WatermarkStrategy.noWatermarks(), "numbers")
         .keyBy(number -> keyOf(number, stretch), Types.LONG)
-        .process(new Rewrite())
+        .process(new Rewrite(read))
         .sinkTo(new DiscardingSink<>());
     JobClient running = env.executeAsync("growth");
     while (EVENTS.get() == 0) {
