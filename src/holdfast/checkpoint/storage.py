@@ -57,6 +57,7 @@ _URIS = (
     "hdfs://namenode/directory"
 )
 _AZURE = ("abfs", "abfss", "wasb", "wasbs")
+_random = random.SystemRandom()  # forks draw other numbers, and the program's own `random` is not touched
 _STORES = ("s3", "s3a", "gs", "hdfs", *_AZURE)
 
 
@@ -72,7 +73,7 @@ class RetryPolicy:
     def delay(self, tries: int) -> float:
         """The pause after ``tries`` failed attempts: exponential, with jitter so that tasks do not retry in step."""
         ceiling = min(self.longest_delay, self.first_delay * 2.0 ** min(tries - 1, 30))
-        return ceiling * random.uniform(0.5, 1.0)
+        return ceiling * _random.uniform(0.5, 1.0)
 
 
 def refused(error: StorageError) -> bool:

@@ -182,9 +182,9 @@ class EpochOptions:
 
     TARGET_DURATION = _key("holdfast.epoch.target-duration").duration_type().default_value(2_000)
     MAX_RECORDS = _key("holdfast.epoch.max-records").int_type().default_value(1_000_000)
-    BATCH_RECORDS = _key("holdfast.batch.records").int_type().default_value(4096)
+    BATCH_RECORDS = _key("holdfast.batch.records").int_type().default_value(2048)
     MAX_CHANNEL_STATE = _key("holdfast.epoch.max-channel-state").memory_type().default_value(64 << 20)
-    FRAME_RECORDS = _key("holdfast.frame.records").int_type().default_value(2048)
+    FRAME_RECORDS = _key("holdfast.frame.records").int_type().default_value(1024)
 
 
 class LogOptions:

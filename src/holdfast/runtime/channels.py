@@ -272,7 +272,7 @@ class Router:
         if self.location is not None:
             assert frame.locations is not None
             frame.locations.extend([self.location()] * (len(frame.values) - len(frame.locations)))
-        if len(frame.values) >= self._frame_records:
+        if frame.is_full(self._frame_records):
             self._flush(target)
 
     def _flush(self, target: int) -> None:

@@ -133,7 +133,7 @@ class ExponentialDelay:
     reset_threshold_ms: int = 3_600_000
     jitter: float = 0.1
     attempts: int = _ENDLESS
-    uniform: Callable[[float, float], float] = field(default=random.uniform, compare=False)
+    uniform: Callable[[float, float], float] = field(default=random.SystemRandom().uniform, compare=False)
     """Draws the jitter; tests replace it."""
 
     def next(self, state: RestartState, now_ms: int) -> tuple[Decision, RestartState]:

@@ -28,7 +28,7 @@ from holdfast.runtime.user_code import OperatorName
 
 __all__ = ["ChannelInput", "SourceInput", "TaskInput", "Tick"]
 
-_LARGER = 4
+_LARGER = 8
 """Times as many records in a batch of columns, where a call costs as much as some hundred of them."""
 _FRAME_MEMORY = 256 << 20
 """Frames of an epoch beyond this many bytes wait on disk."""

@@ -16,7 +16,7 @@ import xxhash
 
 from holdfast import compiled
 from holdfast.state.key_codec import canonical_core, encode_core
-from holdfast.state.key_owners import all_plain_tuples, integer_owners, owners_of_digests
+from holdfast.state.key_owners import all_plain_tuples, integer_owners, owners_of_digests, string_owners
 
 __all__ = ["KeyGroupRange", "group_assigner", "integer_groups", "key_group", "key_group_range", "key_grouper"]
 
@@ -133,11 +133,13 @@ def group_assigner(max_parallelism: int, parallelism: int, memo_size: int = 200_
 
 
 def _compiled_owners(keys: list[Any], max_parallelism: int, parallelism: int) -> list[int] | None:
-    """The owners of integers, and of tuples of strings and integers, which take no longer than a cache; None for others."""
+    """The owners of integers, strings, and tuples of these, which take no longer than a cache; None for others."""
     kind = type(keys[0])
     try:
         if kind is int:
             return integer_owners(keys, max_parallelism, parallelism)
+        if kind is str:
+            return string_owners(keys, _digest, max_parallelism, parallelism)
         if kind is tuple and all_plain_tuples(keys):
             return owners_of_digests(map(_digest, map(_encode, keys)), max_parallelism, parallelism)
     except (OverflowError, UnicodeEncodeError):

@@ -1,11 +1,11 @@
-"""The subtasks that own integer keys, and tuples, computed in one loop. Compiled (`holdfast.compiled`)."""
+"""The subtasks that own integers, strings and tuples, computed in one loop. Compiled (`holdfast.compiled`)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
-__all__ = ["all_plain_tuples", "integer_owners", "owners_of_digests"]
+__all__ = ["all_plain_tuples", "integer_owners", "owners_of_digests", "string_owners"]
 
 _GOLDEN = 0x9E3779B97F4A7C15
 _MASK = 0xFFFFFFFFFFFFFFFF
@@ -27,6 +27,32 @@ def integer_owners(keys: list[Any], max_parallelism: int, parallelism: int) -> l
         whole = key
         mixed = ((whole * _GOLDEN) & _MASK) >> 32
         owners.append(mixed % max_parallelism * parallelism // max_parallelism)
+    return owners
+
+
+def string_owners(
+    keys: list[Any], digest: Callable[[bytes], int], max_parallelism: int, parallelism: int
+) -> list[int] | None:
+    """The subtasks of strings; None if there are other keys.
+
+    Args:
+        keys: The keys.
+        digest: The hash of a key's bytes in UTF-8, of 64 bits.
+        max_parallelism: The number of key groups.
+        parallelism: The number of subtasks.
+
+    >>> string_owners(["a", 7], len, 128, 2), string_owners(["a", "b" * 64], len, 128, 2)
+    (None, [0, 1])
+
+    Raises:
+        UnicodeEncodeError: a key has a lone surrogate.
+    """
+    owners = []
+    for key in keys:
+        if type(key) is not str:
+            return None
+        hashed = digest(key.encode())
+        owners.append(hashed % max_parallelism * parallelism // max_parallelism)
     return owners
 
 
