@@ -120,3 +120,5 @@ def a_query_for_state_that_is_not_there_names_what_is(tmp_path):
             asked.query("keyed", "counts", "k1")
         with pytest.raises(ConfigurationError, match="has no state 'count'"):
             asked.query("keyed", "count", "k1", window=0)
+        with pytest.raises(ConfigurationError, match=r"uid 'keyed'. cannot have this key: a key must be hashable"):
+            asked.query("keyed", "count", {"k": 1})

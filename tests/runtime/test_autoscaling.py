@@ -3,24 +3,34 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.common import WatermarkStrategy
+from holdfast.datastream import StreamExecutionEnvironment
+from holdfast.datastream.connectors.number_seq import NumberSequenceSource
 from holdfast.errors import ConfigurationError
 from holdfast.metrics import EpochStats, VertexStats
-from holdfast.runtime.autoscaling import Autoscaler, AutoscalerSettings
+from holdfast.runtime.autoscaling import Autoscaler, AutoscalerSettings, Scope
+from holdfast.runtime.scaling_scope import scope_of
 from holdfast.runtime.settings import JobSettings
+from holdfast.runtime.statistics import shown_id
 
 SETTINGS = AutoscalerSettings(least=1, most=8, utilization=0.7, stabilization_seconds=30, window_seconds=30)
+
+
+def scaler(settings: AutoscalerSettings, cores: Callable[[], int] = lambda: 4, most: int = 128) -> Autoscaler:
+    return Autoscaler(settings, cores, lambda parallelism: Scope(frozenset({"v0"}), most))
 
 
 class Job:
     """A job whose subtasks process so many records a second, with epochs of one second."""
 
     def __init__(self, parallelism: int = 2, speed: float = 100.0, fixed: int = 0) -> None:
-        self.scaler = Autoscaler(SETTINGS, cores=4)
+        self.scaler = scaler(SETTINGS)
         self.parallelism, self.speed, self.fixed = parallelism, speed, fixed
         self.backlog = 0.0
         self.now = 0.0
@@ -73,9 +83,31 @@ def a_job_without_input_shrinks_to_the_minimum() -> None:
 def the_maximum_is_the_number_of_cores_unless_it_is_set() -> None:
     unset = AutoscalerSettings(1, None, 0.7, 30, 30)
     job = Job()
-    job.scaler = Autoscaler(unset, cores=3)
+    cores = [3]
+    job.scaler = scaler(unset, lambda: cores[0])
     job.run(200, arriving=10_000)
     assert job.parallelism == 3
+    cores[0] = 5  # an executor has joined
+    job.run(200, arriving=10_000)
+    assert job.parallelism == 5
+    cores[0] = 2
+    job.run(200, arriving=10_000)
+    assert job.parallelism == 2
+
+
+def test_the_minimum_holds_with_fewer_cores_and_with_any_load() -> None:
+    for arriving in (0, 140, 10_000):
+        job = Job(parallelism=2)
+        job.scaler = scaler(AutoscalerSettings(6, None, 0.7, 30, 30))
+        job.run(200, arriving)
+        assert job.parallelism == 6
+
+
+def a_max_parallelism_of_the_program_bounds_the_parallelism() -> None:
+    job = Job(parallelism=2)
+    job.scaler = scaler(SETTINGS, most=5)
+    job.run(200, arriving=10_000)
+    assert job.parallelism == 5
 
 
 def a_job_that_somebody_else_has_rescaled_is_measured_anew() -> None:
@@ -97,9 +129,23 @@ def a_decision_that_was_not_carried_out_is_taken_again_after_the_interval() -> N
 
 
 def test_vertices_with_a_parallelism_of_their_own_do_not_count() -> None:
-    job = Job(parallelism=3, fixed=1)
-    job.run(200, arriving=210)
-    assert job.decisions == []
+    for fixed in (1, 3):
+        job = Job(parallelism=3, fixed=fixed)
+        job.run(200, arriving=210)
+        assert job.decisions == []
+
+
+@pytest.mark.parametrize("parallelism", [2, 3])
+def the_vertices_that_a_rescaling_changes_are_known_from_the_plan(parallelism: int) -> None:
+    env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(parallelism)
+    numbers = env.from_source(NumberSequenceSource(1, 9), WatermarkStrategy.no_watermarks(), "numbers")
+    counted = numbers.key_by(lambda n: n).reduce(lambda a, b: a).set_max_parallelism(7)
+    own = counted.key_by(lambda n: n).reduce(lambda a, b: a).name("own").set_parallelism(3).set_max_parallelism(5)
+    own.print().set_parallelism(3)
+    plan = env._plan("scaled")
+    scope = scope_of(env._replan(plan), parallelism)
+    assert {v.name for v in plan.vertices if shown_id(v.id) not in scope.vertices} == {"own -> Sink: Print to Std. Out"}
+    assert scope.most == 7
 
 
 @given(st.lists(st.tuples(st.integers(1, 90), st.integers(0, 2_000)), max_size=8))

@@ -54,11 +54,20 @@ async def answer(request: Request, job: AnswersQueries) -> dict[str, Any]:
 
 
 def _key(given: Any) -> Any:
+    if isinstance(given, dict):
+        raise ValueError("an object is no key")
     return tuple(map(_key, given)) if isinstance(given, list) else given
 
 
 def _plain(value: Any) -> Any:
-    """A value for JSON: a Row with names as an object, a map as a list of pairs if its keys are not strings."""
+    """A value for JSON: a Row with names as an object, a map as a list of pairs if its keys are not strings.
+
+    Whole numbers of more than 64 bits, and strings that are not UTF-8, which JSON's encoder refuses, become text.
+    """
+    if isinstance(value, int) and not -(1 << 63) <= value < 1 << 64:
+        return str(value)
+    if isinstance(value, str) and not value.isascii():
+        return value.encode("utf-8", "backslashreplace").decode()
     if isinstance(value, Row):
         return {name: _plain(each) for name, each in zip(value._names(), value, strict=True)}
     if isinstance(value, Mapping):

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from holdfast.metrics.stats import EpochStats
 
-__all__ = ["Autoscaler", "AutoscalerSettings"]
+__all__ = ["Autoscaler", "AutoscalerSettings", "Scope"]
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,16 @@ class AutoscalerSettings:
 
 
 @dataclass(frozen=True)
+class Scope:
+    """What a rescaling changes."""
+
+    vertices: frozenset[str]
+    """The ids of the vertices whose parallelism is the job's. Others have one of their own, perhaps the same by chance."""
+    most: int
+    """The highest parallelism at which the program can run: the least max parallelism of these vertices."""
+
+
+@dataclass(frozen=True)
 class _Sample:
     at: float
     """The end of the epoch, in seconds."""
@@ -42,11 +53,19 @@ class _Sample:
 
 
 class Autoscaler:
-    """The load of a job over the latest epochs."""
+    """The load of a job over the latest epochs.
 
-    def __init__(self, settings: AutoscalerSettings, cores: int) -> None:
+    Args:
+        settings: The bounds and the pace.
+        cores: The number of Spark's cores by now: executors come and go.
+        scope: Tells what a rescaling from a parallelism changes.
+    """
+
+    def __init__(self, settings: AutoscalerSettings, cores: Callable[[], int], scope: Callable[[int], Scope]) -> None:
         self._settings = settings
-        self._most = settings.most or cores
+        self._cores = cores
+        self._scope_at = scope
+        self._scope = Scope(frozenset(), 0)
         self._parallelism = 0
         """Of the samples."""
         self._samples: deque[_Sample] = deque()
@@ -61,9 +80,9 @@ class Autoscaler:
             now: The time in seconds, of a clock that is never set back.
         """
         if parallelism != self._parallelism:
-            self._parallelism = parallelism
+            self._parallelism, self._scope = parallelism, self._scope_at(parallelism)
             self._start_over(now)
-        scaled = [vertex for vertex in stats.vertices if vertex.parallelism == parallelism]
+        scaled = [vertex for vertex in stats.vertices if vertex.id in self._scope.vertices]
         busy = max((vertex.busy_ms / 1000 / vertex.parallelism for vertex in scaled), default=0.0)
         self._samples.append(_Sample(now, stats.records_in, sum(stats.backlog.values()), busy))
         while self._samples[0].at < now - self._settings.window_seconds:
@@ -89,8 +108,10 @@ class Autoscaler:
         arrived = read + last.backlog - first.backlog + last.backlog * seconds / self._settings.window_seconds
         utilization = sum(sample.busy_seconds for sample in rest) / seconds
         load = utilization * (max(arrived, 0.0) / read if read else 1.0)
-        target = self._settings.utilization
+        target, most = self._settings.utilization, self._settings.most
         if target / 2 <= load <= (1 + target) / 2:
-            return self._parallelism  # near enough: each rescaling costs a pause
-        wanted = math.ceil(self._parallelism * load / target)
-        return min(max(wanted, self._settings.least), self._most)
+            wanted = self._parallelism  # near enough: each rescaling costs a pause
+        else:
+            wanted = min(math.ceil(self._parallelism * load / target), most or self._cores())
+        wanted = max(wanted, self._settings.least)
+        return min(wanted, most or wanted, self._scope.most)

@@ -13,6 +13,7 @@ import uuid
 import weakref
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from holdfast.checkpoint.ids import CheckpointId
@@ -47,6 +48,7 @@ from holdfast.runtime.queries import Answer, StateQueries
 from holdfast.runtime.restart import restart_strategy
 from holdfast.runtime.samples import EdgeSample
 from holdfast.runtime.savepoints import SavepointWriter, StartFromSavepoint, new_savepoint
+from holdfast.runtime.scaling_scope import scope_of
 from holdfast.runtime.shipping import SparkJobFailed
 from holdfast.runtime.spark import SparkExecutor, begin_slots, restore_early
 from holdfast.runtime.spark_context import spark_context
@@ -167,7 +169,7 @@ class Job(JobClient):
         self._executors: list[ClosableExecutor] = []
         self._autoscaler: Autoscaler | None = None
         if settings.autoscaler is not None and not settings.batch:
-            self._autoscaler = Autoscaler(settings.autoscaler, self._cores())
+            self._autoscaler = Autoscaler(settings.autoscaler, self._cores, partial(scope_of, replan))
         self.retention = Retention(storage, paths, checkpoint_log)
         self._queries = StateQueries(storage, self.retention, settings, checkpoint_log.locate)
         self._query_threads = ThreadPoolExecutor(1, thread_name_prefix="holdfast-query")

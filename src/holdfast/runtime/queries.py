@@ -117,7 +117,10 @@ class StateQueries:
         where = f"{operator.name!r} (uid {uid!r})"
         schema = restored_schema(where, list(operator.schemas.values()))
         family, position = _column(schema, where, name, window is not None)
-        group = key_group(key, operator.max_parallelism)
+        try:
+            group = key_group(key, operator.max_parallelism)
+        except TypeError as error:
+            raise ConfigurationError(f"operator {where} cannot have this key: {error}") from None
         part = part_of(uid, operator, KeyGroupRange(group, group))
         if part is None:
             return None

@@ -19,7 +19,7 @@ from holdfast.runtime.task_messages import SENDING, StandbyStatus, TaskReport
 __all__ = ["edge_between", "epoch_finished", "epoch_stats", "plan_shape", "takeovers"]
 
 
-def _shown_id(vertex: int) -> str:
+def shown_id(vertex: int) -> str:
     """A vertex's id in Flink's format."""
     return f"{vertex:032x}"
 
@@ -32,7 +32,7 @@ def edge_between(plan: JobPlan, sender: str, receiver: str) -> Edge:
     """
     for vertex in plan.vertices:
         for target in {channel.target for chained in vertex.chain for channel in chained.channels}:
-            if (_shown_id(vertex.id), _shown_id(target)) == (sender, receiver):
+            if (shown_id(vertex.id), shown_id(target)) == (sender, receiver):
                 return vertex.id, target
     raise ConfigurationError(f"the job has no edge from vertex {sender!r} to vertex {receiver!r}")
 
@@ -46,7 +46,7 @@ def plan_shape(plan: JobPlan) -> dict[str, Any]:
             into.append(
                 {
                     "num": len(into),
-                    "id": _shown_id(vertex.id),
+                    "id": shown_id(vertex.id),
                     "ship_strategy": channel.partitioning.value,
                     "exchange": "pipelined_bounded",
                 }
@@ -54,7 +54,7 @@ def plan_shape(plan: JobPlan) -> dict[str, Any]:
     return {
         "nodes": [
             {
-                "id": _shown_id(vertex.id),
+                "id": shown_id(vertex.id),
                 "parallelism": vertex.parallelism,
                 "operator": "",
                 "operator_strategy": "",
@@ -93,7 +93,7 @@ def epoch_stats(
         tasks = sorted((r for r in reports if r.task[0] == vertex.id), key=lambda r: r.task[1])
         vertices.append(
             VertexStats(
-                id=_shown_id(vertex.id),
+                id=shown_id(vertex.id),
                 name=vertex.name,
                 parallelism=vertex.parallelism,
                 records_in=sum(r.records_in for r in tasks),
