@@ -13,6 +13,8 @@ from holdfast.checkpoint.log import CheckpointLog
 from holdfast.checkpoint.manifests import read_checkpoint
 from holdfast.checkpoint.paths import JobPaths
 from holdfast.checkpoint.retention import Retention, verify_files
+from holdfast.checkpoint.savepoint import read_savepoint
+from holdfast.checkpoint.storage import Storage
 from holdfast.common import Row, Time, Types
 from holdfast.datastream import (
     KeyedProcessFunction,
@@ -23,6 +25,7 @@ from holdfast.datastream import (
 )
 from holdfast.errors import CheckpointError, ConfigurationError, CorruptFile
 from holdfast.runtime.queries import StateQueries
+from holdfast.runtime.savepoints import SavepointWriter, new_savepoint
 from holdfast.runtime.settings import JobSettings
 from holdfast.state_api import find_orphans
 
@@ -84,6 +87,26 @@ def a_query_shows_exactly_what_the_newest_checkpoint_has_read(backend):
                 assert answers["by"].value == {n % 3: key for n in numbers}
                 assert answers["expiring"].value == numbers[-1]
                 assert answers["pickled"].value == {"n": numbers[-1]}
+
+
+@pytest.mark.parametrize("backend", ["rocksdb", "hashmap"])
+def a_rescaled_state_is_queried_and_saved_although_only_some_subtasks_had_large_lists(backend, tmp_path):
+    # One key has more elements than a row holds: the subtasks that it was in have another schema than the others.
+    values = [("hot" if n % 4 else f"k{n % 28}", n, n) for n in range(700)]
+    with lab(program(Everything(), values, cut=90), parallelism=3, budget=90, config=config(backend, "64")) as job:
+        for parallelism in (3, 1, 2, 5):
+            job.parallelism = parallelism
+            job._run_until("after complete", 2)
+            asked, checkpoint = queries(job)
+            read = values[: checkpoint.sources["source"].enumerator["only"]]
+            for key in {key for key, _, _ in read}:
+                numbers = [n for k, _, n in read if k == key]
+                assert asked.query("keyed", "seen", key).value == [4 * n + each for n in numbers for each in range(4)]
+            uri = new_savepoint(str(tmp_path), "abcdef0123", {})
+            SavepointWriter(job.storage, job.plan().settings).write(
+                checkpoint, uri, False, lambda task, parts: [task(part) for part in parts]
+            )
+            verify_files(Storage.open(uri, {}), read_savepoint(uri).savepoint.checkpoint)
 
 
 def a_checkpoint_held_with_one_driver_stays_whole_through_the_lives_of_the_next_ones(monkeypatch):

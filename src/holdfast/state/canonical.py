@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from holdfast.checkpoint.metadata import KeyedHandle, OperatorCheckpoint
 from holdfast.checkpoint.paths import new_attempt, safe_name
 from holdfast.checkpoint.storage import Storage
@@ -58,7 +60,16 @@ def part_of(uid: str, operator: OperatorCheckpoint, groups: KeyGroupRange) -> Pa
 
 
 def _handles(operator: OperatorCheckpoint) -> list[KeyedHandle]:
-    return [handle for subtask in operator.subtasks for handle in subtask.keyed if next(handle.handles(), None)]
+    """The handles with state, each with the schema of the last one of its subtask.
+
+    That schema reads them all. Those of a rescaled subtask's predecessors, which it continues, are not in the checkpoint.
+    """
+    return [
+        msgspec.structs.replace(handle, schema=subtask.keyed[-1].schema)
+        for subtask in operator.subtasks
+        for handle in subtask.keyed
+        if next(handle.handles(), None)
+    ]
 
 
 def parts_of(uid: str, operator: OperatorCheckpoint) -> Iterator[Part]:
