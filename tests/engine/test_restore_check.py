@@ -34,13 +34,14 @@ from holdfast.connectors.kafka.transactions import Prepared
 from holdfast.datastream import CheckpointedFunction, KeyedProcessFunction, MapFunction, StreamExecutionEnvironment
 from holdfast.datastream.connectors.kafka import KafkaSource
 from holdfast.datastream.state import ListStateDescriptor, StateDescriptor, ValueStateDescriptor
-from holdfast.errors import ConfigurationError, IncompatibleState
+from holdfast.errors import ConfigurationError, IncompatibleState, StorageError
 from holdfast.runtime.launch import Launch
 from holdfast.runtime.plan import JobPlan
 from holdfast.runtime.redistribution import OperatorSnapshot
 from holdfast.runtime.restore_check import JudgingLists, RestoreCheck, read_check
 from holdfast.runtime.resumption import obstacles
 from holdfast.state import canonical
+from holdfast.state_api import prune
 from holdfast.table import KStream
 
 from .inprocess import Lab, LedgerSink, SplitSource
@@ -342,7 +343,8 @@ def test_of_several_jobs_the_one_that_is_named_restores(saved, tmp_path, job, re
     ended = subprocess.run([sys.executable, tmp_path / "program.py"], env=environment, capture_output=True, check=False)
     if restorable is None:
         assert b"the check has ended the program" in ended.stderr
-        assert not (tmp_path / "check").exists()
+        names = "The program has no job 'none' to restore; its jobs: 'first', 'between', 'job'."
+        assert read_check(tmp_path / "check") == names
         return
     assert ended.returncode == 0, ended.stderr
     found = read_check(tmp_path / "check")
@@ -371,6 +373,14 @@ def test_a_savepoint_on_s3(saved, s3_config):
     found = check("s3://checkpoints/check-restore", program(Counts(value("count"), value("other"))), **s3_config)
     assert len(found.problems) == 1
     assert "s3://checkpoints/check-restore" in found.problems[0]
+    with pytest.raises(StorageError, match="the bucket nowhere does not exist"):
+        check(None, program(Counts(value("count"))), **s3_config, **{"execution.checkpointing.dir": "s3://nowhere/jobs"})
+    with pytest.raises(StorageError, match="the bucket nowhere does not exist"):
+        prune("s3://nowhere/jobs/job", options=s3_config)
+    with pytest.raises(
+        ConfigurationError, match=r"set execution.checkpointing.dir .* that restores s3://nowhere/jobs/log/1"
+    ):
+        check("s3://nowhere/jobs/log/1", program(Counts(value("count"))), **s3_config)
 
 
 def test_a_program_in_batch_mode(tmp_path):

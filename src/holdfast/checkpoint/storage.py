@@ -313,7 +313,7 @@ class Storage:
                 deadline = now + self._retry.budget if deadline is None else deadline
                 if now + pause > deadline:
                     raise StorageError(
-                        f"{self.uri}: could not {what} within {self._retry.budget:g} s ({tries} tries): {error}"
+                        f"{self.uri}: could not {what.strip()} within {self._retry.budget:g} s ({tries} tries): {error}"
                     ) from error
                 self._sleep(pause)
 

@@ -196,7 +196,10 @@ def _of_job(plan: JobPlan, path: str | None) -> tuple[Storage, CheckpointMetadat
     settings = plan.settings
     if not settings.checkpoint_uri:
         raise ConfigurationError(
-            "there is nothing to restore from: name a savepoint, or set execution.checkpointing.dir to the job's checkpoints"
+            f"set execution.checkpointing.dir to the directory of the checkpoints of the job that restores {path}"
+            if path
+            else "there is nothing to restore from: name a savepoint, or set execution.checkpointing.dir to the job's "
+            "checkpoints"
         )
     storage, paths = Storage.open(settings.checkpoint_uri, settings.storage_options), JobPaths.of(plan.name)
     log = CheckpointLog(storage, paths, settings.retained_checkpoints)
@@ -205,6 +208,7 @@ def _of_job(plan: JobPlan, path: str | None) -> tuple[Storage, CheckpointMetadat
         return storage, read_checkpoint(storage, paths, number), log.locate(number)
     retained = log.read_retained()
     if not retained:
+        storage.list(paths.log_prefix)  # a missing bucket, which has no objects either, is told
         raise ConfigurationError(f"job {plan.name!r} has no checkpoint in {storage.uri}: it would begin without state")
     return storage, load(storage, retained[0]).checkpoint, log.locate(retained[0].checkpoint_id)
 
