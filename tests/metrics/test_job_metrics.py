@@ -188,6 +188,19 @@ def a_vertex_sums_its_epochs_and_shows_its_busy_share(metrics: JobMetrics, clock
     assert snapshot.values["busyTimeMsPerSecond"] == pytest.approx(500)
 
 
+def after_a_rescaling_the_vertices_are_those_of_the_new_plan(metrics: JobMetrics, clock: Clock) -> None:
+    def epoch(number: int, *names: str) -> list[tuple[str, float]]:
+        vertices = tuple(VertexStats(f"v{n}", name, 1, records_in=100, busy_ms=10) for n, name in enumerate(names))
+        run_epoch(metrics, clock, 1.0, 100, number, vertices=vertices)
+        assert set(metrics.snapshot().profile.vertices) <= {vertex.id for vertex in vertices}
+        return [(each.name, each.values["numRecordsIn"]) for each in metrics.snapshot().vertices]
+
+    assert epoch(1, "source", "count") == [("source", 100), ("count", 100)]
+    assert epoch(2, "source", "count") == [("source", 200), ("count", 200)]
+    assert epoch(3, "source -> count") == [("source -> count", 100)]
+    assert epoch(4, "source", "count") == [("source", 100), ("count", 100)]
+
+
 def the_users_metrics_are_summed_over_epochs(metrics: JobMetrics, clock: Clock) -> None:
     for n in range(4):
         user = {

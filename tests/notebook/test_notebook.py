@@ -132,7 +132,7 @@ def slow(value: int) -> int:
 def a_job_shows_its_graph_and_its_button_cancels_it(displayed: list[Any]) -> None:
     env = InProcessEnvironment()
     numbers = env.from_source(NumberSequenceSource(1, 10**12), WatermarkStrategy.no_watermarks(), "numbers")
-    numbers.map(slow).key_by(lambda n: n % 3).reduce(max).print()
+    numbers.map(slow).key_by(lambda n: n % 3).reduce(max).start_new_chain().print()
     env.execute_async("endless")._ipython_display_()  # type: ignore[attr-defined]
     ((page, cancel),) = (box.children for box in displayed)
     assert isinstance(cancel, ipywidgets.Button)

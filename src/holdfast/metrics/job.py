@@ -220,6 +220,8 @@ class JobMetrics:
             self._out_rate.add(stats.records_out, start, end)
             for vertex in stats.vertices:
                 self._vertex_finished(vertex, start, end)
+            for gone in self._vertices.keys() - {vertex.id for vertex in stats.vertices}:  # after a rescaling
+                del self._vertices[gone]
             for name, sample in stats.user_metrics.items():
                 self._user_metric(name, sample, start, end)
             self._late.extend(stats.late)
@@ -228,7 +230,7 @@ class JobMetrics:
 
     def _vertex_finished(self, stats: VertexStats, start: float, end: float) -> None:
         vertex = self._vertices.get(stats.id)
-        if vertex is None:
+        if vertex is None or vertex.stats.name != stats.name:  # a rescaling to or from one subtask chains other operators
             vertex = _Vertex(stats, Rate(self._began), Rate(self._began), Rate(self._began))
             self._vertices[stats.id] = vertex
         vertex.stats = stats

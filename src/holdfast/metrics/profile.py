@@ -174,6 +174,8 @@ class Profile:
             self._vertices.setdefault(vertex.id, _Vertex()).add(vertex)
             longest = max((subtask.busy_ms for subtask in vertex.subtasks), default=0.0)
             critical[vertex.level] = max(critical.get(vertex.level, 0.0), longest)
+        for gone in self._vertices.keys() - {vertex.id for vertex in stats.vertices}:  # after a rescaling
+            del self._vertices[gone]
         self._epochs.append(
             EpochRecord(
                 sequence=self._next(),

@@ -60,12 +60,14 @@ def part_of(uid: str, operator: OperatorCheckpoint, groups: KeyGroupRange) -> Pa
 
 
 def _handles(operator: OperatorCheckpoint) -> list[KeyedHandle]:
-    """The handles with state, each with the schema of the last one of its subtask.
+    """The handles with state, each with a schema that the checkpoint has.
 
-    That schema reads them all. Those of a rescaled subtask's predecessors, which it continues, are not in the checkpoint.
+    The schemas of a rescaled subtask's predecessors are not in it: that of the subtask, its last one, reads their state, too.
     """
     return [
-        msgspec.structs.replace(handle, schema=subtask.keyed[-1].schema)
+        handle
+        if handle.schema in operator.schemas
+        else msgspec.structs.replace(handle, schema=subtask.keyed[-1].schema)
         for subtask in operator.subtasks
         for handle in subtask.keyed
         if next(handle.handles(), None)
