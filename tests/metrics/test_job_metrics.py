@@ -229,7 +229,8 @@ def the_record_of_a_long_job_stays_small(metrics: JobMetrics, clock: Clock) -> N
 def test_many_threads_may_read_and_write(metrics: JobMetrics, clock: Clock) -> None:
     def write() -> None:
         for n in range(500):
-            metrics.epoch_finished(EpochStats(n, 0, 1.0, 1, 1, vertices=(VertexStats(f"v{n % 5}", "v", 1, 1),)))
+            vertices = tuple(VertexStats(f"v{at}", "v", 1, int(at == n % 5)) for at in range(5))
+            metrics.epoch_finished(EpochStats(n, 0, 1.0, 1, 1, vertices=vertices))
             metrics.checkpoint_completed(CheckpointStats(n, 0, 1))
 
     threads = [threading.Thread(target=write) for _ in range(4)]

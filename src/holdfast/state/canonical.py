@@ -62,12 +62,10 @@ def part_of(uid: str, operator: OperatorCheckpoint, groups: KeyGroupRange) -> Pa
 def _handles(operator: OperatorCheckpoint) -> list[KeyedHandle]:
     """The handles with state, each with a schema that the checkpoint has.
 
-    The schemas of a rescaled subtask's predecessors are not in it: that of the subtask, its last one, reads their state, too.
+    The schemas of a rescaled subtask's predecessors are not in it: that of the subtask, its last one, reads their state.
     """
     return [
-        handle
-        if handle.schema in operator.schemas
-        else msgspec.structs.replace(handle, schema=subtask.keyed[-1].schema)
+        handle if handle.schema in operator.schemas else msgspec.structs.replace(handle, schema=subtask.keyed[-1].schema)
         for subtask in operator.subtasks
         for handle in subtask.keyed
         if next(handle.handles(), None)
