@@ -188,7 +188,7 @@ def a_vertex_sums_its_epochs_and_shows_its_busy_share(metrics: JobMetrics, clock
     assert snapshot.values["busyTimeMsPerSecond"] == pytest.approx(500)
 
 
-def after_a_rescaling_the_vertices_are_those_of_the_new_plan(metrics: JobMetrics, clock: Clock) -> None:
+def the_vertices_after_a_rescaling_are_those_of_the_new_plan(metrics: JobMetrics, clock: Clock) -> None:
     def epoch(number: int, *names: str) -> list[tuple[str, float]]:
         vertices = tuple(VertexStats(f"v{n}", name, 1, records_in=100, busy_ms=10) for n, name in enumerate(names))
         run_epoch(metrics, clock, 1.0, 100, number, vertices=vertices)
