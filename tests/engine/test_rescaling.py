@@ -111,23 +111,29 @@ def a_job_that_is_rescaled_while_it_runs_has_the_same_results(seed, backend, res
             assert job.metrics.snapshot().values["numRestarts"] == 0
 
 
+def parallelisms_of_plans(coordinator: Any) -> list[list[int]]:
+    """For each executor that the coordinator makes, the parallelism of its vertices."""
+    seen: list[list[int]] = []
+    make = coordinator._make_executor
+
+    def making(info: Any, plan: Any) -> Any:
+        seen.append([vertex.parallelism for vertex in plan.vertices])
+        return make(info, plan)
+
+    coordinator._make_executor = making
+    return seen
+
+
 def a_rescaled_job_runs_its_tasks_at_the_new_parallelism():
     data = records(5, 300)
     with lab(windows(data, cut=15), budget=15, config=config("rocksdb", "64")) as job:
         coordinator, answers = rescaling(job, {2: 5, 8: 3})
-        widths = []
-        make = coordinator._make_executor
-
-        def making(info: Any, plan: Any) -> Any:
-            widths.append({vertex.parallelism for vertex in plan.vertices})
-            return make(info, plan)
-
-        coordinator._make_executor = making
+        tasks = parallelisms_of_plans(coordinator)
         try:
             coordinator.run()
         finally:
             job.close()
-        assert widths == [{2}, {5}, {3}]
+        assert list(map(set, tasks)) == [{2}, {5}, {3}]
         assert [answer.exception() for answer in answers] == [None, None]
         assert visible() == windows_model(data)
 
@@ -139,14 +145,7 @@ def a_job_that_is_rescaled_from_one_subtask_and_back_changes_its_tasks(backend):
         assert not job._run_until("before complete", 2)  # a driver that dies
         job.failures = 0.02
         coordinator, answers = rescaling(job, {2: 2, 6: 1})
-        tasks = []
-        make = coordinator._make_executor
-
-        def making(info: Any, plan: Any) -> Any:
-            tasks.append([vertex.parallelism for vertex in plan.vertices])
-            return make(info, plan)
-
-        coordinator._make_executor = making
+        tasks = parallelisms_of_plans(coordinator)
         try:
             coordinator.run()
         finally:

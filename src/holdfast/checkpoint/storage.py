@@ -259,7 +259,7 @@ class Storage:
         The listing may be outdated: recent objects may be missing, and deleted ones included. It includes a local store's
         unfinished part files.
         """
-        return self._repeat(f"list {prefix}", lambda: self._store.list(prefix))
+        return self._repeat(f"list {prefix}".strip(), lambda: self._store.list(prefix))
 
     def delete(self, paths: Iterable[str]) -> None:
         """Delete objects; missing ones are no error.
@@ -313,7 +313,7 @@ class Storage:
                 deadline = now + self._retry.budget if deadline is None else deadline
                 if now + pause > deadline:
                     raise StorageError(
-                        f"{self.uri}: could not {what.strip()} within {self._retry.budget:g} s ({tries} tries): {error}"
+                        f"{self.uri}: could not {what} within {self._retry.budget:g} s ({tries} tries): {error}"
                     ) from error
                 self._sleep(pause)
 

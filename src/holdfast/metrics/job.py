@@ -169,7 +169,8 @@ class JobMetrics:
         self._last = _Last()
         self._in_rate = Rate(self._began)
         self._out_rate = Rate(self._began)
-        self._vertices: dict[str, _Vertex] = {}
+        self._vertices: dict[tuple[str, str], _Vertex] = {}
+        """By id and name: those of the latest epoch."""
         self._user: dict[str, _UserMetric] = {}
         self._history: deque[CheckpointStats | FailedCheckpoint] = deque(maxlen=_CHECKPOINTS_KEPT)
         self._completed: deque[CheckpointStats] = deque(maxlen=_DURATIONS_KEPT)
@@ -218,21 +219,18 @@ class JobMetrics:
             sums.states_found += stats.states_found
             self._in_rate.add(stats.records_in, start, end)
             self._out_rate.add(stats.records_out, start, end)
-            for vertex in stats.vertices:
-                self._vertex_finished(vertex, start, end)
-            for gone in self._vertices.keys() - {vertex.id for vertex in stats.vertices}:  # after a rescaling
-                del self._vertices[gone]
+            # A rescaling removes vertices, and those to or from one subtask chain other operators under the same id.
+            self._vertices = {(each.id, each.name): self._vertex_finished(each, start, end) for each in stats.vertices}
             for name, sample in stats.user_metrics.items():
                 self._user_metric(name, sample, start, end)
             self._late.extend(stats.late)
             last.watermark = max(last.watermark, stats.watermark)
             last.epoch = stats
 
-    def _vertex_finished(self, stats: VertexStats, start: float, end: float) -> None:
-        vertex = self._vertices.get(stats.id)
-        if vertex is None or vertex.stats.name != stats.name:  # a rescaling to or from one subtask chains other operators
+    def _vertex_finished(self, stats: VertexStats, start: float, end: float) -> _Vertex:
+        vertex = self._vertices.get((stats.id, stats.name))
+        if vertex is None:
             vertex = _Vertex(stats, Rate(self._began), Rate(self._began), Rate(self._began))
-            self._vertices[stats.id] = vertex
         vertex.stats = stats
         vertex.records_in += stats.records_in
         vertex.records_out += stats.records_out
@@ -241,6 +239,7 @@ class JobMetrics:
         vertex.out_rate.add(stats.records_out, start, end)
         vertex.busy_rate.add(stats.busy_ms / max(stats.parallelism, 1), start, end)
         self._sums.late += stats.late_dropped
+        return vertex
 
     def _user_metric(self, name: str, sample: Sample, start: float, end: float) -> None:
         metric = self._user.get(name)

@@ -150,7 +150,8 @@ class Profile:
     """The profile of one job, fed with its epochs. Not thread-safe."""
 
     def __init__(self) -> None:
-        self._vertices: dict[str, _Vertex] = {}
+        self._vertices: dict[tuple[str, str], _Vertex] = {}
+        """By id and name: those of the latest epoch."""
         self._epochs: deque[EpochRecord] = deque(maxlen=EPOCHS_KEPT)
         self._wall_ms = 0.0
         self._working_ms = 0.0
@@ -170,12 +171,13 @@ class Profile:
         self._wall_ms = self._wall_ms * _MEMORY + max(since, 1.0)
         self._working_ms = self._working_ms * _MEMORY + min(stats.duration_ms, max(since, 1.0))
         critical: dict[int, float] = {}
+        self._vertices = {
+            (each.id, each.name): self._vertices.get((each.id, each.name), _Vertex()) for each in stats.vertices
+        }
         for vertex in stats.vertices:
-            self._vertices.setdefault(vertex.id, _Vertex()).add(vertex)
+            self._vertices[vertex.id, vertex.name].add(vertex)
             longest = max((subtask.busy_ms for subtask in vertex.subtasks), default=0.0)
             critical[vertex.level] = max(critical.get(vertex.level, 0.0), longest)
-        for gone in self._vertices.keys() - {vertex.id for vertex in stats.vertices}:  # after a rescaling
-            del self._vertices[gone]
         self._epochs.append(
             EpochRecord(
                 sequence=self._next(),
@@ -204,7 +206,9 @@ class Profile:
         """The profile now. Time since the last epoch counts as idle."""
         waiting = 0.0 if self._ended is None else max(0.0, now_ms - self._ended)
         wall = self._wall_ms + waiting
-        found = {key: profile for key, vertex in self._vertices.items() if (profile := vertex.profile(wall)) is not None}
+        found = {
+            key: profile for (key, _), vertex in self._vertices.items() if (profile := vertex.profile(wall)) is not None
+        }
         return ProfileSnapshot(found, tuple(self._epochs), 1 - self._working_ms / wall if wall > 0 else 1.0)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -46,8 +46,8 @@ class Part:
     groups: KeyGroupRange
     max_parallelism: int
     handles: Sequence[KeyedHandle]
-    schemas: Sequence[Any]
-    """The operator's schemas, as plain data."""
+    schemas: Mapping[str, Any]
+    """The schemas of these handles as plain data, by their names there."""
 
 
 def part_of(uid: str, operator: OperatorCheckpoint, groups: KeyGroupRange) -> Part | None:
@@ -55,7 +55,7 @@ def part_of(uid: str, operator: OperatorCheckpoint, groups: KeyGroupRange) -> Pa
     own = [handle for handle in _handles(operator) if handle.first <= groups.last and handle.last >= groups.first]
     if not own:
         return None
-    schemas = [operator.schemas[name] for name in {handle.schema: None for handle in own}]
+    schemas = {handle.schema: operator.schemas[handle.schema] for handle in own}
     return Part(uid, f"{operator.name!r} (uid {uid!r})", groups, operator.max_parallelism, own, schemas)
 
 
@@ -135,7 +135,7 @@ def opened_part(
         StorageError: the storage refused a read, or the retry budget ran out.
     """
     directory = tempfile.mkdtemp(prefix="state-", dir=scratch)
-    schema = restored_schema(part.where, part.schemas)
+    schema = restored_schema(part.where, list(part.schemas.values()))
     place = Place(part.where, part.groups, part.max_parallelism, source, directory)
     try:
         with ThreadPoolExecutor(1) as unused:
@@ -146,7 +146,6 @@ def opened_part(
             yield state
             backend.close()
     except CorruptFile as error:
-        schemas = dict(zip(dict.fromkeys(handle.schema for handle in part.handles), part.schemas, strict=True))
-        raise with_keyed_content(error, source, part.handles, schemas, part.where) from None
+        raise with_keyed_content(error, source, part.handles, part.schemas, part.where) from None
     finally:
         shutil.rmtree(directory, ignore_errors=True)

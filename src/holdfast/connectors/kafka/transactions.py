@@ -73,8 +73,7 @@ class _OwnedSockets(KafkaNetSocket):  # type: ignore[misc]
 
     @classmethod
     def close_all(cls, client: KafkaNetClient) -> None:
-        """Close a client, its thread and its sockets."""
-        client.close()
+        """Close the sockets that a closed client has left open."""
         for sock in list(cls._of.pop(client._net, ())):
             sock.close()
 
@@ -372,7 +371,8 @@ class TransactionClient:
             )
         except BaseException:
             for one in made:
-                _OwnedSockets.close_all(one)  # each attempt creates a new client
+                one.close()  # close its thread and sockets: each attempt creates a new client
+                _OwnedSockets.close_all(one)
             raise
 
     def _persist(self, what: str, attempt: Callable[[], R]) -> R:
