@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -109,9 +108,7 @@ def _run(options: argparse.Namespace, work: Path) -> dict[str, Any]:
 def _run_flink(options: argparse.Namespace, work: Path) -> dict[str, Any]:
     program = [str(options.keys), str(options.points), str(work), *(["read"] if options.read else [])]
     done = measure.run(flink_java("FlinkGrowth", program), 3600)
-    told = [line for line in done.output.splitlines() if line.startswith("{")]
-    figures = {"label": "flink-java-rocksdb", **measure.usage_of(done)}
-    if not told:
+    figures, got = {"label": "flink-java-rocksdb", **measure.usage_of(done)}, done.told
+    if got is None:
         return {**figures, "points": [], "ok": False, "error": done.output[-2000:]}
-    got = json.loads(told[-1])
     return {**figures, **got, "ok": got["events"] == 2 * options.keys and got["keys"] == options.keys}

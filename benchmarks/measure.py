@@ -130,6 +130,12 @@ class Run:
     """Whether the run was killed after its time limit."""
     began: float
 
+    @property
+    def told(self) -> dict[str, Any] | None:
+        """The last line of JSON that it printed, if there is one."""
+        lines = [line for line in self.output.splitlines() if line.startswith("{")]
+        return json.loads(lines[-1]) if lines else None
+
 
 def run(command: Sequence[str], cap_s: float, env: Mapping[str, str] | None = None, cwd: Path = ROOT) -> Run:
     """Run a program to its end, or for at most ``cap_s`` seconds."""
@@ -218,12 +224,9 @@ def holdfast(arguments: Sequence[str], cap_s: float = 600, root: Path = ROOT) ->
     """Run a sub-command of a tree's suite in a new process; returns its figures with its resource usage."""
     surroundings = environment(root)
     done = run([sys.executable, "-m", "benchmarks", *arguments], cap_s, surroundings, root)
-    lines = [line for line in done.output.splitlines() if line.startswith("{")]
-    figures: dict[str, Any]
-    if done.exit_code != 0 or not lines:
+    figures = done.told if done.exit_code == 0 else None
+    if figures is None:
         figures = {"command": arguments[0], "ok": False, "error": done.output[-2000:]}
-    else:
-        figures = json.loads(lines[-1])
     return {**figures, **usage_of(done), "arguments": list(arguments)}
 
 
@@ -231,10 +234,9 @@ def child(module: str, arguments: Sequence[str], cap_s: float = 300) -> Any:
     """Run a module of this suite in a new process; returns the last line of JSON that it prints."""
     surroundings = environment()
     done = run([sys.executable, "-m", module, *arguments], cap_s, surroundings)
-    lines = [line for line in done.output.splitlines() if line.startswith("{")]
-    if done.exit_code != 0 or not lines:
+    if done.exit_code != 0 or done.told is None:
         raise RuntimeError(f"{module} {' '.join(arguments)} failed: {done.output[-2000:]}")
-    return {**json.loads(lines[-1]), "cpu_s": round(sum(done.usage.cpu_s.values()), 1)}
+    return {**done.told, "cpu_s": round(sum(done.usage.cpu_s.values()), 1)}
 
 
 def environment(root: Path = ROOT) -> dict[str, str]:

@@ -14,7 +14,6 @@ the JVM read in the second one.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 from typing import Any
@@ -44,11 +43,10 @@ def _run_flink(options: argparse.Namespace) -> dict[str, Any]:
         done = measure.run(flink_java("FlinkRescale", [str(options.keys), str(work)]), 3600)
     finally:
         jobs.tidy(work)
-    told = [line for line in done.output.splitlines() if line.startswith("{")]
     figures = {"label": "flink-java-rocksdb", "workload": "rescale", "data": f"{options.keys} keys"} | measure.usage_of(done)
-    return (
-        {**figures, **json.loads(told[-1]), "ok": True} if told else {**figures, "ok": False, "error": done.output[-2000:]}
-    )
+    if done.told is None:
+        return {**figures, "ok": False, "error": done.output[-2000:]}
+    return {**figures, **done.told, "ok": True}
 
 
 def _run(options: argparse.Namespace) -> dict[str, Any]:

@@ -7,18 +7,12 @@ import java.nio.file.attribute.BasicFileAttributes;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Locale;
-import java.util.SplittableRandom;
 import java.util.concurrent.atomic.AtomicLong;
 import org.apache.flink.api.common.eventtime.WatermarkStrategy;
-import org.apache.flink.api.common.functions.OpenContext;
-import org.apache.flink.api.common.state.ValueState;
-import org.apache.flink.api.common.state.ValueStateDescriptor;
-import org.apache.flink.api.common.typeinfo.PrimitiveArrayTypeInfo;
 import org.apache.flink.api.common.typeinfo.Types;
 import org.apache.flink.api.connector.source.lib.NumberSequenceSource;
 import org.apache.flink.core.execution.JobClient;
 import org.apache.flink.streaming.api.environment.StreamExecutionEnvironment;
-import org.apache.flink.streaming.api.functions.KeyedProcessFunction;
 import org.apache.flink.streaming.api.functions.sink.v2.DiscardingSink;
 import org.apache.flink.util.Collector;
 
@@ -29,7 +23,6 @@ import org.apache.flink.util.Collector;
  * count, and with "read" also the kilobyte. Prints what an event cost, point by point.
  */
 public class FlinkGrowth {
-  static final int VALUE_BYTES = 1024;
   static final int STEP = 100;
   static final AtomicLong EVENTS = new AtomicLong();
   static final AtomicLong KEYS = new AtomicLong();
@@ -42,10 +35,8 @@ public class FlinkGrowth {
     return begin + (isNew ? newest : Math.multiplyHigh(number * 0x9E3779B97F4A7C15L >>> 1, 2 * (newest + 1)));
   }
 
-  static class Rewrite extends KeyedProcessFunction<Long, Long, Long> {
+  static class Rewrite extends FlinkKilobytes {
     final boolean read;
-    transient ValueState<Long> count;
-    transient ValueState<byte[]> value;
     transient long events;
     transient long keys;
 
@@ -54,25 +45,15 @@ public class FlinkGrowth {
     }
 
     @Override
-    public void open(OpenContext context) {
-      count = getRuntimeContext().getState(new ValueStateDescriptor<>("count", Types.LONG));
-      value = getRuntimeContext().getState(
-          new ValueStateDescriptor<>("value", PrimitiveArrayTypeInfo.BYTE_PRIMITIVE_ARRAY_TYPE_INFO));
-    }
-
-    @Override
     public void processElement(Long number, Context context, Collector<Long> out) throws Exception {
-      Long known = count.value();
-      long had = known == null ? 0 : known;
+      long had = counted();
       if (had == 0) {
         keys++;
       } else if (read && value.value().length != VALUE_BYTES) {
         throw new IllegalStateException("event " + number + " finds no kilobyte");
       }
       count.update(had + 1);
-      byte[] bytes = new byte[VALUE_BYTES];
-      new SplittableRandom(number).nextBytes(bytes);
-      value.update(bytes);
+      value.update(kilobyte(number));
       out.collect(had);
       if (++events == STEP) {
         tell();

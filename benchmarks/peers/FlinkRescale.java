@@ -5,22 +5,16 @@ import java.util.Iterator;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
-import java.util.SplittableRandom;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.stream.Stream;
 import org.apache.flink.api.common.eventtime.WatermarkStrategy;
-import org.apache.flink.api.common.functions.OpenContext;
-import org.apache.flink.api.common.state.ValueState;
-import org.apache.flink.api.common.state.ValueStateDescriptor;
-import org.apache.flink.api.common.typeinfo.PrimitiveArrayTypeInfo;
 import org.apache.flink.api.common.typeinfo.Types;
 import org.apache.flink.api.connector.source.lib.NumberSequenceSource;
 import org.apache.flink.configuration.Configuration;
 import org.apache.flink.core.execution.JobClient;
 import org.apache.flink.core.execution.SavepointFormatType;
 import org.apache.flink.streaming.api.environment.StreamExecutionEnvironment;
-import org.apache.flink.streaming.api.functions.KeyedProcessFunction;
 import org.apache.flink.streaming.api.functions.sink.v2.DiscardingSink;
 import org.apache.flink.util.Collector;
 
@@ -31,16 +25,13 @@ import org.apache.flink.util.Collector;
  * subtasks, and what was read meanwhile. The JVM stays the same, so that it is warm.
  */
 public class FlinkRescale {
-  static final int VALUE_BYTES = 1024;
   static final long PASSES = 1000;
   static final AtomicLong EVENTS = new AtomicLong();
   /** By subtask: when it had its first result. */
   static final Map<Integer, Long> FIRST_NS = new ConcurrentHashMap<>();
 
-  static class Remember extends KeyedProcessFunction<Long, Long, Long> {
+  static class Remember extends FlinkKilobytes {
     final long keys;
-    transient ValueState<Long> count;
-    transient ValueState<byte[]> value;
     transient boolean began;
 
     Remember(long keys) {
@@ -48,24 +39,14 @@ public class FlinkRescale {
     }
 
     @Override
-    public void open(OpenContext context) {
-      count = getRuntimeContext().getState(new ValueStateDescriptor<>("count", Types.LONG));
-      value = getRuntimeContext().getState(
-          new ValueStateDescriptor<>("value", PrimitiveArrayTypeInfo.BYTE_PRIMITIVE_ARRAY_TYPE_INFO));
-    }
-
-    @Override
     public void processElement(Long number, Context context, Collector<Long> out) throws Exception {
-      Long known = count.value();
-      long had = known == null ? 0 : known;
+      long had = counted();
       long before = number % (keys * PASSES / 2) / (keys / 2);
       if (had != before) {
         throw new IllegalStateException("event " + number + " finds a count of " + had + " instead of " + before);
       }
       if (had == 0) {
-        byte[] bytes = new byte[VALUE_BYTES];
-        new SplittableRandom(number).nextBytes(bytes);
-        value.update(bytes);
+        value.update(kilobyte(number));
       }
       count.update(had + 1);
       out.collect(had);

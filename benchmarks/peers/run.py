@@ -179,8 +179,7 @@ def run_flink_java(
         done = measure.run(flink_java(job, [workload, backend, str(data), str(events), str(checkpoints)]), cap_s)
     finally:
         shutil.rmtree(checkpoints, ignore_errors=True)
-    told = [line for line in done.output.splitlines() if line.startswith("{")]
-    return done, json.loads(told[-1]) if told else None
+    return done, done.told
 
 
 def rates(got: dict[str, Any]) -> dict[str, Any]:
