@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from shell import Shell
+
+from cli.shell import Shell
 
 
 @pytest.fixture(scope="module")

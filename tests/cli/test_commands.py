@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from shell import PAYMENTS, Shell
 
 from awaiting import until
+from cli.shell import PAYMENTS, Shell
 from holdfast.checkpoint.files import unpack
 from holdfast.common import Types
 from holdfast.errors import HoldfastError

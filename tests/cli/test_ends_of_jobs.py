@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from shell import PAYMENTS, Shell
 
 from awaiting import until
+from cli.shell import PAYMENTS, Shell
 
 pytestmark = pytest.mark.spark
 
