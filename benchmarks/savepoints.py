@@ -2,12 +2,13 @@
 
     python -m benchmarks savepoints --gb 1
     python -m benchmarks savepoints --gb 10 --directory /large/disk
+    python -m benchmarks savepoints --gb 2.5 --key-groups 1
 
 Steps: ``write`` bootstraps keyed state from a generated DataFrame; ``scan`` reads all columns and adds them up; ``repair``
 writes a savepoint in which one key in a thousand has another value, and ``scan-repaired`` reads it; ``rewrite`` writes one
-with another number of key groups; ``function`` reads every key of that by a function. Each prints its time, and the largest
+with twice as many key groups; ``function`` reads every key of that by a function. Each prints its time, the largest
 memory (PSS, which shares out pages that several processes have) of one Python worker, of all workers, of Spark's JVM and of
-this process.
+this process, and the largest resident memory of each process.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ _REPAIRED = 1000
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options."""
     parser.add_argument("--gb", type=float, default=1.0, help="size of the state before compression")
+    parser.add_argument("--key-groups", type=int, default=128, help="with 1, all keys are in one key group")
     parser.add_argument("--cores", type=int, default=2)
     parser.add_argument("--jvm-memory", default="1g", help="heap of Spark's JVM")
     parser.add_argument("--directory", default="", help="where the savepoints go; by default a temporary directory")
@@ -46,8 +48,18 @@ class Peaks:
 
     def __init__(self) -> None:
         self.mb = {"worker": 0, "workers": 0, "jvm": 0, "driver": 0}
+        self._resident: dict[tuple[str, int], int] = {}
+        """By kind and id of a process, with the pages that it shares with others."""
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
+
+    @property
+    def resident(self) -> dict[str, list[int]]:
+        """The largest resident memory of each process in MB, by their kind, the largest first."""
+        found: dict[str, list[int]] = {}
+        for (kind, _), memory in self._resident.items():
+            found.setdefault(kind, []).append(memory)
+        return {kind: sorted(each, reverse=True) for kind, each in sorted(found.items())}
 
     def __enter__(self) -> Peaks:
         self._thread.start()
@@ -63,15 +75,23 @@ class Peaks:
             workers, jvm = [0], 0
             for process in own.children(recursive=True):
                 try:
-                    memory = process.memory_full_info().pss >> 20
+                    memory = self._seen(process, "jvm" if process.name() == "java" else "worker")
                     if process.name() == "java":
                         jvm += memory
                     else:
                         workers.append(memory)
                 except psutil.Error:
                     continue  # it has ended
-            found = {"worker": max(workers), "workers": sum(workers), "jvm": jvm, "driver": own.memory_full_info().pss >> 20}
+            found = {"worker": max(workers), "workers": sum(workers), "jvm": jvm, "driver": self._seen(own, "driver")}
             self.mb = {name: max(most, found[name]) for name, most in self.mb.items()}
+
+    def _seen(self, process: psutil.Process, kind: str) -> int:
+        """Note the resident memory of a process; returns its PSS in MB."""
+        memory = process.memory_full_info()
+        at = kind, process.pid
+        self._resident[at] = max(self._resident.get(at, 0), memory.rss >> 20)
+        pss: int = memory.pss
+        return pss >> 20
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
@@ -109,7 +129,8 @@ def _measured(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
     session = session.config("spark.ui.enabled", "false").config("spark.local.dir", str(directory / "spark"))
     spark = session.getOrCreate()
     rows = round(options.gb * 2**30 / (VALUE + 8))
-    figures: dict[str, Any] = {"gb": options.gb, "rows": rows, "cores": options.cores}
+    groups: int = options.key_groups
+    figures: dict[str, Any] = {"gb": options.gb, "rows": rows, "key_groups": groups, "cores": options.cores}
     first, repaired, second = directory / "first", directory / "repaired", directory / "second"
 
     def step(name: str, do: Any) -> Any:
@@ -118,6 +139,7 @@ def _measured(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
             result = do()
         took = time.monotonic() - began
         figures[name] = {"s": round(took, 1), "mb_s": round(options.gb * 1024 / took, 1), "peak_mb": peaks.mb}
+        figures[name]["resident_mb"] = peaks.resident
         print(name, figures[name], file=sys.stderr, flush=True)
         return result
 
@@ -127,7 +149,8 @@ def _measured(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
     )
     keyed = OperatorTransformation.bootstrap_with(data).key_by("key", Types.LONG())
     state = keyed.transform(ValueStateDescriptor("text", Types.STRING()))
-    step("write", lambda: SavepointWriter.new_savepoint(spark).with_operator("keyed", state).write(str(first)))
+    empty = SavepointWriter.new_savepoint(spark, groups)
+    step("write", lambda: empty.with_operator("keyed", state).write(str(first)))
     figures["stored_mb"] = sum(file.stat().st_size for file in first.iterdir()) >> 20
 
     def check(name: str, frame: Any, length: int) -> None:
@@ -147,7 +170,7 @@ def _measured(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
     length = (rows - -(-rows // _REPAIRED)) * VALUE
     check("scan-repaired", scanned(repaired), length)
     shutil.rmtree(first)
-    other = SavepointWriter.from_existing_savepoint(spark, str(repaired)).change_max_parallelism(256)
+    other = SavepointWriter.from_existing_savepoint(spark, str(repaired)).change_max_parallelism(2 * groups)
     step("rewrite", lambda: other.write(str(second)))
     shutil.rmtree(repaired)
     named = Types.ROW_NAMED(["key", "length"], [Types.LONG(), Types.LONG()])

@@ -27,6 +27,7 @@ from holdfast.datastream import (
 from holdfast.errors import ConfigurationError, IncompatibleState, UserCodeError
 from holdfast.runtime.operators.keyed import KeyedProcess
 from holdfast.runtime.redistribution import assigned
+from holdfast.state import canonical, portions
 from holdfast.state.backend import StateBackendSettings
 from holdfast.state.canonical import parts_of, write_part
 from holdfast.state.key_groups import key_group
@@ -38,7 +39,6 @@ from holdfast.state_api import (
     StateBootstrapFunction,
     bootstrap_task,
     listed,
-    regrouping,
 )
 from holdfast.state_api.bootstrap import OneInputTransformation
 from holdfast.state_api.bootstrap_functions import ColumnsToState
@@ -133,13 +133,22 @@ def as_stored(row: Any) -> Any:
 
 
 @settings(deadline=None, max_examples=15, suppress_health_check=list(HealthCheck))
-@given(first=tables, second=tables, parallelism=st.integers(1, 3), portion=st.sampled_from([1, 3, 1000]))
-def test_rows_replace_the_states_of_their_keys_and_leave_all_others(tmp_path_factory, first, second, parallelism, portion):
+@given(
+    first=tables,
+    second=tables,
+    parallelism=st.integers(1, 3),
+    portion=st.sampled_from([1, 3, 1000]),
+    memory=st.sampled_from([0, 20_000, 1 << 28]),
+)
+def test_rows_replace_the_states_of_their_keys_and_leave_all_others(
+    tmp_path_factory, first, second, parallelism, portion, memory
+):
     directory = str(tmp_path_factory.mktemp("savepoint"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bootstrap_task, "_FIRST", portion)
         patch.setattr(bootstrap_task, "_MEMORY", 2_000)
-        patch.setattr(regrouping, "_FILE", 500 * portion)
+        patch.setattr(portions, "_FILE", 500 * portion)
+        patch.setattr(canonical, "_MEMORY", memory)  # beyond it, rows are read from disk
         empty = OperatorCheckpoint("keyed", True, MOST)
         once = written(directory, ColumnsToState(STATES), as_rows(first), empty, parallelism)
         model = {key: as_stored(row) for key, row in first.items() if row is not None}

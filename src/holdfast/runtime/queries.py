@@ -134,7 +134,7 @@ class StateQueries:
         os.makedirs(scratch, exist_ok=True)
         with opened_part(part, self._storage, self._settings.state_backend, scratch, declare) as state:
             table = state.spaces[family].tables.get(window) if family in state.spaces else None
-            row = None if table is None else table.rows.get(key)
+            row = None if table is None else table.load_one(key)
             if row is None or position + 1 >= len(row):
                 return None
             return value_of(state.schema.states[family].columns[position], row[position + 1])

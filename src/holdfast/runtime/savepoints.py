@@ -32,7 +32,7 @@ from holdfast.checkpoint.storage import Storage
 from holdfast.errors import CheckpointError, ConfigurationError, CorruptFile, SparkGone, StorageError
 from holdfast.runtime.settings import JobSettings
 from holdfast.state.backend import StateBackendSettings
-from holdfast.state.canonical import DUMP, Part, parts_of, write_part
+from holdfast.state.canonical import DUMP, MORE, Part, parts_of, write_part
 from holdfast.state.damage import with_content, with_remedy
 from holdfast.state.delta_files import verify_data
 
@@ -120,8 +120,9 @@ class SavepointWriter:
         total = self._parts.get(uri)
         if total is None:
             return None
-        written = [path for path in Storage.open(uri, self._settings.storage_options).list("") if path.endswith(DUMP)]
-        return min(len(written), total), total
+        files = Storage.open(uri, self._settings.storage_options).list("")
+        written = sum(path.endswith(DUMP) and not path.endswith(MORE) for path in files)
+        return min(written, total), total
 
     def write(self, checkpoint: CheckpointMetadata, uri: str, drained: bool, each: Each[Part, Written]) -> None:
         """Write a savepoint; it exists once this returns, and not before.

@@ -23,6 +23,7 @@ from holdfast.state.store import rocksdb_settings
 
 __all__ = [
     "HEAP",
+    "PART",
     "ROCKSDB",
     "DeltaLog",
     "LocalStore",
@@ -36,6 +37,8 @@ __all__ = [
 
 HEAP = "heap"
 ROCKSDB = "rocksdb"
+PART = "part"
+"""Not a job's backend: it reads a part of a checkpoint once (`holdfast.state.part_store`)."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Keyed state in canonical form: dumps by key group, which any backend can restore at any parallelism.
 
-A part is a range of an operator's key groups, small enough that its rows fit into memory. It is restored as in the heap
-backend, and dumped.
+A part is a range of an operator's key groups, small enough that its rows fit into memory, or a single key group of any size.
+It is read once, in bounded memory: rows beyond the bound go to disk.
 """
 
 from __future__ import annotations
@@ -20,20 +20,25 @@ from holdfast.checkpoint.metadata import KeyedHandle, OperatorCheckpoint
 from holdfast.checkpoint.paths import new_attempt, safe_name
 from holdfast.checkpoint.storage import Storage
 from holdfast.errors import CorruptFile
-from holdfast.state.backend import HEAP, Place, StateBackendSettings, size_of
+from holdfast.state.backend import HEAP, PART, Place, StateBackendSettings, size_of
 from holdfast.state.damage import with_keyed_content
 from holdfast.state.delta import write_delta
 from holdfast.state.key_groups import KeyGroupRange
 from holdfast.state.keyed_backend import KeyedStateBackend
 from holdfast.state.keyed_state import KeyedState
+from holdfast.state.portions import in_files, portions
 from holdfast.state.schema import restored_schema
 
-__all__ = ["DUMP", "Part", "opened_part", "part_of", "parts_of", "write_part"]
+__all__ = ["DUMP", "MORE", "Part", "opened_part", "part_of", "parts_of", "write_part"]
 
 DUMP = ".dump"
 """The suffix of the files of parts."""
+MORE = f".more{DUMP}"
+"""The suffix of the second and further files of a part."""
 _PART = 64 << 20
-"""Approximate stored bytes of a part. Its rows take several times as much memory while it is written."""
+"""Approximate stored bytes of a part of several key groups."""
+_MEMORY = 256 << 20
+"""Bytes of memory that the rows of a part take, still encoded; beyond it, they go to disk."""
 
 
 @dataclass(frozen=True)
@@ -106,10 +111,13 @@ def write_part(
         StorageError: a storage refused the call, or the retry budget ran out.
     """
     with opened_part(part, source, settings, scratch) as state:
-        path = f"{safe_name(part.uid)}-{new_attempt()}{DUMP}"
-        dump = write_delta(target, path, state.dump())
+        stem, dumps = f"{safe_name(part.uid)}-{new_attempt()}", []
+        for number, changes in enumerate(in_files(portions(state))):
+            dumps.append(write_delta(target, f"{stem}-{number}{MORE}" if number else stem + DUMP, changes))
+        if not dumps:
+            dumps = [write_delta(target, stem + DUMP, [])]
     schema = state.schema
-    return KeyedHandle(part.groups.first, part.groups.last, schema.fingerprint, HEAP, base=[dump]), schema.plain()
+    return KeyedHandle(part.groups.first, part.groups.last, schema.fingerprint, HEAP, base=list(dumps)), schema.plain()
 
 
 @contextmanager
@@ -120,7 +128,7 @@ def opened_part(
     scratch: str,
     declare: Callable[[KeyedState], None] = lambda state: None,
 ) -> Iterator[KeyedState]:
-    """Restore a part into memory, as in the heap backend.
+    """Restore a part, to be read once.
 
     Args:
         part: The part.
@@ -139,12 +147,14 @@ def opened_part(
     place = Place(part.where, part.groups, part.max_parallelism, source, directory)
     try:
         with ThreadPoolExecutor(1) as unused:
-            backend = KeyedStateBackend(place, StateBackendSettings(HEAP, settings.rocksdb, 0), unused)
+            backend = KeyedStateBackend(place, StateBackendSettings(PART, settings.rocksdb, _MEMORY), unused)
             state = backend.open(part.handles, schema)
-            declare(state)
-            backend.replay()
-            yield state
-            backend.close()
+            try:
+                declare(state)
+                backend.replay()
+                yield state
+            finally:
+                backend.close()
     except CorruptFile as error:
         raise with_keyed_content(error, source, part.handles, part.schemas, part.where) from None
     finally:

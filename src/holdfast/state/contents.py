@@ -48,13 +48,14 @@ def declare_stored(state: KeyedState, family: str, types: Types, pickled: bool =
 
 
 def contents_of(space: StateSpace, columns: Sequence[ColumnSchema]) -> Iterator[Content]:
-    """The contents of a family, held in memory."""
+    """The contents of a family, of which no more than a block of rows is in memory."""
     kept = not any(column.ttl or column.kind in ("list", "map") for column in columns)
     for window, table in space.tables.items():
-        for key, row in table.rows.items():
-            if filled(row):
-                values = tuple(row[1:]) if kept else tuple(map(value_of, columns, row[1:]))
-                yield Content(key, window, values)
+        for keys, rows in table.blocks():
+            for key, row in zip(keys, rows):
+                if filled(row):
+                    values = tuple(row[1:]) if kept else tuple(map(value_of, columns, row[1:]))
+                    yield Content(key, window, values)
 
 
 def value_of(column: ColumnSchema, slot: Any) -> Any:

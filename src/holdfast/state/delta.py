@@ -44,6 +44,8 @@ _LEAST_TAIL = 1 << 10
 _MOST_TAIL = 1 << 16
 """Bounds of the first read at the end of a file, in bytes; it fetches the trailer and usually the whole index."""
 _READ_AT_ONCE = 8 << 20
+_CHANGE = 8 << 20
+"""Bytes of a section, before compression, that are one change of those read: a section may be much larger than memory."""
 
 _pack = msgspec.msgpack.Encoder().encode
 
@@ -197,9 +199,17 @@ class _Reader:
         wanted = [[(start, piece) for piece, start in zip(each.pieces, starts) if _overlap(piece, groups)] for each in index]
         bodies = self._bodies([placed for each in wanted for placed in each], tail)
         for each, placed in zip(index, wanted, strict=True):
-            pieces = [Piece(piece.first, piece.last, self._open(piece, next(bodies))) for _, piece in placed]
-            if pieces or each.dropped:
-                yield Change(section(each.state, each.slice), each.dropped, pieces)
+            at, dropped = section(each.state, each.slice), each.dropped
+            pieces: list[Piece] = []
+            size = 0
+            for _, piece in placed:
+                pieces.append(Piece(piece.first, piece.last, self._open(piece, next(bodies))))
+                size += len(pieces[-1].data)
+                if size >= _CHANGE:
+                    yield Change(at, dropped, pieces)
+                    pieces, size, dropped = [], 0, False
+            if pieces or dropped:
+                yield Change(at, dropped, pieces)
 
     def index(self, whole: bool) -> tuple[Data, list[_SectionEntry], list[int]]:
         """The file's end, its index, and the boundaries of its pieces; ``whole``: read the whole file at once."""

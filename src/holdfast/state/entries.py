@@ -17,6 +17,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, groupby, islice
+from operator import itemgetter
 from typing import Any, Protocol
 
 from holdfast.state.delta import Change
@@ -34,6 +35,8 @@ _CHUNK = 128
 """Elements per chunk of a list."""
 _MOST_CACHED = 4096
 """Cached entries per map that survive the end of an epoch."""
+_PIECE_BYTES = 4 << 20
+"""Bytes of values that make a piece of a dump."""
 _READ_AHEAD = 64
 """Chunks of a list fetched per read."""
 _GONE: Any = object()
@@ -122,6 +125,10 @@ class EntryFamily:
             collected.append(Change(at, slice in dropped, pieces))
         return collected
 
+    def discard(self) -> None:
+        """Forget this epoch's changes."""
+        self._dirty = []
+
     def committed(self) -> None:
         """Write the last collected epoch, now complete, to the store."""
         waiting, self._waiting = self._waiting, []
@@ -167,12 +174,29 @@ class EntryFamily:
     def dump(self) -> Iterator[Change]:
         """All entries, in the form that `apply` takes."""
         whole = section(self._state).prefix
-        rows = self.store.scan(whole, after(whole))
+        yield from self.changes(self.store.scan(whole, after(whole)))
+
+    def changes(self, rows: Iterable[tuple[bytes, bytes]]) -> Iterator[Change]:
+        """Entries, given by their stored keys and slice by slice, in the form that `apply` takes, a piece at a time."""
         width = len(section(self._state, 0 if self._sliced else None).prefix)
-        while part := list(islice(rows, MOST_IN_PIECE)):
-            for prefix, entries in groupby(part, lambda row: row[0][:width]):
+        for part in _in_pieces(rows):
+            for prefix, entries in groupby(part, lambda entry: entry[1][:width]):
                 at = section(self._state, slice_of(prefix) if self._sliced else None)
-                yield Change(at, False, [entry_piece([(PUT, key, value) for key, value in entries], width)])
+                yield Change(at, False, [entry_piece(sorted(entries, key=itemgetter(1)), width)])
+
+
+def _in_pieces(rows: Iterable[tuple[bytes, bytes]]) -> Iterator[list[Entry]]:
+    """Puts of these entries, as many at a time as make a piece."""
+    puts: list[Entry] = []
+    size = 0
+    for key, value in rows:
+        puts.append((PUT, key, value))
+        size += len(value)
+        if len(puts) >= MOST_IN_PIECE or size >= _PIECE_BYTES:
+            yield puts
+            puts, size = [], 0
+    if puts:
+        yield puts
 
 
 def _within(key: bytes, groups: KeyGroupRange | None) -> bool:

@@ -12,7 +12,7 @@ from holdfast.state.backend import HEAP, Place, StateBackendSettings, clip
 from holdfast.state.delta import write_delta
 from holdfast.state.keyed_changelog import KeyedChangelog
 from holdfast.state.keyed_state import KeyedState
-from holdfast.state.ordered import SortedMemory
+from holdfast.state.ordered import OrderedStore, SortedMemory
 from holdfast.state.schema import OperatorSchema
 from holdfast.state.sst import copy_base, slicing
 
@@ -34,17 +34,20 @@ class HeapStore:
 
     def open(self, handles: Sequence[KeyedHandle], schema: OperatorSchema | None) -> KeyedState:
         """Open the state; content of RocksDB bases is read into memory."""
-        place, memory, sliced = self._place, SortedMemory(), slicing(schema)
+        place, memory = self._place, SortedMemory()
+        self._copy_bases(handles, schema, memory)
+        state = KeyedState(place.where, schema, memory, place.max_parallelism)
+        state.hold_all()
+        return state
+
+    def _copy_bases(self, handles: Sequence[KeyedHandle], schema: OperatorSchema | None, into: OrderedStore) -> None:
+        """Copy the content of RocksDB bases into a store."""
+        place, sliced = self._place, slicing(schema)
         for handle in handles:
             if any(isinstance(each, RawFile) for each in handle.base):
                 os.makedirs(place.directory, exist_ok=True)
                 groups = clip(handle, place.groups)
-                copy_base(
-                    place.storage, handle, place.directory, groups, sliced, self._settings.rocksdb, memory, place.where
-                )
-        state = KeyedState(place.where, schema, memory, place.max_parallelism)
-        state.hold_all()
-        return state
+                copy_base(place.storage, handle, place.directory, groups, sliced, self._settings.rocksdb, into, place.where)
 
     def missing(self, deltas: Sequence[Handle]) -> Sequence[Handle]:
         """All of them: memory does not outlive the process."""

@@ -20,6 +20,7 @@ from holdfast.checkpoint.in_parallel import in_parallel
 from holdfast.checkpoint.metadata import KeyedHandle
 from holdfast.state.backend import (
     HEAP,
+    PART,
     ROCKSDB,
     DeltaLog,
     LocalStore,
@@ -36,6 +37,7 @@ from holdfast.state.delta_merge import DeltaMerge
 from holdfast.state.heap import HeapDump, HeapStore
 from holdfast.state.key_groups import KeyGroupRange
 from holdfast.state.keyed_state import KeyedState
+from holdfast.state.part_store import PartStore
 from holdfast.state.rocksdb import RocksDBFiles, RocksDBLocalStore
 from holdfast.state.schema import OperatorSchema
 
@@ -75,7 +77,11 @@ def _rocksdb(place: Place, settings: StateBackendSettings) -> _Parts:
     return local, DeltaFiles(place.storage), RocksDBFiles(place.storage, local, place, settings)
 
 
-_BACKENDS: dict[str, Callable[[Place, StateBackendSettings], _Parts]] = {HEAP: _heap, ROCKSDB: _rocksdb}
+def _part(place: Place, settings: StateBackendSettings) -> _Parts:
+    return PartStore(place, settings), DeltaFiles(place.storage), HeapDump(place.storage)
+
+
+_BACKENDS: dict[str, Callable[[Place, StateBackendSettings], _Parts]] = {HEAP: _heap, ROCKSDB: _rocksdb, PART: _part}
 
 
 class KeyedStateBackend:

@@ -193,6 +193,12 @@ class KeyedState:
             for table in space.tables.values():
                 table.rows.clear()
 
+    def discard(self) -> None:
+        """Forget the changes of large maps and lists in this epoch, which will not be collected."""
+        for space in self.spaces.values():
+            for _, entries in space.large_columns():
+                entries.discard()
+
     def evict(self, most: int) -> int:
         """Move up to ``most`` rows not touched in this epoch to the store; returns the number moved."""
         left = most

@@ -109,6 +109,11 @@ class SortedMemory:
     def __len__(self) -> int:
         return len(self._values)
 
+    def rows(self) -> Iterator[tuple[bytes, bytes]]:
+        """All keys with their values, in order; the store must not change meanwhile."""
+        for block in self._blocks:
+            yield from zip(block, map(self._values.__getitem__, block))
+
     def get_many(self, keys: list[bytes]) -> list[bytes | None]:
         """The values of these keys."""
         return list(map(self._values.get, keys))

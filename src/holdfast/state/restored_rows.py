@@ -6,8 +6,8 @@ To decode all rows of a large state, and to encode again those that memory has n
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -15,12 +15,34 @@ from holdfast.state.codec import RowCodec
 from holdfast.state.row import PERSISTED, UNFLUSHED, Row
 from holdfast.state.row_pieces import EncodedRows
 
-__all__ = ["RestoredRows"]
+__all__ = ["RestoredRows", "in_blocks"]
 
 _ENTRY = 250
 """Approximate memory of a row beyond its bytes."""
 
+_BLOCK = 512
+_BLOCK_BYTES = 1 << 20
+
 _pack = msgspec.msgpack.Encoder().encode
+
+K = TypeVar("K")
+B = TypeVar("B", bytes, msgspec.Raw)
+
+
+def in_blocks(rows: Iterable[tuple[K, B]]) -> Iterator[tuple[list[K], list[B]]]:
+    """Cut encoded rows, given with their keys, into blocks of some hundred rows and about a megabyte at most."""
+    keys: list[K] = []
+    encoded: list[B] = []
+    size = 0
+    for key, data in rows:
+        keys.append(key)
+        encoded.append(data)
+        size += len(data)
+        if len(keys) >= _BLOCK or size >= _BLOCK_BYTES:
+            yield keys, encoded
+            keys, encoded, size = [], [], 0
+    if keys:
+        yield keys, encoded
 
 
 class RestoredRows:
@@ -70,6 +92,12 @@ class RestoredRows:
             self._added.clear()
             self.memory = 0
         return {key: empty.copy() if raw is None else next(decoded) for key, raw in found.items()}, others
+
+    def blocks(self) -> Iterator[tuple[list[Any], list[Row]]]:
+        """All rows, decoded a block at a time; they stay here."""
+        held = ((key, raw) for key, raw in self._rows.items() if raw is not None)
+        for keys, raws in in_blocks(held):
+            yield keys, self._codec.decode_many(keys, _pack(raws), self._schema, PERSISTED | UNFLUSHED)
 
     def drain(self, memory: float) -> Iterator[tuple[list[tuple[Any, bytes]], list[Any]]]:
         """Remove rows, oldest first, until this memory is free: keys with rows as the local store has them, deleted keys."""

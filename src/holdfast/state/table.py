@@ -21,7 +21,7 @@ from holdfast.state.key_codec import decode_key, encode_key, have_plain_form
 from holdfast.state.key_groups import KeyGroupRange
 from holdfast.state.layout import after, group_prefix, group_range, split_key
 from holdfast.state.ordered import OrderedStore, migrate
-from holdfast.state.restored_rows import RestoredRows
+from holdfast.state.restored_rows import RestoredRows, in_blocks
 from holdfast.state.row import DIRTY, PERSISTED, UNFLUSHED, Row, filled
 from holdfast.state.row_loading import rows_of
 from holdfast.state.row_pieces import RowPieces, deleted_pieces, encoded_rows, read_piece
@@ -33,6 +33,9 @@ _BATCH = 8 << 20
 _MOST_DELETES = 100_000
 _PART = 512
 """Rows handled at a time: few enough to stay in the processor's cache from one step to the next."""
+
+_BLOCKS = 16
+"""Blocks of rows in a portion of a dump."""
 
 _MOST_PENDING = 1 << 17
 """Loaded rows noted before repeated ones are removed, unless more rows are in memory."""
@@ -363,6 +366,66 @@ class RowTable:
             if self.codec.large:
                 self._bind(owner, row)
             yield owner, row
+
+    def blocks(self) -> Iterator[tuple[list[Any], list[Row]]]:
+        """All committed rows with their keys, a block at a time; those that are not in memory stay out of it.
+
+        Between two blocks the table must not change.
+        """
+        if not self.in_store:
+            rows = iter(self.rows.items())
+            blocks: Iterable[tuple[list[Any], list[Row]]] = (
+                ([key for key, _ in part], [row for _, row in part]) for part in iter(lambda: list(islice(rows, _PART)), [])
+            )
+        elif self.rows or next(self.store.scan(self.prefix, after(self.prefix)), None) is not None:
+            self.flush()
+            blocks = ((keys, held) for _, keys, held in self._stored_blocks())
+        else:
+            blocks = self.restored.blocks()
+        for keys, held in blocks:
+            for key, row in zip(keys, held) if self.codec.large else ():
+                self._bind(key, row)
+            yield keys, held
+
+    def in_order(self) -> Iterator[tuple[bytes, Any, Row]]:
+        """All committed rows with their keys, in order of the stored keys, which come first; cf. `blocks`."""
+        self.flush()
+        start = len(self.prefix)
+        for stored, keys, held in self._stored_blocks():
+            for at, key, row in zip(stored, keys, held):
+                if self.codec.large:
+                    self._bind(key, row)
+                yield at[start:], key, row
+
+    def _stored_blocks(self) -> Iterator[tuple[list[bytes], list[Any], list[Row]]]:
+        """The store's rows, a block at a time, with their stored keys and their keys."""
+        start = len(self.prefix)
+        for stored, data in in_blocks(self.store.scan(self.prefix, after(self.prefix))):
+            keys = [decode_key(split_key(at, start)[1]) for at in stored]
+            yield stored, keys, self.codec.decode_all(keys, data, PERSISTED)
+
+    def look_up(self, keys: list[Any]) -> list[Row]:
+        """The store's rows of these keys, which stay out of memory; a key without state gets an empty row."""
+        found = self.store.get_many(self._store_keys(keys))
+        known = [(key, data) for key, data in zip(keys, found) if data is not None]
+        rows = iter(self.codec.decode_all([key for key, _ in known], [data for _, data in known], PERSISTED))
+        held = [self.empty_row() if data is None else next(rows) for data in found]
+        for key, row in zip(keys, held) if self.codec.large else ():
+            self._bind(key, row)
+        return held
+
+    def empty_row(self) -> Row:
+        """The row of a key without state; it is not kept."""
+        return self._fresh_row.copy()
+
+    def portions(self, where: str, groups_of: Callable[[list[Any]], list[int]]) -> Iterator[list[Piece]]:
+        """All committed rows as pieces of the key groups that ``groups_of`` returns, some megabytes at a time."""
+        encoder = RowPieces(self.codec, where, self._enlarge)
+        blocks = self.blocks()
+        while portion := list(islice(blocks, _BLOCKS)):
+            for keys, rows in portion:
+                encoder.add(keys, rows, groups_of(keys))
+            yield sorted(encoder.drain(), key=_first_group)
 
     def hold_all(self) -> None:
         """Move all rows from the store into memory."""

@@ -46,7 +46,8 @@ class TimerFamily(TimerQueue):
         self._chunks = TimerChunks(state, store, groups_of, namespaced)
         super().__init__(self._chunks, bound)
         self._section = section(state)
-        self._groups_of = groups_of
+        self.groups_of = groups_of
+        """Returns the key groups of keys."""
         self._namespaced = namespaced
         self._none = TimerList.of((), namespaced)
 
@@ -109,20 +110,24 @@ class TimerFamily(TimerQueue):
 
     def dump(self) -> Iterator[Change]:
         """All timers, in the form that `apply` takes."""
+        return self.portions(self.groups_of)
+
+    def portions(self, groups_of: GroupsOf) -> Iterator[Change]:
+        """All timers like `dump`, for the key groups that ``groups_of`` returns, some at a time."""
         timers = self.all()
         while part := list(islice(timers, _DUMPED)):
-            yield Change(self._section, False, list(self._pieces(part, True)))
+            yield Change(self._section, False, list(self._pieces(part, True, groups_of)))
 
-    def _pieces(self, timers: Collection[Timer], added: bool) -> Iterator[Piece]:
+    def _pieces(self, timers: Collection[Timer], added: bool, groups_of: GroupsOf | None = None) -> Iterator[Piece]:
         keys, _ = owners_of(timers, self._namespaced)
-        for runs, part in cut(self._groups_of(keys), timers, _ENOUGH, _PIECE):
+        for runs, part in cut((groups_of or self.groups_of)(keys), timers, _ENOUGH, _PIECE):
             stored = TimerList.of(part, self._namespaced)
             data = pack_change(stored, self._none) if added else pack_change(self._none, stored)
             yield Piece(runs[0], runs[-2], data)
 
     def _clipped(self, listed: TimerList, groups: KeyGroupRange) -> TimerList:
         """The timers of keys in these key groups."""
-        by_group = timers_by_group(listed.timers(), self._groups_of, self._namespaced)
+        by_group = timers_by_group(listed.timers(), self.groups_of, self._namespaced)
         mine = [timer for group, timers in by_group.items() if group in groups for timer in timers]
         return TimerList.of(mine, self._namespaced)
 

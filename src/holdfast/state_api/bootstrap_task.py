@@ -19,6 +19,7 @@ from typing import Any
 from holdfast.checkpoint.metadata import KeyedHandle, OperatorCheckpoint
 from holdfast.checkpoint.paths import new_attempt, safe_name
 from holdfast.checkpoint.storage import Storage
+from holdfast.common.rocksdb_options import RocksDBOptions
 from holdfast.common.typeinfo import TypeInformation
 from holdfast.runtime.operators.base import Operator
 from holdfast.runtime.records import RecordBatch
@@ -35,6 +36,8 @@ __all__ = ["BootstrapTask", "Records", "Target", "Written", "in_lists"]
 
 _MEMORY = 64 << 20
 """Estimated memory of changed rows, in bytes, from which they are stored."""
+_ROCKSDB = {RocksDBOptions.MAX_OPEN_FILES.key: "64"}
+"""By it, RocksDB's memory does not grow with the number of its files, which may hold a large key group."""
 _FIRST = 2_000
 """Rows in the first file, from which the memory of rows is estimated."""
 _MOST = 500_000
@@ -169,7 +172,7 @@ class BootstrapTask:
         place = Place(self.where, groups, self.stored.max_parallelism, storage, directory)
         try:
             with ThreadPoolExecutor(1) as unused:
-                backend = KeyedStateBackend(place, replace(StateBackendSettings.of({}), cache_bytes=_MEMORY), unused)
+                backend = KeyedStateBackend(place, replace(StateBackendSettings.of(_ROCKSDB), cache_bytes=_MEMORY), unused)
                 state = backend.open([] if part is None else part.handles, self._schema)
                 try:
                     operator = self._open(state, subtask)

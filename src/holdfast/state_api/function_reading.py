@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pickle
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -19,12 +19,12 @@ from holdfast.metrics.user import MetricGroup
 from holdfast.runtime.context import Clock, OperatorContext, UserRuntimeContext
 from holdfast.runtime.operators.keyed import KeyedOperator
 from holdfast.runtime.user_code import close_function, not_iterable, open_function, user_error
-from holdfast.state.contents import timers_of
 from holdfast.state.declared_keys import key_restorer
 from holdfast.state.keyed_state import KeyedState
-from holdfast.state.row import filled
+from holdfast.state.row import Row, filled
 from holdfast.state_api.reader_functions import KeyedStateReaderFunction, WindowReaderFunction
 from holdfast.state_api.state_rows import Field
+from holdfast.state_api.timers_by_key import TimersByKey, timers_by_key
 
 __all__ = ["KeyReading", "Results", "WindowReading", "copy_of", "function_context"]
 
@@ -105,16 +105,15 @@ class Results:
 
 
 class _Timers(KeyedStateReaderFunction.Context):
-    def __init__(self, event: Mapping[Any, list[int]], processing: Mapping[Any, list[int]]) -> None:
-        self._event = event
-        self._processing = processing
-        self.key: Any = None
+    def __init__(self) -> None:
+        self.event: Sequence[int] = ()
+        self.processing: Sequence[int] = ()
 
     def registered_event_time_timers(self) -> Sequence[int]:
-        return self._event.get(self.key, [])
+        return self.event
 
     def registered_processing_time_timers(self) -> Sequence[int]:
-        return self._processing.get(self.key, [])
+        return self.processing
 
 
 class KeyReading(KeyedOperator):
@@ -142,23 +141,25 @@ class KeyReading(KeyedOperator):
     def read(self, results: Results) -> Iterator[Sequence[Any]]:
         """The results for all keys that have states or timers."""
         restore = key_restorer(self.context.key_type)
-        event, processing = _by_key(self._state, "event"), _by_key(self._state, "processing")
-        keys = dict.fromkeys([*(key for key, row in self.table.rows.items() if filled(row)), *event, *processing])
-        timers, space, read_key = _Timers(event, processing), self.space, self.function.read_key
-        for key in keys:
-            (space.row,) = self.table.load([key])
-            shown = space.key = key if restore is None else restore(key)
-            timers.key = key
-            yield from results.rows(lambda shown=shown: read_key(shown, timers), self.context, shown)  # type: ignore[misc]
-        space.leave_key()
+        timers, space, read_key = _Timers(), self.space, self.function.read_key
+        with timers_by_key(self._state, ("event", "processing"), tempfile.gettempdir()) as waiting:
+            for keys, rows in self._blocks(waiting):
+                for key, space.row in zip(keys, rows):
+                    timers.event, timers.processing = waiting.of(key)
+                    shown = space.key = key if restore is None else restore(key)
+                    yield from results.rows(lambda shown=shown: read_key(shown, timers), self.context, shown)  # type: ignore[misc]
+                space.leave_key()
+                self._state.discard()
         self.close()
 
-
-def _by_key(state: KeyedState, service: str) -> Mapping[Any, list[int]]:
-    times: dict[Any, list[int]] = defaultdict(list)
-    for time, key in timers_of(state, service):
-        times[key].append(time)
-    return {key: sorted(each) for key, each in times.items()}
+    def _blocks(self, waiting: TimersByKey) -> Iterator[tuple[list[Any], list[Row]]]:
+        """The keys with their rows, a block at a time: those with state, then those with timers only."""
+        for keys, rows in self.table.blocks():
+            held = [(key, row) for key, row in zip(keys, rows) if filled(row)]
+            yield [key for key, _ in held], [row for _, row in held]
+            waiting.drop([key for key, _ in held])
+        for keys in waiting.blocks():
+            yield keys, [self.table.empty_row() for _ in keys]
 
 
 class _Window(WindowReaderFunction.Context):

@@ -19,6 +19,7 @@ from holdfast.state.delta import Change
 from holdfast.state.entry_pieces import sizes_by_key
 from holdfast.state.key_codec import decode_key, encode_key
 from holdfast.state.key_groups import KeyGroupRange, key_group
+from holdfast.state.portions import portions
 from holdfast.state.row_pieces import encoded_rows
 from holdfast.state.schema import ENTRIES, ROWS
 from holdfast.state_api.catalog import Snapshot, explained, open_snapshot
@@ -98,7 +99,7 @@ def largest_keys(snapshot: Snapshot, uid: str, limit: int = 20) -> KeySizes:
             tempfile.TemporaryDirectory(prefix="holdfast-keys-") as scratch,
             opened_part(part, snapshot.storage, StateBackendSettings.of({}), scratch) as state,
         ):
-            for change in state.dump():
+            for change in portions(state):
                 at = change.section.state
                 if at in rows:
                     _count_rows(change, rows[at], sizes, states)

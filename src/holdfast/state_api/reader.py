@@ -42,8 +42,8 @@ _KEYED = "keyed"
 class StateReader(Generic[R]):
     """Reads the state in a savepoint or checkpoint; of a running job, in one that is held (`SavepointReader.scan`).
 
-    Keyed state is read one range of key groups at a time. A range takes about 64 MB of stored state, so memory does not
-    depend on the size of the state.
+    Keyed state is read one range of key groups at a time, of about 64 MB of stored state or of one key group. What does not
+    fit into memory is read from the disk, so memory does not depend on the size of the state or of a key group.
     """
 
     snapshot: Snapshot

@@ -11,14 +11,11 @@ from holdfast.checkpoint.handles import IndexedFile
 from holdfast.checkpoint.storage import Storage
 from holdfast.state.backend import StateBackendSettings
 from holdfast.state.canonical import Part, opened_part
-from holdfast.state.delta import Change, write_delta
-from holdfast.state.regrouped import regrouped
+from holdfast.state.delta import write_delta
+from holdfast.state.portions import in_files, portions
 from holdfast.state_api.bootstrap_task import Target
 
 __all__ = ["RegroupTask"]
-
-_FILE = 64 << 20
-"""Uncompressed bytes in a file, approximately."""
 
 
 @dataclass(frozen=True)
@@ -37,24 +34,9 @@ class RegroupTask:
             with opened_part(part, source, StateBackendSettings.of({}), tempfile.gettempdir()) as state:
                 files = [
                     write_delta(target, self.target.path(part.uid, "dump"), changes)
-                    for changes in _in_files(regrouped(state, self.max_parallelism).dump())
+                    for changes in in_files(portions(state, self.max_parallelism))
                 ]
                 # Of several subtasks' parts: a schema that reads all their data, which no subtask may have had.
                 fingerprint, plain = state.schema.fingerprint, state.schema.plain()
             for file in files:
                 yield fingerprint, plain, file
-
-
-def _in_files(changes: Iterable[Change]) -> Iterator[list[Change]]:
-    """Changes by the files that they are written to, since a file is held in memory while it is written."""
-    waiting: list[Change] = []
-    size = 0
-    for section, dropped, pieces in changes:
-        for piece in pieces:
-            waiting.append(Change(section, dropped, [piece]))
-            size += len(piece.data)
-            if size >= _FILE:
-                yield waiting
-                waiting, size = [], 0
-    if waiting:
-        yield waiting

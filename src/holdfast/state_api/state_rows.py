@@ -22,7 +22,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Field", "StateRows", "batches_of", "frame_of"]
 
-_BATCH = 10_000
+_MOST = 10_000
+_FIRST = 100
+"""Rows in the first batch, from which the size of rows is estimated."""
+_BYTES = 8 << 20
+"""Approximate size of a batch."""
 
 Field = tuple[str, "TypeInformation[Any] | None"]
 """Name and type of a column; None: pickles."""
@@ -65,13 +69,15 @@ class StateRows:
 
         schema = pyarrow.schema([(each.name, to_arrow_type(each.dataType)) for each in self.schema])
         converts = [_to_arrow(each) for _, each in self.fields]
-        waiting = self._read(parts)
-        while read := list(islice(waiting, _BATCH)):
+        waiting, count = self._read(parts), _FIRST
+        while read := list(islice(waiting, count)):
             columns = [
                 pyarrow.array(column if convert is None else list(map(convert, column)), type=kind.type)
                 for convert, column, kind in zip(converts, zip(*read, strict=True), schema, strict=True)
             ]
-            yield pyarrow.RecordBatch.from_arrays(columns, schema=schema)
+            batch = pyarrow.RecordBatch.from_arrays(columns, schema=schema)
+            count = max(1, min(_MOST, _BYTES * len(read) // max(1, batch.nbytes)))
+            yield batch
 
     def read_pickled(self, _: int, batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
         """The rows of parts whose pickles are in a column."""

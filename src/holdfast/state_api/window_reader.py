@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, Generic, TypeVar
 
 from holdfast.common.time import MIN_TIMESTAMP
@@ -230,9 +233,10 @@ def _columns(window: Any) -> tuple[Any, ...]:
 def _aligned(state: KeyedState, slot: int, size: int) -> Iterator[Found]:
     for start, table in state.space(_ALIGNED).tables.items():
         assert start is not None
-        for key, row in table.rows.items():
-            if row[slot] is not None:
-                yield key, (start, start + size), row[slot]
+        for keys, rows in table.blocks():
+            for key, row in zip(keys, rows):
+                if row[slot] is not None:
+                    yield key, (start, start + size), row[slot]
 
 
 def _paned(state: KeyedState, slot: int, assigner: Any, content: WindowContent, fired: int) -> Iterator[Found]:
@@ -245,27 +249,37 @@ def _paned(state: KeyedState, slot: int, assigner: Any, content: WindowContent, 
             if window[1] - 1 > fired:
                 panes.setdefault(window, []).append(number)
     for window, numbers in sorted(panes.items()):
-        merged: dict[Any, Any] = {}
-        for number in numbers:
-            for key, row in tables[number].rows.items():
+        sorted_rows = [tables[number].in_order() for number in numbers]
+        for _, rows in groupby(heapq.merge(*sorted_rows, key=itemgetter(0)), itemgetter(0)):
+            key = merged = None
+            for _, owner, row in rows:
                 if row[slot] is not None:
+                    key = owner
                     stored = list(row[slot]) if content.keeps_elements else copied(row[slot])
-                    merged[key] = content.merged(merged[key], stored) if key in merged else stored
-        for key, value in merged.items():
-            yield key, window, value
+                    merged = stored if merged is None else content.merged(merged, stored)
+            if merged is not None:
+                yield key, window, merged
 
 
 def _each(state: KeyedState, slot: int) -> Iterator[Found]:
-    for (key, window), row in state.space(_EACH).table().rows.items():
-        if row[slot] is not None:
-            yield key, window, row[slot]
+    for keys, rows in state.space(_EACH).table().blocks():
+        for (key, window), row in zip(keys, rows):
+            if row[slot] is not None:
+                yield key, window, row[slot]
 
 
 def _merging(state: KeyedState, slot: int) -> Iterator[Found]:
     """The windows of each key's set, with the contents of their state windows."""
-    rows = state.space(_EACH).table().rows
-    for key, sets in state.space(_MERGING).table().rows.items():
-        for actual, stored in sets[1].items() if sets[1] is not None else ():
-            row = rows.get((key, stored))
-            if row is not None and row[slot] is not None:
+    windows = state.space(_EACH).table()
+    windows.flush()
+    for keys, rows in state.space(_MERGING).table().blocks():
+        found = [
+            (key, actual, stored)
+            for key, sets in zip(keys, rows)
+            if sets[1] is not None
+            for actual, stored in sets[1].items()
+        ]
+        owners = [(key, stored) for key, _, stored in found]
+        for (key, actual, _), row in zip(found, windows.look_up(owners), strict=True):
+            if row[slot] is not None:
                 yield key, actual, row[slot]
