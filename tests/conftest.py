@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["kafka_fixtures", "s3_fixtures"]
+pytest_plugins = ["kafka_fixtures", "s3_fixtures", "azure_fixtures"]
 
 LONGEST = ("fault", "kafka", "spark")
 """Marks of the tests that take longest, these first."""

@@ -107,21 +107,23 @@ class GoogleRelay(Relay):
 
 @pytest.fixture
 def relay(s3_server: str, s3_config: dict[str, str]) -> Iterator[tuple[type[Relay], dict[str, str]]]:
-    with _served(Relay, s3_server) as (own, url):
+    with served(Relay, s3_server) as (own, url):
         yield own, {**s3_config, "s3.endpoint": url}
 
 
 @pytest.fixture
 def google(s3_server: str) -> Iterator[tuple[type[Relay], dict[str, str]]]:
     """Google Cloud Storage's XML API, by a relay to moto, with the bucket ``checkpoints``."""
-    with _served(GoogleRelay, s3_server) as (own, url):
+    with served(GoogleRelay, s3_server) as (own, url):
         yield own, {"gs.storage.root.url": url}
 
 
 @contextmanager
-def _served(kind: type[Relay], s3_server: str) -> Iterator[tuple[type[Relay], str]]:
+def served(kind: type[Relay], server_url: str) -> Iterator[tuple[type[Relay], str]]:
+    """A relay in front of a server: its class, whose ``faults`` it has, and its URL."""
+
     class Own(kind):  # type: ignore[misc,valid-type]
-        target = s3_server.removeprefix("http://")
+        target = server_url.removeprefix("http://")
         faults: ClassVar[list[str]] = []
         release = threading.Event()
 

@@ -1,7 +1,7 @@
 """Storage on HDFS, Azure and Google Cloud Storage: the contract on real servers where one can be had, and the settings.
 
 - HDFS: a name node and a data node of Apache Hadoop, from its jars, which PySpark's Ivy fetches.
-- Azure: Azurite, Microsoft's emulator, if the machine has it (``AZURITE`` names its ``main.js``).
+- Azure: Azurite, Microsoft's emulator: the one whose ``main.js`` ``AZURITE`` names, or one that npm installs once.
 - Google Cloud Storage: no emulator speaks the XML API that obstore uses. Its requests are those of S3 but for a few headers,
   so that a relay translates them for moto's server, which all tests of S3 use.
 """
@@ -18,6 +18,7 @@ from typing import cast
 
 import pytest
 
+from azure_fixtures import create_container
 from holdfast.checkpoint import bucket
 from holdfast.checkpoint.azure_store import azure_settings
 from holdfast.checkpoint.gs_store import gs_settings
@@ -33,8 +34,6 @@ from holdfast.testing.kafka_distribution import cache_directory, spark_jars, tru
 from holdfast.testing.ports import ReservedPort
 
 QUICK = RetryPolicy(budget=2.0, first_delay=0.001, longest_delay=0.01)
-AZURITE_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
-"""The key of Azurite's account, which its documentation publishes."""
 
 
 def hadoop_jars() -> str:
@@ -83,55 +82,6 @@ def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         cluster.wait()
         port.release()
         http_port.release()
-
-
-@pytest.fixture(scope="module")
-def azurite() -> Iterator[dict[str, str]]:
-    program = os.environ.get("AZURITE")
-    if not program:
-        pytest.skip("AZURITE does not name Azurite's dist/src/blob/main.js (npm install azurite)")
-    port = ReservedPort()
-    command = ["node", program, "--inMemoryPersistence", "--blobHost", "127.0.0.1", "--blobPort", str(port.number)]
-    command += ["--skipApiVersionCheck", "--disableTelemetry", "--silent"]
-    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        endpoint = f"http://127.0.0.1:{port.number}/devstoreaccount1"
-        yield {"fs.azure.account.key.devstoreaccount1": AZURITE_KEY, "fs.azure.endpoint": endpoint}
-    finally:
-        server.kill()
-        server.wait()
-        port.release()
-
-
-def create_container(config: dict[str, str], name: str) -> None:
-    """Create a container by a signed request; waits for the server."""
-    import base64
-    import datetime
-    import hashlib
-    import hmac
-    import urllib.request
-
-    date = datetime.datetime.now(datetime.timezone.utc).strftime("%a, %d %b %Y %H:%M:%S GMT")
-    text = "PUT" + "\n" * 12 + f"x-ms-date:{date}\nx-ms-version:2021-08-06\n/devstoreaccount1/devstoreaccount1/{name}"
-    digest = hmac.new(base64.b64decode(AZURITE_KEY), f"{text}\nrestype:container".encode(), hashlib.sha256).digest()
-    headers = {
-        "x-ms-date": date,
-        "x-ms-version": "2021-08-06",
-        "Authorization": f"SharedKey devstoreaccount1:{base64.b64encode(digest).decode()}",
-        "Content-Length": "0",
-    }
-    request = urllib.request.Request(
-        f"{config['fs.azure.endpoint']}/{name}?restype=container", headers=headers, method="PUT"
-    )
-    deadline = time.monotonic() + 600
-    while True:
-        try:
-            with urllib.request.urlopen(request, timeout=120) as answer:
-                assert answer.status == 201
-                return
-        except OSError:
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
 
 
 @pytest.fixture(params=["hdfs", "azure", "google"])

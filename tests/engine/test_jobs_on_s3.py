@@ -49,7 +49,8 @@ class LabOnS3(Lab):
 
     @property
     def storage(self) -> Storage:
-        return Storage.open(f"{self.scheme}://checkpoints/{self.directory.name}", self.bucket)
+        account = "@devstoreaccount1.dfs.core.windows.net" if self.scheme == "abfss" else ""
+        return Storage.open(f"{self.scheme}://checkpoints{account}/{self.directory.name}", self.bucket)
 
     def _start_from(self, log: CheckpointLog, storage: Storage, paths: JobPaths) -> StartFromSavepoint | None:
         if not self.savepoint or log.started_from() == savepoint_directory(self.savepoint, self.bucket):
@@ -57,11 +58,11 @@ class LabOnS3(Lab):
         return StartFromSavepoint.open(self.savepoint, self.bucket, storage, paths, self.claim)
 
 
-@pytest.mark.parametrize(("scheme", "backend"), [("s3", "rocksdb"), ("gs", "hashmap")])
+@pytest.mark.parametrize(("scheme", "backend"), [("s3", "rocksdb"), ("gs", "hashmap"), ("abfss", "rocksdb")])
 def a_job_on_s3_loses_and_repeats_nothing_although_calls_fail_and_answers_are_lost(
     scheme: str, backend: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    handler, bucket = request.getfixturevalue("relay" if scheme == "s3" else "google")
+    handler, bucket = request.getfixturevalue({"s3": "relay", "gs": "google", "abfss": "azure"}[scheme])
     seed = random.randrange(10**6)
     print(f"seed {seed}")
     draw = random.Random(seed)
