@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import re
 import socket
 import stat
 from pathlib import Path
@@ -10,8 +11,10 @@ import pytest
 
 from holdfast.checkpoint import bucket
 from holdfast.checkpoint.local_store import LocalStore
+from holdfast.checkpoint.log_reader import LogReader
+from holdfast.checkpoint.paths import JobPaths
 from holdfast.checkpoint.s3_store import S3Store
-from holdfast.checkpoint.storage import AlreadyExists, NotFound, RetryPolicy, Storage, Unavailable
+from holdfast.checkpoint.storage import AlreadyExists, NotFound, RetryPolicy, Storage, Unavailable, open_store
 from holdfast.errors import ConfigurationError, StorageError
 from holdfast.testing.faulty_storage import Fault, FaultyStorage
 
@@ -351,12 +354,27 @@ def test_a_part_file_of_a_killed_process_is_listed_but_never_read(tmp_path):
     assert not storage.exists("state/b")
 
 
-def test_credentials_that_are_nowhere_are_told() -> None:
+@pytest.mark.parametrize(
+    ("uri", "remedy"),
+    [
+        ("s3://bucket/x", "set s3.access-key and s3.secret-key"),
+        ("gs://bucket/x", "set gs.auth.service.account.json.keyfile or"),
+        ("abfss://c@account.dfs.core.windows.net/x", "set fs.azure.account.key.<account>"),
+    ],
+)
+def test_credentials_that_are_nowhere_are_told_with_the_way_out(
+    uri: str, remedy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     obstore = pytest.importorskip("obstore")
-    store = S3Store("bucket", "prefix", {"s3.access-key": "a", "s3.secret-key": "b"})
     asked = "Generic S3 error: Error performing PUT http://169.254.169.254/latest/api/token in 2 ms - status code: 403"
-    with (
-        pytest.raises(StorageError, match=r"no credentials were found elsewhere.* \(set s3.access-key and s3.secret-key"),
-        store._errors("put", "x"),
-    ):
+
+    def without(*_: object, **__: object) -> None:
         raise obstore.exceptions.BaseError(asked)
+
+    storage = Storage(open_store(uri, {}), QUICK)
+    monkeypatch.setattr(obstore, "list", without)
+    told = f"cannot list .*: no credentials were found: {re.escape(remedy)}.*They must allow .*169.254"
+    with pytest.raises(StorageError, match=told):
+        storage.list("")
+    with pytest.raises(StorageError, match=told):  # it is no empty log
+        LogReader(storage, JobPaths.of("job")).read_retained()

@@ -14,8 +14,11 @@ import holdfast.state.delta_files
 import holdfast.state.rocksdb
 from engine.inprocess import LEDGERS, Lab
 from engine.programs import records, sessions, sessions_model
+from engine.test_restore_check import Counts, check, program, value, verdicts
 from engine.test_same_results import config, visible
 from holdfast.checkpoint.changelog import ChangelogSettings, LogRecord
+from holdfast.common import Types
+from holdfast.connectors.kafka import cluster
 from holdfast.connectors.kafka.changelog import KafkaChangelog, changelog_topic
 from holdfast.connectors.kafka.changelog_log import KafkaChangelogLog
 from holdfast.connectors.kafka.cluster import BrokerUnavailable
@@ -124,3 +127,52 @@ def a_topic_that_would_lose_rows_is_refused(kafka: KafkaBroker) -> None:
         KafkaChangelog(ChangelogSettings(properties, 4), "refused", "sums", 128).validate()
     with pytest.raises(BrokerUnavailable, match="does not answer"):
         KafkaChangelog(ChangelogSettings({"bootstrap.servers": "127.0.0.1:1"}, 4), "refused", "counts", 128).validate()
+
+
+def test_whether_a_job_with_changelogs_can_restore_is_told_before_it_runs(
+    kafka: KafkaBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {
+        **config("rocksdb", "64"),
+        "execution.checkpointing.dir": f"{tmp_path}/checkpoints",
+        "state.changelog.enabled": "true",
+        "state.changelog.storage": "kafka",
+        "state.changelog.partitions": "3",
+        "state.changelog.kafka.bootstrap.servers": kafka.bootstrap_servers,
+    }
+    changelog = KafkaChangelog(ChangelogSettings({"bootstrap.servers": kafka.bootstrap_servers}, 3), "job", "counts", 128)
+    changelog.validate()
+    same = program(Counts(value("count")))
+    job = Lab(same, tmp_path, budget=20, config=settings)
+    try:
+        assert not job._run_until("before commit", 3)  # a transaction of the changelog is prepared
+    finally:
+        job.close()
+
+    found = check(None, same, **settings)
+    assert (found.problems, found.notes) == ((), ())
+    assert verdicts(found) == {"count": "as is"}
+    other_type = check(None, program(Counts(value("count", Types.STRING()))), **settings)
+    assert ["stored:   a value state of INT" in each for each in other_type.problems] == [True]
+    gone = check(None, program(Counts(value("count")), uid="renamed"), **settings)
+    assert ["'counts' (uid 'counts')" in each for each in gone.problems] == [True]
+    assert ["job-renamed-changelog of operator uid 'renamed' does not exist" in each for each in gone.notes] == [True]
+    more = check(None, same, **{**settings, "state.changelog.partitions": "5"})
+    assert ["has 3 partitions, but state.changelog.partitions asks for 5" in each for each in more.problems] == [True]
+    assert [each.verdict for each in more.operators if each.uid == "counts"] == ["incompatible"]
+
+    kafka.delete_topic(changelog.topic)
+    without = check(None, same, **settings)
+    assert without.restorable
+    assert ["job-counts-changelog of operator uid 'counts' does not exist" in each for each in without.notes] == [True]
+    assert not changelog.exists()  # the check creates nothing
+
+    monkeypatch.setattr(cluster, "ANSWER_TIMEOUT_S", 1.0)
+    with kafka.paused():
+        silent = check(None, same, **settings)
+    assert silent.restorable
+    (note,) = silent.notes
+    assert note.startswith("the changelogs could not be checked: ")
+    assert "a start fails until the brokers answer" in note
+    away = check(None, same, **{**settings, "state.changelog.kafka.bootstrap.servers": "127.0.0.1:1"})
+    assert ["127.0.0.1:1" in each for each in away.notes] == [True]

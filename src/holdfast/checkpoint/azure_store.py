@@ -48,8 +48,8 @@ class AzureStore(Bucket):
             f"abfss://{authority}/{prefix}",
             settings,
             ("ContainerNotFound", "The specified container does not exist"),
-            "to read, write, list and delete blobs (role Storage Blob Data Contributor; set "
-            f"{_KEY}<account>, or AZURE_STORAGE_ACCOUNT_KEY)",
+            "to read, write, list and delete blobs (role Storage Blob Data Contributor)",
+            f"set {_KEY}<account>, or AZURE_STORAGE_ACCOUNT_KEY",
             timeout_s,
             allow_http,
         )

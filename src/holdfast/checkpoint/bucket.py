@@ -40,7 +40,8 @@ class Bucket:
         uri: The bucket and prefix, for messages.
         settings: Arguments of ``make``.
         missing: Texts of the answers for a bucket that does not exist.
-        rights: What the credentials must allow, and how to set them, for messages.
+        rights: What the credentials must allow, for messages.
+        remedy: How to set them, such as "set s3.access-key and s3.secret-key", for messages.
         timeout_s: The longest time without progress.
         allow_http: Whether plain HTTP is allowed.
 
@@ -55,6 +56,7 @@ class Bucket:
         settings: dict[str, Any],
         missing: tuple[str, ...],
         rights: str,
+        remedy: str,
         timeout_s: float = 60.0,
         allow_http: bool = False,
     ) -> None:
@@ -64,6 +66,7 @@ class Bucket:
         self._uri = uri.rstrip("/")
         self._missing = missing
         self._rights = rights
+        self._remedy = remedy
         client_options = {
             "timeout": _LONGEST,
             "read_timeout": f"{int(timeout_s * 1000)}ms",
@@ -193,7 +196,8 @@ class Bucket:
             raise AlreadyExists(f"{where}: exists already") from error
         except (errors.PermissionDeniedError, errors.UnauthenticatedError) as error:
             raise StorageError(
-                f"cannot {what} {where}: {_first_line(error)}; the credentials must allow {self._rights}"
+                f"cannot {what} {where}: {_first_line(error)}; the credentials must allow {self._rights} (for others, "
+                f"{self._remedy})"
             ) from error
         except errors.NotSupportedError as error:
             raise StorageError(f"cannot {what} {where}: {_first_line(error)}") from error
@@ -202,7 +206,10 @@ class Bucket:
             code = _status(error)
             reason = f"cannot {what} {where}: {_first_line(error)}"
             if _METADATA_SERVICE in reason:  # the last place where credentials are looked for
-                reason += f"; no credentials were found elsewhere, and they must allow {self._rights}"
+                reason = (
+                    f"cannot {what} {where}: no credentials were found: {self._remedy}. They must allow {self._rights}. The "
+                    f"metadata service of machines in a cloud, the last place to look for some, said: {_first_line(error)}"
+                )
             if 300 <= code < 500 and code not in (408, 429):
                 raise StorageError(reason) from error
             raise Unavailable(reason) from error

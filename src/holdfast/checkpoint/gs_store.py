@@ -38,8 +38,8 @@ class GSStore(Bucket):
             f"gs://{bucket}/{prefix}",
             settings,
             ("NoSuchBucket", "The specified bucket does not exist"),
-            f"to create, read, list and delete objects (role Storage Object Admin; set {_KEY_FILE}, or "
-            "GOOGLE_APPLICATION_CREDENTIALS)",
+            "to create, read, list and delete objects (role Storage Object Admin)",
+            f"set {_KEY_FILE} or GOOGLE_APPLICATION_CREDENTIALS, or run gcloud auth application-default login",
             timeout_s,
             allow_http,
         )

@@ -319,7 +319,7 @@ class CheckpointLog(LogReader):
 
     def _fence(self, restore_from: CheckpointId | None, savepoint: tuple[str, int] | None) -> tuple[LogFacts, bool]:
         """Put a take-over at the log's end; returns the log's state after it, and whether a savepoint's copy comes next."""
-        hint = self._listed_tail()
+        hint = self._hint()
         while True:
             facts = self._at_the_end(hint, lambda tail: self._read(tail, restore_from))
             if self._owned is not None and facts.owner != self._driver:

@@ -63,7 +63,7 @@ class LogReader:
                 return hint
             return LogEnd(tail, self._takeover(tail, self._get(tail))[0].driver) if tail else LogEnd(NO_POSITION, "")
 
-        return self._at_the_end(self._listed_tail() if hint is None else hint.tail, read)
+        return self._at_the_end(self._hint() if hint is None else hint.tail, read)
 
     def started_from(self) -> str:
         """The savepoint from which the job last started; empty: none. For a driver before its take-over.
@@ -72,14 +72,14 @@ class LogReader:
             CorruptFile: the log cannot be read.
             StorageError: the storage does not answer.
         """
-        return self._at_the_end(self._listed_tail(), lambda tail: self._get(tail).savepoint if tail else "")
+        return self._at_the_end(self._hint(), lambda tail: self._get(tail).savepoint if tail else "")
 
     def read_retained(self) -> list[CheckpointRecord]:
         """The retained checkpoints, newest first. For a reader that does not own the job.
 
         Raises:
             CorruptFile: the log cannot be read.
-            StorageError: the storage does not answer.
+            StorageError: the storage does not answer, or refuses to list: a bucket that is missing is no empty log.
         """
         return self._at_the_end(self._listed_tail(), lambda tail: self._walk(self._get(tail), tail) if tail else [])
 
@@ -167,12 +167,20 @@ class LogReader:
     def _where(self, position: LogPosition) -> str:
         return self._storage.locate(self._paths.log_entry(position))
 
-    def _listed_tail(self) -> LogPosition:
-        """The highest listed position; it may be too low, never too high."""
+    def _hint(self) -> LogPosition:
+        """The highest listed position if the storage lists; otherwise 0, from which a search is only slower."""
         try:
-            listing = self._storage.list(self._paths.log_prefix)
+            return self._listed_tail()
         except StorageError:
-            return LogPosition(0)  # the search from 0 is only slower
+            return LogPosition(0)
+
+    def _listed_tail(self) -> LogPosition:
+        """The highest listed position; it may be too low, never too high.
+
+        Raises:
+            StorageError: the storage does not list, as without credentials or without the bucket.
+        """
+        listing = self._storage.list(self._paths.log_prefix)
         found = (self._paths.parse_log_entry(path) for path in listing if not self._paths.is_part(path))
         return max((position for position in found if position is not None), default=LogPosition(0))
 

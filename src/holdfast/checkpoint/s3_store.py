@@ -46,8 +46,8 @@ class S3Store(Bucket):
             f"s3://{bucket}/{prefix}",
             settings,
             ("NoSuchBucket",),
-            "s3:GetObject, s3:PutObject, s3:DeleteObject and s3:ListBucket (set s3.access-key and s3.secret-key, or "
-            "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY)",
+            "s3:GetObject, s3:PutObject, s3:DeleteObject and s3:ListBucket",
+            "set s3.access-key and s3.secret-key, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile in ~/.aws",
             timeout_s,
             allow_http,
         )

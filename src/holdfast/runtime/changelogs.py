@@ -4,17 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from holdfast.checkpoint.changelog import ChangelogLog, ChangelogReader, ChangelogSettings
 from holdfast.checkpoint.metadata import changelog_uid
 from holdfast.connectors.base import Committer, JobInfo
-from holdfast.errors import ConfigurationError
+from holdfast.errors import ConfigurationError, HoldfastError
 from holdfast.runtime.operators.base import StateKind
 from holdfast.runtime.plan import JobPlan, Vertex
 from holdfast.runtime.task_messages import JobSetup
 
-__all__ = ["Changelog", "changelog_committers", "check_changelogs", "follower", "new_changelog", "opener"]
+__all__ = [
+    "Changelog",
+    "changelog_committers",
+    "check_changelogs",
+    "follower",
+    "judge_changelogs",
+    "new_changelog",
+    "opener",
+]
 
 
 class Changelog(Protocol):
@@ -25,6 +33,18 @@ class Changelog(Protocol):
 
         Raises:
             ConfigurationError: the log cannot be used; names the remedy.
+        """
+
+    @property
+    def where(self) -> str:
+        """The log and its operator, for messages."""
+
+    def exists(self) -> bool:
+        """Check the log; returns whether it is there. Creates nothing.
+
+        Raises:
+            ConfigurationError: the log cannot be used; names the remedy.
+            HoldfastError: it cannot be looked at now.
         """
 
     def create_committer(self, job: JobInfo, uid: str) -> Committer:
@@ -61,12 +81,50 @@ def check_changelogs(plan: JobPlan) -> None:
         ConfigurationError: a log cannot be used, or the job has no checkpoints; names the remedy.
     """
     for _, changelog in _changelogs(plan):
-        if not plan.settings.checkpoint_uri:
-            raise ConfigurationError(
-                "state.changelog.storage: a changelog is kept beside the checkpoints, and the job has none: set "
-                "execution.checkpointing.dir"
-            )
+        _check_beside_checkpoints(plan)
         changelog.validate()
+
+
+def _check_beside_checkpoints(plan: JobPlan) -> None:
+    if not plan.settings.checkpoint_uri:
+        raise ConfigurationError(
+            "state.changelog.storage: a changelog is kept beside the checkpoints, and the job has none: set "
+            "execution.checkpointing.dir"
+        )
+
+
+class ChangelogNotes(NamedTuple):
+    """What a start would find of a job's changelogs."""
+
+    problems: list[tuple[str, str]]
+    """What it refuses: the operator's uid, and the reason with the remedy."""
+    notes: list[str]
+    """What it would do, and what could not be judged."""
+
+
+def judge_changelogs(plan: JobPlan) -> ChangelogNotes:
+    """Look at the changelogs of a job before its start; nothing is created or read.
+
+    Whether a log holds the state of the checkpoint is not judged: without, the state is restored from the files.
+    """
+    found = ChangelogNotes([], [])
+    for uid, changelog in _changelogs(plan):
+        try:
+            _check_beside_checkpoints(plan)
+            if not changelog.exists():
+                found.notes.append(
+                    f"{changelog.where} does not exist: the state is restored from the checkpoint's files, and the start "
+                    "creates the topic and fills it from them"
+                )
+        except ConfigurationError as error:
+            found.problems.append((uid, str(error)))
+        except HoldfastError as error:
+            found.notes.append(
+                f"the changelogs could not be checked: {error}. The state can be restored from the checkpoint's files "
+                "without them, but a start fails until the brokers answer (or state.changelog.enabled is false)"
+            )
+            break  # the others have the same brokers
+    return found
 
 
 def changelog_committers(plan: JobPlan, job: JobInfo) -> dict[str, Committer]:

@@ -27,6 +27,7 @@ from holdfast.common.pickling import use_class_aliases
 from holdfast.connectors.base import JobInfo
 from holdfast.errors import ConfigurationError, CorruptFile, HoldfastError, IncompatibleState
 from holdfast.metrics.user import MetricGroup
+from holdfast.runtime.changelogs import judge_changelogs
 from holdfast.runtime.context import Clock, OperatorContext
 from holdfast.runtime.listed_states import ListedStates, list_text
 from holdfast.runtime.operators.base import Operator, StateKind
@@ -147,8 +148,11 @@ def check_restore(plan: JobPlan, path: str | None = None) -> RestoreCheck:
     found_obstacles = list(obstacles(plan, checkpoint, savepoint))
     problems += [each.reason for each in found_obstacles]
     bad = {each.uid for each in found_obstacles}
+    changelogs = judge_changelogs(plan)
+    problems += [reason for _, reason in changelogs.problems]
+    bad |= {uid for uid, _ in changelogs.problems}
     dropped = unclaimed(plan, checkpoint) if settings.ignore_unclaimed_state else []
-    notes = [f"dropped: the state of {each}" for each in dropped]
+    notes = [*(f"dropped: the state of {each}" for each in dropped), *changelogs.notes]
     states: list[StateCheck] = []
     use_class_aliases(plan.class_aliases)
     own: JobPlan = pickle.loads(cloudpickle.dumps(plan))  # the functions of the program itself stay as they are
@@ -208,7 +212,6 @@ def _of_job(plan: JobPlan, path: str | None) -> tuple[Storage, CheckpointMetadat
         return storage, read_checkpoint(storage, paths, number), log.locate(number)
     retained = log.read_retained()
     if not retained:
-        storage.list(paths.log_prefix)  # a missing bucket, which has no objects either, is told
         raise ConfigurationError(f"job {plan.name!r} has no checkpoint in {storage.uri}: it would begin without state")
     return storage, load(storage, retained[0]).checkpoint, log.locate(retained[0].checkpoint_id)
 

@@ -138,7 +138,6 @@ def prune(directory: str, keep: int = 1, options: Mapping[str, str] | None = Non
     storage, paths, log = job_log(directory, options, keep)
     records = log.read_retained()
     if not records:
-        storage.list(paths.log_prefix)  # a missing bucket, which has no objects either, is told
         raise ConfigurationError(f"{directory} has no completed checkpoint: give a job's directory, as <storage>/<job name>")
     for record in records:  # the others may be needed in place of a damaged one
         verify_contents(storage, load(storage, record).checkpoint)

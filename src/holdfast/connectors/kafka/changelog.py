@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 import xxhash
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from holdfast.checkpoint.changelog import ChangelogSettings
 from holdfast.connectors.base import JobInfo
@@ -70,6 +70,11 @@ class KafkaChangelog:
         self._prefix = f"{job_name}-changelog"
         self.topic = changelog_topic(job_name, uid)
 
+    @property
+    def where(self) -> str:
+        """The topic and its operator, for messages."""
+        return f"the changelog topic {self.topic} of operator uid {self._uid!r}"
+
     def validate(self) -> None:
         """Create the topic, or check the one that is there.
 
@@ -77,27 +82,37 @@ class KafkaChangelog:
             BrokerUnavailable: the brokers do not answer.
             ConfigurationError: the topic cannot be created, has another number of partitions, or is not compacted.
         """
-        found = ClusterView(self._properties, read_committed=True).topics([self.topic])[self.topic]
-        admin = AdminClient({**admin_properties(self._properties), "log_level": 0})
+        if not self.exists():
+            self._create()
+
+    def exists(self) -> bool:
+        """Check the topic; returns whether it is there.
+
+        Raises:
+            BrokerUnavailable: the brokers do not answer.
+            ConfigurationError: it has another number of partitions, or is not compacted, or the brokers refuse to tell.
+        """
+        view = ClusterView(self._properties, read_committed=True)
+        found = view.topics([self.topic])[self.topic]
         if found is None:
-            return self._create(admin)
-        where = f"the changelog topic {self.topic} of operator uid {self._uid!r}"
+            return False
+        where = self.where
         remedy = "Or delete the topic while the job does not run: it is created again and filled from the checkpoint's files"
         if found.partitions != self._partitions:
             raise ConfigurationError(
                 f"{where} has {found.partitions} partitions, but state.changelog.partitions asks for {self._partitions}: "
                 f"set it to {found.partitions}. {remedy}"
             )
-        resource = ConfigResource(ResourceType.TOPIC, self.topic)
-        described = _result(admin.describe_configs([resource], request_timeout=_TIMEOUT_S))
-        policy = described["cleanup.policy"].value
+        policy = view.setting(self.topic, "cleanup.policy")
         if policy != "compact":
             raise ConfigurationError(
                 f"{where} has cleanup.policy={policy}, so Kafka deletes rows that the state still has; set it to compact "
                 f"before Kafka has deleted any. {remedy}"
             )
+        return True
 
-    def _create(self, admin: AdminClient) -> None:
+    def _create(self) -> None:
+        admin = AdminClient({**admin_properties(self._properties), "log_level": 0})
         config = {"cleanup.policy": "compact", "delete.retention.ms": str(_TOMBSTONES_MS)}
         new = NewTopic(self.topic, self._partitions, -1, config=config)
         try:

@@ -18,7 +18,7 @@ from confluent_kafka import (
     TopicCollection,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
 
 from holdfast.connectors.kafka.config import admin_properties, connection_settings
 from holdfast.connectors.kafka.offsets import KafkaTopicPartition
@@ -172,6 +172,23 @@ class ClusterView:
             except TimeoutError as error:
                 raise BrokerUnavailable(f"no answer from Kafka at {self.servers}") from error
         return found
+
+    def setting(self, topic: str, name: str) -> str:
+        """A setting of a topic.
+
+        Raises:
+            BrokerUnavailable: the brokers do not answer.
+            ConfigurationError: the brokers refuse the request.
+        """
+        what = f"the settings of topic {topic}"
+        asked = [ConfigResource(ResourceType.TOPIC, topic)]
+        (future,) = self._ask(lambda: self._admin.describe_configs(asked, request_timeout=ANSWER_TIMEOUT_S), what).values()
+        try:
+            return str(future.result(ANSWER_TIMEOUT_S + 2)[name].value)
+        except KafkaException as error:
+            raise self._translate(error, what) from error
+        except TimeoutError as error:
+            raise BrokerUnavailable(f"no answer from Kafka at {self.servers}") from error
 
     def matching(self, pattern: re.Pattern[str]) -> list[str]:
         """The sorted names of topics whose whole name matches; internal topics are excluded.
