@@ -20,7 +20,7 @@ from holdfast.datastream import (
     ValueStateDescriptor,
 )
 from holdfast.errors import ConfigurationError
-from holdfast.state_api import open_snapshot
+from holdfast.state_api import largest, open_snapshot
 from holdfast.state_api.largest import largest_keys
 
 MANY = 1000
@@ -73,6 +73,15 @@ def the_keys_with_large_maps_and_lists_come_first(job: str) -> None:
     assert 203 <= sizes["count"] < 5 * 203
     assert 20 * MANY < sizes["seen"] <= a_map < sizes["all"]
     assert sum(sizes.values()) <= found.bytes
+
+
+def the_largest_keys_are_known_though_the_sizes_of_few_are_held(job: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = largest_keys(open_snapshot(job), "remembers", limit=3)
+    monkeypatch.setattr(largest, "_MOST_KEYS", 20)
+    found = largest_keys(open_snapshot(job), "remembers", limit=3)
+    assert [each.key for each in found.largest] == [each.key for each in whole.largest]
+    assert (found.bytes, found.largest_groups) == (whole.bytes, whole.largest_groups)
+    assert found.keys >= whole.keys
 
 
 def test_another_process_gives_the_same_answer_and_says_what_is_wrong(job: str) -> None:

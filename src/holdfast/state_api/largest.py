@@ -31,6 +31,7 @@ _PART = 8 << 20
 """Approximate stored bytes that are read at a time."""
 _PARTS = 16
 """Parts of an operator's state that are read at most."""
+_MOST_KEYS = 400_000
 _slots = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
 _EMPTY = msgspec.Raw(msgspec.msgpack.encode(None))
 
@@ -85,7 +86,7 @@ def largest_keys(snapshot: Snapshot, uid: str, limit: int = 20) -> KeySizes:
         raise ConfigurationError(f"no operator with uid {uid!r} has keyed state; there is state of {keyed or 'none'}")
     rows = {state.id: [column.name for column in state.columns] for state in schema.states.values() if state.kind == ROWS}
     entries = {state.id: name.partition("/")[2] for name, state in schema.states.items() if state.kind == ENTRIES}
-    sizes: Counter[bytes] = Counter()
+    sizes = _Sizes(operator.max_parallelism)
     states: Counter[str] = Counter({name: 0 for names in rows.values() for name in names})
     groups_read = 0
     stored = sum(size_of(each) for subtask in operator.subtasks for one in subtask.keyed for each in one.handles())
@@ -105,20 +106,46 @@ def largest_keys(snapshot: Snapshot, uid: str, limit: int = 20) -> KeySizes:
                     _count_rows(change, rows[at], sizes, states)
                 elif at in entries:
                     _count_entries(change, entries[at], sizes, states)
-    by_group: Counter[int] = Counter()
-    for key, size in sizes.items():
-        by_group[key_group(decode_key(key), operator.max_parallelism)] += size
+    largest = [KeySize(repr(decode_key(key))[:300], size) for key, size in sizes.by_key.most_common(limit)]
+    sizes.keep(0)
     return KeySizes(
         uid,
         operator.name,
-        len(sizes),
-        sum(sizes.values()),
+        sizes.keys,
+        sum(sizes.by_group.values()),
         groups_read,
         operator.max_parallelism,
-        [KeySize(repr(decode_key(key))[:300], size) for key, size in sizes.most_common(limit)],
-        by_group.most_common(limit),
+        largest,
+        sizes.by_group.most_common(limit),
         states.most_common(),
     )
+
+
+class _Sizes:
+    """The sizes of keys. Beyond some hundred thousand, only those of the largest keys are known by key."""
+
+    def __init__(self, max_parallelism: int) -> None:
+        self._max_parallelism = max_parallelism
+        self.by_key: Counter[bytes] = Counter()
+        self.keys = 0
+        """The keys that are no longer in `by_key`; one with several families of states may count as several."""
+        self.by_group: Counter[int] = Counter()
+        """Their bytes by key group."""
+
+    def add(self, key: bytes, size: int) -> None:
+        """Add the size of one of a key's states."""
+        self.by_key[key] += size
+        if len(self.by_key) > _MOST_KEYS:
+            self.keep(_MOST_KEYS // 4)
+
+    def keep(self, most: int) -> None:
+        """Keep the largest keys only."""
+        kept = dict(self.by_key.most_common(most)) if most else {}
+        self.keys += len(self.by_key) - len(kept)
+        for key, size in self.by_key.items():
+            if key not in kept:
+                self.by_group[key_group(decode_key(key), self._max_parallelism)] += size
+        self.by_key = Counter(kept)
 
 
 def _some_groups(groups: int, stored: int) -> Iterator[KeyGroupRange]:
@@ -128,20 +155,20 @@ def _some_groups(groups: int, stored: int) -> Iterator[KeyGroupRange]:
         yield KeyGroupRange(n * groups // count, (n + 1) * groups // count - 1)
 
 
-def _count_rows(change: Change, names: list[str], sizes: Counter[bytes], states: Counter[str]) -> None:
+def _count_rows(change: Change, names: list[str], sizes: _Sizes, states: Counter[str]) -> None:
     for piece in change.pieces:
         held = encoded_rows(piece, None)
         for key, row in zip(held.keys, held.rows):
-            sizes[encode_key(key)] += len(bytes(row))
+            sizes.add(encode_key(key), len(bytes(row)))
             for name, slot in zip(names, _slots(row)):
                 if slot != _EMPTY:
                     states[name] += len(bytes(slot))
 
 
-def _count_entries(change: Change, name: str, sizes: Counter[bytes], states: Counter[str]) -> None:
+def _count_entries(change: Change, name: str, sizes: _Sizes, states: Counter[str]) -> None:
     for piece in change.pieces:
         for stored, size in sizes_by_key(piece):
-            sizes[stored] += size
+            sizes.add(stored, size)
             states[name] += size
 
 
