@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -15,9 +17,22 @@ from holdfast.checkpoint.metadata import OperatorCheckpoint, SubtaskState
 from holdfast.checkpoint.storage import Storage
 from holdfast.common import Types
 from holdfast.datastream import MapStateDescriptor, ValueStateDescriptor
-from holdfast.state import canonical, delta, delta_files, portions, restored_rows, row_pieces, table, timer_family
+from holdfast.errors import StorageError
+from holdfast.state import (
+    canonical,
+    delta,
+    delta_files,
+    portions,
+    restored_rows,
+    row_pieces,
+    scratch,
+    table,
+    timer_family,
+)
 from holdfast.state.backend import StateBackendSettings
 from holdfast.state.canonical import parts_of, write_part
+from holdfast.state.scratch import scratch_directory
+from holdfast.state.store import RocksDBStore
 from holdfast.state_api import KeyedStateBootstrapFunction, KeyedStateReaderFunction, bootstrap_task, state_rows
 from holdfast.state_api import timers_by_key as timers_module
 from holdfast.state_api.bootstrap_task import Target
@@ -147,3 +162,39 @@ def the_memory_held_does_not_grow_with_the_key_group(use: Callable[[str, Operato
     second = held(lambda: use(str(tmp_path / "many"), many))
     assert second < 1.2 * first
     assert second < 101 * MANY
+
+
+def a_full_disk_for_temporary_files_is_told_with_the_way_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    operator = one_group(tmp_path / "few", FEW)
+
+    def full(*_: Any) -> None:
+        raise OSError("the local store /tmp/spilled failed: No space left on device")
+
+    monkeypatch.setattr(RocksDBStore, "write", full)
+    with pytest.raises(StorageError, match=r"No space left on device. Free space there, or .*TMPDIR"):
+        columns(str(tmp_path / "few"), operator)
+
+
+def the_temporary_files_of_killed_processes_are_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scratch, "_NEW_S", -1.0)
+    code = f"""if True:
+        import os, sys
+        from holdfast.state.scratch import scratch_directory
+        with scratch_directory({str(tmp_path)!r}) as directory:
+            print(directory, flush=True)
+            sys.stdin.read()
+            os._exit(1)
+    """
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        left = Path(process.stdout.readline().strip())
+        with scratch_directory(str(tmp_path)) as own:
+            assert sorted(tmp_path.iterdir()) == sorted([left, Path(own)])  # both are in use
+        process.stdin.close()
+        process.wait()
+    assert left.exists()
+    with scratch_directory(str(tmp_path)) as own:
+        assert list(tmp_path.iterdir()) == [Path(own)]
+    assert list(tmp_path.iterdir()) == []

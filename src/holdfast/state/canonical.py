@@ -6,8 +6,6 @@ It is read once, in bounded memory: rows beyond the bound go to disk.
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -28,6 +26,7 @@ from holdfast.state.keyed_backend import KeyedStateBackend
 from holdfast.state.keyed_state import KeyedState
 from holdfast.state.portions import in_files, portions
 from holdfast.state.schema import restored_schema
+from holdfast.state.scratch import scratch_directory
 
 __all__ = ["DUMP", "MORE", "Part", "opened_part", "part_of", "parts_of", "write_part"]
 
@@ -142,11 +141,10 @@ def opened_part(
         IncompatibleState: the subtasks' declared states contradict each other.
         StorageError: the storage refused a read, or the retry budget ran out.
     """
-    directory = tempfile.mkdtemp(prefix="state-", dir=scratch)
     schema = restored_schema(part.where, list(part.schemas.values()))
-    place = Place(part.where, part.groups, part.max_parallelism, source, directory)
     try:
-        with ThreadPoolExecutor(1) as unused:
+        with scratch_directory(scratch) as directory, ThreadPoolExecutor(1) as unused:
+            place = Place(part.where, part.groups, part.max_parallelism, source, directory)
             backend = KeyedStateBackend(place, StateBackendSettings(PART, settings.rocksdb, _MEMORY), unused)
             state = backend.open(part.handles, schema)
             try:
@@ -157,5 +155,3 @@ def opened_part(
                 backend.close()
     except CorruptFile as error:
         raise with_keyed_content(error, source, part.handles, part.schemas, part.where) from None
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)

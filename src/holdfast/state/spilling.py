@@ -5,9 +5,11 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from itertools import islice
 
 from holdfast.common.rocksdb_options import RocksDBOptions as _O
+from holdfast.errors import StorageError
 from holdfast.state.ordered import SortedMemory
 from holdfast.state.store import RocksDBStore
 
@@ -64,7 +66,8 @@ class SpillingStore:
             self._room -= sum([_ENTRY + len(key) + len(value) for key, value in puts])
             if self._room < 0:
                 self.spill()
-        self._rows.write(puts, deletes)
+        with self._remedy():
+            self._rows.write(puts, deletes)
 
     def delete_range(self, start: bytes, end: bytes) -> None:
         """Delete all keys in ``[start, end)``."""
@@ -78,13 +81,25 @@ class SpillingStore:
         """Move all rows to disk; what is written from now on goes there, too."""
         if self._disk is None:
             rows = self._memory.rows()
-            self._disk = RocksDBStore(tempfile.mkdtemp(prefix="spilled-", dir=self._directory), self._settings)
-            while batch := list(islice(rows, _AT_ONCE)):
-                self._disk.write(batch)
+            with self._remedy():
+                self._disk = RocksDBStore(tempfile.mkdtemp(prefix="spilled-", dir=self._directory), self._settings)
+                while batch := list(islice(rows, _AT_ONCE)):
+                    self._disk.write(batch)
             self._memory = SortedMemory()
+
+    @contextmanager
+    def _remedy(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise StorageError(
+                f"state that does not fit into memory cannot be written to {self._directory}: {error}. Free space there, "
+                "or name another directory for temporary files: io.tmp.dirs in a job, TMPDIR elsewhere"
+            ) from error
 
     def close(self) -> None:
         """Close the store, and delete its files."""
         if self._disk is not None:
-            self._disk.close()
+            with suppress(Exception):  # closing a store that failed may fail, too
+                self._disk.close()
             shutil.rmtree(self._disk.path, ignore_errors=True)

@@ -7,7 +7,7 @@ that are stored leave memory for a RocksDB on the worker's disk.
 
 from __future__ import annotations
 
-import shutil
+import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -30,6 +30,7 @@ from holdfast.state.key_groups import KeyGroupRange, key_group_range
 from holdfast.state.keyed_backend import KeyedStateBackend
 from holdfast.state.keyed_state import KeyedState
 from holdfast.state.schema import OperatorSchema, restored_schema
+from holdfast.state.scratch import scratch_directory
 from holdfast.state_api.function_reading import copy_of, function_context
 
 __all__ = ["BootstrapTask", "Records", "Target", "Written", "in_lists"]
@@ -168,18 +169,14 @@ class BootstrapTask:
     ) -> Iterator[tuple[KeyedState, Operator, Callable[[], None]]]:
         """The operator, open on the stored state of these key groups, and what keeps memory within its bound."""
         part = self._before(groups)
-        directory = tempfile.mkdtemp(prefix="bootstrap-")
-        place = Place(self.where, groups, self.stored.max_parallelism, storage, directory)
-        try:
-            with ThreadPoolExecutor(1) as unused:
-                backend = KeyedStateBackend(place, replace(StateBackendSettings.of(_ROCKSDB), cache_bytes=_MEMORY), unused)
-                state = backend.open([] if part is None else part.handles, self._schema)
-                try:
-                    operator = self._open(state, subtask)
-                    backend.replay()
-                    yield state, operator, backend.bound
-                    operator.close()
-                finally:
-                    backend.close()
-        finally:
-            shutil.rmtree(directory, ignore_errors=True)
+        with scratch_directory(tempfile.gettempdir()) as directory, ThreadPoolExecutor(1) as unused:
+            place = Place(self.where, groups, self.stored.max_parallelism, storage, os.path.join(directory, "state"))
+            backend = KeyedStateBackend(place, replace(StateBackendSettings.of(_ROCKSDB), cache_bytes=_MEMORY), unused)
+            state = backend.open([] if part is None else part.handles, self._schema)
+            try:
+                operator = self._open(state, subtask)
+                backend.replay()
+                yield state, operator, backend.bound
+                operator.close()
+            finally:
+                backend.close()

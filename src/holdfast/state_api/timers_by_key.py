@@ -13,6 +13,7 @@ from holdfast.state.contents import timers_of
 from holdfast.state.key_codec import decode_key, encode_key
 from holdfast.state.keyed_state import KeyedState
 from holdfast.state.layout import after
+from holdfast.state.scratch import scratch_directory
 from holdfast.state.spilling import SpillingStore
 
 __all__ = ["TimersByKey", "timers_by_key"]
@@ -75,10 +76,11 @@ class TimersByKey:
 @contextmanager
 def timers_by_key(state: KeyedState, services: Sequence[str], scratch: str) -> Iterator[TimersByKey]:
     """The timers of these services of a state; a directory in ``scratch`` takes what does not fit into memory."""
-    store = SpillingStore(scratch, StateBackendSettings.of({}).rocksdb, _MEMORY)
-    try:
-        timers = TimersByKey(services, store)
-        timers.add(state)
-        yield timers
-    finally:
-        store.close()
+    with scratch_directory(scratch) as directory:
+        store = SpillingStore(directory, StateBackendSettings.of({}).rocksdb, _MEMORY)
+        try:
+            timers = TimersByKey(services, store)
+            timers.add(state)
+            yield timers
+        finally:
+            store.close()
