@@ -161,6 +161,9 @@ def test_whether_a_job_with_changelogs_can_restore_is_told_before_it_runs(
     assert ["has 3 partitions, but state.changelog.partitions asks for 5" in each for each in more.problems] == [True]
     assert [each.verdict for each in more.operators if each.uid == "counts"] == ["incompatible"]
 
+    off = check(None, same, **{**settings, "state.changelog.enabled": "false"})
+    assert (off.problems, off.notes) == ((), ())
+
     kafka.delete_topic(changelog.topic)
     without = check(None, same, **settings)
     assert without.restorable

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import pickle
 from typing import Any
 
 import pyarrow
@@ -137,3 +138,11 @@ def test_columns_that_arrow_shows_otherwise_travel_as_rows():
     assert is_plain_in_arrow(plain)
     for other in (sql.TimestampType(), sql.DecimalType(), sql.NullType()):
         assert not is_plain_in_arrow(sql.StructType([sql.StructField("a", sql.ArrayType(other))]))
+
+
+def test_a_task_takes_few_large_rows_at_once_and_many_small_ones():
+    def batches(size: int, count: int) -> list[int]:
+        return [len(keys) for keys, _, _ in _in_batches((0, pickle.dumps((n, "x" * size, None))) for n in range(count))]
+
+    assert batches(1 << 20, 20) == [8, 8, 4]
+    assert batches(10, 2500) == [1000, 1000, 500]

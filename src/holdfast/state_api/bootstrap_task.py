@@ -39,8 +39,8 @@ _MEMORY = 64 << 20
 """Estimated memory of changed rows, in bytes, from which they are stored."""
 _ROCKSDB = {RocksDBOptions.MAX_OPEN_FILES.key: "64"}
 """By it, RocksDB's memory does not grow with the number of its files, which may hold a large key group."""
-_FIRST = 2_000
-"""Rows in the first file, from which the memory of rows is estimated."""
+_FIRST = 100
+"""Rows in the first file, at least, from which the memory of rows is estimated: those of a batch."""
 _MOST = 500_000
 """The most rows in a file."""
 

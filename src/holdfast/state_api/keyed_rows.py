@@ -38,6 +38,10 @@ __all__ = ["KeyedRows", "partition_numbers"]
 
 _AT_ONCE = 1_000
 """Rows whose keys are computed, and that a task takes, at once."""
+_ROWS = 200
+"""Rows of a DataFrame that are turned into records at once; their size is not known."""
+_BYTES = 8 << 20
+"""Bytes of records that a task takes at once, and of an Arrow batch: rows may be large."""
 _BATCH_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
 _MASK = 0xFFFFFFFF
 
@@ -158,7 +162,7 @@ class KeyedRows:
         else:
             select = key
         waiting = iter(rows)
-        while batch := list(islice(waiting, _AT_ONCE)):
+        while batch := list(islice(waiting, _ROWS)):
             values = batch if self.to_element is None else list(map(self.to_element, batch))
             if self.element_type is not None:
                 values = fitted(self.element_type, values)
@@ -274,16 +278,23 @@ def _listed(column: pyarrow.Array) -> list[Any]:
 
 def _in_batches(rows: Iterable[Any]) -> Iterator[Records]:
     """The pickled records of rows."""
-    waiting = iter(rows)
-    while batch := [pickle.loads(row[1]) for row in islice(waiting, _AT_ONCE)]:
+    batch: list[Any] = []
+    size = 0
+    for _, record in rows:
+        batch.append(pickle.loads(record))
+        size += len(record)
+        if len(batch) >= _AT_ONCE or size >= _BYTES:
+            yield in_lists(batch)
+            batch, size = [], 0
+    if batch:
         yield in_lists(batch)
 
 
 @contextmanager
 def _small_batches(session: SparkSession) -> Iterator[None]:
-    """Limit the bytes of Arrow batches, since rows may be large."""
+    """Limit the bytes of Arrow batches."""
     known = session.conf.get(_BATCH_BYTES, None)
-    session.conf.set(_BATCH_BYTES, str(8 << 20))
+    session.conf.set(_BATCH_BYTES, str(_BYTES))
     try:
         yield
     finally:
