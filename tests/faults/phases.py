@@ -18,6 +18,7 @@ import holdfast.runtime.savepoints
 import holdfast.state.arriving_files
 import holdfast.state.keyed_backend
 import holdfast.state.rocksdb
+import holdfast.state.row_pieces
 import holdfast.state.sst
 from holdfast.checkpoint.log import CheckpointLog
 from holdfast.checkpoint.metadata import KeyedHandle
@@ -26,6 +27,8 @@ from holdfast.checkpoint.storage import Storage
 from holdfast.runtime.job import Job
 from holdfast.runtime.savepoints import SavepointWriter
 from holdfast.runtime.task_host import TaskHost
+from holdfast.state.arrival import Arrival
+from holdfast.state.arriving_deltas import ArrivingDelta, LateRows
 from holdfast.state.arriving_file import ArrivingFile
 from holdfast.state.arriving_files import ArrivingFiles
 from holdfast.state.backend import paths_of
@@ -73,9 +76,11 @@ PHASES = [
     Phase("restore: amid the deltas", KeyedStateBackend, "_apply", needs="loss"),
     Phase("restore: before the first epoch", KeyedStateBackend, "replay", True, needs="loss"),
     Phase("restore: before linked files are verified", LinkedFiles, "begin", needs="loss"),
-    Phase("arriving: before files of the base", ArrivingFiles, "begin", needs="loss", arrives=True),
+    Phase("arriving: before the whole files", Arrival, "begin", needs="loss", arrives=True),
     Phase("arriving: amid blocks of lookups", ArrivingFiles, "need_keys", True, needs="loss", arrives=True),
     Phase("arriving: amid whole files", ArrivingFile, "complete", True, needs="loss", arrives=True),
+    Phase("arriving: before rows of deltas for a lookup", LateRows, "open", needs="loss", arrives=True),
+    Phase("arriving: after all rows of a delta", ArrivingDelta, "complete", True, needs="loss", arrives=True),
     Phase("rescale: before a slot closes the tasks of the old parallelism", TaskHost, "close", needs="rescale"),
     Phase("rescale: after a slot has closed the tasks of the old parallelism", TaskHost, "close", True, needs="rescale"),
     Phase("rescale: before the tasks of the new parallelism", Job, "_new_executor", driver=True, needs="rescale"),
@@ -139,7 +144,10 @@ def install(directory: str) -> None:
     holdfast.state.keyed_backend.due = soon
     armed, link = Armed(directory), holdfast.state.sst.link_raw
     holdfast.state.sst.link_raw = lambda *file: not Path(directory, _NO_LINKS).exists() and link(*file)
-    holdfast.state.rocksdb._LARGE, holdfast.state.arriving_files._LEAST = 0, 1
+    holdfast.state.rocksdb._LARGE, holdfast.state.rocksdb._LEAST_DELTA, holdfast.state.arriving_files._LEAST = 0, 1, 1
+    holdfast.state.row_pieces._LARGE_ROW, holdfast.state.row_pieces._HEAD_SHARE = 1, 0
+    path = Storage.local_path
+    Storage.local_path = lambda *at: None if Path(directory, _NO_LINKS).exists() else path(*at)
     for phase in PHASES:
         setattr(phase.owner, phase.function, _hooked(getattr(phase.owner, phase.function), phase, armed))
 

@@ -20,8 +20,8 @@ from holdfast.common.typeinfo import Types
 from holdfast.datastream.state import MapStateDescriptor, ValueStateDescriptor
 from holdfast.errors import CorruptFile, StorageError
 from holdfast.state import arriving_file, arriving_files, keyed_backend, rocksdb
+from holdfast.state.arrival import Arrival
 from holdfast.state.arriving_file import Present
-from holdfast.state.arriving_files import ArrivingFiles
 from holdfast.state.compaction import Base
 from holdfast.state.key_groups import KeyGroupRange
 from holdfast.testing.memory_store import MemoryStore
@@ -43,12 +43,14 @@ class Bucket(MemoryStore):
         self.let_through = threading.Event()
         self.let_through.set()
         self.ranges: list[tuple[str, int, int]] = []
+        self.held: tuple[str, ...] = (".sst",)
+        """How the names of the files end that are watched and held back."""
         self.held_from = 0
         """Where the parts of whole files begin that are held back."""
         self.before: Callable[[str, int], None] = lambda path, start: None
 
     def get_range(self, path: str, start: int, length: int) -> bytes:
-        if path.endswith(".sst"):
+        if path.endswith(self.held):
             self.before(path, start)
             if threading.current_thread().name == "holdfast-arriving":
                 if start >= self.held_from:
@@ -95,8 +97,8 @@ class Remote(Backend):
         return [file for file in handles[-1].base if isinstance(file, RawFile) and file.name.endswith(".sst")]
 
     @property
-    def arriving(self) -> ArrivingFiles | None:
-        found: ArrivingFiles | None = self.backend._local._arriving  # type: ignore[attr-defined]
+    def arriving(self) -> Arrival | None:
+        found: Arrival | None = self.backend._local._arrival  # type: ignore[attr-defined]
         return found
 
     def arrive(self) -> None:

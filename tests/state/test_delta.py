@@ -87,7 +87,7 @@ def a_reader_gets_the_pieces_of_its_key_groups(content, bounds):
     handle = write_delta(storage, "d", changes)
     groups = KeyGroupRange(min(bounds), max(bounds)) if bounds else None
     expected = []
-    for at, dropped, held in changes:
+    for at, dropped, held, _ in changes:
         mine = [p for p in held if groups is None or (p.first <= groups.last and p.last >= groups.first)]
         if mine or dropped:
             expected.append(Change(at, dropped, mine))

@@ -246,7 +246,7 @@ def an_added_entry_is_written_alone_and_an_added_element_with_its_chunk():
     family.committed()
     large[17] = 1
     chunks.append(1000)
-    ((_, dropped, (piece,)),) = family.collect()
+    ((_, dropped, (piece,), _),) = family.collect()
     drops, _, values, deletes = entry_pieces.unpack_entries(piece)
     assert not dropped
     assert (drops, deletes) == ([], [])

@@ -17,6 +17,7 @@ from holdfast.checkpoint.metadata import KeyedHandle
 from holdfast.checkpoint.storage import RetryPolicy, Storage
 from holdfast.errors import CorruptFile
 from holdfast.state import arriving_file, arriving_files
+from holdfast.state.arrival import Arrival
 from holdfast.state.arriving_files import ArrivingFiles
 from holdfast.state.key_groups import KeyGroupRange
 from holdfast.state.layout import END, FIRST, after, group_prefix, group_range, section
@@ -102,11 +103,11 @@ def test_files_that_arrive_have_all_that_a_lookup_or_a_scan_needs(tmp_path, monk
     origin = Origin(tmp_path / "origin", pick, pick.choice(["LZ4", "NO"]), pick.random() < 0.5, compacted)
     monkeypatch.setattr(arriving_files, "_LEAST", 1)
     monkeypatch.setattr(arriving_file, "_GAP", pick.choice([0, 5_000]))
-    monkeypatch.setattr(ArrivingFiles, "begin", lambda self: pytest.fail("waits for whole files"))
+    monkeypatch.setattr(Arrival, "begin", lambda self: pytest.fail("waits for whole files"))
     rows = sorted(origin.content.items())
     for turn in range(12):
         shutil.copytree(origin.path, path := tmp_path / f"part-{turn}")
-        arriving = ArrivingFiles(origin.storage, "'op'", str(path), dict)
+        arriving = ArrivingFiles(origin.storage, "'op'", str(path), dict, arrival := Arrival())
         assert all(arriving.take(file) for file in origin.files)
         with closing(RocksDBStore(str(path), origin.settings, compacts=False, arriving=arriving)) as store:
             for _ in range(4):
@@ -119,7 +120,7 @@ def test_files_that_arrive_have_all_that_a_lookup_or_a_scan_needs(tmp_path, monk
                     low = pick.randrange(KEYS)
                     start, end = key(low), key(low + pick.choice([1, 5, 300])) + pick.choice([b"", b"\0"])
                     assert list(store.scan(start, end)) == [row for row in rows if start <= row[0] < end]
-        arriving.close()
+        arrival.close()
 
 
 def at(window: int, group: int) -> bytes:

@@ -366,7 +366,7 @@ def the_stored_form_of_timers_never_changes(namespaced: bool, owner: Any, row: b
     store = SortedMemory()
     queue = TimerFamily(STATE, store, lambda keys: [2 for _ in keys], namespaced=namespaced)
     queue.register((1 << 16) + 5, owner)
-    ((_, _, (piece,)),) = queue.collect()
+    ((_, _, (piece,), _),) = queue.collect()
     namespaces = b"\x91\x92\x01\x02" if namespaced else None
     nothing = ([], b"\x90", b"\x90" if namespaced else None)
     assert piece.data == msgspec.msgpack.encode(([(1 << 16) + 5], b"\x91\xa1a", namespaces, *nothing))

@@ -14,7 +14,7 @@ import xxhash
 from holdfast.checkpoint.handles import RawFile
 from holdfast.checkpoint.storage import Storage
 from holdfast.errors import CorruptFile
-from holdfast.state.sst_format import Block, IndexForm, IndexSearch, Metaindex
+from holdfast.state.sst_format import Block, DamagedBlock, IndexForm, IndexSearch, Metaindex
 from holdfast.state.sst_parts import SstReader
 
 __all__ = ["ArrivingFile", "Present"]
@@ -78,8 +78,23 @@ class Present:
 class ArrivingFile:
     """A file of which the end and some blocks are here."""
 
-    def __init__(self, storage: Storage, file: RawFile, target: str) -> None:
+    def __init__(
+        self, storage: Storage, file: RawFile, target: str, named: Callable[[CorruptFile], CorruptFile] = lambda error: error
+    ) -> None:
+        """Fetch the end of the file.
+
+        Args:
+            storage: The storage with the file.
+            file: The file.
+            target: The local file.
+            named: Adds to an error what the file holds.
+
+        Raises:
+            CorruptFile: the file is missing, or its end is altered.
+            UnknownFormat: the file must be fetched as a whole.
+        """
         self.file = file
+        self._named = named
         self.level, self.first_key, self.last_key = file.level, file.first_key, file.last_key
         self.here = False
         self._storage = storage
@@ -98,6 +113,9 @@ class ArrivingFile:
             copy.write(self._reader.tail)
         self._present.add(start, file.size)
         self._reader.tail = b""
+
+    def _altered(self, how: str) -> CorruptFile:
+        return self._named(CorruptFile(self._storage.locate(self.file.path), f"altered: {how}"))
 
     def lacking_keys(self, keys: Sequence[bytes]) -> Iterator[list[Block]]:
         """The blocks that may hold some of these sorted keys and are lacking."""
@@ -172,20 +190,29 @@ class ArrivingFile:
         """Fetch adjacent blocks.
 
         Raises:
-            DamagedBlock: one is altered.
+            CorruptFile: one is missing or altered.
+            StorageError: the storage refused the read, or the retry budget ran out.
         """
-        data = self._reader.data(blocks)
+        try:
+            data = self._reader.data(blocks)
+        except DamagedBlock as damage:
+            raise self._altered(str(damage)) from damage
+        except CorruptFile as error:
+            raise self._named(error) from error
         with open(self._target, "r+b") as copy:
             copy.seek(blocks[0].offset)
             copy.write(data)
         self._present.add(blocks[0].offset, blocks[-1].end)
 
     def complete(self, may_go_on: Callable[[], bool]) -> None:
-        """Fetch what is lacking, unless ``may_go_on`` returns False in between, and verify the whole file."""
+        """Fetch what is lacking, and verify the whole file; implements `holdfast.state.arrival.Arriving`."""
         with open(self._target, "r+b") as copy:  # if another store takes its place, this remains the old file
             while (lacking := self._present.lacking(0, _AGAIN)) is not None:
                 start, end = lacking[0], min(lacking[1], lacking[0] + _MOST_IN_PART)
-                data = self._reader.part(start, end - start)
+                try:
+                    data = self._reader.part(start, end - start)
+                except CorruptFile as error:
+                    raise self._named(error) from error
                 copy.seek(start)
                 copy.write(data)
                 copy.flush()
@@ -199,6 +226,6 @@ class ArrivingFile:
                 if not may_go_on():
                     return
         if digest.digest() != self.file.checksum:
-            raise CorruptFile(self._storage.locate(self.file.path), "altered: its checksum does not match its content")
+            raise self._altered("its checksum does not match its content")
         self.here = True
         self._search = None

@@ -14,6 +14,7 @@ from holdfast.checkpoint.handles import Handle, LogRange
 from holdfast.checkpoint.metadata import KeyedHandle
 from holdfast.checkpoint.storage import Storage
 from holdfast.common.config_values import parse_memory_size
+from holdfast.state.arriving_deltas import ArrivingDeltas
 from holdfast.state.delta import Change
 from holdfast.state.key_groups import KeyGroupRange
 from holdfast.state.keyed_changelog import KeyedChangelog
@@ -110,6 +111,9 @@ class LocalStore(Protocol):
     @property
     def arriving(self) -> bool:
         """Whether files of the restored checkpoint are still being fetched, so that later checkpoints must refer to them."""
+
+    def arriving_deltas(self, deltas: Sequence[Handle]) -> ArrivingDeltas | None:
+        """Let the rows of these deltas arrive while the job runs. None: all of them are read now."""
 
     def fetch_rest(self) -> None:
         """Begin to fetch, in the background, what `open` has left in the storage."""

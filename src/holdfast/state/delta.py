@@ -3,7 +3,7 @@
 Form 2 of a file, integers of the trailer little-endian:
 
     pieces    section by section, in order of state and slice; within a section, in order of key group
-    index     msgpack: [[state, slice, dropped, [[first group, last group, length, size, checksum], ...]], ...]
+    index     msgpack: [[state, slice, dropped, [[first group, last group, length, size, checksum, head], ...]], ...]
     trailer   u32 stored length of the index
               u32 size of the uncompressed index; 0: stored uncompressed
               u8  form: 2
@@ -14,16 +14,19 @@ A piece is one zstd frame of ``length`` bytes that unpacks to ``size`` bytes; if
 uncompressed. Its checksum is the XXH3-64 of the stored bytes. The file's handle holds the XXH3-128 of index and trailer,
 so the handle protects the index, and the index protects the pieces. A reader of some key groups fetches only the index
 and the pieces that overlap these groups.
+
+A piece's head repeats its keys, if its rows are large (`holdfast.state.row_pieces`): a restore that knows the keys can leave
+the piece where it is until a row is needed. Otherwise it is empty, or lacking in files of earlier releases.
 """
 
 from __future__ import annotations
 
 import struct
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
 from mmap import mmap
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 import xxhash
@@ -35,7 +38,18 @@ from holdfast.errors import CorruptFile, IncompatibleState
 from holdfast.state.key_groups import KeyGroupRange
 from holdfast.state.layout import Section, section
 
-__all__ = ["Change", "Piece", "cut", "in_memory", "pack_delta", "read_delta", "stored_sizes", "write_delta"]
+__all__ = [
+    "Change",
+    "LeftPiece",
+    "Piece",
+    "cut",
+    "in_memory",
+    "open_piece",
+    "pack_delta",
+    "read_delta",
+    "stored_sizes",
+    "write_delta",
+]
 
 _TRAILER = struct.Struct("<IIB3x4s")
 _MAGIC = b"HFSD"
@@ -59,6 +73,21 @@ class Piece(NamedTuple):
     """The first key group of the piece."""
     last: int
     data: Data
+    head: bytes = b""
+    """The keys of its rows, to be stored in the index, too; empty: they are not."""
+
+
+class LeftPiece(NamedTuple):
+    """A piece with a head that is left in its file."""
+
+    first: int
+    last: int
+    head: bytes
+    start: int
+    """Where the piece begins in the file."""
+    length: int
+    size: int
+    checksum: int
 
 
 def in_memory(data: Data) -> int:
@@ -72,6 +101,8 @@ class Change(NamedTuple):
     section: Section
     dropped: bool
     pieces: Sequence[Piece]
+    left: Sequence[LeftPiece] = ()
+    """Written pieces that a reader has left in the file."""
 
 
 def cut(groups: Iterable[int], items: Iterable[T], enough: int, most: int) -> Iterator[tuple[list[int], list[T]]]:
@@ -111,6 +142,7 @@ class _Entry(msgspec.Struct, frozen=True, array_like=True):
     length: int
     size: int
     checksum: int
+    head: bytes = b""
 
 
 class _SectionEntry(msgspec.Struct, frozen=True, array_like=True):
@@ -122,20 +154,23 @@ class _SectionEntry(msgspec.Struct, frozen=True, array_like=True):
     pieces: list[_Entry]
 
 
+_Placed = tuple[int, _Entry]
+"""A piece, and where it begins in the file."""
 _unpack_index = msgspec.msgpack.Decoder(list[_SectionEntry]).decode
 
 
 def pack_delta(changes: Iterable[Change]) -> tuple[bytes, bytes]:
     """Build a file's content; returns its bytes and the checksum for its handle."""
     stored: list[Data] = []
-    index: list[_SectionEntry] = []
-    for (state, slice, _), dropped, pieces in sorted(changes, key=lambda change: change.section.prefix):
-        entries = []
-        for first, last, data in pieces:
+    index: list[Any] = []
+    for (state, slice, _), dropped, pieces, _ in sorted(changes, key=lambda change: change.section.prefix):
+        entries: list[Any] = []
+        for first, last, data, head in pieces:
             body, size = compress(data)
             stored.append(body)
-            entries.append(_Entry(first, last, len(body), size, xxhash.xxh3_64_intdigest(body)))
-        index.append(_SectionEntry(state, slice, dropped, entries))
+            entry = (first, last, len(body), size, xxhash.xxh3_64_intdigest(body))
+            entries.append((*entry, head) if head else entry)
+        index.append((state, slice, dropped, entries))
     body, size = compress(_pack(index))
     end = bytes(body) + _TRAILER.pack(len(body), size, _FORM, _MAGIC)
     stored.append(end)
@@ -154,7 +189,11 @@ def write_delta(storage: Storage, path: str, changes: Iterable[Change]) -> Index
 
 
 def read_delta(
-    storage: Storage, handle: IndexedFile, groups: KeyGroupRange | None = None, mapped: memoryview | None = None
+    storage: Storage,
+    handle: IndexedFile,
+    groups: KeyGroupRange | None = None,
+    mapped: memoryview | None = None,
+    leaves: Callable[[Section], bool] = lambda section: False,
 ) -> Iterator[Change]:
     """Read a file's changes; with ``groups``, only the pieces that overlap them.
 
@@ -163,13 +202,23 @@ def read_delta(
         handle: The file.
         groups: The wanted key groups; None: all.
         mapped: The file, mapped into memory. Pieces that are not compressed are then views of it.
+        leaves: Whether the pieces of a section that have a head are left in the file.
 
     Raises:
         CorruptFile: the file is missing, truncated, altered, or not the one that the handle describes.
         IncompatibleState: the file has another form.
         StorageError: the storage refused the read, or the retry budget ran out.
     """
-    return _Reader(storage, handle, mapped).changes(groups)
+    return _Reader(storage, handle, mapped).changes(groups, leaves)
+
+
+def open_piece(piece: LeftPiece, body: memoryview, where: str) -> Data:
+    """Verify and unpack a piece that was left in its file, and has been read from there (``where``, for errors).
+
+    Raises:
+        CorruptFile: it is altered.
+    """
+    return _opened(piece, body, where)
 
 
 def stored_sizes(storage: Storage, handle: IndexedFile) -> list[tuple[int, int]]:
@@ -193,23 +242,29 @@ class _Reader:
         self._mapped = mapped
         self._where = storage.locate(handle.path)
 
-    def changes(self, groups: KeyGroupRange | None) -> Iterator[Change]:
+    def changes(self, groups: KeyGroupRange | None, leaves: Callable[[Section], bool]) -> Iterator[Change]:
         tail, index, ends = self.index(whole=groups is None or self._mapped is not None)
         starts = iter(ends)
-        wanted = [[(start, piece) for piece, start in zip(each.pieces, starts) if _overlap(piece, groups)] for each in index]
+        sections = [section(each.state, each.slice) for each in index]
+        wanted: list[list[_Placed]] = []
+        left: list[list[LeftPiece]] = []
+        for each, leave in zip(index, map(leaves, sections)):
+            placed = [(start, piece) for piece, start in zip(each.pieces, starts) if _overlap(piece, groups)]
+            wanted.append([(start, piece) for start, piece in placed if not (leave and piece.head)])
+            left.append([_left(start, piece) for start, piece in placed if leave and piece.head])
         bodies = self._bodies([placed for each in wanted for placed in each], tail)
-        for each, placed in zip(index, wanted, strict=True):
-            at, dropped = section(each.state, each.slice), each.dropped
+        for each, at, placed, others in zip(index, sections, wanted, left, strict=True):
+            dropped = each.dropped
             pieces: list[Piece] = []
             size = 0
             for _, piece in placed:
-                pieces.append(Piece(piece.first, piece.last, self._open(piece, next(bodies))))
+                pieces.append(Piece(piece.first, piece.last, _opened(piece, next(bodies), self._where)))
                 size += len(pieces[-1].data)
                 if size >= _CHANGE:
                     yield Change(at, dropped, pieces)
                     pieces, size, dropped = [], 0, False
-            if pieces or dropped:
-                yield Change(at, dropped, pieces)
+            if pieces or others or dropped:
+                yield Change(at, dropped, pieces, others or ())
 
     def index(self, whole: bool) -> tuple[Data, list[_SectionEntry], list[int]]:
         """The file's end, its index, and the boundaries of its pieces; ``whole``: read the whole file at once."""
@@ -262,7 +317,7 @@ class _Reader:
         except msgspec.MsgspecError as error:
             raise self._corrupt(f"its index cannot be read: {error}") from error
 
-    def _bodies(self, placed: list[tuple[int, _Entry]], tail: Data) -> Iterator[memoryview]:
+    def _bodies(self, placed: list[_Placed], tail: Data) -> Iterator[memoryview]:
         """Fetch the stored bytes of these pieces: adjacent ones in one read, and none that ``tail`` already holds."""
         at = 0
         have = self._handle.size - len(tail)
@@ -276,11 +331,6 @@ class _Reader:
             view = memoryview(block)
             for offset, piece in placed[first:at]:
                 yield view[offset - start : offset - start + piece.length]
-
-    def _open(self, piece: _Entry, body: memoryview) -> Data:
-        if xxhash.xxh3_64_intdigest(body) != piece.checksum:
-            raise self._corrupt(f"the checksum of its piece with key groups {piece.first} to {piece.last} does not match")
-        return decompress(body, piece.size) if piece.size else body
 
     def _get(self, start: int, length: int) -> Data:
         handle, whole = self._handle, start == 0 and length == self._handle.size
@@ -299,7 +349,21 @@ class _Reader:
         return data
 
     def _corrupt(self, reason: str) -> CorruptFile:
-        return CorruptFile(self._where, f"truncated or altered: {reason}")
+        return _corrupt(self._where, reason)
+
+
+def _corrupt(where: str, reason: str) -> CorruptFile:
+    return CorruptFile(where, f"truncated or altered: {reason}")
+
+
+def _opened(piece: _Entry | LeftPiece, body: memoryview, where: str) -> Data:
+    if xxhash.xxh3_64_intdigest(body) != piece.checksum:
+        raise _corrupt(where, f"the checksum of its piece with key groups {piece.first} to {piece.last} does not match")
+    return decompress(body, piece.size) if piece.size else body
+
+
+def _left(start: int, piece: _Entry) -> LeftPiece:
+    return LeftPiece(piece.first, piece.last, piece.head, start, piece.length, piece.size, piece.checksum)
 
 
 def _overlap(piece: _Entry, groups: KeyGroupRange | None) -> bool:

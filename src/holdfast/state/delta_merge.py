@@ -41,7 +41,7 @@ class DeltaMerge:
 
     def add(self, change: Change) -> None:
         """Add the next change."""
-        at, dropped, pieces = change
+        at, dropped, pieces, _ = change
         self._unpacked += sum(in_memory(piece.data) for piece in pieces)
         if dropped:
             self._dropped.add(at)

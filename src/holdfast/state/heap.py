@@ -65,6 +65,9 @@ class HeapStore:
     def committed(self) -> None:
         """Do nothing: nothing runs in the background."""
 
+    def arriving_deltas(self, deltas: Sequence[Handle]) -> None:
+        """Read all of them now: memory takes the rows decoded."""
+
     def fetch_rest(self) -> None:
         """Do nothing: everything has been read."""
 

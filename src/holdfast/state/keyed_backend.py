@@ -18,6 +18,7 @@ from holdfast.checkpoint.handles import Handle, IndexedFile
 from holdfast.checkpoint.ids import CheckpointId, Epoch
 from holdfast.checkpoint.in_parallel import in_parallel
 from holdfast.checkpoint.metadata import KeyedHandle
+from holdfast.state.arriving_deltas import ArrivingDeltas, LateRows
 from holdfast.state.backend import (
     HEAP,
     PART,
@@ -65,6 +66,8 @@ _UPLOAD_PATIENCE = 10.0
 
 NewPath = Callable[[str], str]
 """Returns a unique storage path for a kind of file."""
+_Changes = tuple[Change, Sequence[LateRows]]
+"""Changes of a section, and those whose rows come late."""
 _Parts = tuple[LocalStore, DeltaLog, Materialisation]
 
 
@@ -147,21 +150,26 @@ class KeyedStateBackend:
             if len(deltas) == len(handle.deltas):  # else the store holds the rows of the base, or newer ones
                 for dump in handle.base:
                     if isinstance(dump, IndexedFile):
-                        self._apply(self._deltas.replay(dump, groups), groups)
+                        self._apply(self._read(groups, None, dump), groups)
             self._unsettled += sum(map(size_of, deltas))
-            small = all(size_of(delta) <= _SMALL for delta in deltas)
-            for changes in in_parallel(partial(self._read, groups), deltas, _MANY if small else _FEW):
+            arriving = self._local.arriving_deltas(deltas)
+            small = arriving is not None or all(size_of(delta) <= _SMALL for delta in deltas)
+            for changes in in_parallel(partial(self._read, groups, arriving), deltas, _MANY if small else _FEW):
                 self._apply(changes, groups)
         self._local.fetch_rest()
 
-    def _read(self, groups: KeyGroupRange, delta: Handle) -> Iterable[Change]:
-        """The changes of a delta: read and verified, unless it is large."""
-        changes = self._deltas.replay(delta, groups)
+    def _read(self, groups: KeyGroupRange, arriving: ArrivingDeltas | None, delta: Handle) -> Iterable[_Changes]:
+        """The changes of a delta: read and verified, unless it is large or arrives."""
+        if arriving is not None and isinstance(delta, IndexedFile) and delta.path in arriving:
+            return arriving.read(delta.path, groups, self.state.sets_aside)
+        changes = ((change, ()) for change in self._deltas.replay(delta, groups))
         return list(changes) if size_of(delta) <= _READ_AHEAD else changes
 
-    def _apply(self, changes: Iterable[Change], groups: KeyGroupRange) -> None:
-        for change in changes:
+    def _apply(self, changes: Iterable[_Changes], groups: KeyGroupRange) -> None:
+        for change, late in changes:
             self.state.apply(change, groups)
+            if late:
+                self.state.set_aside(change.section, late)
             self._local.bound(self.state, restoring=True)
 
     # writing
@@ -209,12 +217,12 @@ class KeyedStateBackend:
         self.state.committed()
         self.bound()
         self._unsettled += self.written
+        if self._local.arriving:  # retention must keep its files, and RocksDB cannot copy them yet
+            return
         if self.state.restored_memory() > _PORTION and self._has_to_settle(handles):
             # All of them at once would be a pause of seconds. Until they are in the store, the checkpoints refer to the
             # restored files, and nothing may take their place.
             self.state.store_restored(_PORTION)
-            return
-        if self._local.arriving:  # retention must keep its files, and RocksDB cannot copy them yet
             return
         wanted = due(handles) if self._pending is None else None
         if wanted is not None or self._migration is not None:
@@ -246,8 +254,8 @@ class KeyedStateBackend:
         def merged() -> list[Handle]:
             stored: list[Handle] = []
             merge, count = DeltaMerge(kinds, groups), 0
-            for number, changes in enumerate(in_parallel(partial(self._read, groups), deltas), 1):
-                for change in changes:
+            for number, changes in enumerate(in_parallel(partial(self._read, groups, None), deltas), 1):
+                for change, _ in changes:
                     merge.add(change)
                 if self._ended:
                     raise CancelledError("the subtask has ended")

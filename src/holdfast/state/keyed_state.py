@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import repeat
 from typing import Any
 
+from holdfast.state.arriving_deltas import LateRows
 from holdfast.state.delta import Change
 from holdfast.state.key_groups import KeyGroupRange, key_grouper
-from holdfast.state.layout import after, section
+from holdfast.state.layout import Section, after, section
 from holdfast.state.ordered import Family, OrderedStore, SortedMemory
 from holdfast.state.registry import SchemaRegistry
 from holdfast.state.schema import ENTRIES, ROWS, TIMERS, OperatorSchema, StateSchema
@@ -142,6 +143,17 @@ class KeyedState:
     def apply(self, change: Change, groups: KeyGroupRange | None = None) -> None:
         """Apply a change of a completed epoch; with ``groups``, only its rows in these key groups."""
         self._families[change.section.state].apply(change, groups)
+
+    def sets_aside(self, changed: Section) -> bool:
+        """Whether rows of this section may come late, in a restore."""
+        family = self._families[changed.state]
+        return isinstance(family, StateSpace) and family.sets_aside
+
+    def set_aside(self, changed: Section, late: Iterable[LateRows]) -> None:
+        """Apply changes of a completed epoch whose rows come late."""
+        family = self._families[changed.state]
+        assert isinstance(family, StateSpace)
+        family.set_aside(late)
 
     @property
     def decodes_deltas(self) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import suppress
 
 from holdfast.checkpoint.files import verify_linked
@@ -18,22 +18,26 @@ from holdfast.checkpoint.storage import Storage
 from holdfast.errors import CorruptFile
 from holdfast.state.layout import state_of
 
-__all__ = ["LinkedFiles", "naming"]
+__all__ = ["LinkedFiles", "naming", "states_in"]
 
 
-def naming(error: CorruptFile, file: RawFile, where: str, names: Mapping[int, str]) -> CorruptFile:
-    """The error of a base's file, which also says what the file holds.
+def naming(error: CorruptFile, states: Container[int], where: str, names: Mapping[int, str]) -> CorruptFile:
+    """The error of a file of keyed state, which also says what the file holds.
 
     Args:
         error: The error.
-        file: The file.
+        states: The ids of the states in the file.
         where: The operator.
         names: The names of its states by id.
     """
-    first, last = state_of(file.first_key), state_of(file.last_key)
-    found = [repr(name) for number, name in sorted(names.items()) if first <= number <= last]
+    found = [repr(name) for number, name in sorted(names.items()) if number in states]
     content = f"state of {where}" + (f": {', '.join(found)}" if found else "")
     return CorruptFile(error.path, f"{error.reason}; it holds {content}")
+
+
+def states_in(file: RawFile) -> range:
+    """The ids of the states in a base's file."""
+    return range(state_of(file.first_key), state_of(file.last_key) + 1)
 
 
 class LinkedFiles:
@@ -89,7 +93,7 @@ class LinkedFiles:
                     at = os.path.join(self._directory, file.name)
                     verify_linked(self._storage, file, at, self._stopped.is_set)
                 except CorruptFile as error:
-                    self._found = naming(error, file, self._where, self._names())
+                    self._found = naming(error, states_in(file), self._where, self._names())
                     return
 
     def close(self) -> None:

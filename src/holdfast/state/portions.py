@@ -53,7 +53,7 @@ def in_files(changes: Iterable[Change]) -> Iterator[list[Change]]:
     """Changes by the files that they are written to, since a file is held in memory while it is written."""
     waiting: list[Change] = []
     size = 0
-    for at, dropped, pieces in changes:
+    for at, dropped, pieces, _ in changes:
         for piece in pieces:
             waiting.append(Change(at, dropped, [piece]))
             size += len(piece.data)

@@ -1,16 +1,18 @@
 """RestoredRows: a table's rows as a restore found them in the deltas, encoded until they are needed.
 
 To decode all rows of a large state, and to encode again those that memory has no room for, would be most of a restart.
+Some may still be in the storage.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import msgspec
 
+from holdfast.state.arriving_deltas import LateRows
 from holdfast.state.codec import RowCodec
 from holdfast.state.row import PERSISTED, UNFLUSHED, Row
 from holdfast.state.row_pieces import EncodedRows
@@ -22,6 +24,8 @@ _ENTRY = 250
 
 _BLOCK = 512
 _BLOCK_BYTES = 1 << 20
+_MOST_OPENED = 32 << 20
+"""Bytes of late rows that go to the local store at a time."""
 
 _pack = msgspec.msgpack.Encoder().encode
 
@@ -51,10 +55,10 @@ class RestoredRows:
     def __init__(self, codec: RowCodec) -> None:
         self._codec = codec
         self._schema = 0
-        self._rows: dict[Any, msgspec.Raw | None] = {}
-        """Encoded rows; None: the row was deleted."""
-        self._added: deque[tuple[EncodedRows, int]] = deque()
-        """What was added, in order, with its estimated memory, which is free only when all its rows are gone."""
+        self._rows: dict[Any, msgspec.Raw | LateRows | None] = {}
+        """Encoded rows, or what has them as soon as it is open; None: the row was deleted."""
+        self._added: deque[EncodedRows | LateRows] = deque()
+        """What was added, in order. Its memory is free only when all its rows are gone."""
         self.memory = 0
         """Estimated bytes."""
 
@@ -68,13 +72,27 @@ class RestoredRows:
             self._schema = schema
         return schema == self._schema
 
-    def add(self, changes: EncodedRows) -> None:
+    def add(self, changes: EncodedRows | LateRows) -> None:
         """Add the changes of a later epoch."""
-        self._rows.update(zip(changes.keys, changes.rows))
-        self._rows.update(dict.fromkeys(changes.deleted))
-        memory = changes.size + _ENTRY * (len(changes.keys) + len(changes.deleted))
-        self._added.append((changes, memory))
-        self.memory += memory
+        if isinstance(changes, LateRows):
+            self._rows.update(dict.fromkeys(changes.keys, changes))
+            changes.current = self._rows
+        else:
+            self._rows.update(zip(changes.keys, changes.rows))
+            self._rows.update(dict.fromkeys(changes.deleted))
+        self._added.append(changes)
+        self.memory += _memory(changes)
+
+    def _open(self, late: Sequence[LateRows]) -> None:
+        """Have the rows of these, which are not open."""
+        LateRows.open(late)
+        rows = self._rows
+        for each in late:
+            assert each.rows is not None
+            for key, raw in zip(each.keys, each.rows, strict=True):
+                if rows.get(key) is each:
+                    rows[key] = raw
+            self.memory += each.size
 
     def take(self, keys: list[Any]) -> tuple[dict[Any, Row], list[Any]]:
         """Remove and decode the rows of these keys; returns them, and the keys that are not here."""
@@ -83,6 +101,7 @@ class RestoredRows:
         if not known:
             return {}, keys
         others = [key for key in keys if key not in rows]
+        self._open(list({raw for key in known if isinstance(raw := rows[key], LateRows)}))
         found = {key: rows.pop(key) for key in known}
         stored = {key: raw for key, raw in found.items() if raw is not None}
         rows_of = self._codec.decode_many(list(stored), _pack(list(stored.values())), self._schema, PERSISTED | UNFLUSHED)
@@ -95,7 +114,8 @@ class RestoredRows:
 
     def blocks(self) -> Iterator[tuple[list[Any], list[Row]]]:
         """All rows, decoded a block at a time; they stay here."""
-        held = ((key, raw) for key, raw in self._rows.items() if raw is not None)
+        self._open([each for each in self._added if isinstance(each, LateRows) and each.rows is None and each.needed])
+        held = ((key, raw) for key, raw in self._rows.items() if isinstance(raw, msgspec.Raw))
         for keys, raws in in_blocks(held):
             yield keys, self._codec.decode_many(keys, _pack(raws), self._schema, PERSISTED | UNFLUSHED)
 
@@ -107,12 +127,32 @@ class RestoredRows:
         rows = self._rows
         until = self.memory - memory
         while self._added and self.memory > until:
-            changes, freed = self._added.popleft()
-            held = [(key, raw) for key, raw in zip(changes.keys, changes.rows) if rows.get(key) is raw]
+            changes = self._added[0]
+            if isinstance(changes, LateRows) and changes.rows is None:
+                self._open(self._next_late(self.memory - until))
+            self._added.popleft()
+            held = [(key, raw) for key, raw in zip(changes.keys, changes.rows or ()) if rows.get(key) is raw]
             gone = [key for key in changes.deleted if key in rows and rows[key] is None]
             for key, _ in held:
                 del rows[key]
             for key in gone:
                 del rows[key]
-            self.memory -= freed
+            self.memory -= _memory(changes)
             yield [(key, head + memoryview(raw)[start:]) for key, raw in held], gone
+
+    def _next_late(self, memory: float) -> list[LateRows]:
+        """What to open before this memory can be free, and not more than is read at once."""
+        late: list[LateRows] = []
+        size = 0
+        for changes in self._added:
+            memory -= _memory(changes)
+            if isinstance(changes, LateRows) and changes.rows is None and changes.needed:
+                late.append(changes)
+                size += changes.piece.length
+            if memory <= 0 or size >= _MOST_OPENED:
+                break
+        return late
+
+
+def _memory(changes: EncodedRows | LateRows) -> int:
+    return changes.size + _ENTRY * (len(changes.keys) + len(changes.deleted))

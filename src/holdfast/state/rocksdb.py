@@ -19,17 +19,20 @@ import msgspec
 import xxhash
 
 from holdfast.checkpoint.files import write_raw
-from holdfast.checkpoint.handles import Handle, RawFile
+from holdfast.checkpoint.handles import Handle, IndexedFile, RawFile
 from holdfast.checkpoint.metadata import KeyedHandle
 from holdfast.checkpoint.paths import new_attempt
 from holdfast.checkpoint.storage import Storage
+from holdfast.errors import CorruptFile
+from holdfast.state.arrival import Arrival
+from holdfast.state.arriving_deltas import ArrivingDeltas
 from holdfast.state.arriving_files import ArrivingFiles
 from holdfast.state.backend import ROCKSDB, Place, StateBackendSettings, clip, paths_of, size_of
 from holdfast.state.changelog_copy import COPY
 from holdfast.state.host_lock import HostLock, abandoned
 from holdfast.state.keyed_changelog import KeyedChangelog
 from holdfast.state.keyed_state import KeyedState
-from holdfast.state.linked_files import LinkedFiles
+from holdfast.state.linked_files import LinkedFiles, naming
 from holdfast.state.schema import OperatorSchema
 from holdfast.state.sst import BASE_PREFIX, Sliced, clip_store, copy_base, fetch, sections_in, slicing, write_contents
 from holdfast.state.store import RocksDBStore
@@ -52,7 +55,9 @@ _MOST_RESTORED = 2
 _PORTION = 4 << 20
 """Bytes of such rows that go to the store at a time."""
 _LARGE = 32 << 20
-"""Size of the smallest base, in bytes, whose files are fetched while the job runs."""
+"""Size of the smallest base, and of the smallest deltas together, in bytes, that are fetched while the job runs."""
+_LEAST_DELTA = 1 << 20
+"""Size of the smallest delta of them."""
 _SORTING_PATIENCE = 120.0
 """Seconds to wait for RocksDB's compaction of level 0; after that the base is taken uncompacted."""
 _POLL = 0.02
@@ -97,7 +102,8 @@ class RocksDBLocalStore:
         self._all_touched = False
         """Whether all remaining rows in memory were touched in this epoch, so that none can be evicted."""
         self._linked: LinkedFiles | None = None
-        self._arriving: ArrivingFiles | None = None
+        self._arrival: Arrival | None = None
+        """What the store lacks of the checkpoint."""
         self.reused = False
         self.complete = False
         self.changelog = None
@@ -187,12 +193,13 @@ class RocksDBLocalStore:
         if bases:
             groups = clip(bases[0], place.groups)
             if sum(map(size_of, bases[0].base)) >= _LARGE:
-                arriving = ArrivingFiles(place.storage, place.where, path, self._names)
+                self._arrival = Arrival()
+                arriving = ArrivingFiles(place.storage, place.where, path, self._names, self._arrival)
             base = fetch(place.storage, bases[0], path, groups, arriving)
             self.files = base.files
             if arriving is not None and not arriving.any():
-                arriving = None
-        self._arriving, self._rests = arriving, arriving is not None
+                arriving = self._arrival = None
+        self._rests = arriving is not None
         settings, compacts = self._settings.rocksdb, arriving is None
         store = RocksDBStore(path, settings, compacts=compacts, arriving=arriving, explain=self._link(path))
         self.migrated = _Meta.of(store).migrated if len(bases) == 1 else ""
@@ -280,25 +287,38 @@ class RocksDBLocalStore:
         if self._built:
             self._built = False
             self.store.flush(wait=False)
-        if self._arriving is not None and self._arriving.complete:
-            self._arriving = self.store.arriving = None
-        if self._rests and self._arriving is None:
+        if self._arrival is not None and self._arrival.complete:
+            self._arrival = self.store.arriving = None
+        if self._rests and self._arrival is None:
             self._rests = False
             self.store.compact_from_now_on()
 
     @property
     def arriving(self) -> bool:
-        """Whether files of the base are still being fetched."""
-        return self._arriving is not None
+        """Whether files of the restored checkpoint are still being fetched."""
+        return self._arrival is not None
+
+    def arriving_deltas(self, deltas: Sequence[Handle]) -> ArrivingDeltas | None:
+        """Let the rows of these deltas arrive while the job runs. None: all of them are read now."""
+        storage = self._place.storage
+        large = [each for each in deltas if isinstance(each, IndexedFile) and each.size >= _LEAST_DELTA]
+        if not large or sum(map(size_of, large)) < _LARGE or storage.local_path(large[0].path) is not None:
+            return None
+        if self._arrival is None:
+            self._arrival = Arrival()
+        return ArrivingDeltas(storage, self._place.directory, large, self._arrival, self._named)
+
+    def _named(self, error: CorruptFile, states: set[int]) -> CorruptFile:
+        return naming(error, states, self._place.where, self._names())
 
     def fetch_rest(self) -> None:
-        """Begin to fetch the files of the base as a whole."""
-        if self._arriving is not None:
-            self._arriving.begin()
+        """Begin to fetch what the storage has left."""
+        if self._arrival is not None:
+            self._arrival.begin()
 
     def check(self) -> None:
         """Raise what was found out about files that `open` has left unread, or unfetched."""
-        for files in (self._linked, self._arriving):
+        for files in (self._linked, self._arrival):
             if files is not None:
                 files.check()
         if self.store.damaged:  # a function may have caught the error
@@ -320,7 +340,7 @@ class RocksDBLocalStore:
     def close(self) -> None:
         """Close the store; its files stay for this host's next process."""
         store, self._store = self._store, None
-        for files in (self._linked, self._arriving):
+        for files in (self._linked, self._arrival):
             if files is not None:
                 files.close()
         try:

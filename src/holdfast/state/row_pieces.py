@@ -6,6 +6,8 @@ A piece of rows is a msgpack array:
     runs of the rows: [key group, number of rows, next key group, number of rows, ...]
     keys, and rows, each one msgpack array in the order of the runs, stored as binary
     runs of the deleted keys, and these keys
+
+Pieces of large rows are small, and have a head: a msgpack array of the first three, that is, without the rows.
 """
 
 from __future__ import annotations
@@ -18,12 +20,12 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from holdfast.state.codec import RowCodec, packed_array
-from holdfast.state.delta import Piece, cut, in_memory
+from holdfast.state.delta import LeftPiece, Piece, cut, in_memory
 from holdfast.state.key_codec import decode_keys, encode_keys
 from holdfast.state.key_groups import KeyGroupRange
 from holdfast.state.row import PERSISTED, UNFLUSHED, Row
 
-__all__ = ["EncodedRows", "NewestRows", "RowPieces", "deleted_pieces", "encoded_rows", "read_piece"]
+__all__ = ["EncodedRows", "NewestRows", "RowPieces", "deleted_pieces", "encoded_rows", "keys_of_head", "read_piece"]
 
 _PARTS = 48
 """Rows collected together become this many pieces, within the size limits below. A reader of one eighth of the key groups
@@ -34,9 +36,16 @@ _ENOUGH = 256
 _MOST = 4096
 _BLOCK = 8192
 """Rows collected together."""
+_LARGE_ROW = 512
+"""Approximate size of large rows, in bytes."""
+_LARGE_ROWS = 16 << 10
+"""Approximate size of a piece of large rows, in bytes: a request of a piece then takes hardly longer than one of a row."""
+_HEAD_SHARE = 32
+"""The part of a piece that its head has at most."""
 
 _pack = msgspec.msgpack.Encoder().encode
 _unpack = msgspec.msgpack.Decoder(tuple[int, list[int], memoryview, memoryview, list[int], memoryview]).decode
+_unpack_head = msgspec.msgpack.Decoder(tuple[int, list[int], memoryview]).decode
 _split = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
 _NO_KEYS = encode_keys([])
 _NO_ROWS = _pack([])
@@ -163,23 +172,32 @@ _ByGroup = defaultdict[int, list[T]]
 
 def _joined(schema: int, keys: _ByGroup[Any], rows: _ByGroup[Any], count: int) -> Iterator[tuple[Piece, int, int]]:
     """Join ``count`` encoded rows to pieces of adjacent key groups: each with its number of rows, and their bytes."""
-    enough = _enough(count)
+    mean = sum(sum(map(len, each)) for each in rows.values()) // max(count, 1)
+    large = mean >= _LARGE_ROW
+    enough = max(_LARGE_ROWS // mean, 1) if large else _enough(count)
     last = max(rows, default=0)
     runs: list[int] = []
     found: list[Any] = []
     parts: list[Any] = []
     for group in sorted(rows):
-        runs += (group, len(keys[group]))
-        found += keys[group]
-        parts += rows[group]
-        if len(found) >= enough or group == last:
-            data = packed_array(parts)
-            yield (
-                Piece(runs[0], runs[-2], _pack((schema, runs, encode_keys(found), data, (), _NO_KEYS))),
-                len(found),
-                len(data),
-            )
-            runs, found, parts = [], [], []
+        of_group, rows_of_group = keys[group], rows[group]
+        step = enough if large else len(of_group)
+        for start in range(0, len(of_group), step):
+            part = of_group[start : start + step]
+            runs += (group, len(part))
+            found += part
+            parts += rows_of_group[start : start + step]
+            if len(found) >= enough or (group == last and start + step >= len(of_group)):
+                data, encoded = packed_array(parts), encode_keys(found)
+                head = _pack((schema, runs, encoded)) if large else b""
+                if len(head) * _HEAD_SHARE > len(data):
+                    head = b""
+                yield (
+                    Piece(runs[0], runs[-2], _pack((schema, runs, encoded, data, (), _NO_KEYS)), head),
+                    len(found),
+                    len(data),
+                )
+                runs, found, parts = [], [], []
 
 
 def deleted_pieces(keys: list[Any], groups: list[int], schema: int) -> Iterator[Piece]:
@@ -212,7 +230,13 @@ def encoded_rows(piece: Piece, groups: KeyGroupRange | None) -> EncodedRows:
     return EncodedRows(schema, *held, list(clip(decode_keys(deleted), deleted_runs)), in_memory(piece.data))
 
 
-def _clipper(piece: Piece, groups: KeyGroupRange | None) -> Callable[[Iterable[T], list[int]], Iterable[T]]:
+def keys_of_head(piece: LeftPiece, groups: KeyGroupRange) -> tuple[int, list[Any]]:
+    """The id of the schema, and the keys of a piece that was left in its file; ``groups`` restricts the keys."""
+    schema, runs, keys = _unpack_head(piece.head)
+    return schema, list(_clipper(piece, groups)(decode_keys(keys), runs))
+
+
+def _clipper(piece: Piece | LeftPiece, groups: KeyGroupRange | None) -> Callable[[Iterable[T], list[int]], Iterable[T]]:
     """Restrict the piece's items, given with their runs, to ``groups``."""
     if groups is None or (piece.first in groups and piece.last in groups):
         return lambda items, runs: items

@@ -8,6 +8,7 @@ from itertools import repeat
 from typing import Any, NoReturn
 
 from holdfast.state import entries
+from holdfast.state.arriving_deltas import LateRows
 from holdfast.state.codec import PartCodec, RowCodec
 from holdfast.state.column import Column, expires, unreadable_slot
 from holdfast.state.delta import Change
@@ -328,9 +329,21 @@ class StateSpace(ExpiringRow, KeyedStateStore):
             if not table.rows and not table.in_store:
                 del self.tables[namespace]
         for piece in change.pieces:
-            # Slices are read as a whole, and soon dropped; rows of former types must not enter the store.
-            later = self.store.on_disk and not self._sliced and not self.codec.has_former_types
-            (self.table().set_aside if later else self.table(namespace).apply)(piece, groups)
+            if self.sets_aside:
+                self.table().set_aside(encoded_rows(piece, groups))
+            else:
+                self.table(namespace).apply(piece, groups)
+
+    @property
+    def sets_aside(self) -> bool:
+        """Whether a restore leaves rows encoded until they are needed."""
+        # Slices are read as a whole, and soon dropped; rows of former types must not enter the store.
+        return self.store.on_disk and not self._sliced and not self.codec.has_former_types
+
+    def set_aside(self, late: Iterable[LateRows]) -> None:
+        """Apply changes whose rows come late."""
+        for each in late:
+            self.table().set_aside(each)
 
     def writes(self, change: Change) -> Iterator[Writes]:
         """The pieces of a change as writes to the store."""

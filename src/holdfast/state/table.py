@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from holdfast.common.columns import ColumnKeys
+from holdfast.state.arriving_deltas import LateRows
 from holdfast.state.codec import RowCodec
 from holdfast.state.delta import Piece
 from holdfast.state.key_codec import decode_key, encode_key, have_plain_form
@@ -24,7 +25,7 @@ from holdfast.state.ordered import OrderedStore, migrate
 from holdfast.state.restored_rows import RestoredRows, in_blocks
 from holdfast.state.row import DIRTY, PERSISTED, UNFLUSHED, Row, filled
 from holdfast.state.row_loading import rows_of
-from holdfast.state.row_pieces import RowPieces, deleted_pieces, encoded_rows, read_piece
+from holdfast.state.row_pieces import EncodedRows, RowPieces, deleted_pieces, read_piece
 
 __all__ = ["RowTable", "store_key"]
 
@@ -271,9 +272,8 @@ class RowTable:
             else:
                 rows.pop(key, None)
 
-    def set_aside(self, piece: Piece, groups: KeyGroupRange | None) -> None:
+    def set_aside(self, changes: EncodedRows | LateRows) -> None:
         """Apply changes like `apply`, but leave the rows encoded until they are loaded or written to the store."""
-        changes = encoded_rows(piece, groups)
         if not self.restored.accept(changes.schema):
             self.store_restored()
             self.restored.accept(changes.schema)
