@@ -15,11 +15,12 @@ import holdfast.state.arriving_file
 import holdfast.state.arriving_files
 import holdfast.state.keyed_backend
 import holdfast.state.rocksdb
+import holdfast.state.row_pieces
 from holdfast.checkpoint.metadata import KeyedHandle
 from holdfast.checkpoint.storage import Storage
 from holdfast.common import Types, WatermarkStrategy
 from holdfast.datastream import KeyedProcessFunction, StreamExecutionEnvironment, ValueStateDescriptor
-from holdfast.state.arriving_files import ArrivingFiles
+from holdfast.state.arrival import Arrival
 from holdfast.state.compaction import Base
 
 from .inprocess import LEDGERS, Lab, LedgerSink, SplitSource
@@ -30,7 +31,7 @@ RECORDS = [(f"k{n}", n) for n in range(KEYS)] + SOME
 
 
 class Bucket(Storage):
-    """A storage without local files, which holds back ranges of SST files."""
+    """A storage without local files, which holds back ranges of SST files and deltas."""
 
     restored = threading.Event()
     whole = threading.Event()
@@ -46,7 +47,7 @@ class Bucket(Storage):
         return None
 
     def get_range(self, path: str, start: int, length: int) -> bytes:
-        if path.endswith(".sst") and self.restored.is_set():
+        if path.endswith((".sst", ".delta")) and self.restored.is_set():
             Bucket.waiting += 1
             (self.whole if threading.current_thread().name == "holdfast-arriving" else self.blocks).wait()
         return super().get_range(path, start, length)
@@ -92,8 +93,10 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LabElsewher
     monkeypatch.setattr(holdfast.state.arriving_files, "_LEAST", 1)
     monkeypatch.setattr(holdfast.state.arriving_file, "_GAP", 0)
     monkeypatch.setattr(holdfast.state.keyed_backend, "due", soon)
-    begin = ArrivingFiles.begin
-    monkeypatch.setattr(ArrivingFiles, "begin", lambda self: (Bucket.restored.set(), begin(self))[1])
+    monkeypatch.setattr(holdfast.state.rocksdb, "_LEAST_DELTA", 1)
+    monkeypatch.setattr(holdfast.state.row_pieces, "_LARGE_ROW", 50)
+    begin = Arrival.begin
+    monkeypatch.setattr(Arrival, "begin", lambda self: (Bucket.restored.set(), begin(self))[1])
     LEDGERS["out"].committed.clear()
     for gate in (Bucket.restored, Bucket.whole, Bucket.blocks):
         gate.clear()

@@ -1,7 +1,7 @@
 """Nothing is lost or repeated when a process dies in a phase of a savepoint, restore, rescaling, materialisation, retention
 or changelog: ``kill -9`` on real Spark, from Kafka to Kafka.
 
-A run of the suite tries one phase by chance, ``make test EFFORT=39 ARGS=tests/faults/test_killed_phases.py`` all of them;
+A run of the suite tries one phase by chance, ``make test EFFORT=41 ARGS=tests/faults/test_killed_phases.py`` all of them;
 ``PHASES=rescale`` before it takes only those whose names begin so.
 """
 
