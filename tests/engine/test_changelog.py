@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -29,7 +30,9 @@ from holdfast.runtime.redistribution import assigned
 from holdfast.runtime.settings import JobSettings
 from holdfast.state.backend import StateBackendSettings
 from holdfast.state.changelog import matches, name_of
+from holdfast.state.compaction import Base
 from holdfast.state.key_groups import key_group_range
+from holdfast.state.rocksdb import RocksDBLocalStore
 
 from .changelog_model import Broker
 from .inprocess import CRASH_POINTS, LEDGERS, Lab
@@ -118,6 +121,37 @@ def run(job: Lab, drivers: list[tuple[int, str, int, bool]], last: int) -> None:
             shutil.rmtree(job.disk, ignore_errors=True)
     job.parallelism = last
     job.run()
+
+
+def a_store_made_of_the_log_has_no_file_of_the_base(monkeypatch: pytest.MonkeyPatch) -> None:
+    """RocksDB numbers the files of each store from the same number on, so that another file has the same name."""
+    monkeypatch.setattr(holdfast.state.keyed_backend, "due", lambda handles: Base() if len(handles[-1].deltas) > 1 else None)
+    opened = RocksDBLocalStore.open
+    shared: list[str] = []
+
+    def checked(self: RocksDBLocalStore, handles: Any, schema: Any) -> Any:
+        state = opened(self, handles, schema)
+        for file in self.files:
+            local = Path(self.store.path, file.name)
+            if file.name.endswith(".sst") and local.exists():
+                assert xxhash.xxh3_128_digest(local.read_bytes()) == file.checksum, file.name
+                shared.append(file.name)
+        return state
+
+    monkeypatch.setattr(RocksDBLocalStore, "open", checked)
+    data, broker = records(7, 300, keys=20), Broker(7)
+    with lab(sessions(data, cut=40), budget=15, config=changelogs(broker, "2kb")) as job:
+        for _ in range(2):
+            job._run_until("after complete", 6)
+            shutil.rmtree(job.disk)
+            job._run_until("after complete", 2)  # the store is made of the log
+            job.config = config("rocksdb", "64", "2kb")
+            job._run_until("after complete", 3)  # the store of the log goes on without it, and stores a base
+            job._run_until("after complete", 2)
+            job.config = changelogs(broker, "2kb")
+        job.run()
+        assert visible() == sessions_model(data)
+    assert shared
 
 
 @few

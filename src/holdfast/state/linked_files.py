@@ -68,6 +68,10 @@ class LinkedFiles:
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
 
+    def forget(self) -> None:
+        """Watch no files: those of the store are others."""
+        self._files = []
+
     def begin(self) -> None:
         """Begin to verify the files in the background, except those that belong mostly to other subtasks."""
         own = [file for file in self._files if not file.foreign]

@@ -80,6 +80,8 @@ class _Meta(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
     """The last delta of that checkpoint."""
     settled: str = ""
     """The last delta of which, and of those before it, all rows are in the store; empty: unknown."""
+    foreign: bool = False
+    """Whether the store was not built from the files of the bases that it continues: files of the same name are others."""
 
     @staticmethod
     def of(store: RocksDBStore) -> _Meta:
@@ -117,6 +119,8 @@ class RocksDBLocalStore:
         self._followed: Sequence[KeyedHandle] = ()
         self._settled = ""
         """As in `_Meta`."""
+        self._foreign = b""
+        """The bases that the store continues, if it was not built from their files."""
         self._built = False
         """Whether the store was built from bases, and its files do not name them yet."""
         self.files: list[RawFile] = []
@@ -159,6 +163,7 @@ class RocksDBLocalStore:
         if self.changelog is not None and self.changelog.restore(copy, self._settings.rocksdb, handles):
             RocksDBStore.remove(path)
             self.changelog.link(path)
+            self._foreign = self._lineage(handles)
             self.reused, self.complete = self.changelog.found, True
             return RocksDBStore(path, self._settings.rocksdb)
         if os.path.exists(os.path.join(path, "CURRENT")) and not ArrivingFiles.marked(path):
@@ -170,7 +175,12 @@ class RocksDBLocalStore:
             else:
                 if self._reusable(store, handles, evolved):
                     self.reused = self._rests = True
-                    self._settled = _Meta.of(store).settled
+                    meta = _Meta.of(store)
+                    self._settled = meta.settled
+                    if meta.foreign and meta.lineage == self._lineage(handles):
+                        self._foreign, self.files = meta.lineage, []
+                        assert self._linked is not None
+                        self._linked.forget()
                     return store
                 store.close()
             self.files, self._linked = [], None
@@ -258,7 +268,9 @@ class RocksDBLocalStore:
     def _meta(self, handles: Sequence[KeyedHandle]) -> _Meta:
         deltas = _deltas(handles)
         last = deltas[-1] if deltas else ""
-        return _Meta(self._lineage(handles), last, self._evolved(), self.migrated, settled=self._settled)
+        lineage = self._lineage(handles)
+        foreign = lineage == self._foreign
+        return _Meta(lineage, last, self._evolved(), self.migrated, settled=self._settled, foreign=foreign)
 
     def _lineage(self, handles: Sequence[KeyedHandle]) -> bytes:
         groups = self._place.groups
