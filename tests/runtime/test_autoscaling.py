@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.common import WatermarkStrategy
+from holdfast.common import Configuration, WatermarkStrategy
 from holdfast.datastream import StreamExecutionEnvironment
 from holdfast.datastream.connectors.number_seq import NumberSequenceSource
 from holdfast.errors import ConfigurationError
 from holdfast.metrics import EpochStats, VertexStats
+from holdfast.metrics.stats import OperatorStats
 from holdfast.runtime.autoscaling import Autoscaler, AutoscalerSettings, Scope
 from holdfast.runtime.scaling_scope import scope_of
 from holdfast.runtime.settings import JobSettings
@@ -133,6 +135,30 @@ def test_vertices_with_a_parallelism_of_their_own_do_not_count() -> None:
         job = Job(parallelism=3, fixed=fixed)
         job.run(200, arriving=210)
         assert job.decisions == []
+
+
+def test_an_operator_of_its_own_parallelism_does_not_count_while_it_shares_tasks_with_a_scaled_one() -> None:
+    """At 2 its tasks are the job's, too, and busy; at any other parallelism, they are its own."""
+    config = {"parallelism.default": "2"}
+    env = StreamExecutionEnvironment.get_execution_environment(Configuration.from_dict(config))
+    numbers = env.from_source(NumberSequenceSource(1, 9), WatermarkStrategy.no_watermarks(), "numbers").uid("numbers")
+    counted = numbers.key_by(lambda n: n).reduce(lambda a, b: a).uid("counted")
+    counted.map(lambda n: n).uid("fixed").set_parallelism(2).print().uid("out").set_parallelism(2)
+    busy_ms = {"counted": 1000.0, "fixed": 1900.0, "out": 10.0}
+    replan = env._replan(env._plan("shared"))
+    scaler = Autoscaler(SETTINGS, lambda: 8, partial(scope_of, replan))
+    parallelism, decisions = 2, []
+    for second in range(1, 300):
+        vertices = []
+        for vertex in replan(parallelism).vertices:
+            own = tuple(OperatorStats(each.uid, each.name, busy_ms.get(each.uid, 200.0)) for each in vertex.chain)
+            busy = sum(each.busy_ms for each in own)
+            vertices.append(VertexStats(shown_id(vertex.id), vertex.name, vertex.parallelism, busy_ms=busy, operators=own))
+        wanted = scaler.observe(EpochStats(second, 0, 1000, 100, 0, vertices=tuple(vertices)), parallelism, second)
+        if wanted is not None:
+            parallelism = wanted
+            decisions.append(wanted)
+    assert decisions == []
 
 
 @pytest.mark.parametrize("parallelism", [2, 3])

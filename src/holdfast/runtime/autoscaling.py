@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
-from holdfast.metrics.stats import EpochStats
+from holdfast.metrics.stats import EpochStats, VertexStats
 
 __all__ = ["Autoscaler", "AutoscalerSettings", "Scope"]
 
@@ -40,6 +40,18 @@ class Scope:
     """The ids of the vertices whose parallelism is the job's. Others have one of their own, perhaps the same by chance."""
     most: int
     """The highest parallelism at which the program can run: the least max parallelism of these vertices."""
+    partly: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """By the id of a vertex that is also one of operators, or of a source, with a parallelism of their own: the uids of
+    its other operators. At any other parallelism, these are a vertex of their own."""
+
+    def busy_seconds(self, stats: EpochStats) -> float:
+        """The time that a subtask of the busiest vertex worked on what a rescaling changes."""
+        return max((self._busy_ms(v) / 1000 / v.parallelism for v in stats.vertices if v.id in self.vertices), default=0.0)
+
+    def _busy_ms(self, vertex: VertexStats) -> float:
+        if vertex.id not in self.partly:
+            return vertex.busy_ms
+        return sum(operator.busy_ms for operator in vertex.operators if operator.uid in self.partly[vertex.id])
 
 
 @dataclass(frozen=True)
@@ -82,8 +94,7 @@ class Autoscaler:
         if parallelism != self._parallelism:
             self._parallelism, self._scope = parallelism, self._scope_at(parallelism)
             self._start_over(now)
-        scaled = [vertex for vertex in stats.vertices if vertex.id in self._scope.vertices]
-        busy = max((vertex.busy_ms / 1000 / vertex.parallelism for vertex in scaled), default=0.0)
+        busy = self._scope.busy_seconds(stats)
         self._samples.append(_Sample(now, stats.records_in, sum(stats.backlog.values()), busy))
         while self._samples[0].at < now - self._settings.window_seconds:
             self._samples.popleft()

@@ -24,8 +24,13 @@ def scope_of(replan: Callable[[int], JobPlan], parallelism: int) -> Scope:
         elsewhere = {uid: v.parallelism for v in replan(1 if parallelism > 1 else 2).vertices for uid in _uids(v)}
     except ConfigurationError:
         return Scope(frozenset(), parallelism)
-    scaled = [v for v in plan.vertices if any(elsewhere.get(uid) != v.parallelism for uid in _uids(v))]
-    return Scope(frozenset(shown_id(v.id) for v in scaled), min((v.max_parallelism for v in scaled), default=parallelism))
+    changed = {v.id: frozenset(uid for uid in _uids(v) if elsewhere.get(uid) != v.parallelism) for v in plan.vertices}
+    scaled = [v for v in plan.vertices if changed[v.id]]
+    return Scope(
+        frozenset(shown_id(v.id) for v in scaled),
+        min((v.max_parallelism for v in scaled), default=parallelism),
+        {shown_id(v.id): changed[v.id] for v in scaled if len(changed[v.id]) < len(_uids(v))},
+    )
 
 
 def _uids(vertex: Vertex) -> list[str]:
