@@ -89,6 +89,29 @@ def a_query_shows_exactly_what_the_newest_checkpoint_has_read(backend):
                 assert answers["pickled"].value == {"n": numbers[-1]}
 
 
+class AsNeeded(KeyedProcessFunction):
+    """Counts each key in a state that its first element declares."""
+
+    def open(self, runtime_context):
+        self.context = runtime_context
+
+    def process_element(self, value, ctx):
+        count = self.context.get_state(ValueStateDescriptor(f"count of {value[0]}", Types.LONG()))
+        count.update((count.value() or 0) + 1)
+        yield value
+
+
+@pytest.mark.parametrize("backend", ["rocksdb", "hashmap"])
+def a_key_is_queried_although_each_subtask_has_declared_the_states_in_an_order_of_its_own(backend):
+    with lab(program(AsNeeded(), VALUES, cut=90), parallelism=3, budget=90, config=config(backend, "64")) as job:
+        job._run_until("after complete", 3)
+        asked, checkpoint = queries(job)
+        assert len(checkpoint.operators["keyed"].schemas) == 3
+        read = VALUES[: checkpoint.sources["source"].enumerator["only"]]
+        for key, count in Counter(key for key, _, _ in read).items():
+            assert asked.query("keyed", f"count of {key}", key).value == count
+
+
 @pytest.mark.parametrize("backend", ["rocksdb", "hashmap"])
 def a_rescaled_state_is_queried_and_saved_although_only_some_subtasks_had_large_lists(backend, tmp_path):
     # One key has more elements than a row holds: the subtasks that it was in have another schema than the others.

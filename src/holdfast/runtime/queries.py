@@ -23,7 +23,7 @@ from holdfast.state.column import Column
 from holdfast.state.contents import value_of
 from holdfast.state.key_groups import KeyGroupRange, key_group
 from holdfast.state.keyed_state import KeyedState
-from holdfast.state.schema import ROWS, OperatorSchema, restored_schema
+from holdfast.state.schema import ROWS, OperatorSchema, joined, restored_schema
 
 __all__ = ["Answer", "StateQueries"]
 
@@ -115,13 +115,15 @@ class StateQueries:
                 f"there is no keyed state of an operator with uid {uid!r}; the job has state of {', '.join(keyed) or 'none'}"
             )
         where = f"{operator.name!r} (uid {uid!r})"
-        schema = restored_schema(where, list(operator.schemas.values()))
-        family, position = _column(schema, where, name, window is not None)
         try:
             group = key_group(key, operator.max_parallelism)
         except TypeError as error:
             raise ConfigurationError(f"operator {where} cannot have this key: {error}") from None
         part = part_of(uid, operator, KeyGroupRange(group, group))
+        schema = joined(list(map(OperatorSchema.of_plain, operator.schemas.values())))
+        if schema is None:  # functions that declare states while they run may do so in another order in each subtask
+            schema = restored_schema(where, list((operator if part is None else part).schemas.values()))
+        family, position = _column(schema, where, name, window is not None)
         if part is None:
             return None
 
