@@ -49,6 +49,28 @@ def the_metrics_tell_how_often_a_state_was_found_where_it_had_been_left(job, bac
     assert values["localStateShare"] == (needed - fetched) / needed
 
 
+class Counts(KeyedProcessFunction):
+    def open(self, runtime_context):
+        metrics = runtime_context.get_metrics_group()
+        metrics.counter("opened").inc()
+        self.seen = metrics.counter("seen")
+
+    def process_element(self, value, ctx):
+        self.seen.inc()
+        return ()
+
+
+@pytest.mark.parametrize("trouble", [0.0, 0.2])
+def the_counts_of_open_are_told_and_records_count_once_whatever_runs_again(job, trouble):
+    data = [(f"k{n % 30}", n) for n in range(200)]
+    lab = job(program(Counts(), data), budget=20, failures=trouble / 4, repeats=trouble)
+    lab.run()
+    told = lab.metrics.snapshot().user_values
+    assert told["KeyedProcess.seen"] == len(data)
+    assert told["KeyedProcess.opened"] >= 2  # one of each subtask, and of each that was opened again
+    assert trouble or told["KeyedProcess.opened"] == 2
+
+
 class FireOnce(KeyedProcessFunction):
     def process_element(self, value, ctx):
         ctx.timer_service().register_event_time_timer(value[1] + 10)

@@ -1,7 +1,7 @@
 """Metrics of user functions: PyFlink's MetricGroup with counters, gauges, meters and distributions.
 
-They live in the task. Each epoch reports their changes since the last reading, so an abandoned attempt drops its counts,
-and a task that moves to another worker loses none.
+They live in the task. Each epoch reports their changes since the last reading. An abandoned attempt's functions are closed
+with their counts, so no record counts twice, and a task that moves to another worker loses none.
 """
 
 from __future__ import annotations
@@ -164,7 +164,8 @@ class MetricGroup:
     def drain(self) -> dict[str, Sample]:
         """Return the changes since the last call, by full metric name.
 
-        Called at the end of an epoch, and at its start, to drop the counts of a failed attempt.
+        Called at the end of an epoch. The first epoch also reports what ``open`` recorded; the counts of a failed attempt
+        end with its functions.
         """
         taken = {name: metric._take() for name, metric in self._metrics.items()}
         return {name: sample for name, sample in taken.items() if sample is not None}

@@ -141,7 +141,6 @@ class OpenSubtask:
         chain = self._chain
         self._send = send
         report.found_state = self._found_state
-        chain.metrics.drain()  # the counts of an abandoned attempt
         chain.drain_seconds()
         chain.drain_late()
         self._samples = self._begin_samples(assignment)
