@@ -9,7 +9,7 @@ import sys
 
 COMMANDS = {
     "stateful": "fraud, window or pass on CSV files",
-    "plain_loop": "the functions of the fraud job in a plain loop: the limit of such a program",
+    "plain_loop": "the functions of fraud or window in a plain loop: the limit of such a program",
     "operators": "sessions, interval join, deduplication, enrichment, top-N, CEP or async I/O on CSV files",
     "nexmark": "Nexmark's queries beside Flink in Java, in interleaved rounds, as a table",
     "nexmark_query": "one of Nexmark's queries on one engine",

@@ -13,7 +13,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from benchmarks import costs, data, growth, largestate, measure, micro, pairs, report, svg, width
+from benchmarks import costs, data, growth, largestate, measure, micro, pairs, plain_loop, report, svg, width
 
 
 @pytest.fixture
@@ -63,6 +63,11 @@ def a_run_with_a_wrong_checksum_is_not_right(bench):
     assert stateful.check("window", "u50-5k", dict(got))
     assert not stateful.check("window", "u50-5k", {**got, "windows": got["windows"] - 1})
     assert not stateful.check("window", "u50-5k", {**got, "n": 4999})
+
+
+@pytest.mark.parametrize("workload", ["fraud", "window"])
+def the_plain_loop_reaches_the_checksums(bench, workload):
+    assert plain_loop.run(argparse.Namespace(workload=workload, data="u50-5k"))["ok"]
 
 
 def a_stack_counts_for_its_innermost_known_frame():
