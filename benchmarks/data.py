@@ -18,8 +18,6 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from benchmarks.measure import BENCH
 
 START_MS = 1_700_000_040_000
@@ -36,6 +34,8 @@ class Events:
     """The columns of a data set."""
 
     def __init__(self, name: str) -> None:
+        import numpy as np  # not at the top: task slots import this module with the functions of the jobs
+
         match = re.fullmatch(r"([uz])(\d+)([km]?)-(\d+)([km]?)", name)
         if match is None:
             raise SystemExit(f"{name!r} is not a data set; names are like u10k-2m or z1m-200k: distribution, users, events")
@@ -89,6 +89,8 @@ class Events:
         return {"alerts": alerts, "alert_sum": alert_sum, "periods": periods}
 
     def _window(self) -> dict[str, float]:
+        import numpy as np
+
         minute = (self.timestamp - START_MS) // 60_000
         windows = len(np.unique(self.user.astype(np.int64) * 1_000_000 + minute))
         return {"windows": windows, "total": float(self.amount.sum())}

@@ -19,7 +19,7 @@ from zlib import crc32
 import orjson
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
-from benchmarks import jobs
+from benchmarks import jobs, measure
 from benchmarks.data import START_MS
 from holdfast.common import Duration, SimpleStringSchema, Time, Types, WatermarkStrategy
 from holdfast.datastream import (
@@ -240,7 +240,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
-    """Run a job on a topic filled beforehand; returns its figures."""
+    """Run a job on a topic filled beforehand; returns its figures, with the CPU time from the first event to the last."""
     work = jobs.scratch()
     try:
         with KafkaBroker(work / "kafka") as broker:
@@ -252,8 +252,10 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
             env.enable_checkpointing(30_000, CheckpointingMode.EXACTLY_ONCE)
             build = {"fraud": fraud, "upi": upi}[options.job]
             build(env, kafka_source(servers, "payments")).sink_to(kafka_sink(servers, "results"))
-            outcome = jobs.run(env, f"kafka-{options.job}")
+            with measure.Course() as course:
+                outcome = jobs.run(env, f"kafka-{options.job}")
             figures = outcome.summary()
+            cpu = course.between(outcome.began, outcome.ended)
             checked_at = time.time()
             ok, results = check(
                 options.job, options.events, committed_values(servers, "results"), outcome.counters(), figures["late"]
@@ -267,5 +269,6 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         **figures,
         "results": results,
         "check_s": round(time.time() - checked_at, 1),
+        "cpu_us_by_process": {role: round(seconds / options.events * 1e6, 2) for role, seconds in cpu.items()},
         "ok": ok and figures["events"] == options.events,
     }

@@ -116,6 +116,37 @@ def this_process() -> psutil.Process:
     return psutil.Process()
 
 
+class Course:
+    """The CPU seconds of this process and its descendants by kind, sampled while the context lasts."""
+
+    def __init__(self) -> None:
+        self._usage = Usage()
+        self._samples: list[tuple[float, dict[str, float]]] = []
+        self._over = threading.Event()
+        self._sampler = threading.Thread(target=self._sample, daemon=True)
+
+    def __enter__(self) -> Course:
+        self._sampler.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._sampler.join()
+
+    def between(self, began: float, ended: float) -> dict[str, float]:
+        """CPU seconds by kind of process between two times, in seconds since 1970."""
+        first, last = (min(self._samples, key=lambda sample: abs(sample[0] - at))[1] for at in (began, ended))
+        return {role: round(seconds - first.get(role, 0.0), 2) for role, seconds in last.items()}
+
+    def _sample(self) -> None:
+        root = this_process()
+        while True:
+            self._usage.sample(root)
+            self._samples.append((time.time(), self._usage.by_role()))
+            if self._over.wait(_SAMPLE_S):
+                return
+
+
 @dataclass
 class Run:
     """A finished run."""

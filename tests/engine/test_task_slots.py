@@ -20,7 +20,7 @@ import cloudpickle
 import pytest
 
 from holdfast.connectors.base import JobInfo
-from holdfast.runtime import slot, slot_server, task_host
+from holdfast.runtime import slot, slot_server, spark, task_host
 from holdfast.runtime.dependencies import Dependencies
 from holdfast.runtime.local_directory import LocalDirectory
 from holdfast.runtime.slot import SlotClient
@@ -208,11 +208,11 @@ def a_parked_slot_closes_the_tasks_refuses_others_of_their_start_and_serves_the_
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 def a_slot_that_was_started_early_is_waited_for_and_not_started_twice(tmp_path: Path):
-    start_slots(LocalDirectory(str(tmp_path), str(tmp_path)), 2, os.getpid(), os.environ)
+    start_slots(LocalDirectory(str(tmp_path), str(tmp_path)), 2, os.getpid(), os.environ, spark.IMPORTED_EARLY)
+    clients = [SlotClient(LocalDirectory(str(tmp_path), str(tmp_path)), number) for number in range(2)]
     processes = []
     starters = set()
-    for number in range(2):
-        client = SlotClient(LocalDirectory(str(tmp_path), str(tmp_path)), number)
+    for number, client in enumerate(clients):
         wire = client._connect()  # what a task does that comes before the slot listens
         processes.append(wire.peer())
         wire.close()
@@ -221,6 +221,8 @@ def a_slot_that_was_started_early_is_waited_for_and_not_started_twice(tmp_path: 
         assert shown in command, "ps tells the slots apart"
         status = Path(f"/proc/{processes[-1]}/status").read_text()
         starters.add(re.findall(r"^PPid:\s+(\d+)$", status, re.MULTILINE)[0])
-        client.retire()
     assert len(set(processes)) == 2
     assert len(starters) == 1, "both are forks of one process"
+    assert len(os.listdir(f"/proc/{starters.pop()}/task")) == 1, "its imports start no threads, which a fork would lose"
+    for client in clients:
+        client.retire()

@@ -38,7 +38,7 @@ from holdfast.runtime.stages import Stages
 from holdfast.runtime.task_messages import EpochAssignment, JobSetup, TaskId, TaskReport
 from holdfast.state.backend import ROCKSDB
 
-__all__ = ["SparkExecutor", "begin_slots", "pickled_calls", "restore_early"]
+__all__ = ["IMPORTED_EARLY", "SparkExecutor", "begin_slots", "pickled_calls", "restore_early"]
 
 log = logging.getLogger(__name__)
 
@@ -48,8 +48,8 @@ R = TypeVar("R")
 _VARIABLE = "spark.executorEnv."
 _OF_THE_DRIVER = "security.ssl."
 """Settings that tasks do not need, and should not know."""
-_API = ("holdfast.datastream", "holdfast.table", "holdfast.cep")
-"""Modules that a program's modules import, so that its slots do, too."""
+IMPORTED_EARLY = ("holdfast.datastream", "holdfast.datastream.connectors.kafka", "holdfast.table", "holdfast.cep")
+"""Modules that a program's modules import, so that its slots do, too: while Spark starts, once for all of them."""
 
 
 def begin_slots(plan: JobPlan, job_id: str) -> None:
@@ -60,7 +60,7 @@ def begin_slots(plan: JobPlan, job_id: str) -> None:
     own = {key.removeprefix(_VARIABLE): value for key, value in plan.config.items() if key.startswith(_VARIABLE)}
     environment = {**os.environ, "PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0"), **own}
     try:
-        modules = [module for module in _API if module in sys.modules]
+        modules = [module for module in IMPORTED_EARLY if module in sys.modules]
         directory = slot_directory(plan.settings.temporary_directory, job_id)
         start_slots(directory, max(_widths(plan)), executor, environment, modules)
     except OSError as error:
