@@ -84,17 +84,20 @@ class Outcome:
                     sums[short] = sums.get(short, 0) + sample[1]
         return sums
 
-    @property
-    def began(self) -> float:
-        """The time just before the first task's first element (see `note_start`)."""
-        opened = [
+    def _opened(self) -> list[float]:
+        """The times that the functions have noted (see `note_start`)."""
+        return [
             sample[3] / 1000
             for _, stats in self.epochs[:1]
             for name, sample in stats.user_metrics.items()
             if name.endswith(".opened_ms")
         ]
+
+    @property
+    def began(self) -> float:
+        """The time just before the first task's first element, if the functions note it, else when the first epoch began."""
         first = self.epochs[0]
-        return min(opened, default=first[0] - first[1].duration_ms / 1000)
+        return min(self._opened(), default=first[0] - first[1].duration_ms / 1000)
 
     @property
     def ended(self) -> float:
@@ -114,6 +117,7 @@ class Outcome:
             "events_per_s": round(self.events / seconds),
             "busy_s": round(seconds, 2),
             "startup_s": round(self.began - self.submitted, 2),
+            "clock": "from the first element" if self._opened() else "from the first epoch",
             "epochs": len(self.epochs),
             "phases_s": self.phases(),
             "late": sum(v.late_dropped for _, stats in self.epochs for v in stats.vertices),
