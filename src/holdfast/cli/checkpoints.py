@@ -144,9 +144,9 @@ def hold(
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with held_by_request(found.driver.client, found.id, later=driver_now(found.name)) as held:
         if not reader:
-            print(held.path, flush=True)
-            note(f"Checkpoint {held.checkpoint_id} of {found.name} is held until Ctrl-C.")
-            with contextlib.suppress(KeyboardInterrupt):
+            with contextlib.suppress(KeyboardInterrupt):  # which may come as soon as the path is printed
+                print(held.path, flush=True)
+                note(f"Checkpoint {held.checkpoint_id} of {found.name} is held until Ctrl-C.")
                 threading.Event().wait()
             return
         ended = subprocess.run([each.replace("{}", held.path) for each in reader], check=False)
