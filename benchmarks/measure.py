@@ -10,7 +10,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -116,22 +116,40 @@ def this_process() -> psutil.Process:
     return psutil.Process()
 
 
+class Repeated:
+    """Calls a function in the background, again and again, until closed."""
+
+    def __init__(self, call: Callable[[], None], pause_s: float = _SAMPLE_S) -> None:
+        self._call = call
+        self._pause_s = pause_s
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._stop.wait(self._pause_s):
+            self._call()
+
+    def close(self) -> None:
+        self._stop.set()
+        self._thread.join()
+
+
 class Course:
     """The CPU seconds of this process and its descendants by kind, sampled while the context lasts."""
 
     def __init__(self) -> None:
         self._usage = Usage()
         self._samples: list[tuple[float, dict[str, float]]] = []
-        self._over = threading.Event()
-        self._sampler = threading.Thread(target=self._sample, daemon=True)
 
     def __enter__(self) -> Course:
-        self._sampler.start()
+        self._sample()
+        self._sampler = Repeated(self._sample)
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._sampler.join()
+        self._sampler.close()
+        self._sample()
 
     def between(self, began: float, ended: float) -> dict[str, float]:
         """CPU seconds by kind of process between two times, in seconds since 1970."""
@@ -139,12 +157,8 @@ class Course:
         return {role: round(seconds - first.get(role, 0.0), 2) for role, seconds in last.items()}
 
     def _sample(self) -> None:
-        root = this_process()
-        while True:
-            self._usage.sample(root)
-            self._samples.append((time.time(), self._usage.by_role()))
-            if self._over.wait(_SAMPLE_S):
-                return
+        self._usage.sample(this_process())
+        self._samples.append((time.time(), self._usage.by_role()))
 
 
 @dataclass
@@ -195,28 +209,6 @@ def run(command: Sequence[str], cap_s: float, env: Mapping[str, str] | None = No
     return Run(output, child.returncode, wall, usage, load, capped, began)
 
 
-class Sampler:
-    """Samples a process (by default this one) and its descendants in the background, until closed."""
-
-    def __init__(self, usage: Usage, root: psutil.Process | None = None, *, pss: bool = False) -> None:
-        self._usage = usage
-        self._root = root or psutil.Process()
-        self._pss = pss
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        while not self._stop.wait(_SAMPLE_S):
-            self._usage.sample(self._root)
-            if self._pss:
-                self._usage.sample_pss()
-
-    def close(self) -> None:
-        self._stop.set()
-        self._thread.join()
-
-
 class Killed:
     """A module of this suite in a separate process; killed with all its descendants at the end of the block."""
 
@@ -230,8 +222,13 @@ class Killed:
         self.started = time.time()
         surroundings = environment()
         self._process = subprocess.Popen(self._command, stdout=subprocess.PIPE, text=True, env=surroundings, cwd=ROOT)
-        self._sampler = Sampler(self.usage, psutil.Process(self._process.pid), pss=True)
+        self._root = psutil.Process(self._process.pid)
+        self._sampler = Repeated(self._sample)
         return self
+
+    def _sample(self) -> None:
+        self.usage.sample(self._root)
+        self.usage.sample_pss()
 
     def lines(self) -> Iterator[dict[str, Any]]:
         """The lines of JSON that the process prints."""

@@ -18,7 +18,6 @@ import os
 import shutil
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,6 +25,8 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+
+from benchmarks import measure
 
 VALUE = 400
 """Characters of a value. Random hexadecimal digits: zstd halves them."""
@@ -50,8 +51,6 @@ class Peaks:
         self.mb = {"worker": 0, "workers": 0, "jvm": 0, "driver": 0}
         self._resident: dict[tuple[str, int], int] = {}
         """By kind and id of a process, with the pages that it shares with others."""
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
 
     @property
     def resident(self) -> dict[str, list[int]]:
@@ -62,28 +61,26 @@ class Peaks:
         return {kind: sorted(each, reverse=True) for kind, each in sorted(found.items())}
 
     def __enter__(self) -> Peaks:
-        self._thread.start()
+        self._sampler = measure.Repeated(self._sample, _EVERY_S)
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
+        self._sampler.close()
 
-    def _run(self) -> None:
+    def _sample(self) -> None:
         own = psutil.Process()
-        while not self._stop.wait(_EVERY_S):
-            workers, jvm = [0], 0
-            for process in own.children(recursive=True):
-                try:
-                    memory = self._seen(process, "jvm" if process.name() == "java" else "worker")
-                    if process.name() == "java":
-                        jvm += memory
-                    else:
-                        workers.append(memory)
-                except psutil.Error:
-                    continue  # it has ended
-            found = {"worker": max(workers), "workers": sum(workers), "jvm": jvm, "driver": self._seen(own, "driver")}
-            self.mb = {name: max(most, found[name]) for name, most in self.mb.items()}
+        workers, jvm = [0], 0
+        for process in own.children(recursive=True):
+            try:
+                memory = self._seen(process, "jvm" if process.name() == "java" else "worker")
+                if process.name() == "java":
+                    jvm += memory
+                else:
+                    workers.append(memory)
+            except psutil.Error:
+                continue  # it has ended
+        found = {"worker": max(workers), "workers": sum(workers), "jvm": jvm, "driver": self._seen(own, "driver")}
+        self.mb = {name: max(most, found[name]) for name, most in self.mb.items()}
 
     def _seen(self, process: psutil.Process, kind: str) -> int:
         """Note the resident memory of a process; returns its PSS in MB."""

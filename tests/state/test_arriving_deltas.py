@@ -10,15 +10,24 @@ from pathlib import Path
 import pytest
 
 from holdfast.checkpoint.handles import IndexedFile
-from holdfast.checkpoint.object_store import Unavailable
 from holdfast.common.typeinfo import Types
 from holdfast.datastream.state import ValueStateDescriptor
-from holdfast.errors import CorruptFile, StorageError
+from holdfast.errors import CorruptFile
 from holdfast.state import arriving_deltas, keyed_backend, restored_rows, rocksdb
 from holdfast.state.compaction import Base, Merge
 from holdfast.state.key_groups import KeyGroupRange
 
-from .test_arriving_files import BLOB, KEYS, MAP, Remote, blob
+from .test_arriving_files import (
+    BLOB,
+    KEYS,
+    MAP,
+    Remote,
+    blob,
+    check_damage_at_the_start,
+    check_damage_in_the_background,
+    check_silent_storage,
+    restored,
+)
 
 EPOCHS = 6
 
@@ -80,14 +89,6 @@ def remote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Deltas]:
     yield backend
     backend.bucket.let_through.set()
     backend.close()
-
-
-def restored(remote: Deltas) -> None:
-    """Restore on another host, while the rows of the deltas are held back."""
-    remote.bucket.let_through.clear()
-    remote.bucket.ranges.clear()
-    remote.restart(elsewhere=True)
-    assert remote.arriving is not None
 
 
 def a_read_fetches_the_pieces_that_it_needs(remote: Deltas):
@@ -212,9 +213,7 @@ def a_state_that_is_declared_later_reads_the_rows_that_come_late(remote: Deltas)
 @pytest.mark.parametrize("at", [0.1, 0.5, 0.8])
 def test_damage_is_never_read_and_its_file_is_named(remote: Deltas, at: float):
     damaged = remote.deltas()[0]
-    data = bytearray(remote.bucket.objects[damaged.path])
-    data[int(len(data) * at)] ^= 1
-    remote.bucket.objects[damaged.path] = bytes(data)
+    remote.damage(damaged, at)
     restored(remote)
     with pytest.raises(CorruptFile, match=r"piece .* it holds state of 'op' \(uid 'op'\): 'keyed'") as found:
         remote.check()
@@ -224,15 +223,7 @@ def test_damage_is_never_read_and_its_file_is_named(remote: Deltas, at: float):
 
 
 def test_damage_that_nobody_reads_is_found_in_the_background(remote: Deltas):
-    damaged = remote.deltas()[0]
-    data = bytearray(remote.bucket.objects[damaged.path])
-    data[len(data) // 3] ^= 1
-    remote.bucket.objects[damaged.path] = bytes(data)
-    remote.restart(elsewhere=True)
-    with pytest.raises(CorruptFile, match="it holds state of 'op'"):
-        remote.arrive()
-    with pytest.raises(CorruptFile, match="it holds state of 'op'"):
-        remote.checkpoint()
+    check_damage_in_the_background(remote, remote.deltas()[0], 1 / 3)
 
 
 @pytest.mark.parametrize("truncated", [False, True])
@@ -249,35 +240,8 @@ def a_file_that_vanishes_or_shrinks_is_missed(remote: Deltas, truncated: bool):
 
 def a_damaged_end_is_refused_before_the_first_epoch(remote: Deltas):
     damaged = remote.deltas()[1]
-    data = bytearray(remote.bucket.objects[damaged.path])
-    data[-40] ^= 1
-    remote.bucket.objects[damaged.path] = bytes(data)
-    with pytest.raises(CorruptFile) as found:
-        remote.restart(elsewhere=True)
-    assert found.value.path.endswith(damaged.path)
+    check_damage_at_the_start(remote, damaged, 1 - 40 / damaged.size)
 
 
 def test_storage_that_does_not_answer_is_tried_again_and_then_fails_the_epoch(remote: Deltas):
-    failures = [2]
-
-    def fail(path: str, start: int) -> None:
-        if failures[0]:
-            failures[0] -= 1
-            raise Unavailable("injected")
-
-    remote.bucket.before = fail
-    remote.restart(elsewhere=True)
-    failures[0] = 3
-    remote.check()
-    remote.arrive()
-    remote.checkpoint()
-    restored(remote)
-    failures[0] = 1_000_000
-    with pytest.raises(StorageError, match="could not get"):
-        remote.read([1])
-    with pytest.raises(StorageError, match="could not get"):
-        remote.checkpoint()
-    failures[0] = 0
-    remote.bucket.let_through.set()
-    remote.restart(elsewhere=True)
-    remote.check()
+    check_silent_storage(remote, lambda: remote.read([1]))

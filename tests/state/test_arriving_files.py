@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.checkpoint.handles import RawFile
+from holdfast.checkpoint.handles import IndexedFile, RawFile
 from holdfast.checkpoint.object_store import Unavailable
 from holdfast.checkpoint.storage import RetryPolicy, Storage
 from holdfast.common.typeinfo import Types
@@ -107,7 +107,7 @@ class Remote(Backend):
         if self.arriving is not None:
             self.arriving.wait()
 
-    def damage(self, file: RawFile, at: float) -> None:
+    def damage(self, file: RawFile | IndexedFile, at: float) -> None:
         data = bytearray(self.bucket.objects[file.path])
         data[int(len(data) * at)] ^= 1
         self.bucket.objects[file.path] = bytes(data)
@@ -330,7 +330,11 @@ def test_damage_in_a_part_of_a_whole_file_that_is_read_before_the_whole_is_verif
 
 
 def test_damage_that_nobody_reads_is_found_in_the_background(remote: Remote):
-    remote.damage(remote.base()[-1], 0.3)
+    check_damage_in_the_background(remote, remote.base()[-1], 0.3)
+
+
+def check_damage_in_the_background(remote: Remote, damaged: RawFile | IndexedFile, at: float) -> None:
+    remote.damage(damaged, at)
     remote.restart(elsewhere=True)
     with pytest.raises(CorruptFile, match="it holds state of 'op'"):
         remote.arrive()
@@ -350,14 +354,22 @@ def a_file_that_vanishes_is_missed(remote: Remote):
 
 
 def a_damaged_end_is_refused_before_the_first_epoch(remote: Remote):
-    damaged = remote.base()[0]
-    remote.damage(damaged, 0.9999)
+    check_damage_at_the_start(remote, remote.base()[0], 0.9999)
+
+
+def check_damage_at_the_start(remote: Remote, damaged: RawFile | IndexedFile, at: float) -> None:
+    remote.damage(damaged, at)
     with pytest.raises(CorruptFile) as found:
         remote.restart(elsewhere=True)
     assert found.value.path.endswith(damaged.path)
 
 
 def test_storage_that_does_not_answer_is_tried_again_and_then_fails_the_epoch(remote: Remote):
+    check_silent_storage(remote, remote.check)
+
+
+def check_silent_storage(remote: Remote, look_up: Callable[[], None]) -> None:
+    """Two and three failures pass unnoticed; more of them fail ``look_up``, and with it the epoch."""
     failures = [2]
 
     def fail(path: str, start: int) -> None:
@@ -374,7 +386,7 @@ def test_storage_that_does_not_answer_is_tried_again_and_then_fails_the_epoch(re
     restored(remote)
     failures[0] = 1_000_000
     with pytest.raises(StorageError, match="could not get"):
-        remote.check()
+        look_up()
     with pytest.raises(StorageError, match="could not get"):  # also if a function has caught the error
         remote.checkpoint()
     remote.bucket.let_through.set()
@@ -382,6 +394,9 @@ def test_storage_that_does_not_answer_is_tried_again_and_then_fails_the_epoch(re
         remote.arrive()
     with pytest.raises(StorageError, match="could not get"):
         remote.checkpoint()
+    failures[0] = 0
+    remote.restart(elsewhere=True)
+    remote.check()
 
 
 def a_closed_store_is_built_anew_by_the_next_one_at_its_place(remote: Remote):

@@ -107,7 +107,7 @@ def test_files_that_arrive_have_all_that_a_lookup_or_a_scan_needs(tmp_path, monk
     rows = sorted(origin.content.items())
     for turn in range(12):
         shutil.copytree(origin.path, path := tmp_path / f"part-{turn}")
-        arriving = ArrivingFiles(origin.storage, "'op'", str(path), dict, arrival := Arrival())
+        arriving = ArrivingFiles(origin.storage, str(path), lambda error, _: error, arrival := Arrival())
         assert all(arriving.take(file) for file in origin.files)
         with closing(RocksDBStore(str(path), origin.settings, compacts=False, arriving=arriving)) as store:
             for _ in range(4):

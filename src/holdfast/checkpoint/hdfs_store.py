@@ -69,7 +69,7 @@ class HDFSStore:
             part = self._write_part(path, data)
             try:
                 self._client.rename(part, self._at(path), overwrite=False)
-            except BaseException:
+            except BaseException:  # Ctrl-C, too, must leave no part behind
                 self._client.delete(part, recursive=False)
                 raise
 

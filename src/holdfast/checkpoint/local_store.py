@@ -147,7 +147,7 @@ class LocalStore:
                     written += os.write(descriptor, view[written:])
             # fsync: files of a checkpoint must survive a power failure, not only the end of the process.
             os.fsync(descriptor)
-        except BaseException:
+        except BaseException:  # Ctrl-C, too, must leave no part behind
             os.unlink(part)
             raise
         finally:

@@ -184,7 +184,7 @@ class Retention:
                 raise CheckpointError(
                     "another driver may have taken the job over: hold again, with that driver if there is one"
                 )
-        except BaseException:
+        except BaseException:  # whatever happened, nobody learns of the hold
             self.holds.remove(hold.id)  # the next clean-up deletes what was stored
             raise
         return hold

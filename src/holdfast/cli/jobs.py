@@ -223,7 +223,7 @@ def _final_state(job: RunningJob) -> str:
             known = {record.job_id: record.state for record in records()} if job.record is not None else {}
             if known.get(job.id, "CANCELED"):
                 return known.get(job.id, "CANCELED")
-        time.sleep(0.1)
+        time.sleep(0.1)  # another process ends the job, and tells nobody
 
 
 @command(interrupted="The job goes on with the stop: `holdfast list` shows when it has ended.")

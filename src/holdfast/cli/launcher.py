@@ -139,7 +139,7 @@ class Launcher:
         """Pause; False if that was interrupted."""
         until = time.monotonic() + seconds
         while not self.interrupted and time.monotonic() < until:
-            time.sleep(0.1)
+            time.sleep(0.1)  # short, because a signal that sets `interrupted` does not end a sleep (PEP 475)
         return not self.interrupted
 
     def _run_once(self, known: set[str], started: Callable[[JobRecord], None]) -> int:

@@ -90,4 +90,4 @@ def _new_lines(file: TextIO, job_id: str) -> Iterator[str]:
             yield line
         if not runs:
             return
-        time.sleep(_POLL_S)
+        time.sleep(_POLL_S)  # another process writes the file, and tells nobody

@@ -305,7 +305,7 @@ def _wait_for_job(launcher: Launcher, child: int, quiet: bool) -> JobRecord:
             if ended:
                 raise CommandFailed(_failed_start(launcher, os.waitstatus_to_exitcode(status)))
             update(_STEPS[step], (step, len(_STEPS)))
-            time.sleep(0.2)
+            time.sleep(0.2)  # another process starts the job, and tells by files
 
 
 def _state(job: JobRecord) -> str:

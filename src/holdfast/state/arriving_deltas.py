@@ -21,6 +21,7 @@ from holdfast.checkpoint.storage import Data, NotFound, Storage
 from holdfast.errors import CorruptFile
 from holdfast.state.arrival import Arrival
 from holdfast.state.arriving_file import Present
+from holdfast.state.damage import Naming
 from holdfast.state.delta import Change, LeftPiece, Piece, in_memory, open_piece, read_delta
 from holdfast.state.key_groups import KeyGroupRange
 from holdfast.state.layout import Section
@@ -112,7 +113,7 @@ class ArrivingDelta:
         arrival: Arrival,
         local: _LocalFile,
         at: int,
-        named: Callable[[CorruptFile, set[int]], CorruptFile],
+        named: Naming,
     ) -> None:
         self._storage = storage
         self._file = file
@@ -206,7 +207,7 @@ class ArrivingDeltas:
         directory: A local directory.
         deltas: The deltas.
         arrival: Fetches the rows in the background.
-        named: Adds to an error what the file holds, given with the ids of the states.
+        named: Adds to an error what the file holds.
     """
 
     def __init__(
@@ -215,7 +216,7 @@ class ArrivingDeltas:
         directory: str,
         deltas: Sequence[IndexedFile],
         arrival: Arrival,
-        named: Callable[[CorruptFile, set[int]], CorruptFile],
+        named: Naming,
     ) -> None:
         local = _LocalFile(directory, sum(delta.size for delta in deltas))
         self._deltas: dict[str, ArrivingDelta] = {}

@@ -14,6 +14,8 @@ import xxhash
 from holdfast.checkpoint.handles import RawFile
 from holdfast.checkpoint.storage import Storage
 from holdfast.errors import CorruptFile
+from holdfast.state.damage import Naming
+from holdfast.state.linked_files import states_in
 from holdfast.state.sst_format import Block, DamagedBlock, IndexForm, IndexSearch, Metaindex
 from holdfast.state.sst_parts import SstReader
 
@@ -78,9 +80,7 @@ class Present:
 class ArrivingFile:
     """A file of which the end and some blocks are here."""
 
-    def __init__(
-        self, storage: Storage, file: RawFile, target: str, named: Callable[[CorruptFile], CorruptFile] = lambda error: error
-    ) -> None:
+    def __init__(self, storage: Storage, file: RawFile, target: str, named: Naming) -> None:
         """Fetch the end of the file.
 
         Args:
@@ -90,7 +90,8 @@ class ArrivingFile:
             named: Adds to an error what the file holds.
 
         Raises:
-            CorruptFile: the file is missing, or its end is altered.
+            CorruptFile: the file is missing.
+            DamagedBlock: its end is altered.
             UnknownFormat: the file must be fetched as a whole.
         """
         self.file = file
@@ -115,7 +116,10 @@ class ArrivingFile:
         self._reader.tail = b""
 
     def _altered(self, how: str) -> CorruptFile:
-        return self._named(CorruptFile(self._storage.locate(self.file.path), f"altered: {how}"))
+        return self._telling(CorruptFile(self._storage.locate(self.file.path), f"altered: {how}"))
+
+    def _telling(self, error: CorruptFile) -> CorruptFile:
+        return self._named(error, states_in(self.file))
 
     def lacking_keys(self, keys: Sequence[bytes]) -> Iterator[list[Block]]:
         """The blocks that may hold some of these sorted keys and are lacking."""
@@ -198,7 +202,7 @@ class ArrivingFile:
         except DamagedBlock as damage:
             raise self._altered(str(damage)) from damage
         except CorruptFile as error:
-            raise self._named(error) from error
+            raise self._telling(error) from error
         with open(self._target, "r+b") as copy:
             copy.seek(blocks[0].offset)
             copy.write(data)
@@ -212,7 +216,7 @@ class ArrivingFile:
                 try:
                     data = self._reader.part(start, end - start)
                 except CorruptFile as error:
-                    raise self._named(error) from error
+                    raise self._telling(error) from error
                 copy.seek(start)
                 copy.write(data)
                 copy.flush()

@@ -14,16 +14,16 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from functools import partial
 
 from holdfast.checkpoint.handles import RawFile
 from holdfast.checkpoint.storage import Storage
 from holdfast.errors import CorruptFile
 from holdfast.state.arrival import Arrival
 from holdfast.state.arriving_file import ArrivingFile
-from holdfast.state.linked_files import naming, states_in
+from holdfast.state.damage import Naming
+from holdfast.state.linked_files import states_in
 from holdfast.state.sst_format import Block, DamagedBlock, UnknownFormat
 
 __all__ = ["ArrivingFiles"]
@@ -46,20 +46,16 @@ class ArrivingFiles:
 
     Args:
         storage: The storage with the files.
-        where: The operator, for errors.
         directory: The store's directory.
-        names: Returns the names of states by id, for errors.
+        named: Adds to an error what the file holds.
         arrival: Fetches the files in the background.
     """
 
-    def __init__(
-        self, storage: Storage, where: str, directory: str, names: Callable[[], dict[int, str]], arrival: Arrival
-    ) -> None:
+    def __init__(self, storage: Storage, directory: str, named: Naming, arrival: Arrival) -> None:
         self._storage = storage
-        self._where = where
         self._directory = directory
         self._marker = os.path.join(directory, _MARKER)
-        self._names = names
+        self._named = named
         self._arrival = arrival
         self._files: list[ArrivingFile] = []
         arrival.then(self._unmark)
@@ -80,19 +76,15 @@ class ArrivingFiles:
         if file.size < _LEAST:
             return False
         try:
-            arriving = ArrivingFile(
-                self._storage, file, os.path.join(self._directory, file.name), partial(self._named, file)
-            )
+            arriving = ArrivingFile(self._storage, file, os.path.join(self._directory, file.name), self._named)
         except UnknownFormat:
             return False
         except DamagedBlock as damage:
-            raise self._named(file, CorruptFile(self._storage.locate(file.path), f"altered: {damage}")) from damage
+            error = CorruptFile(self._storage.locate(file.path), f"altered: {damage}")
+            raise self._named(error, states_in(file)) from damage
         self._files.append(arriving)
         self._arrival.expect(arriving)
         return True
-
-    def _named(self, file: RawFile, error: CorruptFile) -> CorruptFile:
-        return naming(error, states_in(file), self._where, self._names())
 
     def _unmark(self) -> None:
         with suppress(FileNotFoundError):

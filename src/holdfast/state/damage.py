@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from holdfast.checkpoint.handles import LogRange
@@ -11,7 +11,10 @@ from holdfast.checkpoint.storage import Storage
 from holdfast.errors import CorruptFile
 from holdfast.state.schema import ROWS, OperatorSchema
 
-__all__ = ["with_content", "with_keyed_content", "with_remedy"]
+__all__ = ["Naming", "with_content", "with_keyed_content", "with_remedy", "with_states"]
+
+Naming = Callable[[CorruptFile, Container[int]], CorruptFile]
+"""Adds to an error what the file holds, given with the ids of its states: `with_states` for one operator."""
 
 
 def with_content(error: CorruptFile, storage: Storage, checkpoint: CheckpointMetadata, remedy: str = "") -> CorruptFile:
@@ -46,6 +49,20 @@ def with_keyed_content(
     """
     names = list(dict.fromkeys(_keyed(handles, schemas, storage, error.path)))
     content = f"{', '.join(map(repr, names)) or 'keyed state'} of operator {operator}"
+    return CorruptFile(error.path, f"{error.reason}; it holds {content}")
+
+
+def with_states(error: CorruptFile, states: Container[int], where: str, names: Mapping[int, str]) -> CorruptFile:
+    """The error of a file of keyed state that is being restored, which also says what the file holds.
+
+    Args:
+        error: The error.
+        states: The ids of the states in the file.
+        where: The operator.
+        names: The names of its states by id.
+    """
+    found = [repr(name) for number, name in sorted(names.items()) if number in states]
+    content = f"state of {where}" + (f": {', '.join(found)}" if found else "")
     return CorruptFile(error.path, f"{error.reason}; it holds {content}")
 
 

@@ -34,6 +34,7 @@ import xxhash
 from holdfast.checkpoint.files import compress, decompress, unpack
 from holdfast.checkpoint.handles import IndexedFile
 from holdfast.checkpoint.storage import Data, NotFound, Storage
+from holdfast.common.in_portions import in_portions
 from holdfast.errors import CorruptFile, IncompatibleState
 from holdfast.state.key_groups import KeyGroupRange
 from holdfast.state.layout import Section, section
@@ -212,13 +213,15 @@ def read_delta(
     return _Reader(storage, handle, mapped).changes(groups, leaves)
 
 
-def open_piece(piece: LeftPiece, body: memoryview, where: str) -> Data:
-    """Verify and unpack a piece that was left in its file, and has been read from there (``where``, for errors).
+def open_piece(piece: _Entry | LeftPiece, body: memoryview, where: str) -> Data:
+    """Verify and unpack a piece that has been read from its file (``where``, for errors).
 
     Raises:
         CorruptFile: it is altered.
     """
-    return _opened(piece, body, where)
+    if xxhash.xxh3_64_intdigest(body) != piece.checksum:
+        raise _corrupt(where, f"the checksum of its piece with key groups {piece.first} to {piece.last} does not match")
+    return decompress(body, piece.size) if piece.size else body
 
 
 def stored_sizes(storage: Storage, handle: IndexedFile) -> list[tuple[int, int]]:
@@ -254,17 +257,13 @@ class _Reader:
             left.append([_left(start, piece) for start, piece in placed if leave and piece.head])
         bodies = self._bodies([placed for each in wanted for placed in each], tail)
         for each, at, placed, others in zip(index, sections, wanted, left, strict=True):
-            dropped = each.dropped
-            pieces: list[Piece] = []
-            size = 0
-            for _, piece in placed:
-                pieces.append(Piece(piece.first, piece.last, _opened(piece, next(bodies), self._where)))
-                size += len(pieces[-1].data)
-                if size >= _CHANGE:
-                    yield Change(at, dropped, pieces)
-                    pieces, size, dropped = [], 0, False
-            if pieces or others or dropped:
-                yield Change(at, dropped, pieces, others or ())
+            if others or (each.dropped and not placed):
+                yield Change(at, each.dropped, [], others or ())
+            dropped = each.dropped and not others
+            opened = (Piece(piece.first, piece.last, open_piece(piece, next(bodies), self._where)) for _, piece in placed)
+            for pieces in in_portions(opened, lambda piece: len(piece.data), _CHANGE):
+                yield Change(at, dropped, pieces)
+                dropped = False
 
     def index(self, whole: bool) -> tuple[Data, list[_SectionEntry], list[int]]:
         """The file's end, its index, and the boundaries of its pieces; ``whole``: read the whole file at once."""
@@ -354,12 +353,6 @@ class _Reader:
 
 def _corrupt(where: str, reason: str) -> CorruptFile:
     return CorruptFile(where, f"truncated or altered: {reason}")
-
-
-def _opened(piece: _Entry | LeftPiece, body: memoryview, where: str) -> Data:
-    if xxhash.xxh3_64_intdigest(body) != piece.checksum:
-        raise _corrupt(where, f"the checksum of its piece with key groups {piece.first} to {piece.last} does not match")
-    return decompress(body, piece.size) if piece.size else body
 
 
 def _left(start: int, piece: _Entry) -> LeftPiece:

@@ -20,6 +20,7 @@ from itertools import chain, groupby, islice
 from operator import itemgetter
 from typing import Any, Protocol
 
+from holdfast.common.in_portions import in_portions
 from holdfast.state.delta import Change
 from holdfast.state.entry_pieces import DELETE, DROP, MOST_IN_PIECE, PUT, Entry, entry_piece, unpack_entries
 from holdfast.state.key_codec import encode_key
@@ -179,24 +180,11 @@ class EntryFamily:
     def changes(self, rows: Iterable[tuple[bytes, bytes]]) -> Iterator[Change]:
         """Entries, given by their stored keys and slice by slice, in the form that `apply` takes, a piece at a time."""
         width = len(section(self._state, 0 if self._sliced else None).prefix)
-        for part in _in_pieces(rows):
+        puts: Iterable[Entry] = ((PUT, key, value) for key, value in rows)
+        for part in in_portions(puts, lambda entry: len(entry[2]), _PIECE_BYTES, MOST_IN_PIECE):
             for prefix, entries in groupby(part, lambda entry: entry[1][:width]):
                 at = section(self._state, slice_of(prefix) if self._sliced else None)
                 yield Change(at, False, [entry_piece(sorted(entries, key=itemgetter(1)), width)])
-
-
-def _in_pieces(rows: Iterable[tuple[bytes, bytes]]) -> Iterator[list[Entry]]:
-    """Puts of these entries, as many at a time as make a piece."""
-    puts: list[Entry] = []
-    size = 0
-    for key, value in rows:
-        puts.append((PUT, key, value))
-        size += len(value)
-        if len(puts) >= MOST_IN_PIECE or size >= _PIECE_BYTES:
-            yield puts
-            puts, size = [], 0
-    if puts:
-        yield puts
 
 
 def _within(key: bytes, groups: KeyGroupRange | None) -> bool:

@@ -9,30 +9,17 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 
 from holdfast.checkpoint.files import verify_linked
 from holdfast.checkpoint.handles import RawFile
 from holdfast.checkpoint.storage import Storage
 from holdfast.errors import CorruptFile
+from holdfast.state.damage import Naming
 from holdfast.state.layout import state_of
 
-__all__ = ["LinkedFiles", "naming", "states_in"]
-
-
-def naming(error: CorruptFile, states: Container[int], where: str, names: Mapping[int, str]) -> CorruptFile:
-    """The error of a file of keyed state, which also says what the file holds.
-
-    Args:
-        error: The error.
-        states: The ids of the states in the file.
-        where: The operator.
-        names: The names of its states by id.
-    """
-    found = [repr(name) for number, name in sorted(names.items()) if number in states]
-    content = f"state of {where}" + (f": {', '.join(found)}" if found else "")
-    return CorruptFile(error.path, f"{error.reason}; it holds {content}")
+__all__ = ["LinkedFiles", "states_in"]
 
 
 def states_in(file: RawFile) -> range:
@@ -45,25 +32,22 @@ class LinkedFiles:
 
     Args:
         storage: The storage that shares them.
-        where: The operator, for errors.
         directory: The store's directory.
         files: The files.
-        names: Returns the names of states by id, for errors.
+        named: Adds to an error what the file holds.
     """
 
     def __init__(
         self,
         storage: Storage,
-        where: str,
         directory: str,
         files: Sequence[RawFile],
-        names: Callable[[], dict[int, str]] = dict,
+        named: Naming,
     ) -> None:
         self._storage = storage
-        self._where = where
         self._directory = directory
         self._files = files
-        self._names = names
+        self._named = named
         self._found: CorruptFile | None = None
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
@@ -97,7 +81,7 @@ class LinkedFiles:
                     at = os.path.join(self._directory, file.name)
                     verify_linked(self._storage, file, at, self._stopped.is_set)
                 except CorruptFile as error:
-                    self._found = naming(error, states_in(file), self._where, self._names())
+                    self._found = self._named(error, states_in(file))
                     return
 
     def close(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from holdfast.common.in_portions import in_portions
 from holdfast.state.delta import Change
 from holdfast.state.entries import LARGE, EntryFamily
 from holdfast.state.keyed_state import KeyedState
@@ -51,14 +52,5 @@ def _moved(space: StateSpace, column: int, family: EntryFamily, other: StateSpac
 
 def in_files(changes: Iterable[Change]) -> Iterator[list[Change]]:
     """Changes by the files that they are written to, since a file is held in memory while it is written."""
-    waiting: list[Change] = []
-    size = 0
-    for at, dropped, pieces, _ in changes:
-        for piece in pieces:
-            waiting.append(Change(at, dropped, [piece]))
-            size += len(piece.data)
-            if size >= _FILE:
-                yield waiting
-                waiting, size = [], 0
-    if waiting:
-        yield waiting
+    single = (Change(at, dropped, [piece]) for at, dropped, pieces, _ in changes for piece in pieces)
+    return in_portions(single, lambda change: len(change.pieces[0].data), _FILE)

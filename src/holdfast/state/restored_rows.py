@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from holdfast.common.in_portions import in_portions
 from holdfast.state.arriving_deltas import LateRows
 from holdfast.state.codec import RowCodec
 from holdfast.state.row import PERSISTED, UNFLUSHED, Row
@@ -35,18 +36,8 @@ B = TypeVar("B", bytes, msgspec.Raw)
 
 def in_blocks(rows: Iterable[tuple[K, B]]) -> Iterator[tuple[list[K], list[B]]]:
     """Cut encoded rows, given with their keys, into blocks of some hundred rows and about a megabyte at most."""
-    keys: list[K] = []
-    encoded: list[B] = []
-    size = 0
-    for key, data in rows:
-        keys.append(key)
-        encoded.append(data)
-        size += len(data)
-        if len(keys) >= _BLOCK or size >= _BLOCK_BYTES:
-            yield keys, encoded
-            keys, encoded, size = [], [], 0
-    if keys:
-        yield keys, encoded
+    for block in in_portions(rows, lambda row: len(row[1]), _BLOCK_BYTES, _BLOCK):
+        yield [key for key, _ in block], [data for _, data in block]
 
 
 class RestoredRows:

@@ -11,7 +11,7 @@ import math
 import os
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from concurrent.futures import CancelledError
 from contextlib import closing
 
@@ -29,10 +29,11 @@ from holdfast.state.arriving_deltas import ArrivingDeltas
 from holdfast.state.arriving_files import ArrivingFiles
 from holdfast.state.backend import ROCKSDB, Place, StateBackendSettings, clip, paths_of, size_of
 from holdfast.state.changelog_copy import COPY
+from holdfast.state.damage import with_states
 from holdfast.state.host_lock import HostLock, abandoned
 from holdfast.state.keyed_changelog import KeyedChangelog
 from holdfast.state.keyed_state import KeyedState
-from holdfast.state.linked_files import LinkedFiles, naming
+from holdfast.state.linked_files import LinkedFiles
 from holdfast.state.schema import OperatorSchema
 from holdfast.state.sst import BASE_PREFIX, Sliced, clip_store, copy_base, fetch, sections_in, slicing, write_contents
 from holdfast.state.store import RocksDBStore
@@ -204,7 +205,7 @@ class RocksDBLocalStore:
             groups = clip(bases[0], place.groups)
             if sum(map(size_of, bases[0].base)) >= _LARGE:
                 self._arrival = Arrival()
-                arriving = ArrivingFiles(place.storage, place.where, path, self._names, self._arrival)
+                arriving = ArrivingFiles(place.storage, path, self._named, self._arrival)
             base = fetch(place.storage, bases[0], path, groups, arriving)
             self.files = base.files
             if arriving is not None and not arriving.any():
@@ -228,13 +229,14 @@ class RocksDBLocalStore:
     def _link(self, path: str) -> Callable[[], None]:
         """Watch the files that the store shares with the storage; returns a function that names a damaged one."""
         files = [file for file in self.files if file.name.endswith(".sst")]
-        self._linked = LinkedFiles(self._place.storage, self._place.where, path, files, self._names)
+        self._linked = LinkedFiles(self._place.storage, path, files, self._named)
         return self._linked.explain
 
-    def _names(self) -> dict[int, str]:
-        """The names of the states by id."""
+    def _named(self, error: CorruptFile, states: Container[int]) -> CorruptFile:
+        """The error of a file with these states, which also says so; a `holdfast.state.damage.Naming`."""
         schema = self._schema()
-        return {} if schema is None else {each.id: name for name, each in schema.states.items()}
+        names = {} if schema is None else {each.id: name for name, each in schema.states.items()}
+        return with_states(error, states, self._place.where, names)
 
     def follow(self, handles: Sequence[KeyedHandle]) -> None:
         """Record in the store which bases it continues, the last delta whose rows it may hold, and the types of its rows."""
@@ -319,9 +321,6 @@ class RocksDBLocalStore:
         if self._arrival is None:
             self._arrival = Arrival()
         return ArrivingDeltas(storage, self._place.directory, large, self._arrival, self._named)
-
-    def _named(self, error: CorruptFile, states: set[int]) -> CorruptFile:
-        return naming(error, states, self._place.where, self._names())
 
     def fetch_rest(self) -> None:
         """Begin to fetch what the storage has left."""

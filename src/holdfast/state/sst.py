@@ -12,6 +12,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import chain, islice
 from typing import NamedTuple
 
@@ -24,6 +25,7 @@ from holdfast.checkpoint.metadata import KeyedHandle
 from holdfast.checkpoint.storage import Storage
 from holdfast.errors import CorruptFile
 from holdfast.state.arriving_files import ArrivingFiles
+from holdfast.state.damage import with_states
 from holdfast.state.key_groups import KeyGroupRange
 from holdfast.state.layout import END, FIRST, META, after, group_range, section_of
 from holdfast.state.linked_files import LinkedFiles
@@ -179,7 +181,7 @@ def copy_base(
     path = tempfile.mkdtemp(prefix=BASE_PREFIX, dir=directory)
     try:
         base = fetch(storage, handle, path, groups)
-        explain = LinkedFiles(storage, where, path, base.files).explain
+        explain = LinkedFiles(storage, path, base.files, partial(with_states, where=where, names={})).explain
         store = RocksDBStore(path, settings, explain=explain)
         try:
             rows = chain.from_iterable(store.scan(*each) for each in _ranges(store, base, groups, sliced))

@@ -460,14 +460,7 @@ class RowTable:
 
     def dump(self, where: str) -> list[Piece]:
         """All rows in memory, in pieces: the materialisation of a table without a store."""
-        encoder = RowPieces(self.codec, where, self._enlarge)
-        keys = list(self.rows)
-        for start in range(0, len(keys), _PART):
-            part = keys[start : start + _PART]
-            encoder.add(part, [self.rows[key] for key in part], self._groups_of(part))
-        pieces = encoder.drain()
-        pieces.sort(key=_first_group)
-        return pieces
+        return sorted(chain.from_iterable(self.portions(where, self._groups_of)), key=_first_group)
 
 
 def _first_group(piece: Piece) -> int:

@@ -19,6 +19,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from holdfast.common import pickling
+from holdfast.common.in_portions import in_portions
 from holdfast.common.typeinfo import TypeInformation
 from holdfast.common.typeinfo.batches import fitted
 from holdfast.runtime.records import select_keys, whole_timestamps
@@ -278,16 +279,8 @@ def _listed(column: pyarrow.Array) -> list[Any]:
 
 def _in_batches(rows: Iterable[Any]) -> Iterator[Records]:
     """The pickled records of rows."""
-    batch: list[Any] = []
-    size = 0
-    for _, record in rows:
-        batch.append(pickle.loads(record))
-        size += len(record)
-        if len(batch) >= _AT_ONCE or size >= _BYTES:
-            yield in_lists(batch)
-            batch, size = [], 0
-    if batch:
-        yield in_lists(batch)
+    for batch in in_portions(rows, lambda row: len(row[1]), _BYTES, _AT_ONCE):
+        yield in_lists([pickle.loads(record) for _, record in batch])
 
 
 @contextmanager

@@ -85,7 +85,7 @@ class LineFormat:
                 block = block.replace(b"\r\n", b"\n").removesuffix(b"\r")
             try:
                 values = self._values(block, offset, file)
-            except Exception:
+            except Exception:  # a schema may raise anything; the error is to name the line
                 self._raise_for_line(block, offset, file)
                 raise
             where = _Where(self, file, offset, block)

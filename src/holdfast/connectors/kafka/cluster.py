@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from confluent_kafka import (
@@ -130,6 +131,16 @@ class PendingOffsets:
         return epochs
 
 
+def _described(topic: Future[Any]) -> Any:
+    """The description of a topic; None if it is missing."""
+    try:
+        return topic.result(ANSWER_TIMEOUT_S + 2)
+    except KafkaException as error:
+        if error.args[0].code() in _MISSING:
+            return None
+        raise
+
+
 class ClusterView:
     """The source's connection to the brokers.
 
@@ -162,15 +173,8 @@ class ClusterView:
         )
         found: dict[str, Topic | None] = {}
         for name, future in futures.items():
-            try:
-                described = future.result(ANSWER_TIMEOUT_S + 2)
-                found[name] = Topic(name, str(described.topic_id), len(described.partitions))
-            except KafkaException as error:
-                if error.args[0].code() not in _MISSING:
-                    raise self._translate(error, f"topic {name}") from error
-                found[name] = None
-            except TimeoutError as error:
-                raise BrokerUnavailable(f"no answer from Kafka at {self.servers}") from error
+            described = self._ask(partial(_described, future), f"topic {name}")
+            found[name] = None if described is None else Topic(name, str(described.topic_id), len(described.partitions))
         return found
 
     def setting(self, topic: str, name: str) -> str:
@@ -180,15 +184,13 @@ class ClusterView:
             BrokerUnavailable: the brokers do not answer.
             ConfigurationError: the brokers refuse the request.
         """
-        what = f"the settings of topic {topic}"
         asked = [ConfigResource(ResourceType.TOPIC, topic)]
-        (future,) = self._ask(lambda: self._admin.describe_configs(asked, request_timeout=ANSWER_TIMEOUT_S), what).values()
-        try:
-            return str(future.result(ANSWER_TIMEOUT_S + 2)[name].value)
-        except KafkaException as error:
-            raise self._translate(error, what) from error
-        except TimeoutError as error:
-            raise BrokerUnavailable(f"no answer from Kafka at {self.servers}") from error
+
+        def described() -> Any:
+            (answer,) = self._admin.describe_configs(asked, request_timeout=ANSWER_TIMEOUT_S).values()
+            return answer.result(ANSWER_TIMEOUT_S + 2)
+
+        return str(self._ask(described, f"the settings of topic {topic}")[name].value)
 
     def matching(self, pattern: re.Pattern[str]) -> list[str]:
         """The sorted names of topics whose whole name matches; internal topics are excluded.
@@ -311,6 +313,8 @@ class ClusterView:
             return call()
         except KafkaException as error:
             raise self._translate(error, what) from error
+        except TimeoutError as error:
+            raise BrokerUnavailable(f"no answer from Kafka at {self.servers}") from error
 
     def _translate(self, error: KafkaException, what: str) -> HoldfastError:
         if error.args[0].code() in _REFUSED:
