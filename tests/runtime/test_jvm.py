@@ -58,3 +58,16 @@ def test_no_second_jvm_starts_beside_that_of_a_session_that_the_program_has_stop
     monkeypatch.setattr(SparkContext, "_gateway", None)
     spark_context.begin_spark("job", {})
     assert len(begun) == 1
+
+
+def test_a_collector_that_the_user_chooses_replaces_that_of_a_local_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+    for name in ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS"):
+        monkeypatch.delenv(name, raising=False)
+    key, ours = "spark.driver.extraJavaOptions", "-XX:+UseParallelGC"
+    assert ours in spark_context._settings("job", {})[key]
+    assert ours not in spark_context._settings("job", {"spark.driver.defaultJavaOptions": "-Xss1m -XX:+UseSerialGC"})[key]
+    assert ours in spark_context._settings("job", {"spark.driver.defaultJavaOptions": "-XX:+UseStringDeduplication"})[key]
+    assert spark_context._settings("job", {key: "-XX:+UseZGC"})[key] == "-XX:+UseZGC"
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-XX:+UseG1GC")
+    assert ours not in spark_context._settings("job", {})[key]

@@ -30,7 +30,7 @@ __all__ = ["AotCache"]
 
 log = logging.getLogger(__name__)
 
-_FORMAT = 2
+_FORMAT = 3
 """Part of each cache's name; incremented when the options or the training change."""
 _SPACE = 600 << 20
 """Required free bytes on the disk: two caches and a reserve."""

@@ -20,6 +20,12 @@ from holdfast.errors import ConfigurationError, UserCodeError
 __all__ = ["CsvFormat", "FileFormat", "JsonLinesFormat", "LineFormat", "TextFormat"]
 
 
+_RECORD = 128
+"""Bytes of text a record, about: so many for each record of a batch are parsed at once. The records, which take several
+times as much memory as their text, then stay in the processor's cache until the job is done with them."""
+_LEAST_PART = 1 << 16
+
+
 class FileFormat(Protocol):
     """Reads files by ranges of positions. For any cut of ``[0, length)``, each record is in exactly one range.
 
@@ -79,7 +85,9 @@ class LineFormat:
             opened.close()
 
     def _read(self, opened: OpenFile, file: InputFile, start: int, end: int, length: int, max_batch: int) -> Iterator[Batch]:
-        for offset, data in lines.blocks(opened, start, end, length, file.path):
+        size = min(max(max_batch * _RECORD, _LEAST_PART), lines.BLOCK_SIZE)
+        read = lines.blocks(opened, start, end, length, file.path)
+        for offset, data in ((at + first, part) for at, block in read for first, part in lines.parts(block, size)):
             block = data[3:] if offset == 0 and data.startswith(b"\xef\xbb\xbf") else data
             if b"\r" in block:
                 block = block.replace(b"\r\n", b"\n").removesuffix(b"\r")
@@ -115,7 +123,7 @@ class LineFormat:
 
     def _lines(self, block: bytes) -> list[bytes]:
         every = block.split(b"\n")
-        return every if self.keeps_blank_lines else [line for line in every if line]
+        return every if self.keeps_blank_lines or all(every) else [line for line in every if line]
 
     def _by_schema(self, schema: DeserializationSchema, block: bytes) -> list[Any]:
         parse = getattr(schema, "columns_of_lines", None)

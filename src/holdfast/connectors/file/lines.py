@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from holdfast.connectors.file.files import FileVersion, InputFile, OpenFile
 from holdfast.errors import InputLost
 
-__all__ = ["BLOCK_SIZE", "blocks", "first_line", "line_number", "sample_line_length"]
+__all__ = ["BLOCK_SIZE", "blocks", "first_line", "line_number", "parts", "sample_line_length"]
 
 BLOCK_SIZE = 1 << 20
-"""Bytes read and parsed at once: large enough to make calls rare, small enough to stay in the CPU's cache."""
+"""Bytes read at once: large enough to make calls rare."""
 _SAMPLE = 1 << 16
 
 
@@ -56,6 +56,30 @@ def blocks(file: OpenFile, start: int, end: int, size: int, path: str) -> Iterat
             yield at, data[:whole]
             stop = at + whole + 1
         at = stop
+
+
+def parts(block: bytes, size: int) -> Iterator[tuple[int, bytes]]:
+    r"""Cut a block of whole lines into parts of whole lines, with their offsets in the block.
+
+    A part lacks the line feed of its last line, as a block does.
+
+    Args:
+        block: The lines, without the last line feed.
+        size: The most bytes of a part that has several lines.
+
+    >>> list(parts(b"a\nbb\n\nlong\nc", 4))
+    [(0, b'a\nbb'), (5, b''), (6, b'long'), (11, b'c')]
+    """
+    start = 0
+    while len(block) - start > size:
+        end = block.rfind(b"\n", start, start + size + 1)
+        if end < 0:  # a line longer than a part
+            end = block.find(b"\n", start + size + 1)
+        if end < 0:
+            break
+        yield start, block[start:end]
+        start = end + 1
+    yield start, block[start:]
 
 
 def line_number(file: InputFile, offset: int) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from operator import length_hint
 from typing import Any
 
@@ -93,15 +94,13 @@ class Filter(FunctionOperator):
         rest = iter(values)
         function = self._filter
         try:
-            if timestamps is None:
-                passed = [value for value in rest if function(value)]
-            else:
-                kept = [(value, stamp) for value, stamp in zip(rest, timestamps) if function(value)]
-                passed = [value for value, _ in kept]
+            # Pairs of element and timestamp would take half as long again.
+            passes = [True if function(value) else False for value in rest]  # noqa: SIM210, without a call
         except (Exception, SystemExit) as error:
             raise self.failed_at(error, values, rest) from error
+        passed = list(compress(values, passes))
         if passed:
-            self.context.emit(RecordBatch(passed, None if timestamps is None else [stamp for _, stamp in kept]))
+            self.context.emit(RecordBatch(passed, None if timestamps is None else list(compress(timestamps, passes))))
 
 
 class Collector:
