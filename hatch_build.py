@@ -97,7 +97,7 @@ def _compile(work: Path, package: Path, compiled: ModuleType) -> list[Path]:
     if importlib.util.find_spec("Cython") is None:
         raise NotCompiled("Cython is not installed")
     sources = []
-    for module in compiled.MODULES:
+    for module in (*compiled.SHARED, *compiled.MODULES):
         path = Path(compiled.source(str(package), module))
         copy = work / "holdfast" / path.relative_to(package)
         copy.parent.mkdir(parents=True, exist_ok=True)
@@ -105,9 +105,10 @@ def _compile(work: Path, package: Path, compiled: ModuleType) -> list[Path]:
             if each == work:
                 break
             (each / "__init__.py").touch()
-        shutil.copyfile(path, copy)
         shutil.copyfile(path.with_suffix(".pxd"), copy.with_suffix(".pxd"))
-        sources.append(copy)
+        if module in compiled.MODULES:
+            shutil.copyfile(path, copy)
+            sources.append(copy)
     names = [str(file.relative_to(work)) for file in sources]
     directives = [word for directive in _DIRECTIVES for word in ("-X", directive)]
     _run([[sys.executable, "-m", "cython", "-3", *directives, *names]], work)

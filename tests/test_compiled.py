@@ -52,7 +52,7 @@ PLAIN = {name: loaded(f"plain_{name.rsplit('.', 1)[1]}", compiled.source(str(PAC
 @pytest.fixture
 def package(tmp_path: Path) -> Path:
     """A copy of the sources that are compiled, with something in the place of their extensions."""
-    for name in compiled.MODULES:
+    for name in (*compiled.MODULES, *compiled.SHARED):
         path = Path(compiled.source(str(PACKAGE), name))
         copy = tmp_path / path.relative_to(PACKAGE)
         copy.parent.mkdir(parents=True, exist_ok=True)
@@ -140,12 +140,19 @@ DESCRIPTORS = [
     ValueStateDescriptor("state", Types.TUPLE([Types.LONG(), Types.LONG()])),
     ValueStateDescriptor("state", Types.PICKLED_BYTE_ARRAY()),
     ListStateDescriptor("state", Types.DOUBLE()),
+    ListStateDescriptor("state", Types.LONG()),
     ListStateDescriptor("state", Types.STRING()),
     MapStateDescriptor("state", Types.STRING(), Types.DOUBLE()),
     MapStateDescriptor("state", Types.DOUBLE(), Types.LONG()),
     ReducingStateDescriptor("state", total, Types.DOUBLE()),
 ]
-VALUES = st.sampled_from([None, 0, 1, 2.5, -0.0, True, "a", "b", (1, 2), [1.5, 2.5], [1, 2.5], ["a", "b"], {"a": 1}, b"c"])
+VALUES = st.sampled_from(
+    [
+        *(None, 0, 1, 2.5, -0.0, True, "a", "b", (1, 2), [1.5, 2.5], [1, 2.5], ["a", "b"], {"a": 1}, b"c"),
+        *([], [1, -2], [2**63 - 1, -(2**63)], [2**63], [True], (1.5,), [-0.0, float("nan")], [0.5] * 64, [0.5] * 65),
+        *([7] * 64, [7] * 65),
+    ]
+)
 METHODS = st.sampled_from(
     [
         *("value", "update", "get", "add", "add_all", "clear", "put", "put_all", "remove", "contains", "is_empty"),
@@ -161,7 +168,7 @@ def the_handles_of_both_forms_do_the_same(descriptor: Any, operations: list[tupl
     for own, types in ((handles, typed), (PLAIN["holdfast.state.handles"], PLAIN["holdfast.state.typed"])):
         current = own.CurrentRow()
         current.row = [0, None, None]
-        forms.append((current, types.typed(own.HANDLES[descriptor.kind], descriptor)(current, 1, descriptor)))
+        forms.append((current, types.typed(own.HANDLES, descriptor)(current, 1, descriptor)))
     (first, one), (second, other) = forms
     for name, arguments in operations:
         if hasattr(other, name):

@@ -15,7 +15,7 @@ from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader, ModuleS
 from importlib.util import spec_from_file_location
 from types import ModuleType
 
-__all__ = ["FRAMES", "MODULES", "PURE", "Use", "directory", "extension", "source", "use"]
+__all__ = ["FRAMES", "MODULES", "PURE", "SHARED", "Use", "directory", "extension", "source", "use"]
 
 MODULES = (
     "holdfast.state.handles",
@@ -31,6 +31,8 @@ MODULES = (
     "holdfast.datastream.ranked_rows",
 )
 """Each has a ``.pxd`` beside it, which declares the types of C."""
+SHARED = ("holdfast.state.packed",)
+"""Plain modules with functions that `MODULES` call; the ``.pxd`` beside each defines them in C, too."""
 PURE = "HOLDFAST_PURE"
 """The environment variable that asks for plain Python, when it is set and not empty: in a build, and in a process."""
 _PACKAGE = os.path.dirname(os.path.abspath(__file__))
@@ -60,7 +62,7 @@ def directory(package: str) -> str:
         OSError: a source cannot be read, as in an archive.
     """
     digest = hashlib.sha256()
-    for module in MODULES:
+    for module in (*MODULES, *SHARED):
         path = source(package, module)
         for name in (path, path[: -len("py")] + "pxd"):
             with open(name, "rb") as file:

@@ -29,8 +29,10 @@ from holdfast.datastream.state import (
 from holdfast.errors import IncompatibleState, UserCodeError
 from holdfast.state.codec import RowCodec
 from holdfast.state.column import Column
+from holdfast.state.handles import HANDLES, CurrentRow
 from holdfast.state.registry import SchemaRegistry
 from holdfast.state.schema import ROWS, OperatorSchema
+from holdfast.state.typed import typed as handle_class
 
 WHERE = "'count' (uid 'count-1')"
 PERSON = Types.ROW_NAMED(["name", "age"], [Types.STRING(), Types.INT()])
@@ -242,6 +244,27 @@ def the_rows_of_an_epoch_come_back_as_they_were(content: list[tuple[Any, ...]]):
     stored = codec.encode_many(range(len(content)), given_rows, WHERE)
     assert codec.decode_many(["k"], stored, codec.schema_id, 1) == [[1, *slots] for slots in content]
     assert [codec.decode("k", codec.encode(row), 1) for row in given_rows] == [[1, *slots] for slots in content]
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    st.sampled_from([(Types.DOUBLE(), st.floats() | st.integers(-9, 9)), (Types.LONG(), st.integers(-(2**64), 2**64))]),
+    st.data(),
+)
+def a_list_of_numbers_is_stored_the_same_packed_or_not(element: tuple[Any, Any], data: st.DataObject):
+    descriptor = ListStateDescriptor("l", element[0])
+    elements = data.draw(st.lists(element[1], min_size=1, max_size=70))
+    codec, current = codec_of(descriptor), CurrentRow()
+    current.row = [0, None]
+    handle_class(HANDLES, descriptor)(current, 0, descriptor).update(elements)
+    try:
+        stored = codec.encode_each(["k"], [[0, elements]], WHERE)
+    except UserCodeError as refused:
+        with pytest.raises(UserCodeError, match=re.escape(str(refused))):
+            codec.encode_each(["k"], [current.row], WHERE)
+    else:
+        assert codec.encode_each(["k"], [current.row], WHERE) == codec.encode_small([current.row]) == stored
+        assert codec.encode(current.row) == codec.encode([0, codec.decode("k", codec.encode(current.row), 0)[1]])
 
 
 atoms = st.one_of(

@@ -23,6 +23,7 @@ from .backend import Backend
 STATES = (
     Value("n", Types.LONG()),
     ListStateDescriptor("l", Types.STRING()),
+    ListStateDescriptor("numbers", Types.DOUBLE()),
     MapStateDescriptor("m", Types.INT(), Types.ROW([Types.INT()])),
     ReducingStateDescriptor("sum", lambda a, b: a + b),
 )
@@ -76,6 +77,20 @@ class StateMachine(RuleBasedStateMachine):
         added = [text, text + "!"] if many else [text]
         handle.add_all(added) if many else handle.add(text)
         row["l"] = [*(row.get("l") or []), *added]
+
+    @rule(key=keys, namespace=st.none() | windows, given=st.lists(st.floats(-9, 9), max_size=4), added=st.booleans())
+    def update_a_list_of_numbers(self, key: Any, namespace: int | None, given: list[float], added: bool) -> None:
+        row = self._use(key, namespace)
+        handle = self.backend.handles["numbers"]
+        numbers = [*handle.get(), *given] if added else given
+        handle.update(numbers)
+        row["numbers"] = [*(row.get("numbers") or []), *given] if added else given
+
+    @rule(key=keys, namespace=st.none() | windows, number=st.integers(-9, 9))
+    def add_to_a_list_of_numbers(self, key: Any, namespace: int | None, number: int) -> None:
+        row = self._use(key, namespace)
+        self.backend.handles["numbers"].add(number)
+        row["numbers"] = [*(row.get("numbers") or []), float(number)]
 
     @rule(key=keys, namespace=st.none() | windows, entry=st.integers(0, 3), value=st.integers(0, 9))
     def put_an_entry(self, key: Any, namespace: int | None, entry: int, value: int) -> None:
@@ -187,6 +202,7 @@ class StateMachine(RuleBasedStateMachine):
         handles = self.backend.handles
         assert handles["n"].value() == row.get("n")
         assert list(handles["l"].get()) == (row.get("l") or [])
+        assert repr(list(handles["numbers"].get())) == repr(row.get("numbers") or [])
         found = {k: tuple(v) for k, v in handles["m"].items()}
         assert found == (row.get("m") or {})
         assert handles["m"].is_empty() == (not row.get("m"))

@@ -24,7 +24,7 @@ from holdfast.common.pickling import dumps
 from holdfast.common.typeinfo.base import shown
 from holdfast.errors import IncompatibleState, UserCodeError
 from holdfast.state import entries
-from holdfast.state.column import Column, items_of, unreadable_slot
+from holdfast.state.column import TOLERANT, Column, unreadable_slot
 from holdfast.state.footprint import Footprint
 from holdfast.state.registry import SchemaRegistry
 from holdfast.state.row import Row
@@ -129,7 +129,7 @@ class RowCodec:
         declared = [(i + 1, column) for i, column in enumerate(self.columns) if column is not None]
         self._encoders = [(i, c.encode) for i, c in declared if c.encode]
         self._conformers = [(i, c.conform) for i, c in declared if c.conform]
-        self._converted = [(i, c.conform) for i, c in declared if c.conform and c.encode and c.encode is not items_of]
+        self._converted = [(i, c.conform) for i, c in declared if c.conform and c.encode and c.encode not in TOLERANT]
 
     def _annotation(self, position: int) -> Any:
         """The type of a column's slots in stored form, for the check at the barrier. Pickles need none."""

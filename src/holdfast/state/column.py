@@ -16,9 +16,10 @@ from holdfast.common.typeinfo.evolution import evolution
 from holdfast.errors import HoldfastError
 from holdfast.state.elements import unreadable
 from holdfast.state.entries import LARGE
+from holdfast.state.packed import UNPACKED, packed_class
 from holdfast.state.schema import ColumnSchema
 
-__all__ = ["Column", "expires", "items_of", "unreadable_slot"]
+__all__ = ["TOLERANT", "Column", "expires", "unreadable_slot"]
 
 Types = tuple[dict[str, Any], ...]
 """As `ColumnSchema.types`."""
@@ -122,9 +123,13 @@ _Stored = tuple[Any, Any, Any, Any]
 """Annotation, encode, decode and conform of a column."""
 
 
-def items_of(entries: dict[Any, Any]) -> list[tuple[Any, Any]]:
+def _items_of(entries: dict[Any, Any]) -> list[tuple[Any, Any]]:
     """The stored form of a map whose keys and values are plain."""
     return list(entries.items())
+
+
+TOLERANT = frozenset((_items_of, *UNPACKED.values()))
+"""Encodings that take slots whose elements do not conform; what they return is checked."""
 
 
 def _nullable(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -140,7 +145,7 @@ def _map_of(key: Any, value: Any) -> _Stored:
         return {to_key(k): to_value(v) for k, v in entries.items()}
 
     if key.is_plain and value.is_plain:
-        return annotation, items_of, dict, conform
+        return annotation, _items_of, dict, conform
     encode_value, decode_value = _nullable(value.encode), _nullable(value.decode)
     return (
         annotation,
@@ -157,7 +162,11 @@ def _list_of(element: Any) -> _Stored:
         return [element.conform(e) for e in elements]
 
     if element.is_plain:
-        return annotation, None, None, conform
+        kind = packed_class(element)
+        if kind is None:
+            return annotation, None, None, conform
+        unpacked = UNPACKED[kind]
+        return annotation, unpacked, None, lambda elements: conform(unpacked(elements))
     return (
         annotation,
         lambda elements: [element.encode(e) for e in elements],

@@ -1,3 +1,5 @@
+cimport holdfast.state.packed as packed
+
 cdef class CurrentRow:
     cdef public object row
     cdef public object key
@@ -11,6 +13,11 @@ cdef class ValueHandle(Handle):
 
 cdef class ListHandle(Handle):
     pass
+
+cdef class PackedListHandle(ListHandle):
+    cdef object _fit
+    cdef object _kind
+    cdef bint _whole
 
 cdef class MapHandle(Handle):
     pass

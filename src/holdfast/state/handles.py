@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any
 
+import holdfast.state.packed as packed
 from holdfast.state.entries import LARGE, LargeList, LargeMap
 from holdfast.state.row import CHANGED, Row
 
@@ -22,6 +23,7 @@ __all__ = [
     "Handle",
     "ListHandle",
     "MapHandle",
+    "PackedListHandle",
     "ReducingHandle",
     "ValueHandle",
 ]
@@ -146,6 +148,73 @@ class ListHandle(Handle):
             row[self._i].drop()
         row[self._i] = elements or None
         row[0] = CHANGED[row[0]]
+
+
+class PackedListHandle(ListHandle):
+    """A list of numbers per key, which `update` packs (`holdfast.state.packed`); whoever appends to it unpacks it."""
+
+    __slots__ = ("_fit", "_kind", "_whole")
+
+    def __init__(self, space: CurrentRow, position: int, descriptor: Any, kind: type, fit: Callable[[Any], Any]) -> None:
+        """Create the handle.
+
+        Args:
+            space: Holds the current row.
+            position: The position of the state.
+            descriptor: The state's descriptor.
+            kind: The class of the elements: float or int.
+            fit: Converts an element to the declared type.
+        """
+        super().__init__(space, position, descriptor)
+        self._fit = fit
+        self._kind = kind
+        self._whole = kind is int
+
+    def get(self) -> Iterator[Any]:
+        """The elements in order; nothing when empty. Elements added during the iteration are not included."""
+        elements = self._space.row[self._i]
+        if type(elements) is bytes:
+            return iter(packed.unpack_numbers(elements, self._whole))
+        return ListHandle.get(self)
+
+    def _unpack(self) -> None:
+        row = self._space.row
+        elements = row[self._i]
+        if type(elements) is bytes:
+            row[self._i] = packed.unpack_numbers(elements, self._whole)
+
+    def add(self, value: Any) -> None:
+        """Append an element."""
+        value = self._fit(value)
+        self._unpack()
+        ListHandle.add(self, value)
+
+    def add_all(self, values: Iterable[Any]) -> None:
+        """Append several elements."""
+        added = list(map(self._fit, values))
+        self._unpack()
+        ListHandle.add_all(self, added)
+
+    def update(self, values: Iterable[Any]) -> None:
+        """Replace the list; an empty list clears the state."""
+        elements = values if type(values) is list else [*values]
+        numbers = packed.pack_numbers(elements, self._whole)
+        if numbers is None:
+            self._hold_objects(elements)
+            return
+        row = self._space.row
+        if type(row[self._i]) is LargeList:
+            row[self._i].drop()
+        row[self._i] = numbers
+        row[0] = CHANGED[row[0]]
+
+    def _hold_objects(self, elements: list[Any]) -> None:
+        kind = self._kind
+        for element in elements:  # no call for each in the usual case
+            if type(element) is not kind:
+                self.hold(list(map(self._fit, elements)))
+                return
+        self.hold([*elements])
 
 
 class MapHandle(Handle):
@@ -283,8 +352,9 @@ class AggregatingHandle(Handle):
 HANDLES: dict[str, type[Handle]] = {
     "value": ValueHandle,
     "list": ListHandle,
+    "packed list": PackedListHandle,
     "map": MapHandle,
     "reducing": ReducingHandle,
     "aggregating": AggregatingHandle,
 }
-"""Handle class by the descriptor's kind."""
+"""Handle class by the descriptor's kind; for lists of numbers there is another one."""

@@ -145,7 +145,7 @@ class StateSpace(ExpiringRow, KeyedStateStore):
         known = self._handles.get(descriptor.name)
         if known is None:
             kinds = TTL_HANDLES if expires(descriptor) else HANDLES
-            known = self._handles[descriptor.name] = typed(kinds[kind], descriptor)(self, position, descriptor)
+            known = self._handles[descriptor.name] = typed(kinds, descriptor)(self, position, descriptor)
         return known
 
     def register(self, column: Column, *, grows: bool = False) -> int:

@@ -7,20 +7,28 @@ are checked at the barrier only, which costs less.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from holdfast.common.typeinfo import TypeInformation
 from holdfast.common.typeinfo.composite import SequenceTypeInfo
+from holdfast.state.packed import packed_class
 
 __all__ = ["checker", "fitter", "plain_class", "typed"]
 
 _Fit = Callable[[Any], Any]
 
 
-def typed(handle: type[Any], descriptor: Any) -> type[Any]:
-    """The handle's class, or a subclass that converts written values to the descriptor's types."""
+def typed(handles: Mapping[str, type[Any]], descriptor: Any) -> Callable[..., Any]:
+    """The class of the descriptor's handle, which may be a subclass that converts written values to the descriptor's types.
+
+    Args:
+        handles: The classes by kind.
+        descriptor: The state's descriptor.
+    """
     kind, name = descriptor.kind, descriptor.name
+    handle: type[Any] = handles[kind]
     if kind == "map":
         to_key, to_value = fitter(descriptor.key_type_info, name), fitter(descriptor.value_type_info, name)
         if to_key is not None:
@@ -28,6 +36,9 @@ def typed(handle: type[Any], descriptor: Any) -> type[Any]:
         return handle if to_value is None else _map_of(handle, to_value)
     declared = descriptor.element_type_info if kind == "list" else descriptor.type_info
     fit = fitter(declared, name)
+    if kind == "list" and "packed list" in handles and declared is not None and (number := packed_class(declared)):
+        packed: Callable[..., Any] = handles["packed list"]
+        return partial(packed, kind=number, fit=_unchanged if fit is None else fit)
     if fit is None:
         return handle
     return _list(handle, fit, _container(declared)) if kind == "list" else _TYPED[kind](handle, fit)
@@ -64,6 +75,10 @@ def plain_class(declared: TypeInformation | None) -> type | None:
     """The class of this type's values if two of them that are equal are the same value: int, str or bytes; else None."""
     found = None if declared is None or declared.is_pickled else _container(declared)
     return found if found in (int, str, bytes) else None
+
+
+def _unchanged(value: Any) -> Any:
+    return value
 
 
 def _container(declared: TypeInformation) -> type | None:

@@ -1,0 +1,57 @@
+"""Lists of numbers in a row's slot, packed: bytes, eight for each element.
+
+A list of numbers is an object for each of them, made at different times and so scattered over memory: whoever reads the list
+waits for memory once for each element. Packed, the elements lie side by side, and reading them makes new objects, which are
+in the processor's cache. Only slots of rows in memory are packed: their stored form is that of a list.
+
+Compiled modules call functions of C of the same names instead, which the ``.pxd`` beside this module defines.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any
+
+__all__ = ["UNPACKED", "pack_numbers", "packed_class", "unpack_numbers"]
+
+_MOST = 64
+"""The most elements of a packed list."""
+_CLASSES = (float, int)
+_FLOATS, _INTEGERS = ([struct.Struct(f"{count}{code}") for count in range(_MOST + 1)] for code in "dq")
+
+
+def packed_class(element: Any) -> type | None:
+    """The class of the elements if lists of this type are packed: float or int; else None."""
+    found = getattr(element.annotation, "__origin__", element.annotation) if element.is_plain else None
+    return found if found in _CLASSES else None
+
+
+def pack_numbers(elements: list[Any], whole: bool) -> bytes | None:
+    """Pack integers of 64 bits (``whole``) or floats. None: there are too many, or none, or one is of another class.
+
+    >>> packed = pack_numbers([0.5, 2.0], whole=False)
+    >>> len(packed), unpack_numbers(packed, whole=False), pack_numbers([0.5, True], whole=False)
+    (16, [0.5, 2.0], None)
+    """
+    kind = int if whole else float
+    if not 0 < len(elements) <= _MOST or any(type(element) is not kind for element in elements):
+        return None
+    try:
+        return (_INTEGERS if whole else _FLOATS)[len(elements)].pack(*elements)
+    except struct.error:
+        return None
+
+
+def unpack_numbers(packed: bytes, whole: bool) -> list[Any]:
+    """The elements of a packed list."""
+    return [*(_INTEGERS if whole else _FLOATS)[len(packed) >> 3].unpack(packed)]
+
+
+def _unpacked(kind: type) -> Callable[[Any], Sequence[Any]]:
+    whole = kind is int
+    return lambda elements: unpack_numbers(elements, whole) if type(elements) is bytes else elements
+
+
+UNPACKED: dict[type, Callable[[Any], Sequence[Any]]] = {kind: _unpacked(kind) for kind in _CLASSES}
+"""By class: a function that returns the elements of a list, packed or not."""
