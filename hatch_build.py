@@ -114,7 +114,7 @@ def _compile(work: Path, package: Path, compiled: ModuleType) -> list[Path]:
     _run([[sys.executable, "-m", "cython", "-3", *directives, *names]], work)
     include = f"-I{sysconfig.get_paths()['include']}"
     made = [work / compiled.extension(module) for module in compiled.MODULES]
-    command = [*shlex.split(compiler), "-fPIC", "-O2", "-DNDEBUG", "-fno-strict-aliasing", "-w", include]
+    command = [*shlex.split(compiler), "-fPIC", "-O3", "-DNDEBUG", "-fno-strict-aliasing", "-w", include]
     _run([[*command, str(file.with_suffix(".c")), "-o", str(out)] for file, out in zip(sources, made)], work)
     return made
 

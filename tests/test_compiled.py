@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import importlib.util
 import os
 import shutil
@@ -20,7 +21,7 @@ from hypothesis import strategies as st
 
 from effort import examples
 from holdfast import compiled
-from holdfast.common import Row, Types, positions
+from holdfast.common import Row, Types, positions, scans
 from holdfast.datastream import ranked_rows
 from holdfast.datastream.state import ListStateDescriptor, MapStateDescriptor, ReducingStateDescriptor, ValueStateDescriptor
 from holdfast.runtime import frame_columns
@@ -407,6 +408,19 @@ def the_parts_of_both_forms_are_the_same(rows: list[tuple[int, str, int]]) -> No
 
 
 @settings(max_examples=examples(100))
+@given(st.lists(st.integers(-(2**63) - 1, 2**63) | st.sampled_from([-(2**63), 2**63 - 1]), min_size=1), st.binary())
+def the_scans_of_both_forms_give_the_same_answers(numbers: list[int], text: bytes) -> None:
+    fits = all(-(2**63) <= number < 2**63 for number in numbers)
+    for module in (scans, PLAIN["holdfast.common.scans"]):
+        assert module.are_timestamps(numbers) is fits
+        assert not any(module.are_timestamps([*numbers, other]) for other in (True, 1.0, None, "1"))
+        if fits:
+            assert module.highest(numbers) == max(numbers)
+        assert (module.has_none(numbers), module.has_none([*numbers, None])) == (False, True)
+    assert PLAIN["holdfast.runtime.frame_columns"]._nuls(text) == text.count(0)
+
+
+@settings(max_examples=examples(100))
 @given(st.lists(st.lists(WHOLE | st.text(max_size=3) | FIELD.filter(lambda each: type(each) is not list), max_size=3)))
 def the_owners_of_tuples_are_those_of_their_key_groups(given_keys: list[list[Any]]) -> None:
     keys = [tuple(key) for key in given_keys if all(each == each for each in key)]
@@ -426,12 +440,20 @@ def the_owners_of_tuples_are_those_of_their_key_groups(given_keys: list[list[Any
     st.lists(st.integers(0, 9), max_size=9, unique=True), st.integers(0, 10), st.booleans(), st.integers(1, 9), st.booleans()
 )
 def the_ranks_of_both_forms_are_the_same(orders: list[int], order: int, descending: bool, most: int, tuples: bool) -> None:
-    told = []
-    for module in (ranked_rows, PLAIN["holdfast.datastream.ranked_rows"]):
-        best = [(each, None, (each, "a") if tuples else each) for each in sorted(orders, reverse=descending)][:most]
-        at = module.place_of(best, order, descending)
-        best.insert(at, (order, None, (order, "new") if tuples else order))
-        rows = module.shifted_rows(best, at, most, lambda i, ranked, kind: Row.of_kind(kind, ranked[2], i + 1))
-        told.append((at, best, [(type(row), row.get_row_kind(), list(row), row._fields) for row in rows]))
-    assert told[0] == told[1]
-    assert [each[0] for each in told[0][1]] == sorted([each[0] for each in told[0][1]], reverse=descending)
+    for ranked in (True, False):
+        told = []
+        for module in (ranked_rows, PLAIN["holdfast.datastream.ranked_rows"]):
+            best = [(each, None, (each, "a") if tuples else each) for each in sorted(orders, reverse=descending)][:most]
+            state = SimpleNamespace(held=best or None)
+            state.value, state.update = (lambda state=state: state.held), functools.partial(setattr, state, "held")
+            element = (order, "new") if tuples else order
+            rows = module.enter(
+                state, order, element, most, descending, ranked, lambda i, each, kind: Row.of_kind(kind, each[2], i + 1)
+            )
+            told.append((state.held, [(type(row), row.get_row_kind(), list(row), row._fields) for row in rows]))
+        assert told[0] == told[1]
+        kept = [each[0] for each in told[0][0]]
+        everything = sorted(orders, reverse=descending)[:most]
+        places = [n for n, each in enumerate(everything) if (order > each if descending else order < each)]
+        everything.insert(min(places, default=len(everything)), order)
+        assert kept == everything[:most]

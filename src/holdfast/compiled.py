@@ -27,6 +27,7 @@ MODULES = (
     "holdfast.runtime.frame_columns",
     "holdfast.metrics.user",
     "holdfast.common.positions",
+    "holdfast.common.scans",
     "holdfast.state.key_owners",
     "holdfast.datastream.ranked_rows",
 )

@@ -13,8 +13,10 @@ from importlib.util import find_spec
 from operator import attrgetter
 from typing import Any, cast
 
+from holdfast import compiled
 from holdfast.common.arrow import arrow_schema, pyarrow
 from holdfast.common.optional_library import optional_library
+from holdfast.common.scans import highest
 from holdfast.common.typeinfo import (
     BasicType,
     BasicTypeInfo,
@@ -43,6 +45,8 @@ __all__ = [
     "packed_stamps",
     "stamp_array",
 ]
+
+_COMPILED = not compiled.use.reason
 
 MakeRows = Callable[[Any], list[Any]]
 """Makes the records of a ``pyarrow.RecordBatch``; a function of a module, since it is pickled by name."""
@@ -201,7 +205,9 @@ def stamp_array(timestamps: Any) -> Any:
 
 def latest(timestamps: Sequence[int]) -> int:
     """The highest of some timestamps."""
-    return int(stamp_array(timestamps).max()) if isinstance(timestamps, array) else max(timestamps)
+    if isinstance(timestamps, array):
+        return int(stamp_array(timestamps).max())
+    return highest(timestamps) if _COMPILED and type(timestamps) is list else max(timestamps)
 
 
 class Fields:

@@ -1,5 +1,10 @@
 cimport cython
 
+@cython.locals(best=list, rows=list, at=Py_ssize_t)
+cpdef object enter(
+    object state, object order, object element, Py_ssize_t most, bint descending, bint ranked, object row_of
+)
+
 @cython.locals(at=Py_ssize_t)
 cpdef Py_ssize_t place_of(list best, object order, bint descending) except -1
 
@@ -7,3 +12,5 @@ cpdef Py_ssize_t place_of(list best, object order, bint descending) except -1
 cpdef list shifted_rows(list best, Py_ssize_t at, Py_ssize_t most, object row_of)
 
 cdef object _ranked_row(Py_ssize_t i, tuple ranked, object kind, object row_of)
+
+cdef object _row(tuple ranked, object kind, object row_of)

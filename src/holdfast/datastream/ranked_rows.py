@@ -2,17 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from holdfast.common.types import Row, RowKind, RowSlots
 
-__all__ = ["Ranked", "place_of", "shifted_rows"]
+__all__ = ["Ranked", "enter", "place_of", "shifted_rows"]
 
 Ranked = tuple[Any, Any, Any]
 """An element that is among the best: what it is ordered by, its id, and the element."""
 
-_INSERT, _BEFORE, _AFTER = RowKind.INSERT, RowKind.UPDATE_BEFORE, RowKind.UPDATE_AFTER
+_INSERT, _DELETE = RowKind.INSERT, RowKind.DELETE
+_BEFORE, _AFTER = RowKind.UPDATE_BEFORE, RowKind.UPDATE_AFTER
+_NONE: tuple[Row, ...] = ()
+
+
+def enter(
+    state: Any,
+    order: Any,
+    element: Any,
+    most: int,
+    descending: bool,
+    ranked: bool,
+    row_of: Callable[[int, Ranked, RowKind], Row],
+) -> Sequence[Row]:
+    """Put an element among the best of its key, in the list itself, if it is one of them; returns the changes.
+
+    Args:
+        state: Holds the best elements, in order.
+        order: What the element is ordered by.
+        element: The element.
+        most: How many are kept.
+        descending: Whether larger is better.
+        ranked: Whether rows have a rank.
+        row_of: Makes the row of an element that is no tuple, of its place, the element and the row's kind.
+    """
+    best = state.value()
+    if best is None:
+        best = []
+    elif len(best) == most:
+        last = best[most - 1][0]
+        if not (order > last if descending else order < last):
+            return _NONE
+    at = place_of(best, order, descending)
+    best.insert(at, (order, None, element))
+    if ranked:
+        rows = shifted_rows(best, at, most, row_of)
+    else:
+        rows = [_row(best.pop(), _DELETE, row_of)] if len(best) > most else []
+        rows.append(_row((order, None, element), _INSERT, row_of))
+    state.update(best)
+    return rows
 
 
 def place_of(best: list[Ranked], order: Any, descending: bool) -> int:
@@ -59,6 +99,18 @@ def _ranked_row(i: int, ranked: Ranked, kind: RowKind, row_of: Callable[[int, Ra
     row = RowSlots()  # as `Row.of_values` does, without the call
     row._fields = None
     row._values = [*element, i + 1]
+    row._row_kind = kind
+    row.__class__ = Row
+    return row  # type: ignore[return-value]
+
+
+def _row(ranked: Ranked, kind: RowKind, row_of: Callable[[int, Ranked, RowKind], Row]) -> Row:
+    element = ranked[2]
+    if type(element) is not tuple:
+        return row_of(0, ranked, kind)
+    row = RowSlots()
+    row._fields = None
+    row._values = [*element]
     row._row_kind = kind
     row.__class__ = Row
     return row  # type: ignore[return-value]

@@ -16,13 +16,10 @@ from holdfast.common.time import Duration, Time
 from holdfast.common.typeinfo import TypeInformation, Types
 from holdfast.common.types import Row, RowKind
 from holdfast.datastream.functions import FilterFunction, KeyedProcessFunction, RuntimeContext
-from holdfast.datastream.ranked_rows import Ranked, place_of, shifted_rows
+from holdfast.datastream.ranked_rows import Ranked, enter
 from holdfast.datastream.state import ValueStateDescriptor
 
 __all__ = ["FirstOfKey", "LastOfKey", "TopN", "as_row"]
-
-_INSERT, _DELETE = RowKind.INSERT, RowKind.DELETE
-"""Until Python 3.12, to get a member of an enumeration takes a call."""
 
 
 def as_row(element: Any, kind: RowKind) -> Row:
@@ -50,6 +47,10 @@ def as_row(element: Any, kind: RowKind) -> Row:
 
 
 _row_of = Row.of_values
+
+
+def _row_of_element(i: int, ranked: Ranked, kind: RowKind) -> Row:
+    return as_row(ranked[_ELEMENT], kind)
 
 
 def _living(ttl: Time | Duration) -> StateTtlConfig:
@@ -131,21 +132,17 @@ class TopN(KeyedProcessFunction[Any, Any, Row]):
         """Get the states of the best elements, and of the best one that was left out."""
         self._best = runtime_context.get_state(ValueStateDescriptor("best"))
         self._left_out = runtime_context.get_state(ValueStateDescriptor("left-out"))
+        self._ranks = self._rank_field is not None
+        self._row_of: Callable[[int, Ranked, RowKind], Row] = self._at if self._ranks else _row_of_element
 
     def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterable[Row]:
         """Rank an element, and emit what changes."""
-        if isinstance(value, Row) and self._takes_back(value):
+        if type(value) is not tuple and isinstance(value, Row) and self._takes_back(value):
             return ()
-        best: list[Ranked] | None = self._best.value()
         order = self._order(value)
-        if best is None:
-            best = []
         if self._unique_key is None:
-            if len(best) == self._n:
-                last = best[-1][_ORDER]
-                if not (order > last if self._descending else order < last):
-                    return ()
-            return self._entered(best, (order, None, value))
+            return enter(self._best, order, value, self._n, self._descending, self._ranks, self._row_of)
+        best: list[Ranked] = self._best.value() or []
         new = (order, self._unique_key(value), value)
         old = next((each for each in best if each[_ID] == new[_ID]), None)
         if old is not None:
@@ -164,19 +161,6 @@ class TopN(KeyedProcessFunction[Any, Any, Row]):
                 "Give updated rows a unique_key=; for rows that are deleted, use top_n() of a grouped KTable"
             )
         return kind is RowKind.UPDATE_BEFORE
-
-    def _entered(self, best: list[Ranked], new: Ranked) -> Iterable[Row]:
-        """Put an element among the best, in the list itself, and return the changes: the usual case of `_ranked`."""
-        at = place_of(best, new[_ORDER], self._descending)
-        best.insert(at, new)
-        if self._rank_field is not None:
-            rows = shifted_rows(best, at, self._n, self._at)
-            self._best.update(best)
-            return rows
-        dropped = best.pop() if len(best) > self._n else None
-        self._best.update(best)
-        row = as_row(new[_ELEMENT], _INSERT)
-        return (row,) if dropped is None else (as_row(dropped[_ELEMENT], _DELETE), row)
 
     def _ranked(self, before: list[Ranked], old: Ranked | None, new: Ranked) -> list[Row]:
         """Put an element among the best, in place of an old one if there is one, and return the changes."""

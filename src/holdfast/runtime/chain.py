@@ -100,7 +100,10 @@ def _fan_out(outputs: list[Emit], copied: Copy) -> Emit:
         # Each output gets its own elements: a change by one must not show in the others.
         columns = columns_of(batch.values)
         for output in others:
-            values = list(map(copied, batch.values)) if columns is None else columns.fresh().as_list()
+            if columns is not None:
+                values = columns.fresh().as_list()
+            else:
+                values = list(batch.values) if copied is same else list(map(copied, batch.values))
             output(RecordBatch(values, batch.timestamps))
         last(batch)
 

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import orjson
 
 from holdfast.common.columns import columns_of
+from holdfast.common.scans import has_none
 from holdfast.common.serialization import DeserializationSchema
 from holdfast.connectors.base import Batch
 from holdfast.connectors.file import lines
@@ -131,8 +132,9 @@ class LineFormat:
         if columns is not None:
             return columns.as_list()  # type: ignore[no-any-return]
         values = schema.deserialize_batch(self._lines(block))
-        # None skips the line.
-        return values if columns_of(values) is not None else [value for value in values if value is not None]
+        if columns_of(values) is not None or (type(values) is list and not has_none(values)):
+            return values
+        return [value for value in values if value is not None]  # None skips the line
 
     def _raise_for_line(self, block: bytes, offset: int, file: InputFile) -> None:
         """Find the first line that does not parse, and raise for it."""

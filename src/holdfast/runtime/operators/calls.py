@@ -118,6 +118,7 @@ def reduce_each(
         fail: Makes the user's error.
     """
     reduced: list[Any] = []
+    reused = copied is same
     key = value = None
     try:
         for key, value, row in elements:
@@ -128,7 +129,7 @@ def reduce_each(
                 value = reduce(before, value)
             row[slot] = value = value if fit is None else fit(value)
             row[0] = CHANGED[row[0]]
-            reduced.append(copied(value))
+            reduced.append(value if reused else copied(value))
     except (Exception, SystemExit) as error:
         raise fail(error, value, key) from error
     return reduced
