@@ -383,7 +383,7 @@ def the_owners_of_integers_are_those_of_their_key_groups(keys: list[int], widths
 
 
 @settings(max_examples=examples(100))
-@given(st.lists(st.text(st.characters(), max_size=40)), st.sampled_from([(128, 2), (100, 7), (1, 1), (32768, 32)]))
+@given(st.lists(st.text(max_size=40)), st.sampled_from([(128, 2), (100, 7), (1, 1), (32768, 32)]))
 def the_owners_of_strings_are_those_of_their_key_groups(keys: list[str], widths: tuple[int, int]) -> None:
     most, count = widths
     owners = [key_group(key, most) * count // most for key in keys]
