@@ -31,6 +31,7 @@ from holdfast.runtime.operators import calls, window_calls
 from holdfast.runtime.operators.stateless import Collector
 from holdfast.state import handles, key_owners, row_loading, typed
 from holdfast.state.key_groups import group_assigner, key_group
+from holdfast.state.row import TOUCHED
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "holdfast"
@@ -282,8 +283,12 @@ def the_rows_and_parts_of_both_forms_are_the_same(elements: list[tuple[str, int]
     for windows, loading in ((window_calls, row_loading), plain):
         keys, times = [key for key, _ in elements], [first + at for _, at in elements]
         rows: dict[str, list[Any]] = {"a": [1, "x"], "c": [1, None]}
-        loaded = loading.rows_of(rows, keys, [0, None])
+        noted: tuple[list[str], list[Any]] = ([], [])
+        assert (loading.rows_of(rows, keys, None, [], []) is None) == ("b" in keys)
+        rows = {"a": [1, "x"], "c": [1, None]}
+        loaded = loading.rows_of(rows, keys, [0, None], *noted)
         assert all(row is rows[key] for key, row in zip(keys, loaded, strict=True))
+        assert noted == (list(dict.fromkeys(keys)), [rows[key] for key in dict.fromkeys(keys)])
         parts = windows.cut_each(keys, elements, times, first, 10)
         for start, its_keys, values, its_times in parts:
             assert values == [each for each in elements if start <= first + each[1] < start + 10]
@@ -303,6 +308,22 @@ def the_tests_of_failing_functions_pass_in_plain_python(tmp_path: Path) -> None:
 WHOLE = st.integers(-(2**70), 2**70) | st.integers(-9, 9)
 PLAIN_FIELD = WHOLE | st.floats() | st.text(max_size=3) | st.sampled_from([True, None, "\0", "\ud800", b"a"])
 FIELD = PLAIN_FIELD | st.sampled_from([(1,), [1]])
+ROWS = st.lists(st.tuples(st.integers(0, 15), st.sampled_from([None, "x"]), st.sampled_from([None, "x"])), max_size=6)
+
+
+@settings(max_examples=examples(50))
+@given(ROWS, st.integers(0, 3), st.integers(0, 8))
+def the_rows_parted_at_a_barrier_by_both_forms_are_the_same(held: list[tuple[Any, ...]], first: int, end: int) -> None:
+    told = []
+    for module in (row_loading, PLAIN["holdfast.state.row_loading"]):
+        rows = [[flags | TOUCHED, one, None, other] for flags, one, other in held]
+        parts: list[list[Any]] = [[], [], [], []]
+        module.part_rows([f"key {n}" for n in range(len(rows))], rows, first, end, True, *parts)
+        told.append((rows, parts))
+        assert all(row[0] < TOUCHED for row in rows[first:end])
+    assert told[0] == told[1]
+
+
 COLUMN = st.sampled_from([st.integers(-(2**63), 2**63 - 1), st.floats(), st.text(max_size=5), PLAIN_FIELD, FIELD])
 NAMES = st.lists(st.text(max_size=2) | st.sampled_from(["\0", "\ud800", 1]), min_size=3, max_size=3, unique=True)
 

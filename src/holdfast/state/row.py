@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["CHANGED", "DIRTY", "PERSISTED", "UNFLUSHED", "Row", "filled"]
+__all__ = ["CHANGED", "DIRTY", "PERSISTED", "TOUCHED", "UNFLUSHED", "Row", "filled"]
 
 Row = list[Any]
 
@@ -14,7 +14,9 @@ DIRTY = 2
 """Changed in this epoch."""
 UNFLUSHED = 4
 """Newer than the local store's row."""
-CHANGED = tuple(flags | DIRTY for flags in range(8))
+TOUCHED = 8
+"""Loaded in this epoch, and noted for its end."""
+CHANGED = tuple(flags | DIRTY for flags in range(2 * TOUCHED))
 """The flags of a row after a change, by its flags before: a look-up takes half as long as ``|=``."""
 
 

@@ -1,26 +1,90 @@
-"""Rows of a table in memory by key. Compiled (`holdfast.compiled`)."""
+"""Rows of a table in memory: loaded by key, and parted at the barrier. Compiled (`holdfast.compiled`)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
 
-from holdfast.state.row import Row
+from holdfast.state.row import DIRTY, PERSISTED, TOUCHED, UNFLUSHED, Row, filled
 
-__all__ = ["rows_of"]
+__all__ = ["part_rows", "rows_of"]
+
+_DIRTY, _PERSISTED, _TOUCHED, _UNFLUSHED = DIRTY, PERSISTED, TOUCHED, UNFLUSHED
 
 
-def rows_of(rows: dict[Any, Row], keys: Iterable[Any], fresh: Row) -> list[Row]:
-    """The rows of these keys; a key without one gets a copy of the fresh one.
+def rows_of(
+    rows: dict[Any, Row], keys: Iterable[Any], fresh: Row | None, touched_keys: list[Any], touched_rows: list[Row]
+) -> list[Row] | None:
+    """The rows of these keys; those that are touched for the first time are noted.
 
-    >>> rows = {"a": [1, "x"]}
-    >>> rows_of(rows, ["b", "a", "b"], [0, None]), rows
-    ([[0, None], [1, 'x'], [0, None]], {'a': [1, 'x'], 'b': [0, None]})
+    Args:
+        rows: The rows in memory.
+        keys: The keys.
+        fresh: A key without a row gets a copy of it. None: return None if there is such a key.
+        touched_keys: Gets the keys of the noted rows.
+        touched_rows: Gets these rows.
+
+    >>> rows, noted = {"a": [1, "x"]}, []
+    >>> rows_of(rows, ["b", "a", "b"], [0, None], noted, []), noted
+    ([[8, None], [9, 'x'], [8, None]], ['b', 'a'])
+    >>> rows_of(rows, ["c"], None, noted, [])
     """
     loaded = []
     for key in keys:
         row = rows.get(key)
         if row is None:
+            if fresh is None:
+                return None
             row = rows[key] = fresh.copy()
+        flags = row[0]
+        if not flags & _TOUCHED:
+            row[0] = flags | _TOUCHED
+            touched_keys.append(key)
+            touched_rows.append(row)
         loaded.append(row)
     return loaded
+
+
+def part_rows(
+    keys: list[Any],
+    rows: list[Row],
+    first: int,
+    end: int,
+    several: bool,
+    changed: list[Any],
+    kept: list[Row],
+    deleted: list[Any],
+    idle: list[Any],
+) -> None:
+    """Part the rows touched in an epoch by what became of them, and set their flags for the next one.
+
+    Args:
+        keys: Their keys.
+        rows: The rows.
+        first: The first to look at.
+        end: The one after the last.
+        several: Whether rows have more than two slots.
+        changed: Gets the keys of rows to store.
+        kept: Gets these rows.
+        deleted: Gets the keys of stored rows that are empty now.
+        idle: Gets the keys of rows that were and are empty.
+    """
+    for at in range(first, min(end, len(rows))):
+        row = rows[at]
+        flags = row[0] & ~_TOUCHED
+        if flags & _DIRTY:
+            # The first and last slot usually suffice.
+            if row[1] is not None or row[-1] is not None or (several and filled(row)):
+                changed.append(keys[at])
+                kept.append(row)
+                flags = _PERSISTED | _UNFLUSHED
+            elif flags & _PERSISTED:
+                deleted.append(keys[at])
+                flags = _UNFLUSHED
+            elif flags & _UNFLUSHED:
+                flags = _UNFLUSHED
+            else:
+                idle.append(keys[at])
+        elif not flags:
+            idle.append(keys[at])
+        row[0] = flags

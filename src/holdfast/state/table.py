@@ -23,8 +23,8 @@ from holdfast.state.key_groups import KeyGroupRange
 from holdfast.state.layout import after, group_prefix, group_range, split_key
 from holdfast.state.ordered import OrderedStore, migrate
 from holdfast.state.restored_rows import RestoredRows, in_blocks
-from holdfast.state.row import DIRTY, PERSISTED, UNFLUSHED, Row, filled
-from holdfast.state.row_loading import rows_of
+from holdfast.state.row import DIRTY, PERSISTED, TOUCHED, UNFLUSHED, Row, filled
+from holdfast.state.row_loading import part_rows, rows_of
 from holdfast.state.row_pieces import EncodedRows, RowPieces, deleted_pieces, read_piece
 
 __all__ = ["RowTable", "store_key"]
@@ -37,9 +37,6 @@ _PART = 512
 
 _BLOCKS = 16
 """Blocks of rows in a portion of a dump."""
-
-_MOST_PENDING = 1 << 17
-"""Loaded rows noted before repeated ones are removed, unless more rows are in memory."""
 
 _plain_key = msgspec.msgpack.Encoder().encode
 
@@ -81,14 +78,13 @@ class RowTable:
     """Rows by key, in one section of the key space."""
 
     __slots__ = (
-        "_batches",
         "_bind",
         "_enlarge",
         "_fresh_row",
         "_groups_of",
         "_prefixes",
-        "_pending",
-        "_touched",
+        "_touched_keys",
+        "_touched_rows",
         "codec",
         "in_store",
         "prefix",
@@ -129,21 +125,14 @@ class RowTable:
         self._bind = bind
         self._enlarge = enlarge
         self._prefixes = _Prefixes(prefix)
-        self._touched: dict[Any, Row] = {}
-        self._batches: list[tuple[Sequence[Any], list[Row]]] = []
-        """Batches of rows loaded in this epoch in addition to `_touched`; a row may be in several."""
-        self._pending = 0
-        """The number of rows in the batches."""
+        self._touched_keys: list[Any] = []
+        """The keys of the rows loaded in this epoch, each once."""
+        self._touched_rows: list[Row] = []
         self.resize()
 
-    @property
-    def touched(self) -> dict[Any, Row]:
-        """The rows loaded in this epoch."""
-        for keys, rows in self._batches:
-            self._touched.update(zip(keys, rows))
-        self._batches.clear()
-        self._pending = 0
-        return self._touched
+    def touched(self) -> Iterable[tuple[Any, Row]]:
+        """The rows loaded in this epoch, with their keys."""
+        return zip(self._touched_keys, self._touched_rows)
 
     def resize(self) -> None:
         """Give every row the slots of newly declared columns."""
@@ -156,15 +145,12 @@ class RowTable:
         """Load the rows of these keys into memory; a key without state gets an empty row."""
         if isinstance(keys, ColumnKeys):
             keys = keys.keys()  # which do not keep the columns in memory until the barrier
-        try:
-            loaded = list(map(self.rows.__getitem__, keys))
-        except KeyError:
-            loaded = self._load_fresh(keys)
-        # A dictionary update per key would cost as much as loading its row; `collect` skips repeated rows as fast.
-        self._batches.append((keys, loaded))
-        self._pending += len(loaded)
-        if self._pending > _MOST_PENDING and self._pending > 2 * len(self.rows):
-            self.touched  # noqa: B018
+        fresh = None if self.in_store else self._fresh_row
+        loaded = rows_of(self.rows, keys, fresh, self._touched_keys, self._touched_rows)
+        if loaded is None:
+            self._fetch(list(set(keys).difference(self.rows)))
+            loaded = rows_of(self.rows, keys, self._fresh_row, self._touched_keys, self._touched_rows)
+            assert loaded is not None
         return loaded
 
     def load_one(self, key: Any) -> Row:
@@ -172,21 +158,22 @@ class RowTable:
         row = self.rows.get(key)
         if row is None:
             return self.load((key,))[0]
-        self._touched[key] = row
+        if not row[0] & TOUCHED:
+            self._note(key, row)
         return row
 
     def load_new(self, key: Any) -> Row:
         """The row of a key that has no state: it is not looked for in the store."""
         if self.restored or key in self.rows:
             return self.load_one(key)
-        row = self.rows[key] = self._touched[key] = self._fresh_row.copy()
+        row = self.rows[key] = self._fresh_row.copy()
+        self._note(key, row)
         return row
 
-    def _load_fresh(self, keys: Sequence[Any]) -> list[Row]:
-        rows = self.rows
-        if self.in_store:
-            self._fetch(list(set(keys).difference(rows)))
-        return rows_of(rows, keys, self._fresh_row)
+    def _note(self, key: Any, row: Row) -> None:
+        row[0] |= TOUCHED
+        self._touched_keys.append(key)
+        self._touched_rows.append(row)
 
     def _store_keys(self, keys: list[Any]) -> list[bytes]:
         return store_keys(map(self._prefixes.__getitem__, self._groups_of(keys)), keys)
@@ -212,40 +199,20 @@ class RowTable:
     def collect(self, where: str) -> list[Piece]:
         """At the barrier: drain this epoch's changes as pieces, in stored form; empty if nothing changed."""
         rows = self.rows
+        touched_keys, touched_rows = self._touched_keys, self._touched_rows
+        self._touched_keys, self._touched_rows = [], []
         if not self.codec.width:  # no state so far
             rows.clear()
-            self._touched, self._batches, self._pending = {}, [], 0
             return []
         encoder = RowPieces(self.codec, where, self._enlarge)
         deleted: list[Any] = []
         idle: list[Any] = []
-        more, dirty, clean = self.codec.width > 2, DIRTY, PERSISTED | UNFLUSHED
-        # A row's second occurrence is already clean, or noted as idle.
-        asked = chain(self._touched.items(), *(zip(*batch) for batch in self._batches))
-        total = len(self._touched) + self._pending
-        for _ in range(0, total, _PART):
+        for at in range(0, len(touched_rows), _PART):
             changed: list[Any] = []
             kept: list[Row] = []
-            for key, row in islice(asked, _PART):
-                flags = row[0]
-                if flags & dirty:
-                    # The first and last slot usually suffice.
-                    if row[1] is not None or row[-1] is not None or (more and filled(row)):
-                        changed.append(key)
-                        kept.append(row)
-                        row[0] = clean
-                    elif flags & PERSISTED:
-                        deleted.append(key)
-                        row[0] = UNFLUSHED
-                    elif flags & UNFLUSHED:
-                        row[0] = UNFLUSHED
-                    else:
-                        idle.append(key)
-                elif not flags:
-                    idle.append(key)
+            part_rows(touched_keys, touched_rows, at, at + _PART, self.codec.width > 2, changed, kept, deleted, idle)
             if changed:
                 encoder.add(changed, kept, self._groups_of(changed))
-        self._touched, self._batches, self._pending = {}, [], 0
         for key in idle:
             rows.pop(key, None)
         if not self.in_store:  # no store rows to delete
@@ -302,12 +269,11 @@ class RowTable:
     def evict(self, most: int) -> int:
         """Move up to ``most`` rows not touched in this epoch to the store, oldest first; returns the number moved.
 
-        Rows of the epoch are not committed; they are in `touched` and stay.
+        Rows of the epoch are not committed, and stay.
         """
-        touched = self.touched
         victims: list[Any] = []
-        for key in self.rows:
-            if key not in touched:
+        for key, row in self.rows.items():
+            if not row[0] & TOUCHED:
                 victims.append(key)
                 if len(victims) >= most:
                     break
@@ -445,7 +411,9 @@ class RowTable:
 
     def claim(self, rows: Sequence[tuple[Any, Row]]) -> None:
         """Mark rows changed outside `load` as touched in this epoch."""
-        self._touched.update([(key, row) for key, row in rows if row[0] & DIRTY])
+        for key, row in rows:
+            if row[0] & (DIRTY | TOUCHED) == DIRTY:
+                self._note(key, row)
 
     def migration(self) -> Iterator[None]:
         """Rewrite the store's rows of former types, some with each step."""

@@ -53,7 +53,7 @@ class Expiry:
         grid = max(self._longest // _GRID, 1)
         due = ((self.clock.processing_time + self._longest) // grid + 1) * grid
         register = self._due.register
-        for key, row in table.touched.items():
+        for key, row in table.touched():
             if row[0] & DIRTY and filled(row):
                 register(due, key)
 
