@@ -94,26 +94,34 @@ class TimerQueue:
         """Buckets up to this number are active: their timers are in the run and the heap."""
         self._run: list[Timer] = []
         """Timers of the active buckets, sorted once by time, earliest last."""
+        self._deleted: set[Timer] = set()
+        """Deleted timers of the run, which stay there until time passes them."""
+        self._pending: set[Timer] | None = None
+        """The pending timers of the run; made when it is first asked for one of them."""
         self._heap: list[tuple[int, int, Any]] = []
-        """Timers registered in active buckets since."""
-        self._live: set[Timer] = set()
-        """The pending timers of run and heap; deleted timers stay in run or heap until time passes them."""
+        """Timers registered in active buckets since; deleted ones stay until time passes them."""
+        self._registered: set[Timer] = set()
+        """The pending timers of the heap."""
         self._active_stored: set[int] = set()
         """Active buckets with timers in the store, possibly already fired ones."""
         self._added: set[Timer] = set()
         """Timers of active buckets added in this epoch and not removed."""
-        self._removed: set[Timer] = set()
-        """Timers of active buckets from earlier epochs, removed in this one."""
+        self._removed: list[Timer] = []
+        """Timers of active buckets from earlier epochs, removed in this one; some may have been added again."""
         self._sequence = 0
 
     def __bool__(self) -> bool:
         """Whether there are timers. A stored bucket counts even if all its timers may have been deleted."""
-        return bool(self._live) or any(b.timers or b.new or b.stored for b in self._buckets.values())
+        return (
+            len(self._run) > len(self._deleted)
+            or bool(self._registered)
+            or any(b.timers or b.new or b.stored for b in self._buckets.values())
+        )
 
     @property
     def in_memory(self) -> int:
         """Approximate number of timers in memory."""
-        return len(self._live) + sum(map(len, self._buckets.values()))
+        return len(self._run) + len(self._registered) + sum(map(len, self._buckets.values()))
 
     def register(self, time: int, owner: Any) -> None:
         """Set a timer; setting it again has no effect.
@@ -143,17 +151,22 @@ class TimerQueue:
         bucket.new.add(timer)
 
     def _register_active(self, timer: Timer) -> None:
-        if timer in self._live:
-            return
         time, owner = timer
+        if timer in self._registered or timer in self._pending_in_run(time):
+            return
         _check_within(time)
-        self._live.add(timer)
+        self._registered.add(timer)
         self._sequence += 1
         heappush(self._heap, (time, self._sequence, owner))
-        if timer in self._removed:
-            self._removed.discard(timer)
-        else:
-            self._added.add(timer)
+        self._added.add(timer)
+
+    def _pending_in_run(self, time: int) -> set[Timer]:
+        """The pending timers of the run; empty if all its timers of this time have fired."""
+        if not self._run or time < self._run[-1][0]:
+            return set()
+        if self._pending is None:
+            self._pending = set(self._run) - self._deleted
+        return self._pending
 
     def _open(self, number: int, stored: bool = False) -> _Bucket:
         bucket = self._buckets[number] = _Bucket(stored)
@@ -165,8 +178,17 @@ class TimerQueue:
         timer = (time, owner)
         number = time >> BUCKET_BITS
         if number <= self._active:
-            if timer in self._live:
-                self._take(timer)
+            if timer in self._registered:
+                self._registered.discard(timer)
+            elif timer in (pending := self._pending_in_run(time)):
+                pending.discard(timer)
+                self._deleted.add(timer)
+            else:
+                return
+            if timer in self._added:
+                self._added.discard(timer)
+            else:
+                self._removed.append(timer)
             return
         bucket = self._buckets.get(number)
         if bucket is None:
@@ -181,14 +203,6 @@ class TimerQueue:
             return
         bucket.removed.add(timer)
 
-    def _take(self, timer: Timer) -> None:
-        """Remove a live timer, which fires or is deleted."""
-        self._live.discard(timer)
-        if timer in self._added:
-            self._added.discard(timer)
-        else:
-            self._removed.add(timer)
-
     def due(self, time: int, prefetch: Callable[[list[Any]], object] = lambda owners: None) -> Iterator[Timer]:
         """Take the timers up to and including ``time`` in order of time, including those registered during the iteration.
 
@@ -196,7 +210,8 @@ class TimerQueue:
         """
         last = time >> BUCKET_BITS
         while True:
-            run, heap, live, added, removed = self._run, self._heap, self._live, self._added, self._removed
+            run, heap, added, removed = self._run, self._heap, self._added, self._removed
+            deleted, registered = self._deleted, self._registered
             known = [entry[2] for entry in heap if entry[0] <= time]
             known.extend([owner for _, owner in run[bisect_left(run, -time, key=_earliest_last) :]])
             if known:
@@ -204,19 +219,23 @@ class TimerQueue:
             while True:
                 if run and run[-1][0] <= time and not (heap and heap[0][0] < run[-1][0]):
                     timer = run.pop()
+                    if deleted and timer in deleted:
+                        deleted.discard(timer)
+                        continue
+                    if self._pending is not None:
+                        self._pending.discard(timer)
                 elif heap and heap[0][0] <= time:
                     when, _, owner = heappop(heap)
                     timer = (when, owner)
+                    if timer not in registered:  # deleted
+                        continue
+                    registered.discard(timer)
                 else:
                     break
-                try:
-                    live.remove(timer)
-                except KeyError:
-                    continue  # deleted
                 if added and timer in added:
                     added.discard(timer)
                 else:
-                    removed.add(timer)
+                    removed.append(timer)
                 yield timer
             number = self._earliest()
             if number is None or number > last:
@@ -240,15 +259,15 @@ class TimerQueue:
             self._active_stored.add(number)
             bucket.new -= timers  # setting a stored timer again does not add it
             timers -= bucket.removed
-        timers |= bucket.new
-        self._added |= bucket.new
-        self._removed |= bucket.removed
-        self._run.extend(timers)
-        self._run.sort(key=_time_of, reverse=True)
-        if self._live:
-            self._live |= timers
+        if self._added:
+            self._added |= bucket.new
         else:
-            self._live = timers
+            self._added = bucket.new
+        self._removed += bucket.removed
+        self._run.extend(timers)
+        self._run.extend(bucket.new)
+        self._run.sort(key=_time_of, reverse=True)
+        self._pending = None
 
     def _known(self, number: int, bucket: _Bucket) -> set[Timer]:
         """A bucket's timers from earlier epochs; some of those removed in this epoch may be missing."""
@@ -279,17 +298,17 @@ class TimerQueue:
 
     def _first_live(self) -> int | None:
         """The earliest time in the active buckets."""
-        run, heap, live = self._run, self._heap, self._live
-        while heap and (heap[0][0], heap[0][2]) not in live:
+        run, heap, deleted = self._run, self._heap, self._deleted
+        while heap and (heap[0][0], heap[0][2]) not in self._registered:
             heappop(heap)
-        while run and run[-1] not in live:
-            run.pop()
+        while run and run[-1] in deleted:
+            deleted.discard(run.pop())
         times: list[int] = [entry[0] for entry in heap[:1]] + [entry[0] for entry in run[-1:]]
         return min(times, default=None)
 
     def last_time(self) -> int:
         """An upper bound of all timers' times; MIN_TIMESTAMP without timers."""
-        latest = max(map(_time_of, self._live), default=MIN_TIMESTAMP)
+        latest = max(map(_time_of, (*self._run[:1], *self._registered)), default=MIN_TIMESTAMP)
         for number, bucket in self._buckets.items():
             if bucket.stored:
                 latest = max(latest, ((number + 1) << BUCKET_BITS) - 1)
@@ -306,8 +325,10 @@ class TimerQueue:
         """
         drained: list[tuple[Collection[Timer], Collection[Timer]]] = []
         if self._added or self._removed:
-            drained.append((self._added, self._removed))
-            self._added, self._removed = set(), set()
+            again = self._added.intersection(self._removed)  # as they were before the epoch
+            removed = [timer for timer in self._removed if timer not in again] if again else self._removed
+            drained.append((self._added - again if again else self._added, removed))
+            self._added, self._removed = set(), []
         for bucket in self._buckets.values():
             if bucket.new or bucket.removed:
                 drained.append((bucket.new, bucket.removed))
@@ -326,9 +347,14 @@ class TimerQueue:
 
     def all(self) -> Iterator[Timer]:
         """All timers, including those in the store."""
-        yield from self._live
+        yield from self._active_timers()
         for number, bucket in self._buckets.items():
             yield from self._known(number, bucket) - bucket.removed | bucket.new
+
+    def _active_timers(self) -> Iterator[Timer]:
+        deleted = self._deleted
+        yield from (timer for timer in self._run if timer not in deleted)
+        yield from self._registered
 
     # the local store
 
@@ -364,7 +390,7 @@ class TimerQueue:
         for number, bucket in self._buckets.items():
             self._store_bucket(number, bucket)
         active: dict[int, list[Timer]] = {number: [] for number in self._active_stored}
-        for timer in self._live:
+        for timer in self._active_timers():
             active.setdefault(timer[0] >> BUCKET_BITS, []).append(timer)
         for number, timers in active.items():
             self._store.replace(number, timers)
