@@ -173,9 +173,7 @@ def store_read() -> Body:
     table.flush()
 
     def body() -> None:
-        table.rows.clear()
-        table.touched.clear()
-        table.load(keys)
+        _table(store).load(keys)
 
     return body
 
