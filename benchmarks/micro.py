@@ -173,7 +173,9 @@ def store_read() -> Body:
     table.flush()
 
     def body() -> None:
-        _table(store).load(keys)
+        table = _table(store)
+        table.in_store = True
+        table.load(keys)
 
     return body
 
