@@ -42,7 +42,7 @@ _BARRIER = struct.Struct("<qIq?")
 _BY_COLUMNS = not compiled.use.reason
 """Whether plain records are packed as columns: in plain Python, it takes as long as a pickle, or longer. All read both."""
 _MOST_FIELDS = 4096
-"""Fields of dictionaries in a frame: about 700 dictionaries of six fields, which take half a megabyte."""
+"""Fields of tuples or dictionaries in a frame: about 700 dictionaries of six fields, which take half a megabyte."""
 
 
 class Barrier(NamedTuple):
@@ -101,12 +101,12 @@ class Frame:
         return True
 
     def is_full(self, most: int) -> bool:
-        """Whether it has ``most`` records, or as many dictionaries as stay in the processor's cache until it is packed."""
+        """Whether it has ``most`` records, or as many tuples or dictionaries as stay in the cache until it is packed."""
         count = len(self.values)
         if count >= most or type(self.values) is not list:
             return count >= most
         first = self.values[0]
-        return type(first) is dict and count * len(first) >= _MOST_FIELDS
+        return (type(first) is tuple or type(first) is dict) and count * len(first) >= _MOST_FIELDS
 
     def batch(self) -> RecordBatch:
         """The records as a batch."""
