@@ -51,7 +51,6 @@ class _Reader(NamedTuple):
 
     width: int
     one: Callable[[bytes], Any]
-    all: Callable[[bytes], Any]
     many: Callable[[Data], Any]
     decoders: _Decoders
 
@@ -113,7 +112,7 @@ class RowCodec:
         self.schema_id = self._state.version(schema.version)
         """The schema of newly written rows."""
         self._readers: dict[int, _Reader] = {}
-        _, self._one, self._all, _, self._decoders = self._reader(self.schema_id)
+        _, self._one, _, self._decoders = self._reader(self.schema_id)
         annotations = [Optional[self._annotation(i)] for i in range(self.width)]  # noqa: UP045
         self._getters = [itemgetter(i + 1) for i in range(self.width)]
         self._fitting = _columns_type(annotations)
@@ -150,10 +149,9 @@ class RowCodec:
         slots = [Optional[Any if c is None else c.annotation] for c in columns]  # noqa: UP045
         stored = GenericAlias(tuple, (Literal[schema_id], *slots))
         one = msgspec.msgpack.Decoder(stored).decode
-        all = msgspec.msgpack.Decoder(GenericAlias(list, (stored,))).decode
         many = msgspec.msgpack.Decoder(GenericAlias(list, (GenericAlias(tuple, tuple(slots)),))).decode
         decoders = [(i, c.decode) for i, c in enumerate(columns, 1) if c is not None and c.decode is not None]
-        reader = self._readers[schema_id] = _Reader(width, one, all, many, decoders)
+        reader = self._readers[schema_id] = _Reader(width, one, many, decoders)
         return reader
 
     def _column(self, position: int, schema_id: int) -> Column | None:
@@ -256,7 +254,7 @@ class RowCodec:
             IncompatibleState: a slot cannot be read as the program declares it; names the state and the key.
         """
         try:
-            rows = list(map(list, self._all(_pack(list(map(msgspec.Raw, stored))))))
+            rows = list(map(list, map(self._one, stored)))
         except msgspec.ValidationError:  # a row of an earlier schema is among them
             return [self.decode(key, data, flags) for key, data in zip(keys, stored)]
         for row in rows:
