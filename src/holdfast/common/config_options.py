@@ -181,7 +181,7 @@ class EpochOptions:
     """Holdfast's own options: sizes of epochs, batches and frames, each at least 1."""
 
     TARGET_DURATION = _key("holdfast.epoch.target-duration").duration_type().default_value(2_000)
-    MAX_RECORDS = _key("holdfast.epoch.max-records").int_type().default_value(1_000_000)
+    MAX_RECORDS = _key("holdfast.epoch.max-records").int_type().default_value(2_000_000)
     BATCH_RECORDS = _key("holdfast.batch.records").int_type().default_value(2048)
     MAX_CHANNEL_STATE = _key("holdfast.epoch.max-channel-state").memory_type().default_value(64 << 20)
     FRAME_RECORDS = _key("holdfast.frame.records").int_type().default_value(1024)
