@@ -25,6 +25,9 @@ from holdfast.datastream import KeyedProcessFunction, RuntimeContext, StreamExec
 from holdfast.datastream.connectors.number_seq import NumberSequenceSource
 from holdfast.datastream.state import ValueStateDescriptor
 
+_GOLDEN = 0x9E3779B97F4A7C15
+"""Spreads numbers over 64 bits."""
+
 
 class KeyOf:
     """The key of the n-th number."""
@@ -36,7 +39,7 @@ class KeyOf:
         """A new key for an even number; for an odd one, any earlier key of the same stretch."""
         number, position = divmod(n, self.stretch)
         new = position // 2
-        own = n * 0x9E3779B97F4A7C15 % 2**64 * (new + 1) >> 64 if position % 2 else new
+        own = n * _GOLDEN % 2**64 * (new + 1) >> 64 if position % 2 else new
         return number * self.stretch + own
 
 
@@ -63,7 +66,7 @@ class Rewrite(KeyedProcessFunction):
         elif self.read and len(self.value.value() or b"") != VALUE_BYTES:
             raise ValueError(f"event {value} finds no kilobyte")
         self.count.update(count + 1)
-        at = value * 0x9E3779B97F4A7C15 % 2**64 >> 64 - _POOL_BITS
+        at = value * _GOLDEN % 2**64 >> 64 - _POOL_BITS
         self.value.update(self.pool[at : at + VALUE_BYTES])
         yield count
 

@@ -15,7 +15,7 @@ from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader, ModuleS
 from importlib.util import spec_from_file_location
 from types import ModuleType
 
-__all__ = ["FRAMES", "MODULES", "PURE", "SHARED", "Use", "directory", "extension", "source", "use"]
+__all__ = ["FRAMES", "IN_USE", "MODULES", "PURE", "SHARED", "Use", "directory", "extension", "source", "use"]
 
 MODULES = (
     "holdfast.state.handles",
@@ -112,4 +112,6 @@ class Use:
 
 use = Use(_PACKAGE)
 """Those of this process."""
+IN_USE = not use.reason
+"""Whether compiled modules are used: what loops in C do better may take longer in plain Python."""
 sys.meta_path.insert(0, use)

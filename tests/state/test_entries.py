@@ -14,12 +14,17 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from effort import examples
-from holdfast.state import entries, entry_pieces
+from holdfast.common.typeinfo import Types
+from holdfast.datastream.state import ListStateDescriptor
+from holdfast.state import entries, entry_pieces, keyed_backend
+from holdfast.state.compaction import Base
 from holdfast.state.delta import Change
 from holdfast.state.entries import EntryFamily, LargeList, LargeMap
 from holdfast.state.key_groups import KeyGroupRange
 from holdfast.state.ordered import OrderedStore, SortedMemory
 from holdfast.state.store import RocksDBStore, rocksdb_settings
+
+from .backend import Backend
 
 STATE = 40
 
@@ -292,3 +297,22 @@ def a_key_without_a_canonical_form_is_refused_where_it_is_put():
     large = LargeMap(family, None, 1, "key", {})
     with pytest.raises(TypeError):
         large[float("nan")] = 1
+
+
+def a_dump_leaves_rows_as_they_are_even_if_the_limit_was_higher_when_they_were_written(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(keyed_backend, "due", lambda handles: None)
+    backend = Backend("hashmap", [ListStateDescriptor("l", Types.STRING())])
+    backend.use("key")
+    backend.handles["l"].update(["a", "b", "c"])
+    backend.checkpoint()
+    monkeypatch.setattr(entries, "MOST_IN_ROW", 2)
+    backend.restart()
+    monkeypatch.setattr(keyed_backend, "due", lambda handles: Base())
+    backend.checkpoint()
+    backend.checkpoint()
+    assert backend.checkpoints[-1][0][-1].base
+    backend.restart()
+    backend.use("key")
+    assert list(backend.handles["l"].get()) == ["a", "b", "c"]
+    backend.close()
+    shutil.rmtree(backend.root)

@@ -82,9 +82,8 @@ class StateMachine(RuleBasedStateMachine):
     def update_a_list_of_numbers(self, key: Any, namespace: int | None, given: list[float], added: bool) -> None:
         row = self._use(key, namespace)
         handle = self.backend.handles["numbers"]
-        most = 2  # a packed list never leaves its row: the limit of packing is below that of rows, which is 2 in some tests
-        handle.update(([*handle.get(), *given] if added else given)[-most:])
-        row["numbers"] = ([*(row.get("numbers") or []), *given] if added else given)[-most:]
+        handle.update([*handle.get(), *given] if added else given)
+        row["numbers"] = [*(row.get("numbers") or []), *given] if added else given
 
     @rule(key=keys, namespace=st.none() | windows, number=st.integers(-9, 9))
     def add_to_a_list_of_numbers(self, key: Any, namespace: int | None, number: int) -> None:

@@ -46,8 +46,6 @@ __all__ = [
     "stamp_array",
 ]
 
-_COMPILED = not compiled.use.reason
-
 MakeRows = Callable[[Any], list[Any]]
 """Makes the records of a ``pyarrow.RecordBatch``; a function of a module, since it is pickled by name."""
 
@@ -207,7 +205,7 @@ def latest(timestamps: Sequence[int]) -> int:
     """The highest of some timestamps."""
     if isinstance(timestamps, array):
         return int(stamp_array(timestamps).max())
-    return highest(timestamps) if _COMPILED and type(timestamps) is list else max(timestamps)
+    return highest(timestamps) if compiled.IN_USE and type(timestamps) is list else max(timestamps)
 
 
 class Fields:

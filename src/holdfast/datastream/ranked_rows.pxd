@@ -14,3 +14,5 @@ cpdef list shifted_rows(list best, Py_ssize_t at, Py_ssize_t most, object row_of
 cdef object _ranked_row(Py_ssize_t i, tuple ranked, object kind, object row_of)
 
 cdef object _row(tuple ranked, object kind, object row_of)
+
+cdef object _made(list values, object kind)

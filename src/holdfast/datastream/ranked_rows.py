@@ -94,23 +94,18 @@ def shifted_rows(best: list[Ranked], at: int, most: int, row_of: Callable[[int, 
 
 def _ranked_row(i: int, ranked: Ranked, kind: RowKind, row_of: Callable[[int, Ranked, RowKind], Row]) -> Row:
     element = ranked[2]
-    if type(element) is not tuple:
-        return row_of(i, ranked, kind)
-    row = RowSlots()  # as `Row.of_values` does, without the call
-    row._fields = None
-    row._values = [*element, i + 1]
-    row._row_kind = kind
-    row.__class__ = Row
-    return row  # type: ignore[return-value]
+    return _made([*element, i + 1], kind) if type(element) is tuple else row_of(i, ranked, kind)
 
 
 def _row(ranked: Ranked, kind: RowKind, row_of: Callable[[int, Ranked, RowKind], Row]) -> Row:
     element = ranked[2]
-    if type(element) is not tuple:
-        return row_of(0, ranked, kind)
-    row = RowSlots()
+    return _made([*element], kind) if type(element) is tuple else row_of(0, ranked, kind)
+
+
+def _made(values: list[Any], kind: RowKind) -> Row:
+    row = RowSlots()  # as `Row.of_values` does, without the call
     row._fields = None
-    row._values = [*element]
+    row._values = values
     row._row_kind = kind
     row.__class__ = Row
     return row  # type: ignore[return-value]

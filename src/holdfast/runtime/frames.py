@@ -39,7 +39,7 @@ __all__ = [
 
 
 _BARRIER = struct.Struct("<qIq?")
-_BY_COLUMNS = not compiled.use.reason
+_BY_COLUMNS = compiled.IN_USE
 """Whether plain records are packed as columns: in plain Python, it takes as long as a pickle, or longer. All read both."""
 _MOST_FIELDS = 4096
 """Fields of tuples or dictionaries in a frame: about 700 dictionaries of six fields, which take half a megabyte."""

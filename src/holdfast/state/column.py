@@ -16,8 +16,9 @@ from holdfast.common.typeinfo.evolution import evolution
 from holdfast.errors import HoldfastError
 from holdfast.state.elements import unreadable
 from holdfast.state.entries import LARGE
-from holdfast.state.packed import UNPACKED, packed_class
+from holdfast.state.packed import UNPACKED
 from holdfast.state.schema import ColumnSchema
+from holdfast.state.typed import container_of
 
 __all__ = ["TOLERANT", "Column", "expires", "unreadable_slot"]
 
@@ -162,10 +163,9 @@ def _list_of(element: Any) -> _Stored:
         return [element.conform(e) for e in elements]
 
     if element.is_plain:
-        kind = packed_class(element)
-        if kind is None:
+        unpacked = UNPACKED.get(container_of(element))
+        if unpacked is None:
             return annotation, None, None, conform
-        unpacked = UNPACKED[kind]
         return annotation, unpacked, None, lambda elements: conform(unpacked(elements))
     return (
         annotation,

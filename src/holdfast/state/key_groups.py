@@ -22,7 +22,6 @@ __all__ = ["KeyGroupRange", "group_assigner", "integer_groups", "key_group", "ke
 
 _MASK = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15
-_COMPILED = not compiled.use.reason
 _MOST_INTEGERS = 16_384
 """Integers cached. Beyond the processor's cache, a look-up takes as long as computing the group."""
 _digest = xxhash.xxh3_64_intdigest
@@ -106,7 +105,7 @@ def group_assigner(max_parallelism: int, parallelism: int, memo_size: int = 200_
     )
 
     def assign(keys: list[Any]) -> list[int]:
-        if _COMPILED and type(keys) is list and keys:
+        if compiled.IN_USE and type(keys) is list and keys:
             computed = _compiled_owners(keys, max_parallelism, parallelism)
             if computed is not None:
                 return computed

@@ -13,18 +13,11 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any
 
-__all__ = ["UNPACKED", "pack_numbers", "packed_class", "unpack_numbers"]
+__all__ = ["UNPACKED", "pack_numbers", "unpack_numbers"]
 
 _MOST = 64
 """The most elements of a packed list."""
-_CLASSES = (float, int)
 _FLOATS, _INTEGERS = ([struct.Struct(f"{count}{code}") for count in range(_MOST + 1)] for code in "dq")
-
-
-def packed_class(element: Any) -> type | None:
-    """The class of the elements if lists of this type are packed: float or int; else None."""
-    found = getattr(element.annotation, "__origin__", element.annotation) if element.is_plain else None
-    return found if found in _CLASSES else None
 
 
 def pack_numbers(elements: list[Any], whole: bool) -> bytes | None:
@@ -53,5 +46,5 @@ def _unpacked(kind: type) -> Callable[[Any], Sequence[Any]]:
     return lambda elements: unpack_numbers(elements, whole) if type(elements) is bytes else elements
 
 
-UNPACKED: dict[type, Callable[[Any], Sequence[Any]]] = {kind: _unpacked(kind) for kind in _CLASSES}
-"""By class: a function that returns the elements of a list, packed or not."""
+UNPACKED: dict[type | None, Callable[[Any], Sequence[Any]]] = {kind: _unpacked(kind) for kind in (float, int)}
+"""By class of the elements that are packed: a function that returns the elements of a list, packed or not."""

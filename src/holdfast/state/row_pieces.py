@@ -72,8 +72,8 @@ class RowPieces:
     processor's cache holds them: rows sorted before or after that would be fetched from memory once more.
     """
 
-    def __init__(self, codec: RowCodec, where: str, enlarge: Callable[[Any, Row, int], None]) -> None:
-        """``enlarge``: moves large maps and lists out of a row, given with its key and key group."""
+    def __init__(self, codec: RowCodec, where: str, enlarge: Callable[[Any, Row, int], None] | None) -> None:
+        """``enlarge``: moves large maps and lists out of a row, given with its key and key group. None: they stay."""
         self._codec = codec
         self._where = where
         self._enlarge = enlarge
@@ -93,7 +93,7 @@ class RowPieces:
         try:
             encoded = codec.encode_small(rows)
         except Exception:  # pickle and users' classes may raise anything
-            if codec.growing:
+            if codec.growing and self._enlarge is not None:
                 for key, row, group in zip(keys, rows, groups):
                     self._enlarge(key, row, group)
             encoded = codec.encode_each(keys, rows, self._where)

@@ -386,7 +386,7 @@ class RowTable:
 
     def portions(self, where: str, groups_of: Callable[[list[Any]], list[int]]) -> Iterator[list[Piece]]:
         """All committed rows as pieces of the key groups that ``groups_of`` returns, some megabytes at a time."""
-        encoder = RowPieces(self.codec, where, self._enlarge)
+        encoder = RowPieces(self.codec, where, None)
         blocks = self.blocks()
         while portion := list(islice(blocks, _BLOCKS)):
             for keys, rows in portion:

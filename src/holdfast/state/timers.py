@@ -325,9 +325,11 @@ class TimerQueue:
         """
         drained: list[tuple[Collection[Timer], Collection[Timer]]] = []
         if self._added or self._removed:
-            again = self._added.intersection(self._removed)  # as they were before the epoch
-            removed = [timer for timer in self._removed if timer not in again] if again else self._removed
-            drained.append((self._added - again if again else self._added, removed))
+            added, removed = self._added, self._removed
+            if again := added.intersection(removed):  # as they were before the epoch
+                added -= again
+                removed = [timer for timer in removed if timer not in again]
+            drained.append((added, removed))
             self._added, self._removed = set(), []
         for bucket in self._buckets.values():
             if bucket.new or bucket.removed:

@@ -13,9 +13,9 @@ from typing import Any
 
 from holdfast.common.typeinfo import TypeInformation
 from holdfast.common.typeinfo.composite import SequenceTypeInfo
-from holdfast.state.packed import packed_class
+from holdfast.state.packed import UNPACKED
 
-__all__ = ["checker", "fitter", "plain_class", "typed"]
+__all__ = ["checker", "container_of", "fitter", "plain_class", "typed"]
 
 _Fit = Callable[[Any], Any]
 
@@ -36,12 +36,13 @@ def typed(handles: Mapping[str, type[Any]], descriptor: Any) -> Callable[..., An
         return handle if to_value is None else _map_of(handle, to_value)
     declared = descriptor.element_type_info if kind == "list" else descriptor.type_info
     fit = fitter(declared, name)
-    if kind == "list" and "packed list" in handles and declared is not None and (number := packed_class(declared)):
-        packed: Callable[..., Any] = handles["packed list"]
-        return partial(packed, kind=number, fit=_unchanged if fit is None else fit)
-    if fit is None:
-        return handle
-    return _list(handle, fit, _container(declared)) if kind == "list" else _TYPED[kind](handle, fit)
+    if kind == "list":
+        elements = None if declared is None else container_of(declared)
+        if elements in UNPACKED and "packed list" in handles:
+            packed: Callable[..., Any] = handles["packed list"]
+            return partial(packed, kind=elements, fit=_unchanged if fit is None else fit)
+        return handle if fit is None else _list(handle, fit, elements)
+    return handle if fit is None else _TYPED[kind](handle, fit)
 
 
 def fitter(declared: TypeInformation | None, name: str) -> _Fit | None:
@@ -50,7 +51,7 @@ def fitter(declared: TypeInformation | None, name: str) -> _Fit | None:
         return None
     if declared.is_plain and declared.annotation is not float and not isinstance(declared, SequenceTypeInfo):
         return None
-    container, check = _container(declared), checker(declared, name)
+    container, check = container_of(declared), checker(declared, name)
     if container is None:
         return check
     return lambda value: value if type(value) is container else check(value)
@@ -73,7 +74,7 @@ def checker(declared: TypeInformation | None, name: str) -> _Fit:
 
 def plain_class(declared: TypeInformation | None) -> type | None:
     """The class of this type's values if two of them that are equal are the same value: int, str or bytes; else None."""
-    found = None if declared is None or declared.is_pickled else _container(declared)
+    found = None if declared is None or declared.is_pickled else container_of(declared)
     return found if found in (int, str, bytes) else None
 
 
@@ -81,7 +82,7 @@ def _unchanged(value: Any) -> Any:
     return value
 
 
-def _container(declared: TypeInformation) -> type | None:
+def container_of(declared: TypeInformation) -> type | None:
     """The class whose objects are written unchanged. Their elements are, too: a write does not traverse a long list."""
     return getattr(declared.annotation, "__origin__", declared.annotation) if declared.is_plain else None
 
