@@ -85,9 +85,9 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     if options.keys % SPLITS:
         raise SystemExit(f"--keys {options.keys}: must be a multiple of {SPLITS}")
     work = jobs.scratch()
-    if (free := shutil.disk_usage(work).free) < 6 * options.keys * VALUE_BYTES:
+    if (free := shutil.disk_usage(work).free) < 4 * options.keys * VALUE_BYTES:
         raise SystemExit(
-            f"not enough space in {work}: {free >> 30} GiB free, {6 * options.keys * VALUE_BYTES >> 30} GiB needed"
+            f"not enough space in {work}: {free >> 30} GiB free, {4 * options.keys * VALUE_BYTES >> 30} GiB needed"
         )
     try:
         figures = (_run_flink if options.engine == "flink-java" else _run)(options, work)
