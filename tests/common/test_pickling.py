@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import pickle
 import sys
+from collections.abc import Callable
+from types import CodeType
 from typing import Any
 
+import cloudpickle
 import pytest
 
-from holdfast.common.pickling import dumps, loads
+import holdfast.common.pickling as pickling
+from holdfast.common.pickling import dumps, dumps_program, loads
 
 
 @pytest.mark.parametrize(
@@ -24,3 +29,22 @@ def test_a_class_of_the_main_module_goes_by_value(wrap: Any, monkeypatch: pytest
 @pytest.mark.parametrize("value", [(1, "a"), "__main__", "\u0093__main__", [b"\x93", None], 0x93])
 def test_plain_values_stay_as_they_are(value: Any) -> None:
     assert loads(dumps(value)) == value
+
+
+def _without_file_names(code: CodeType) -> tuple[Any, ...]:
+    """As cloudpickle reduces code since 3.1.3."""
+    make, arguments = cloudpickle.Pickler.dispatch_table[CodeType](code)
+    return make, tuple("<dynamic-code>" if each == code.co_filename else each for each in arguments)
+
+
+@pytest.mark.parametrize("reduce", [pickling._reduce_code, _without_file_names])
+def test_functions_of_the_program_keep_their_file_names(reduce: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pickling, "_reduce_code", reduce)
+
+    def outer(number: int) -> Callable[[], int]:
+        return lambda: number + 1
+
+    copied = pickle.loads(dumps_program(outer))
+    assert copied(1)() == 2
+    assert {copied.__code__.co_filename, copied(1).__code__.co_filename} == {__file__}
+    assert copied.__code__.co_firstlineno == outer.__code__.co_firstlineno

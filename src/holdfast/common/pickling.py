@@ -6,15 +6,18 @@ travel by value, which only cloudpickle does, at several times the cost of pickl
 
 from __future__ import annotations
 
+import io
 import pickle
+from collections import ChainMap
 from collections.abc import Callable, Mapping
-from typing import Any
+from types import CodeType
+from typing import Any, ClassVar
 
 import cloudpickle
 
 from holdfast.common.class_aliases import aliased_loads
 
-__all__ = ["dumps", "loader", "loads", "use_class_aliases"]
+__all__ = ["dumps", "dumps_program", "loader", "loads", "use_class_aliases"]
 
 _dumps = pickle.dumps
 _MAIN = b"__main__"
@@ -44,7 +47,36 @@ def dumps(value: Any) -> bytes:
 
 
 loads = pickle.loads
-"""Unpickle a value from `dumps`."""
+"""Unpickle a value from `dumps` or `dumps_program`."""
+
+
+def dumps_program(value: Any) -> bytes:
+    """Pickle functions of the program with their file names, so that tracebacks in a worker show the source lines.
+
+    From 3.1.3 on, cloudpickle replaces these names by ``<dynamic-code>``.
+    """
+    with io.BytesIO() as data:
+        _ProgramPickler(data).dump(value)
+        return data.getvalue()
+
+
+_reduce_code: Callable[[CodeType], tuple[Any, ...]] = cloudpickle.Pickler.dispatch_table[CodeType]
+
+
+def _reduce_code_with_file(code: CodeType) -> tuple[Any, ...]:
+    make, arguments, *rest = _reduce_code(code)
+    if code.co_filename in arguments:
+        return make, arguments, *rest
+    return _code_with_file, (make, arguments, code.co_filename)
+
+
+def _code_with_file(make: Callable[..., CodeType], arguments: tuple[Any, ...], file: str) -> CodeType:
+    return make(*arguments).replace(co_filename=file)
+
+
+class _ProgramPickler(cloudpickle.Pickler):  # type: ignore[misc]
+    dispatch_table: ClassVar[Any] = ChainMap({CodeType: _reduce_code_with_file}, cloudpickle.Pickler.dispatch_table)
+
 
 _load_state: Callable[[bytes | memoryview], Any] = pickle.loads
 

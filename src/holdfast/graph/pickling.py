@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import pickle
 from collections.abc import Iterator
 from contextlib import suppress
 from types import FunctionType
 from typing import Any
 
-import cloudpickle
-
+from holdfast.common.pickling import dumps_program
 from holdfast.errors import ConfigurationError
 from holdfast.graph.transformations import OperatorTransformation, Partitioned, Physical, SourceTransformation
 from holdfast.runtime.operators.base import OperatorFactory
@@ -28,7 +28,7 @@ def check_picklable(operator: Physical) -> None:
     """
     for role, thing in _parts(operator):
         try:
-            cloudpickle.dumps(thing)
+            dumps_program(thing)
         except Exception as error:
             path, culprit, reason = _blame(thing, error)
             where = f" because of {path}, {_describe(culprit)}" if path else ""
@@ -48,9 +48,9 @@ def own_copy(operator: OperatorTransformation) -> OperatorFactory:
     Raises:
         ConfigurationError: the pickled factory cannot be unpickled.
     """
-    pickled = cloudpickle.dumps(operator.factory)
+    pickled = dumps_program(operator.factory)
     try:
-        factory: OperatorFactory = cloudpickle.loads(pickled)
+        factory: OperatorFactory = pickle.loads(pickled)
     except Exception as error:
         raise ConfigurationError(
             f"Operator {operator} can be pickled but not unpickled, so it cannot be sent to the workers: "
@@ -85,7 +85,7 @@ def _blame(thing: Any, error: Exception) -> tuple[str, Any, str]:
             if id(part) in seen:
                 continue
             try:
-                cloudpickle.dumps(part)
+                dumps_program(part)
             except Exception as inner:
                 seen.add(id(part))
                 path = f"{step} of {path}" if path else step

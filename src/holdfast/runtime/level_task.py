@@ -79,12 +79,10 @@ class LevelTask:
             for target, payload in client.run(self.started, lambda: setup.value, call, mine()):
                 yield from self._sent(target, payload) if target >= 0 else self._sent(0, _report_frame(payload))
         except ConfigurationError as error:
-            import cloudpickle
-
             from holdfast.runtime.task_messages import TaskReport
 
             # Returned as a report: Spark would only retry, and bury the error under its own.
-            _, vertex, subtask = cloudpickle.loads(call)
+            _, vertex, subtask = pickle.loads(call)
             yield from self._sent(0, _report_frame(pickle.dumps(TaskReport((vertex, subtask), "", error), 5)))
         for target, frame in passing:
             yield from self._sent(target, frame)

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import cloudpickle
 import msgspec
 
 from holdfast.checkpoint.ids import CheckpointId
@@ -23,7 +22,7 @@ from holdfast.checkpoint.paths import JobPaths, names_checkpoint, restored_posit
 from holdfast.checkpoint.retention import missing_files
 from holdfast.checkpoint.savepoint import REMEDY, read_savepoint
 from holdfast.checkpoint.storage import Storage
-from holdfast.common.pickling import use_class_aliases
+from holdfast.common.pickling import dumps_program, use_class_aliases
 from holdfast.connectors.base import JobInfo
 from holdfast.errors import ConfigurationError, CorruptFile, HoldfastError, IncompatibleState
 from holdfast.metrics.user import MetricGroup
@@ -155,7 +154,7 @@ def check_restore(plan: JobPlan, path: str | None = None) -> RestoreCheck:
     notes = [*(f"dropped: the state of {each}" for each in dropped), *changelogs.notes]
     states: list[StateCheck] = []
     use_class_aliases(plan.class_aliases)
-    own: JobPlan = pickle.loads(cloudpickle.dumps(plan))  # the functions of the program itself stay as they are
+    own: JobPlan = pickle.loads(dumps_program(plan))  # the functions of the program itself stay as they are
     for vertex in own.vertices:
         for chained in vertex.chain:
             if chained.factory.state:

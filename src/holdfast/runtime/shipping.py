@@ -23,11 +23,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import cloudpickle
 import xxhash
 from py4j.protocol import Py4JNetworkError
 
 import holdfast
+from holdfast.common.pickling import dumps_program
 from holdfast.errors import ConfigurationError, SparkGone
 from holdfast.runtime.dependencies import made_once, unzip
 
@@ -171,7 +171,7 @@ def load_and_run() -> Callable[..., Iterator[Any]]:
 
 def portable(task: Callable[..., Iterator[Any]]) -> Callable[[int, Iterable[Any]], Iterator[Any]]:
     """Wrap a task into a function that any Python can unpickle without Holdfast."""
-    return functools.partial(load_and_run(), cloudpickle.dumps(task))
+    return functools.partial(load_and_run(), dumps_program(task))
 
 
 class SparkJobFailed(RuntimeError):

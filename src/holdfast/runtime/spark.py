@@ -16,7 +16,6 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from dataclasses import replace
 from typing import Any, TypeVar
 
-import cloudpickle
 from pyspark import SparkContext
 
 from holdfast.checkpoint.ids import CheckpointId
@@ -189,7 +188,7 @@ class SparkExecutor:
         # Tasks on the driver's machine find the program's own modules where the driver finds them.
         python_path = sys.path if is_local(context.master) else []
         packed = (pack_files(setup.plan.config), Dependencies.pack(setup.plan.config))
-        stored = pickle.dumps((python_path, *packed, cloudpickle.dumps(setup)), 5)
+        stored = pickle.dumps((python_path, *packed, pickling.dumps_program(setup)), 5)
         self._name = setup.job.job_name
         self._widths = _widths(setup.plan)
         self._keyed = {(each.vertex, each.number) for own in _keyed_subtasks(setup.plan).values() for each in own}

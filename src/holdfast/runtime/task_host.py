@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import cloudpickle
-
 from holdfast.checkpoint.storage import Storage
 from holdfast.common.json_log import log_as_json, set_process_log_fields
 from holdfast.runtime.early_restore import EarlyRestore
@@ -48,7 +46,7 @@ class TaskHost:
         sys.path.extend(path for path in python_path if path not in sys.path)
         dependencies.install(slots)
         install_files(files, slots)
-        first: JobSetup = cloudpickle.loads(self._setup)
+        first: JobSetup = pickle.loads(self._setup)
         self._generation = first.job.generation
         self._log_fields: dict[int, dict[str, str]] | None = None
         """The fields of messages by vertex id; None if the log is no JSON."""
@@ -64,7 +62,7 @@ class TaskHost:
         resources = TaskResources(storage, directory, self._uploads, early=early)
 
         def create(vertex_id: int, number: int) -> Subtask:
-            return Subtask(lambda: cloudpickle.loads(self._setup), vertex_id, number, resources)
+            return Subtask(lambda: pickle.loads(self._setup), vertex_id, number, resources)
 
         self._create = create
         self._subtasks: dict[TaskId, Subtask] = {}
@@ -78,7 +76,7 @@ class TaskHost:
 
     def run(self, call: bytes, frames: Iterator[bytes], send: Any) -> bytes:
         """Run one task of an epoch; returns the pickled report."""
-        assignment, vertex_id, number = cloudpickle.loads(call)
+        assignment, vertex_id, number = pickle.loads(call)
         self._log_as(vertex_id, number, assignment)
         task = vertex_id, number
         self._later = dict.fromkeys(assignment.later, assignment)

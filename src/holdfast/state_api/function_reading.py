@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-import cloudpickle
-
 from holdfast.checkpoint.metadata import OperatorCheckpoint
+from holdfast.common.pickling import dumps_program
 from holdfast.common.typeinfo import RowTypeInfo, TypeInformation
 from holdfast.common.windows import CountWindow, GlobalWindow, TimeWindow
 from holdfast.connectors.base import JobInfo
@@ -56,7 +55,7 @@ def copy_of(function: F, where: str) -> F:
         ConfigurationError: it cannot be pickled.
     """
     try:
-        copy: F = pickle.loads(cloudpickle.dumps(function))
+        copy: F = pickle.loads(dumps_program(function))
     except (TypeError, pickle.PicklingError) as error:
         raise ConfigurationError(
             f"the function of {where} cannot be pickled for Spark's tasks: {error}. Create such objects in open()"

@@ -15,12 +15,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
 
-import cloudpickle
-
 from holdfast.checkpoint.ids import CheckpointId, Epoch
 from holdfast.checkpoint.metadata import CheckpointMetadata
 from holdfast.checkpoint.paths import new_attempt
 from holdfast.checkpoint.storage import Storage
+from holdfast.common.pickling import dumps_program
 from holdfast.common.time import MIN_TIMESTAMP
 from holdfast.connectors.base import JobInfo
 from holdfast.runtime.channels import Router, first_partition, receivers
@@ -70,7 +69,7 @@ class Dataflow:
         if snapshot is not None:
             check_resumable(self.plan, snapshot.checkpoint)
             operators = snapshot.checkpoint.operators
-        stored = cloudpickle.dumps(JobSetup(self.plan, JobInfo("harness", plan.name, 1, None), "harness"))
+        stored = dumps_program(JobSetup(self.plan, JobInfo("harness", plan.name, 1, None), "harness"))
         self.tasks: dict[TaskId, OpenChain] = {}
         self.vertices: dict[int, Vertex] = {vertex.id: vertex for vertex in self.plan.vertices}
         self._channels = {

@@ -12,9 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
-import cloudpickle
-
 from holdfast.checkpoint.storage import Storage
+from holdfast.common.pickling import dumps_program
 from holdfast.runtime.early_restore import EarlyRestore
 from holdfast.runtime.frames import unpack_header
 from holdfast.runtime.open_chain import TaskResources
@@ -51,7 +50,7 @@ class InProcessExecutor:
     ) -> None:
         self._early_slices = early_slices
         self._plan = setup.plan
-        stored = cloudpickle.dumps(setup)
+        stored = dumps_program(setup)
 
         def load() -> JobSetup:
             copy: JobSetup = pickle.loads(stored)
