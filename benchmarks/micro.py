@@ -86,7 +86,7 @@ def _table(store: OrderedStore) -> RowTable:
     codec = _codec(_columns())
     codec.grow(1)
     groups_of = key_grouper(128)
-    return RowTable(codec, store, section(1).prefix, groups_of, False, lambda key, row: None, lambda key, row, group: None)
+    return RowTable(codec, store, section(1).prefix, groups_of, False, *[lambda *_: None] * 3)
 
 
 def _rows() -> list[list[Any]]:

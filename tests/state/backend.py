@@ -18,6 +18,7 @@ from holdfast.state.backend import Place, StateBackendSettings
 from holdfast.state.key_groups import KeyGroupRange
 from holdfast.state.keyed_backend import KeyedStateBackend
 from holdfast.state.keyed_state import KeyedState
+from holdfast.state.large_values import LargeValue
 from holdfast.state.schema import OperatorSchema
 from holdfast.state.space import StateSpace
 from holdfast.testing.memory_store import MemoryStore
@@ -27,6 +28,11 @@ SMALL = {
     "state.backend.rocksdb.block.cache-size": "64kb",
     "state.backend.rocksdb.log.max-file-size": "64kb",
 }
+
+
+def slot_content(slot: Any) -> Any:
+    """The content of a slot, wherever its value is."""
+    return slot.get() if type(slot) is LargeValue else slot
 
 
 class Inline:

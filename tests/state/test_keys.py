@@ -297,7 +297,7 @@ def test_equal_keys_share_a_row_however_few_the_cache_keeps(some: list[list[Any]
     codec.register(Column.of(ValueStateDescriptor("count", Types.LONG())))
     with tempfile.TemporaryDirectory() as directory:
         store = RocksDBStore(directory, rocksdb_settings({}))
-        table = RowTable(codec, store, b"r", key_grouper(128), True, lambda key, row: None, lambda key, row, group: None)
+        table = RowTable(codec, store, b"r", key_grouper(128), True, *[lambda *_: None] * 3)
         for key in several:
             (row,) = table.load([key])
             counts[key] = counts.get(key, 0) + 1

@@ -27,7 +27,7 @@ from holdfast.state.linked_files import LinkedFiles
 from holdfast.state.store import RocksDBStore
 from holdfast.state.table import RowTable
 
-from .backend import Backend
+from .backend import Backend, slot_content
 
 BLOB = ValueStateDescriptor("blob", Types.PRIMITIVE_ARRAY(Types.BYTE()))
 KEYS = 6_000
@@ -61,7 +61,7 @@ class Local(Backend):
         mine = [key for key, group in enumerate(self.groups_of_keys()) if group in self.groups]
         for key, row in zip(mine, table.load(mine)):
             assert row[1] is not None
-            assert bytes(row[1]) == blob(key, turn_of(key))
+            assert bytes(slot_content(row[1])) == blob(key, turn_of(key))
 
     def groups_of_keys(self) -> list[int]:
         return self.spaces[False].groups_of(list(range(KEYS)))

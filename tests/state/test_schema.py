@@ -185,7 +185,7 @@ def test_one_schema_reads_the_data_of_all_subtasks_of_a_program(
                 if schema.column("keyed", each) is not None:
                     position = schema.column("keyed", each)
                     assert position is not None
-                    schema = schema.with_entries(f"keyed/{each}", "keyed", position)
+                    schema = schema.with_outside("keyed", position)
         schemas.append(schema)
     result = joined(schemas)
     assert result is not None
@@ -203,7 +203,7 @@ def test_no_schema_reads_the_data_of_subtasks_that_declare_in_another_order():
 
 def a_column_that_outgrows_its_rows_leaves_all_other_ids_and_versions():
     schema = OperatorSchema().with_state("keyed", ROWS).with_column("keyed", column(kind="map"))
-    grown = schema.with_entries("keyed/n", "keyed", 0)
+    grown = schema.with_outside("keyed", 0)
     assert grown.version == schema.version
     assert grown.states["keyed/n"] == StateSchema(0x8000 + 1024, ENTRIES)
     later = [each.with_state("event-timers", TIMERS, "time") for each in (schema, grown)]

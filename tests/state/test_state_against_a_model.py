@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import random
 import shutil
 from typing import Any
 
@@ -16,7 +17,17 @@ from effort import examples
 from holdfast.common.typeinfo import Types
 from holdfast.datastream.state import ListStateDescriptor, MapStateDescriptor, ReducingStateDescriptor
 from holdfast.datastream.state import ValueStateDescriptor as Value
-from holdfast.state import arriving_file, arriving_files, entries, keyed_backend, rocksdb, row_pieces, table
+from holdfast.state import (
+    arriving_file,
+    arriving_files,
+    entries,
+    keyed_backend,
+    large_values,
+    rocksdb,
+    row_pieces,
+    space,
+    table,
+)
 
 from .backend import Backend
 
@@ -26,7 +37,11 @@ STATES = (
     ListStateDescriptor("numbers", Types.DOUBLE()),
     MapStateDescriptor("m", Types.INT(), Types.ROW([Types.INT()])),
     ReducingStateDescriptor("sum", lambda a, b: a + b),
+    Value("text", Types.STRING()),
+    Value("object"),
 )
+LARGE = ("text", "object")
+"""Values that leave their rows and come back."""
 keys = st.sampled_from([0, 1, 2, "a", "b", ("c", 1), None, 2.5])
 windows = st.sampled_from([0, 60_000, -60_000])
 
@@ -46,6 +61,8 @@ class StateMachine(RuleBasedStateMachine):
     @initialize(seed=st.integers(0, 1 << 16))
     def begin(self, seed: int) -> None:
         keyed_backend.due = compactions.anything(seed)
+        outcome = random.Random(seed)
+        large_values.ValueReads.judge = lambda self, rows, reads: outcome.choice([True, True, False, None])
         self.backend = Backend(self.kind, STATES, **{"state.backend.cache.size": self.cache})
         self.model: dict[Any, dict[Any, Model]] = {None: {}}
         self.timers: set[tuple[int, Any]] = set()
@@ -69,6 +86,18 @@ class StateMachine(RuleBasedStateMachine):
         row = self._use(key, namespace)
         self.backend.handles["n"].update(n)
         row["n"] = n
+
+    @rule(key=keys, namespace=st.none() | windows, name=st.sampled_from(LARGE), text=st.none() | st.text(max_size=3))
+    def update_a_value_that_may_be_large(self, key: Any, namespace: int | None, name: str, text: str | None) -> None:
+        row = self._use(key, namespace)
+        self.backend.handles[name].update(text)
+        row[name] = text
+
+    @rule(key=keys, number=st.integers(0, 1))
+    def update_a_value_to_what_looks_like_a_marker(self, key: Any, number: int) -> None:
+        row = self._use(key, None)
+        self.backend.handles["object"].update(number)
+        row["object"] = number
 
     @rule(key=keys, namespace=st.none() | windows, text=st.text(max_size=3), many=st.booleans())
     def add_to_a_list(self, key: Any, namespace: int | None, text: str, many: bool) -> None:
@@ -206,14 +235,15 @@ class StateMachine(RuleBasedStateMachine):
         assert found == (row.get("m") or {})
         assert handles["m"].is_empty() == (not row.get("m"))
         assert handles["sum"].get() == row.get("sum")
+        assert [handles[name].value() for name in LARGE] == [row.get(name) for name in LARGE]
 
     @rule()
     def check_everything(self) -> None:
         for namespace in (None, 0, 60_000, -60_000):
             for key in (0, 1, 2, "a", "b", ("c", 1), None, 2.5):
                 self._check(key, namespace)
-        for space in self.backend.spaces.values():
-            space.row = []
+        for each in self.backend.spaces.values():
+            each.row = []
 
     @rule()
     def all_rows_of_a_window_are_found_in_memory_or_store(self) -> None:
@@ -234,7 +264,7 @@ class StateMachine(RuleBasedStateMachine):
 
 
 def _some(row: Model) -> bool:
-    return row.get("n") is not None or row.get("sum") is not None
+    return any(row.get(name) is not None for name in ("n", "sum", *LARGE))
 
 
 class RoomyMachine(StateMachine):
@@ -260,6 +290,8 @@ HeapMachine.TestCase.settings = LIMITS
 @pytest.fixture(autouse=True)
 def a_piece_every_few_rows(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(keyed_backend, "due", keyed_backend.due)  # each run has its own
+    monkeypatch.setattr(large_values.ValueReads, "judge", large_values.ValueReads.judge)
+    monkeypatch.setattr(space, "_LARGE_VALUE", 1)
     monkeypatch.setattr(table, "_PART", 3)
     monkeypatch.setattr(row_pieces, "_BLOCK", 5)
     monkeypatch.setattr(row_pieces, "_LEAST", 1)

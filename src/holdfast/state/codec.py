@@ -65,7 +65,9 @@ class RowCodec:
         self.footprint = Footprint()
         self.columns: list[Column | None] = [None] * len(registry.schema.states[state].columns)
         self.large: set[int] = set()
-        """Columns with some maps or lists stored outside their rows."""
+        """Columns with some content stored outside of their rows."""
+        self.leaving: set[int] = set()
+        """Columns of large values that leave their rows at the barrier."""
         self.growing: set[int] = set()
         """Columns whose maps and lists leave their rows when they have become large; see `grow`."""
         self._compile()
@@ -93,7 +95,7 @@ class RowCodec:
         return position
 
     def enlarge(self, position: int) -> None:
-        """Allow large maps or lists in a column; the row then stores a marker in place of the content."""
+        """Allow content outside of the rows in a column; the row then stores a marker in its place."""
         column = self.columns[position]
         if position not in self.large and column is not None:
             self.columns[position] = column.large()
@@ -161,7 +163,7 @@ class RowCodec:
         if len(history) == 1:
             return declared
         column = Column(schema).undecoded(history) if declared is None else declared.reading(history)
-        return column.large() if position in self.large else column
+        return column.large(declared=declared is not None) if position in self.large else column
 
     def encode(self, row: Row) -> bytes:
         """Encode one row."""
@@ -170,6 +172,15 @@ class RowCodec:
             if row[position] is not None:
                 row[position] = encode(row[position])
         return self._packed(row)
+
+    def slot_size(self, position: int, rows: Sequence[Row]) -> float:
+        """The mean stored size of a column's values in these rows, in bytes; 0 if there is none in them."""
+        column = self.columns[position]
+        slots = [row[position + 1] for row in rows]
+        held = [slot for slot in slots if slot is not None and type(slot) not in entries.LARGE]
+        if column is None or not held:
+            return 0.0
+        return sum(len(_pack(slot if column.encode is None else column.encode(slot))) for slot in held) / len(held)
 
     def committed_encoder(self) -> Callable[[Row], bytes]:
         """An encoder for the last completed checkpoint's rows, by that checkpoint's schema.

@@ -16,6 +16,7 @@ from holdfast.common.typeinfo.evolution import evolution
 from holdfast.errors import HoldfastError
 from holdfast.state.elements import unreadable
 from holdfast.state.entries import LARGE
+from holdfast.state.large_values import OUTSIDE, LargeValue
 from holdfast.state.packed import UNPACKED
 from holdfast.state.schema import ColumnSchema
 from holdfast.state.typed import container_of
@@ -103,11 +104,27 @@ class Column:
         slot = msgspec.convert(slot, self.annotation)
         return slot if self.decode is None else self.decode(slot)
 
-    def large(self) -> Column:
-        """The column's variant for maps or lists of which some lie outside of their rows."""
+    @property
+    def can_leave_rows(self) -> bool:
+        """Whether its slots can be told from the marker of a value that lies outside of its row."""
+        if self.schema.kind != "value" or self.schema.ttl:
+            return False
+        try:
+            msgspec.convert(LargeValue.marker, self.annotation)
+        except msgspec.ValidationError:
+            return True
+        return False
+
+    def large(self, *, declared: bool = True) -> Column:
+        """The column's variant for content of which some lies outside of its rows.
+
+        ``declared``: whether the program declares the column; otherwise, markers keep their stored form.
+        """
+        if self.schema.kind == "value":
+            return self._large_value(OUTSIDE if declared else None)
 
         def outside(apply: _Convert | None) -> _Convert:
-            """``apply`` for content in the row; the marker of a large map or list (an integer) passes through."""
+            """``apply`` for content in the row; the marker of large content (an integer) passes through."""
             return lambda slot: slot if type(slot) is int or apply is None else apply(slot)
 
         encode, conform = outside(self.encode), outside(self.conform)
@@ -118,6 +135,29 @@ class Column:
             decode=outside(self.decode),
             conform=lambda slot: slot if type(slot) in LARGE else conform(slot),
         )
+
+    def _large_value(self, marked: LargeValue | None) -> Column:
+        """``marked``: what the marker is decoded as; None: it stays."""
+        encode, decode, conform = self.encode, self.decode, self.conform
+
+        def encoded(slot: Any) -> Any:
+            if type(slot) is LargeValue:
+                return LargeValue.marker
+            if encode is not None:
+                return encode(slot)
+            if type(slot) is int:
+                raise TypeError("an integer")  # it would be taken for the marker
+            return slot
+
+        def decoded(slot: Any) -> Any:
+            if type(slot) is int and marked is not None:
+                return marked
+            return slot if type(slot) is int or decode is None else decode(slot)
+
+        def conforming(slot: Any) -> Any:
+            return slot if type(slot) is LargeValue or conform is None else conform(slot)
+
+        return replace(self, annotation=Union[self.annotation, int], encode=encoded, decode=decoded, conform=conforming)
 
 
 _Stored = tuple[Any, Any, Any, Any]

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from holdfast.common.typeinfo import TypeInformation
 from holdfast.state.column import Column
 from holdfast.state.keyed_state import KeyedState
+from holdfast.state.large_values import LargeValue
 from holdfast.state.row import filled
 from holdfast.state.schema import ROWS, ColumnSchema
 from holdfast.state.space import StateSpace
@@ -49,17 +50,20 @@ def declare_stored(state: KeyedState, family: str, types: Types, pickled: bool =
 
 def contents_of(space: StateSpace, columns: Sequence[ColumnSchema]) -> Iterator[Content]:
     """The contents of a family, of which no more than a block of rows is in memory."""
-    kept = not any(column.ttl or column.kind in ("list", "map") for column in columns)
+    kept = not space.codec.large and not any(column.ttl or column.kind in ("list", "map") for column in columns)
     for window, table in space.tables.items():
         for keys, rows in table.blocks():
             for key, row in zip(keys, rows):
                 if filled(row):
                     values = tuple(row[1:]) if kept else tuple(map(value_of, columns, row[1:]))
                     yield Content(key, window, values)
+            space.forget_values()
 
 
 def value_of(column: ColumnSchema, slot: Any) -> Any:
     """The content of a slot, as its handle shows it; times of last writes are left out."""
+    if type(slot) is LargeValue:
+        slot = slot.get()
     if slot is None or isinstance(slot, bytes):
         return slot
     if column.kind == "list":

@@ -14,7 +14,7 @@ from holdfast.state.entry_pieces import newest_entries
 from holdfast.state.key_groups import KeyGroupRange
 from holdfast.state.layout import Section
 from holdfast.state.row_pieces import NewestRows
-from holdfast.state.schema import ENTRIES, ROWS
+from holdfast.state.schema import ENTRIES, ROWS, VALUES
 
 __all__ = ["DeltaMerge"]
 
@@ -47,7 +47,7 @@ class DeltaMerge:
             self._dropped.add(at)
             self._rows.pop(at, None)
             self._pieces.pop(at, None)
-        if self._kinds[at.state] == ROWS:
+        if self._kinds[at.state] in (ROWS, VALUES):
             rows = self._rows.setdefault(at, NewestRows(self._groups))
             for piece in pieces:
                 rows.add(piece)

@@ -25,6 +25,7 @@ from holdfast.state.delta import Change
 from holdfast.state.entry_pieces import DELETE, DROP, MOST_IN_PIECE, PUT, Entry, entry_piece, unpack_entries
 from holdfast.state.key_codec import encode_key
 from holdfast.state.key_groups import KeyGroupRange
+from holdfast.state.large_values import LargeValue
 from holdfast.state.layout import after, group_prefix, group_range, section, slice_of, split_key
 from holdfast.state.ordered import OrderedStore, Writes, migrate
 
@@ -465,5 +466,5 @@ class LargeList:
         self._touched, self._cleared, self._dirty = set(), False, False
 
 
-LARGE: frozenset[type] = frozenset((LargeMap, LargeList))
-"""The types that can replace a map or list in its slot."""
+LARGE: frozenset[type] = frozenset((LargeMap, LargeList, LargeValue))
+"""The types that can replace the content of a slot."""

@@ -9,7 +9,7 @@ cdef class Handle:
     cdef readonly Py_ssize_t _i
 
 cdef class ValueHandle(Handle):
-    pass
+    cdef public Py_ssize_t reads
 
 cdef class ListHandle(Handle):
     pass

@@ -12,6 +12,7 @@ from typing import Any
 
 import holdfast.state.packed as packed
 from holdfast.state.entries import LARGE, LargeList, LargeMap
+from holdfast.state.large_values import LargeValue
 from holdfast.state.row import CHANGED, Row
 
 __all__ = [
@@ -84,15 +85,24 @@ class Handle:
 class ValueHandle(Handle):
     """One value per key."""
 
-    __slots__ = ()
+    __slots__ = ("reads",)
+
+    def __init__(self, space: CurrentRow, position: int, descriptor: Any) -> None:
+        super().__init__(space, position, descriptor)
+        self.reads = 0
+        """Calls of `value`, until the space takes the number."""
 
     def value(self) -> Any:
         """The value; None when empty."""
-        return self._space.row[self._i]
+        self.reads += 1
+        value = self._space.row[self._i]
+        return value.get() if type(value) is LargeValue else value
 
     def update(self, value: Any) -> None:
         """Replace the value; None clears the state."""
         row = self._space.row
+        if type(row[self._i]) is LargeValue:
+            row[self._i].drop()
         row[self._i] = value
         row[0] = CHANGED[row[0]]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from itertools import repeat
 from typing import Any
 
@@ -12,7 +13,7 @@ from holdfast.state.key_groups import KeyGroupRange, key_grouper
 from holdfast.state.layout import Section, after, section
 from holdfast.state.ordered import Family, OrderedStore, SortedMemory
 from holdfast.state.registry import SchemaRegistry
-from holdfast.state.schema import ENTRIES, ROWS, TIMERS, OperatorSchema, StateSchema
+from holdfast.state.schema import ENTRIES, ROWS, TIMERS, VALUES, OperatorSchema, StateSchema
 from holdfast.state.space import StateSpace
 from holdfast.state.timer_family import TimerFamily
 
@@ -58,21 +59,34 @@ class KeyedState:
                 self.space(name)
             elif stored.kind == TIMERS:
                 self.timer_queue(name.removesuffix(_TIMERS))
-            elif stored.kind == ENTRIES:
+            elif stored.kind in (ENTRIES, VALUES):
                 space, column = name.split("/", 1)
                 position = self.registry.schema.column(space, column)
                 assert position is not None
-                self.space(space).entry_family(position)
+                if stored.kind == ENTRIES:
+                    self.space(space).entry_family(position)
+                else:
+                    self.space(space).values_of(position)
 
     def space(self, name: str) -> StateSpace:
         """The state space of this name: ``keyed``, ``window``, ``windows``, ``merging``, ``assigner`` or ``global``."""
         known = self.spaces.get(name)
-        if known is None:
-            groups_of = self._groups_of_pairs if name in _BY_KEY_AND_WINDOW else self._groups_of
-            known = StateSpace(name, _SLICES.get(name, ""), self.registry, self.store, groups_of, self._families.__setitem__)
-            self.spaces[name] = self._families[known.state_id] = known
-            known.opened()
-        return known
+        return self._add_space(name, ROWS) if known is None else known
+
+    def _add_space(self, name: str, kind: str) -> StateSpace:
+        added = StateSpace(
+            name,
+            _SLICES.get(name, ""),
+            self.registry,
+            self.store,
+            self._groups_of_pairs if name in _BY_KEY_AND_WINDOW else self._groups_of,
+            self._families.__setitem__,
+            partial(self._add_space, kind=VALUES),
+            kind,
+        )
+        self.spaces[name] = self._families[added.state_id] = added
+        added.opened()
+        return added
 
     def timer_queue(self, name: str) -> TimerFamily:
         """The timers of a service: ``event``, ``processing``, ``ttl``, ``window-event``, ..."""
@@ -104,8 +118,9 @@ class KeyedState:
 
     def collect(self) -> list[Change]:
         """At the barrier: drain the epoch's changes; empty if nothing changed."""
-        rows = [change for space in self.spaces.values() for change in space.collect()]
-        others = [family for family in self._families.values() if family not in self.spaces.values()]
+        spaces = list(self.spaces.values())  # which may add others, for large values
+        rows = [change for space in spaces for change in space.collect()]
+        others = [family for family in self._families.values() if family not in spaces]
         return rows + [change for family in others for change in family.collect()]
 
     def row_changes(self, changes: Iterable[Change], keys: Callable[[bytes], Iterable[bytes]]) -> dict[bytes, bytes | None]:
@@ -206,20 +221,24 @@ class KeyedState:
                 table.rows.clear()
 
     def discard(self) -> None:
-        """Forget the changes of large maps and lists in this epoch, which will not be collected."""
+        """Forget the changes of large maps, lists and values in this epoch, which will not be collected."""
         for space in self.spaces.values():
+            space.forget_values()
             for _, entries in space.large_columns():
                 entries.discard()
 
-    def evict(self, most: int) -> int:
-        """Move up to ``most`` rows not touched in this epoch to the store; returns the number moved."""
-        left = most
-        for space in self.spaces.values():
-            if left > 0:
-                left -= space.evict(left)
-        return most - left
+    def evict(self, memory: float) -> float:
+        """Move rows not touched in this epoch to the store until this memory is free; returns the bytes that are, about.
+
+        Large values go first: a row without them takes little memory.
+        """
+        freed = 0.0
+        for space in sorted(self.spaces.values(), key=lambda space: space.codec.footprint.row_bytes, reverse=True):
+            if freed < memory:
+                freed += space.evict(memory - freed)
+        return freed
 
 
 def _is_decoded(stored: StateSchema) -> bool:
     """Whether a restore decodes rows of this state: those of slices, and those with former types."""
-    return stored.kind == ROWS and (bool(stored.slices) or any(column.former for column in stored.columns))
+    return stored.kind in (ROWS, VALUES) and (bool(stored.slices) or any(column.former for column in stored.columns))

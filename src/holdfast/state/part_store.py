@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from holdfast.checkpoint.metadata import KeyedHandle
@@ -41,7 +40,7 @@ class PartStore(HeapStore):
         if state.restored_memory():
             state.store_restored(used - budget / 2)
         else:
-            state.evict(math.ceil(state.rows() * (1 - budget / 2 / used)))
+            state.evict(used - budget / 2)
 
     def close(self) -> None:
         """Close the store, and delete its files."""

@@ -14,6 +14,7 @@ from holdfast.state.schema import (
     StateSchema,
     judge_column,
     judge_key,
+    outside_name,
     refusal,
 )
 
@@ -56,10 +57,10 @@ class SchemaRegistry:
             raise IncompatibleState(f"operator {self.where}: {error}") from None
         return self.schema.states[name]
 
-    def entries(self, name: str, state: str, position: int) -> StateSchema:
-        """The state of the entries of a column's large maps or lists, added if new."""
-        self.schema = self.schema.with_entries(name, state, position)
-        return self.schema.states[name]
+    def outside(self, state: str, position: int) -> str:
+        """The name of the state with the content of a column that lies outside of its rows, added if new."""
+        self.schema = self.schema.with_outside(state, position)
+        return outside_name(state, self.schema.states[state].columns[position].name)
 
     def key(self, declared: Mapping[str, Any] | None) -> None:
         """Declare the key type by its serializer snapshot.

@@ -103,6 +103,10 @@ class RestoredRows:
             self.memory = 0
         return {key: empty.copy() if raw is None else next(decoded) for key, raw in found.items()}, others
 
+    def forget(self, key: Any) -> None:
+        """Remove the row of a key, if it is here: a newer one replaces it."""
+        self._rows.pop(key, None)
+
     def blocks(self) -> Iterator[tuple[list[Any], list[Row]]]:
         """All rows, decoded a block at a time; they stay here."""
         self._open([each for each in self._added if isinstance(each, LateRows) and each.rows is None and each.needed])

@@ -7,7 +7,6 @@ checkpoint lacks; otherwise it is rebuilt from the bases.
 from __future__ import annotations
 
 import logging
-import math
 import os
 import shutil
 import time
@@ -345,8 +344,8 @@ class RocksDBLocalStore:
             if excess > 0 or not restoring:
                 state.store_restored(max(excess, _PORTION))
         elif used > bound:
-            wanted = math.ceil(state.rows() * (1 - 0.9 * bound / used))
-            self._all_touched = state.evict(wanted) < wanted
+            excess = used - 0.9 * bound
+            self._all_touched = state.evict(excess) < excess
 
     def close(self) -> None:
         """Close the store; its files stay for this host's next process."""

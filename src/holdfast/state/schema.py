@@ -30,6 +30,7 @@ __all__ = [
     "HASH_VERSION",
     "ROWS",
     "TIMERS",
+    "VALUES",
     "AfterMigration",
     "AsIs",
     "ColumnSchema",
@@ -42,6 +43,7 @@ __all__ = [
     "joined",
     "judge_column",
     "judge_key",
+    "outside_name",
     "refusal",
 ]
 
@@ -55,11 +57,14 @@ TIMERS = "timers"
 ENTRIES = "entries"
 """Kind of a state with the entries of a column's large maps or lists."""
 
+VALUES = "values"
+"""Kind of a state with the large values of a column, which have rows of their own."""
+
 _MOST_STATES = (1 << 16) - 1
 _FIRST_ENTRIES = 1 << 15
-"""Ids from here on belong to entries of columns."""
+"""Ids from here on belong to entries, or large values, of columns."""
 _MOST_COLUMNS = 1 << 10
-"""The number of columns per state with a reserved id for their entries."""
+"""The number of columns per state with a reserved id for their entries or large values."""
 _WHOLE_NUMBERS = ("BYTE", "SHORT", "INT", "LONG", "BIG_INT")
 """Integer types, in order of width."""
 
@@ -220,19 +225,24 @@ class OperatorSchema(msgspec.Struct, frozen=True, omit_defaults=True):
         new = StateSchema(self._free_id(), kind, slices, since=version)
         return msgspec.structs.replace(self, version=version, states={**self.states, name: new})
 
-    def with_entries(self, name: str, state: str, position: int) -> OperatorSchema:
-        """The schema with a state for the entries of a column's large maps or lists.
+    def with_outside(self, state: str, position: int) -> OperatorSchema:
+        """The schema with a state for the content of a column that lies outside of its rows (`outside_name`).
 
         A subtask's data determine when a column outgrows its rows. The id therefore depends on the column alone. The form
         of rows does not change, so the version stays.
         """
+        rows = self.states[state]
+        column = rows.columns[position]
+        name = outside_name(state, column.name)
         if name in self.states:
             return self
-        rows = self.states[state]
         number = _FIRST_ENTRIES + rows.id * _MOST_COLUMNS + position
         if position >= _MOST_COLUMNS or number > _MOST_STATES:
             number = self._free_id()
-        return msgspec.structs.replace(self, states={**self.states, name: StateSchema(number, ENTRIES, rows.slices)})
+        new = StateSchema(number, ENTRIES, rows.slices)
+        if column.kind == "value":
+            new = StateSchema(number, VALUES, rows.slices, (column,), since=column.since)
+        return msgspec.structs.replace(self, states={**self.states, name: new})
 
     def _free_id(self) -> int:
         """The id for a new state.
@@ -260,8 +270,11 @@ class OperatorSchema(msgspec.Struct, frozen=True, omit_defaults=True):
         old = known.columns[position]
         new = msgspec.structs.replace(old, types=types, former=(*old.former, FormerTypes(old.types, version)))
         columns = (*known.columns[:position], new, *known.columns[position + 1 :])
-        changed = msgspec.structs.replace(known, columns=columns)
-        return msgspec.structs.replace(self, version=version, states={**self.states, state: changed})
+        states = {**self.states, state: msgspec.structs.replace(known, columns=columns)}
+        outside = outside_name(state, old.name)
+        if outside in states and states[outside].kind == VALUES:
+            states[outside] = msgspec.structs.replace(states[outside], columns=(new,))
+        return msgspec.structs.replace(self, version=version, states=states)
 
     def with_key(self, declared: Mapping[str, Any] | None) -> OperatorSchema:
         """The schema with this key type (a serializer snapshot), already approved by `judge_key`."""
@@ -296,6 +309,11 @@ class OperatorSchema(msgspec.Struct, frozen=True, omit_defaults=True):
         """The position of a column; None if the state has no column of this name."""
         columns = self.states[state].columns
         return next((i for i, column in enumerate(columns) if column.name == name), None)
+
+
+def outside_name(state: str, column: str) -> str:
+    """The name of the state with the content of a column that lies outside of its rows: entries, or large values."""
+    return f"{state}/{column}"
 
 
 def judge_column(stored: ColumnSchema, declared: ColumnSchema) -> Verdict:
@@ -377,8 +395,13 @@ def joined(schemas: Sequence[OperatorSchema]) -> OperatorSchema | None:
     states = dict(newest.states)
     for schema in schemas:
         for name, state in schema.states.items():
-            if state.kind == ENTRIES:
+            if state.kind in (ENTRIES, VALUES):
                 states.setdefault(name, state)
+    for name, state in states.items():
+        if state.kind == VALUES:  # its column is that of the rows, whichever schema has it
+            rows, column = name.split("/", 1)
+            columns = tuple(each for each in states[rows].columns if each.name == column)
+            states[name] = msgspec.structs.replace(state, columns=columns)
     result = msgspec.structs.replace(newest, states=states)
     distinct = len({state.id for state in states.values()}) == len(states)
     return result if distinct and all(map(result.continues, schemas)) else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import repeat
@@ -13,9 +14,10 @@ from holdfast.state.codec import PartCodec, RowCodec
 from holdfast.state.column import Column, expires, unreadable_slot
 from holdfast.state.delta import Change
 from holdfast.state.entries import EntryFamily, LargeList, LargeMap
-from holdfast.state.handles import HANDLES
+from holdfast.state.handles import HANDLES, ValueHandle
 from holdfast.state.interfaces import KeyedStateStore
 from holdfast.state.key_groups import KeyGroupRange
+from holdfast.state.large_values import OUTSIDE, LargeValue, ValueReads
 from holdfast.state.layout import Section, after, group_prefix, section, slice_of
 from holdfast.state.ordered import Family, OrderedStore, Writes
 from holdfast.state.registry import SchemaRegistry
@@ -28,6 +30,14 @@ from holdfast.state.ttl import TTL_HANDLES, ExpiringRow, Expiry, HasProcessingTi
 from holdfast.state.typed import typed
 
 __all__ = ["StateSpace"]
+
+
+_BY_KEY = "keyed"
+"""The space of user functions' states, whose values may leave their rows."""
+_LARGE_VALUE = 512
+"""Mean stored size of values that may leave their rows, in bytes."""
+_SAMPLED = 16
+"""Rows of which the size of a value is looked at."""
 
 
 class _NoKey(list[Any]):
@@ -63,11 +73,6 @@ class _NotLoaded(list[Any]):
         self._row()[position] = value
 
 
-def entries_name(space: str, column: str) -> str:
-    """The name of the state with the entries of a column's large maps or lists."""
-    return f"{space}/{column}"
-
-
 class StateSpace(ExpiringRow, KeyedStateStore):
     """States accessed through the current row."""
 
@@ -79,6 +84,8 @@ class StateSpace(ExpiringRow, KeyedStateStore):
         store: OrderedStore,
         groups_of: Callable[[list[Any]], list[int]],
         add_family: Callable[[int, Family], None],
+        add_values: Callable[[str], StateSpace],
+        kind: str = ROWS,
     ) -> None:
         """Start without tables.
 
@@ -89,13 +96,15 @@ class StateSpace(ExpiringRow, KeyedStateStore):
             store: The store of committed rows.
             groups_of: Returns the key groups of keys.
             add_family: Registers the entry family of a column under its state id.
+            add_values: Returns a new space for the large values of a column, by the name of their state.
+            kind: The kind of the state.
         """
         self.name = name
         self.where = registry.where
         self.store = store
         self.groups_of = groups_of
         """Returns the key groups of keys."""
-        self.state_id = registry.state(name, ROWS, slices).id
+        self.state_id = registry.state(name, kind, slices).id
         self._sliced = bool(slices)
         self.codec = RowCodec(registry, name)
         self.tables: dict[int | None, RowTable] = {}
@@ -106,6 +115,11 @@ class StateSpace(ExpiringRow, KeyedStateStore):
         self._add_family = add_family
         self._entries: dict[int, EntryFamily] = {}
         """The entries of large maps and lists, by column position."""
+        self._add_values = add_values
+        self._values: dict[int, StateSpace] = {}
+        """The large values, by column position."""
+        self._reads: dict[int, tuple[ValueHandle, ValueReads]] = {}
+        """How functions read the values of columns, by position; only of those that can leave their rows."""
         self.row: Row = NO_KEY
         self._not_loaded = _NotLoaded(self)
         self.key: Any = None
@@ -146,17 +160,24 @@ class StateSpace(ExpiringRow, KeyedStateStore):
         if known is None:
             kinds = TTL_HANDLES if expires(descriptor) else HANDLES
             known = self._handles[descriptor.name] = typed(kinds, descriptor)(self, position, descriptor)
+            if self.name == _BY_KEY and self.store.on_disk and Column.of(descriptor).can_leave_rows:
+                self._reads[position] = known, ValueReads()
         return known
 
-    def register(self, column: Column, *, grows: bool = False) -> int:
+    def register(self, column: Column, *, grows: bool = False, stored: Sequence[ColumnSchema] | None = None) -> int:
         """Return the position of a column, added if new.
 
-        ``grows``: its slots hold maps or lists; at the barrier, those that have become large leave their rows.
+        Args:
+            column: The column.
+            grows: Its slots hold maps or lists; at the barrier, those that have become large leave their rows.
+            stored: The columns before this declaration; None: those of the schema.
         """
         known = {i for i, declared in enumerate(self.codec.columns) if declared is not None}
         width = self.codec.width
-        before = self._registry.schema.states[self.name].columns
+        before = self._registry.schema.states[self.name].columns if stored is None else stored
         position = self.codec.register(column)
+        if position in self._values:
+            self._values[position].register(column, stored=before[position : position + 1])
         if self.codec.width != width:
             for table in self.tables.values():
                 table.resize()
@@ -166,12 +187,14 @@ class StateSpace(ExpiringRow, KeyedStateStore):
             reading = column.reading(self.stored_column(position).since_types(before[position]))
             for namespace, table in self.tables.items():
                 for key, row in table.rows.items():
-                    stored = row[position + 1]
-                    if position in self.codec.large and type(stored) is int:
+                    slot = row[position + 1]
+                    if position in self.codec.large and type(slot) is int:
+                        if column.schema.kind == "value":
+                            row[position + 1] = OUTSIDE
                         self._bind(namespace, key, row)
-                    elif stored is not None:
+                    elif slot is not None:
                         try:
-                            row[position + 1] = reading.restored(stored)
+                            row[position + 1] = reading.restored(slot)
                         except Exception as error:  # pickle and users' classes may raise anything
                             raise unreadable_slot(
                                 column.schema, before[position].types, error, self._registry.where, key
@@ -180,7 +203,7 @@ class StateSpace(ExpiringRow, KeyedStateStore):
             self.codec.grow(position)
         return position
 
-    # large maps and lists
+    # large maps, lists and values
 
     def _enlarge(self, namespace: int | None, key: Any, row: Row, group: int) -> None:
         """Move large maps and lists out of a row."""
@@ -204,8 +227,8 @@ class StateSpace(ExpiringRow, KeyedStateStore):
         """The entries of a column's large maps or lists; created on first use."""
         known = self._entries.get(column)
         if known is None:
-            name = self._registry.schema.states[self.name].columns[column].name
-            state_id = self._registry.entries(entries_name(self.name, name), self.name, column).id
+            name = self._registry.outside(self.name, column)
+            state_id = self._registry.schema.states[name].id
             known = self._entries[column] = EntryFamily(state_id, self._sliced, self.store)
             declared = self.codec.columns[column]
             if declared is not None:
@@ -213,6 +236,47 @@ class StateSpace(ExpiringRow, KeyedStateStore):
             self.codec.enlarge(column)
             self._add_family(state_id, known)
         return known
+
+    def values_of(self, column: int) -> StateSpace:
+        """The large values of a column; created on first use."""
+        known = self._values.get(column)
+        if known is None:
+            known = self._values[column] = self._add_values(self._registry.outside(self.name, column))
+            declared = self.codec.columns[column]
+            if declared is not None:
+                known.register(declared)
+            self.codec.enlarge(column)
+        return known
+
+    def _judge_values(self, table: RowTable) -> None:
+        """At the barrier: let the values of a column leave their rows if they are large and rarely read, or come back."""
+        accessed = table.touched_rows()
+        for column, (handle, reads) in self._reads.items():
+            outside = reads.judge(len(accessed), handle.reads)
+            handle.reads = 0
+            if outside and column not in self.codec.leaving:
+                some = accessed[:: len(accessed) // _SAMPLED + 1]
+                if self.codec.width > 1 and self.codec.slot_size(column, some) >= _LARGE_VALUE:
+                    self.values_of(column)
+                    self.codec.leaving.add(column)
+            elif outside is False:
+                self.codec.leaving.discard(column)
+
+    def _move_out(self, namespace: int | None, keys: list[Any], rows: list[Row]) -> None:
+        """Move the values of leaving columns out of rows that have changed."""
+        for column in self.codec.leaving:
+            table, slot = self._values[column].table(namespace), column + 1
+            for key, row in zip(keys, rows):
+                value = row[slot]
+                if value is not None and type(value) is not LargeValue:
+                    table.overwrite(key, value)
+                    row[slot] = LargeValue(table, key)
+
+    def forget_values(self) -> None:
+        """Drop large values from memory that were read on demand: nobody reads them again, nor has changed them."""
+        for values in self._values.values():
+            for table in values.tables.values():
+                table.forget()
 
     def stored_column(self, position: int) -> ColumnSchema:
         """The schema of a column."""
@@ -225,7 +289,9 @@ class StateSpace(ExpiringRow, KeyedStateStore):
         for column in self.codec.large:
             marker = row[column + 1]
             declared = self.codec.columns[column]
-            if type(marker) is int and declared is not None:
+            if marker is OUTSIDE:
+                row[column + 1] = LargeValue(self._values[column].table(namespace), key)
+            elif type(marker) is int and declared is not None and declared.schema.kind != "value":
                 family, (group,) = self._entries[column], self.groups_of([key])
                 if declared.schema.kind == "map":
                     row[column + 1] = LargeMap(family, namespace, group, key)
@@ -272,6 +338,7 @@ class StateSpace(ExpiringRow, KeyedStateStore):
             in_store,
             partial(self._bind, namespace),
             partial(self._enlarge, namespace),
+            partial(self._move_out, namespace),
         )
         return table
 
@@ -287,6 +354,8 @@ class StateSpace(ExpiringRow, KeyedStateStore):
         self.row = NO_KEY
         if self.expiry is not None and None in self.tables:
             self.expiry.note(self.tables[None])
+        if self._reads and None in self.tables:
+            self._judge_values(self.tables[None])
         changes = []
         for namespace, table in self.tables.items():
             pieces = table.collect(self.where)
@@ -399,10 +468,11 @@ class StateSpace(ExpiringRow, KeyedStateStore):
         if None in self.tables:
             self.tables[None].store_restored(memory)
 
-    def evict(self, most: int) -> int:
-        """Move up to ``most`` rows not touched in this epoch to the store; returns the number moved."""
-        left = most
+    def evict(self, memory: float) -> float:
+        """Move rows not touched in this epoch to the store until this memory is free; returns the bytes that are, about."""
+        each = self.codec.footprint.row_bytes
+        wanted = left = math.ceil(min(self.rows(), memory / each))
         for table in self.tables.values():
             if left > 0:
                 left -= table.evict(left)
-        return most - left
+        return (wanted - left) * each

@@ -82,6 +82,7 @@ class RowTable:
         "_enlarge",
         "_fresh_row",
         "_groups_of",
+        "_move_out",
         "_prefixes",
         "_touched_keys",
         "_touched_rows",
@@ -102,6 +103,7 @@ class RowTable:
         in_store: bool,
         bind: Callable[[Any, Row], None],
         enlarge: Callable[[Any, Row, int], None],
+        move_out: Callable[[list[Any], list[Row]], None],
     ) -> None:
         """Start without rows in memory.
 
@@ -111,8 +113,9 @@ class RowTable:
             prefix: The section's prefix.
             groups_of: Returns the key groups of keys.
             in_store: Whether the store may already hold rows of this table (False saves reads).
-            bind: Replaces the markers in a key's row with its large maps and lists.
+            bind: Replaces the markers in a key's row with its large maps, lists and values.
             enlarge: Moves large maps and lists out of a row, given with its key and key group.
+            move_out: Moves the values of the codec's ``leaving`` columns out of rows, given with their keys.
         """
         self.codec = codec
         self.store = store
@@ -124,11 +127,21 @@ class RowTable:
         self._groups_of = groups_of
         self._bind = bind
         self._enlarge = enlarge
+        self._move_out = move_out
         self._prefixes = _Prefixes(prefix)
         self._touched_keys: list[Any] = []
         """The keys of the rows loaded in this epoch, each once."""
         self._touched_rows: list[Row] = []
         self.resize()
+
+    def touched_rows(self) -> Sequence[Row]:
+        """The rows loaded in this epoch."""
+        return self._touched_rows
+
+    def forget(self) -> None:
+        """Drop all rows from memory, and this epoch's changes: nobody reads them again."""
+        self.rows.clear()
+        self._touched_keys, self._touched_rows = [], []
 
     def touched(self) -> Iterable[tuple[Any, Row]]:
         """The rows loaded in this epoch, with their keys."""
@@ -169,6 +182,17 @@ class RowTable:
         row = self.rows[key] = self._fresh_row.copy()
         self._note(key, row)
         return row
+
+    def overwrite(self, key: Any, value: Any) -> None:
+        """Set the only slot of a key's row without reading it; None deletes the row."""
+        row = self.rows.get(key)
+        if row is None:
+            self.restored.forget(key)
+            row = self.rows[key] = [PERSISTED, None]
+        if not row[0] & TOUCHED:
+            self._note(key, row)
+        row[1] = value
+        row[0] |= DIRTY
 
     def _note(self, key: Any, row: Row) -> None:
         row[0] |= TOUCHED
@@ -212,6 +236,8 @@ class RowTable:
             kept: list[Row] = []
             part_rows(touched_keys, touched_rows, at, at + _PART, self.codec.width > 2, changed, kept, deleted, idle)
             if changed:
+                if self.codec.leaving:
+                    self._move_out(changed, kept)
                 encoder.add(changed, kept, self._groups_of(changed))
         for key in idle:
             rows.pop(key, None)

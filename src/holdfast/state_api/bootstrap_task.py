@@ -7,6 +7,7 @@ that are stored leave memory for a RocksDB on the worker's disk.
 
 from __future__ import annotations
 
+import math
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -152,7 +153,7 @@ class BootstrapTask:
                     if self.once and not self._before(groups):
                         state.forget()
                     else:
-                        state.evict(state.rows())  # the last key may come again
+                        state.evict(math.inf)  # the last key may come again
                     bound()
                     taken, most = 0, _MOST
             schema = state.schema

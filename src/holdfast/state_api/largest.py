@@ -21,7 +21,7 @@ from holdfast.state.key_codec import decode_key, encode_key
 from holdfast.state.key_groups import KeyGroupRange, key_group
 from holdfast.state.portions import portions
 from holdfast.state.row_pieces import encoded_rows
-from holdfast.state.schema import ENTRIES, ROWS
+from holdfast.state.schema import ENTRIES, ROWS, VALUES
 from holdfast.state_api.catalog import Snapshot, explained, open_snapshot
 from holdfast.state_api.contents import schema_of
 
@@ -84,7 +84,8 @@ def largest_keys(snapshot: Snapshot, uid: str, limit: int = 20) -> KeySizes:
     if operator is None or schema is None:
         keyed = ", ".join(each for each, one in sorted(snapshot.checkpoint.operators.items()) if one.schemas)
         raise ConfigurationError(f"no operator with uid {uid!r} has keyed state; there is state of {keyed or 'none'}")
-    rows = {state.id: [column.name for column in state.columns] for state in schema.states.values() if state.kind == ROWS}
+    of_rows = [state for state in schema.states.values() if state.kind in (ROWS, VALUES)]
+    rows = {state.id: [column.name for column in state.columns] for state in of_rows}
     entries = {state.id: name.partition("/")[2] for name, state in schema.states.items() if state.kind == ENTRIES}
     sizes = _Sizes(operator.max_parallelism)
     states: Counter[str] = Counter({name: 0 for names in rows.values() for name in names})
