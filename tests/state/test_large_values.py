@@ -1,0 +1,214 @@
+"""Large values beside small states: they leave their rows while functions rarely read them, and come back."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.common.typeinfo import Types
+from holdfast.datastream.state import ValueStateDescriptor
+from holdfast.errors import UserCodeError
+from holdfast.state import large_values, space
+from holdfast.state.contents import contents_of, declare_stored
+from holdfast.state.large_values import LargeValue
+from holdfast.state.schema import VALUES
+
+from .backend import Backend
+
+COUNT = ValueStateDescriptor("count", Types.LONG())
+PROFILE = ValueStateDescriptor("profile", Types.STRING())
+ANYTHING = ValueStateDescriptor("anything")
+KEYS = 200
+SIZE = 1000
+
+
+def profile(key: int) -> str:
+    return random.Random(key).randbytes(SIZE // 2).hex()
+
+
+@pytest.fixture(autouse=True)
+def judged_every_epoch(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(large_values, "_ENOUGH", KEYS)
+
+
+@pytest.fixture(params=[PROFILE, ANYTHING], ids=["declared", "pickled"])
+def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Backend]:
+    made = Backend("rocksdb", [COUNT, request.param], tmp_path, **{"state.backend.cache.size": "1mb"})
+    yield made
+    made.close()
+
+
+def large(backend: Backend) -> Any:
+    return backend.handles[backend.states[1].name]
+
+
+def fill(backend: Backend) -> None:
+    for key in range(KEYS):
+        backend.use(key)
+        backend.handles["count"].update(1)
+        large(backend).update(profile(key))
+    backend.checkpoint()
+
+
+def count(backend: Backend) -> None:
+    for key in range(KEYS):
+        backend.use(key)
+        backend.handles["count"].update(backend.handles["count"].value() + 1)
+    backend.checkpoint()
+
+
+def read(backend: Backend) -> None:
+    for key in range(KEYS):
+        backend.use(key)
+        assert large(backend).value() == profile(key)
+
+
+def outside(backend: Backend) -> bool:
+    """Whether the value of a key lies outside of its row."""
+    backend.use(0)
+    return type(backend.space.row[2]) is LargeValue
+
+
+def the_change_of_a_small_state_does_not_store_the_large_one_again(backend: Backend):
+    fill(backend)
+    assert backend.backend.written > KEYS * SIZE / 2
+    assert outside(backend)
+    count(backend)
+    assert backend.backend.written < KEYS * SIZE / 20
+    read(backend)
+
+
+@pytest.mark.parametrize("kind", ["rocksdb", "hashmap"])
+@pytest.mark.parametrize("elsewhere", [False, True])
+def the_values_are_there_after_a_restart(backend: Backend, kind: str, elsewhere: bool):
+    fill(backend)
+    count(backend)
+    backend.restart(kind=kind, elsewhere=elsewhere)
+    assert outside(backend)
+    backend.use(0)
+    assert backend.handles["count"].value() == 2
+    read(backend)
+    count(backend)
+    backend.restart(kind="rocksdb", elsewhere=True)
+    read(backend)
+
+
+def test_values_that_most_accesses_read_come_back_as_they_are_written(backend: Backend):
+    fill(backend)
+    for _ in range(2):
+        read(backend)
+        backend.checkpoint()
+    assert outside(backend)
+    for key in range(KEYS):
+        backend.use(key)
+        large(backend).update(large(backend).value())
+    backend.checkpoint()
+    assert not outside(backend)
+    backend.restart(elsewhere=True)
+    read(backend)
+    assert not outside(backend)
+
+
+def test_values_that_are_small_or_read_stay(tmp_path: Path):
+    small = Backend("rocksdb", [COUNT, PROFILE], tmp_path / "small")
+    for key in range(KEYS):
+        small.use(key)
+        large(small).update("a" * 100)
+    small.checkpoint()
+    assert not outside(small)
+    small.close()
+    wanted = Backend("rocksdb", [COUNT, PROFILE], tmp_path / "read")
+    for key in range(KEYS):
+        wanted.use(key)
+        large(wanted).value()
+        large(wanted).update(profile(key))
+    wanted.checkpoint()
+    assert not outside(wanted)
+    wanted.close()
+
+
+def a_value_alone_in_its_row_stays(tmp_path: Path):
+    alone = Backend("rocksdb", [PROFILE], tmp_path)
+    for key in range(KEYS):
+        alone.use(key)
+        alone.handles["profile"].update(profile(key))
+    alone.checkpoint()
+    alone.use(0)
+    assert alone.space.row[1] == profile(0)
+    alone.close()
+
+
+def a_value_that_is_cleared_or_replaced_is_gone_from_its_own_row(backend: Backend):
+    fill(backend)
+    for key in range(KEYS):
+        backend.use(key)
+        if key % 2:
+            large(backend).clear()
+        else:
+            large(backend).update("short")
+    backend.checkpoint()
+    backend.restart(elsewhere=True)
+    for key in range(KEYS):
+        backend.use(key)
+        assert large(backend).value() == (None if key % 2 else "short")
+        large(backend).clear()
+        backend.handles["count"].clear()
+    backend.checkpoint()
+    for each in backend.state.spaces.values():
+        for table in each.tables.values():
+            table.flush()
+            assert list(table.stored_rows()) == []
+            assert table.rows == {}
+
+
+def an_integer_is_never_taken_for_the_place_of_a_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    backend = Backend("rocksdb", [COUNT, PROFILE, ANYTHING], tmp_path)
+    for key in range(KEYS):
+        backend.use(key)
+        backend.handles["profile"].update(profile(key))
+        backend.handles["anything"].update(profile(key))
+    backend.checkpoint()
+    backend.use(0)
+    assert [type(slot) for slot in backend.space.row[2:]] == [LargeValue, LargeValue]
+    monkeypatch.setattr(large_values.ValueReads, "judge", lambda self, rows, reads: False)
+    backend.handles["anything"].update(0)
+    backend.checkpoint()
+    backend.restart(elsewhere=True)
+    backend.use(0)
+    assert backend.handles["anything"].value() == 0
+    assert backend.handles["profile"].value() == profile(0)
+    backend.handles["profile"].update(0)
+    with pytest.raises(UserCodeError, match="the value 0 of state 'profile' cannot be stored as a value state of STRING"):
+        backend.checkpoint()
+    backend.close()
+
+
+def test_readers_of_stored_state_get_the_values_and_keep_none_in_memory(backend: Backend):
+    fill(backend)
+    backend.restart(elsewhere=True)
+    columns = declare_stored(backend.state, "keyed", {})
+    found = {content.key: content.values for content in contents_of(backend.spaces[False], columns)}
+    assert found == {key: (1, profile(key)) for key in range(KEYS)}
+    values = backend.state.spaces[f"keyed/{backend.states[1].name}"]
+    assert backend.state.schema.states[values.name].kind == VALUES
+    assert values.rows() == 0
+
+
+def test_large_values_leave_memory_first(backend: Backend):
+    fill(backend)
+    count(backend)
+    rows, values = backend.state.spaces["keyed"], backend.state.spaces[f"keyed/{backend.states[1].name}"]
+    assert rows.rows() == values.rows() == KEYS
+    backend.state.evict(KEYS * SIZE / 2)
+    assert values.rows() < KEYS
+    assert rows.rows() == KEYS
+    read(backend)
+
+
+def test_only_large_values_are_judged(backend: Backend):
+    assert list(backend.space._reads) == [1]
+    assert space._LARGE_VALUE < SIZE
