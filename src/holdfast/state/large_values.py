@@ -14,7 +14,7 @@ __all__ = ["OUTSIDE", "LargeValue", "ValueReads"]
 
 _ENOUGH = 4096
 """Accesses to rows after which the reads of a value are judged."""
-_RARELY, _MOSTLY = 0.25, 0.75
+_RARELY, _MOSTLY = 0.25, 0.5
 """Reads of a value per access to its row: up to which it is better outside of the row, and from which it is better in it."""
 
 
@@ -57,7 +57,7 @@ class ValueReads:
     """How often the value of a column is read, for each access to its row.
 
     >>> reads = ValueReads()
-    >>> reads.judge(4000, 10), reads.judge(4000, 10), reads.judge(5000, 2500), reads.judge(5000, 5000)
+    >>> reads.judge(4000, 10), reads.judge(4000, 10), reads.judge(5000, 2000), reads.judge(5000, 5000)
     (None, True, None, False)
     """
 
