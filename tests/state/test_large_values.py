@@ -12,8 +12,10 @@ import pytest
 from holdfast.common.typeinfo import Types
 from holdfast.datastream.state import ValueStateDescriptor
 from holdfast.errors import UserCodeError
+from holdfast.runtime import restore_check
 from holdfast.state import large_values, space
 from holdfast.state.contents import contents_of, declare_stored
+from holdfast.state.keyed_state import KeyedState
 from holdfast.state.large_values import LargeValue
 from holdfast.state.schema import VALUES
 
@@ -212,3 +214,14 @@ def test_large_values_leave_memory_first(backend: Backend):
 def test_only_large_values_are_judged(backend: Backend):
     assert list(backend.space._reads) == [1]
     assert space._LARGE_VALUE < SIZE
+
+
+def the_check_of_a_restore_judges_such_a_state_once(backend: Backend):
+    fill(backend)
+    judging = KeyedState("here", backend.state.schema, registry=restore_check._Judging)
+    for descriptor in (COUNT, backend.states[1]):
+        judging.space("keyed").get_state(descriptor)
+    assert {name: verdict for name, (verdict, *_) in judging.registry.found.items()} == {
+        ("keyed", "count"): restore_check.AS_IS,
+        ("keyed", backend.states[1].name): restore_check.AS_IS,
+    }

@@ -39,6 +39,7 @@ from holdfast.state.keyed_state import KeyedState
 from holdfast.state.registry import SchemaRegistry
 from holdfast.state.schema import (
     ROWS,
+    VALUES,
     AsIs,
     ColumnSchema,
     Incompatible,
@@ -297,6 +298,8 @@ class _Judging(SchemaRegistry):
     def column(self, state: str, column: ColumnSchema, *, again: bool = False) -> int:
         """The position of a column; its verdict is noted."""
         known = self.stored.states.get(state)
+        if known is not None and known.kind == VALUES:  # judged as the column of the rows that the values have left
+            return 0
         before = next((each for each in known.columns if each.name == column.name), None) if known is not None else None
         if (state, column.name) in self.found or before is None:
             self.found.setdefault((state, column.name), (NEW, None, column, ""))
