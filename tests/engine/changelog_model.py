@@ -1,18 +1,37 @@
-"""A changelog in memory that keeps Kafka's promises: transactions, read_committed, compaction, lost transactions."""
+"""A changelog in memory that keeps Kafka's promises: transactions, read_committed, compaction, lost transactions.
+
+A job writes an epoch while a thread of its own commits the one before, so each method of `Topic` is atomic.
+"""
 
 from __future__ import annotations
 
+import functools
 import itertools
 import random
+import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from holdfast.checkpoint.changelog import ChangelogSettings, Delivered, LogRecord, LogTruncated, Marker, MarkerKey, Row
 from holdfast.connectors.base import Committable, JobInfo
 from holdfast.errors import HoldfastError
 from holdfast.state.key_groups import KeyGroupRange
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def atomic(method: Callable[Concatenate[Topic, P], R]) -> Callable[Concatenate[Topic, P], R]:
+    """Run a method of the topic while no other thread runs one."""
+
+    @functools.wraps(method)
+    def run(self: Topic, *args: P.args, **kwargs: P.kwargs) -> R:
+        with self.lock:
+            return method(self, *args, **kwargs)
+
+    return run
 
 
 @dataclass
@@ -38,15 +57,56 @@ class Topic:
     read: int = 0
     """Records read from it."""
     written: int = 0
+    lock: threading.RLock = field(default_factory=threading.RLock, repr=False)
 
     def __post_init__(self) -> None:
         self.log = {partition: [] for partition in range(self.partitions)}
         self.ends = dict.fromkeys(self.log, 0)
 
+    @atomic
+    def begin(self, transaction: int) -> None:
+        self.states[transaction] = "open"
+
+    @atomic
+    def append(self, partition: int, transaction: int, key: Any, content: Any) -> int:
+        """Append to an open transaction; returns the record's offset."""
+        self.written += 1
+        offset = self.ends[partition]
+        self.log[partition].append(Entry(offset, transaction, key, content))
+        self.ends[partition] = offset + 1
+        return offset
+
+    @atomic
+    def records(self, partition: int, start: int) -> tuple[list[LogRecord], int]:
+        """The committed records from an offset on, and the offset at which a reader goes on."""
+        end = self.stable_end(partition)
+        if start > end:
+            raise LogTruncated
+        records = [
+            LogRecord(partition, entry.offset, entry.content)
+            for entry in self.log[partition]
+            if start <= entry.offset < end and self.states[entry.transaction] == "committed"
+        ]
+        self.read += len(records)
+        return records, end
+
+    @atomic
+    def settled(self, partition: int) -> bool:
+        """Whether no transaction is open."""
+        return self.stable_end(partition) == self.ends[partition]
+
+    @atomic
+    def abort_all(self) -> None:
+        """Abort the open transactions."""
+        for transaction in self.states:
+            self.end(transaction, "aborted")
+
+    @atomic
     def stable_end(self, partition: int) -> int:
         open_ = [entry.offset for entry in self.log[partition] if self.states[entry.transaction] == "open"]
         return min(open_, default=self.ends[partition])
 
+    @atomic
     def end(self, transaction: int, outcome: str) -> bool:
         if self.states[transaction] == "open":
             self.states[transaction] = outcome
@@ -55,17 +115,20 @@ class Topic:
                     self.ends[partition] += 1
         return self.states[transaction] == outcome
 
+    @atomic
     def compact(self) -> None:
         for partition, entries in self.log.items():
             end = self.stable_end(partition)
             latest = {e.key: e.offset for e in entries if e.offset < end and self.states[e.transaction] == "committed"}
             self.log[partition] = [e for e in entries if e.offset >= end or latest.get(e.key) == e.offset]
 
+    @atomic
     def committed(self, groups: KeyGroupRange = KeyGroupRange(0, 1 << 16)) -> dict[bytes, bytes]:  # noqa: B008
         """The rows that a reader of all of it ends with."""
         rows = {each.key: each.value for each in self._contents() if isinstance(each, Row) and each.group in groups}
         return {key: value for key, value in rows.items() if value is not None}
 
+    @atomic
     def markers(self, groups: KeyGroupRange) -> dict[MarkerKey, Marker]:
         """The markers that concern these key groups."""
         markers = dict(each for each in self._contents() if not isinstance(each, Row))
@@ -129,8 +192,7 @@ class ModelCommitter:
         for committable in committables:
             if committable.data in self.topic.states:
                 self._commit(committable.data)
-        for transaction in self.topic.states:
-            self.topic.end(transaction, "aborted")
+        self.topic.abort_all()
 
     def commit(self, committables: Sequence[Committable]) -> None:
         for committable in committables:
@@ -175,12 +237,9 @@ class ModelLog:
     def _write(self, partition: int, key: Any, content: Any) -> None:
         if self._open is None:
             self._open = next(self._numbers)
-            self.topic.states[self._open] = "open"
+            self.topic.begin(self._open)
             self._delivered = Delivered({}, {})
-        self.topic.written += 1
-        offset = self.topic.ends[partition]
-        self.topic.log[partition].append(Entry(offset, self._open, key, content))
-        self.topic.ends[partition] = offset + 1
+        offset = self.topic.append(partition, self._open, key, content)
         self._delivered.first.setdefault(partition, offset)  # type: ignore[attr-defined]
         self._delivered.end[partition] = offset + 1  # type: ignore[index]
 
@@ -206,15 +265,7 @@ class ModelLog:
 
     def read(self, starts: Mapping[int, int]) -> Iterator[list[LogRecord]]:
         for partition, start in dict(starts).items():
-            end = self.topic.stable_end(partition)
-            if start > end:
-                raise LogTruncated
-            records = [
-                LogRecord(partition, entry.offset, entry.content)
-                for entry in self.topic.log[partition]
-                if start <= entry.offset < end and self.topic.states[entry.transaction] == "committed"
-            ]
-            self.topic.read += len(records)
+            records, end = self.topic.records(partition, start)
             for at in range(0, len(records), 7):
                 yield records[at : at + 7]
             yield [LogRecord(partition, end - 1, None)]
@@ -223,7 +274,7 @@ class ModelLog:
         return {partition: self.topic.stable_end(partition) for partition in partitions}
 
     def settled(self, partitions: Iterable[int]) -> bool:
-        return all(self.topic.stable_end(partition) == self.topic.ends[partition] for partition in partitions)
+        return all(map(self.topic.settled, partitions))
 
     def close(self) -> None:
         self._abort()
