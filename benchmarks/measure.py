@@ -248,10 +248,12 @@ class Killed:
         self._process.wait()
 
 
-def holdfast(arguments: Sequence[str], cap_s: float = 600, root: Path = ROOT) -> dict[str, Any]:
+def holdfast(
+    arguments: Sequence[str], cap_s: float = 600, root: Path = ROOT, python: str = sys.executable
+) -> dict[str, Any]:
     """Run a sub-command of a tree's suite in a new process; returns its figures with its resource usage."""
     surroundings = environment(root)
-    done = run([sys.executable, "-m", "benchmarks", *arguments], cap_s, surroundings, root)
+    done = run([python, "-m", "benchmarks", *arguments], cap_s, surroundings, root)
     figures = done.told if done.exit_code == 0 else None
     if figures is None:
         figures = {"command": arguments[0], "ok": False, "error": done.output[-2000:]}

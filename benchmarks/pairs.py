@@ -2,7 +2,8 @@
 
 A part of ``micro`` runs in one long-lived process per tree, on one core, a turn each; the garbage collector is off, as in
 a slot. A job (``fraud:u10k-2m:rocksdb``) runs as ``stateful`` in a fresh process per turn; its CPU seconds count.
-``latency`` runs that benchmark for 20 s a turn, at 20,000 records a second.
+``latency`` runs that benchmark for 20 s a turn, at 20,000 records a second. With ``--python``, the other tree, which may be
+this one, runs in another Python.
 """
 
 from __future__ import annotations
@@ -40,10 +41,11 @@ for line in sys.stdin:
 class _Tree:
     """A source tree whose parts and jobs are timed."""
 
-    def __init__(self, root: Path, core: int) -> None:
+    def __init__(self, root: Path, core: int, python: str = sys.executable) -> None:
         self._root = root
+        self._python = python
         self._worker = subprocess.Popen(
-            [sys.executable, "-c", _WORKER],
+            [python, "-c", _WORKER],
             cwd=root,
             env={**environment(root), "PYTHONHASHSEED": "0"},
             stdin=subprocess.PIPE,
@@ -57,7 +59,7 @@ class _Tree:
         """Nanoseconds for one operation of a part, or CPU seconds of a job."""
         if ":" in part:
             workload, data, backend = part.split(":")
-            figures = holdfast(["stateful", workload, data, "--backend", backend], root=self._root)
+            figures = holdfast(["stateful", workload, data, "--backend", backend], root=self._root, python=self._python)
             if not figures.get("ok"):
                 raise RuntimeError(f"{part} failed in {self._root}: {figures}")
             return float(figures["cpu_s"])
@@ -80,13 +82,13 @@ class _Tree:
 _LATENCIES = ("p50_ms", "p90_ms", "p99_ms", "epoch_ms", "lone_epoch_ms")
 
 
-def _latencies(other: Path, pairs: int) -> dict[str, Any]:
+def _latencies(other: Path, pairs: int, python: str) -> dict[str, Any]:
     """Medians of each side's latencies, and the median ratios of the pairs."""
     taken: list[list[dict[str, Any]]] = [[], []]
     for turn in range(pairs):
         for side in (0, 1) if turn % 2 else (1, 0):
-            root = (other, ROOT)[side]
-            figures = holdfast(["latency", "--seconds", "20", "--warm-up", "8"], root=root)
+            root, used = ((other, python), (ROOT, sys.executable))[side]
+            figures = holdfast(["latency", "--seconds", "20", "--warm-up", "8"], root=root, python=used)
             if not figures.get("ok"):
                 raise RuntimeError(f"latency failed in {root}: {figures}")
             taken[side].append(figures)
@@ -110,6 +112,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("other", type=Path, help="another source tree, e.g. a git worktree of an earlier commit")
     parser.add_argument("parts", nargs="*", metavar="PART", help="parts of micro, jobs as workload:data:backend, latency")
     parser.add_argument("--pairs", type=int, default=9)
+    parser.add_argument("--python", default=sys.executable, help="the Python of the other tree, e.g. a venv's bin/python")
     parser.add_argument("--core", type=int, default=0, help="the core of the micro parts")
 
 
@@ -117,11 +120,11 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     """Measure the parts in pairs; medians, and the median ratio of the pairs: above 1.0 this tree is faster."""
     parts = options.parts or [part.__name__ for part in micro.PARTS]
     figures: dict[str, dict[str, Any]] = {}
-    trees = [_Tree(options.other.resolve(), options.core), _Tree(ROOT, options.core)]
+    trees = [_Tree(options.other.resolve(), options.core, options.python), _Tree(ROOT, options.core)]
     try:
         for part in parts:
             if part == "latency":
-                figures[part] = _latencies(options.other.resolve(), options.pairs)
+                figures[part] = _latencies(options.other.resolve(), options.pairs, options.python)
                 continue
             taken: list[list[float]] = [[], []]
             for turn in range(options.pairs):

@@ -184,7 +184,7 @@ def test_every_part_of_micro_runs(part):
 
 
 def a_tree_is_measured_in_pairs_with_itself(capsys):
-    options = argparse.Namespace(other=measure.ROOT, parts=["key_groups"], pairs=1, core=0)
+    options = argparse.Namespace(other=measure.ROOT, parts=["key_groups"], pairs=1, core=0, python=sys.executable)
     figures = pairs.run(options)["parts"]["key_groups"]
     assert 0 < figures["middle_half"][0] <= figures["ratio"] <= figures["middle_half"][1]
     assert "key_groups" in capsys.readouterr().err
