@@ -27,7 +27,7 @@ from holdfast.datastream.state import ListStateDescriptor, MapStateDescriptor, R
 from holdfast.runtime import frame_columns
 from holdfast.runtime.copies import copied, same
 from holdfast.runtime.frames import Frame, decode_data, encode_data
-from holdfast.runtime.operators import calls, window_calls
+from holdfast.runtime.operators import calls, session_loop, window_calls
 from holdfast.runtime.operators.stateless import Collector
 from holdfast.state import handles, key_owners, row_loading, typed
 from holdfast.state.key_groups import group_assigner, key_group
@@ -122,6 +122,23 @@ def a_build_without_a_compiler_says_so(package: Path, tmp_path: Path) -> None:
 
 
 # ---- both forms do the same -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not compiled.IN_USE, reason="needs the compiled modules")
+@pytest.mark.parametrize(
+    ("module", "names"),
+    [
+        (handles, {"CHANGED", "LARGE", "LargeList", "LargeMap", "islice"}),
+        (calls, {"CHANGED"}),
+        (window_calls, {"CHANGED"}),
+        (session_loop, {"DIRTY"}),
+        (ranked_rows, {"Row", "RowSlots", "_INSERT", "_DELETE", "_BEFORE", "_AFTER", "_NONE"}),
+    ],
+)
+def the_names_used_for_each_record_are_variables_of_c(module: ModuleType, names: set[str]) -> None:
+    """The names in the dictionary of a module are looked up at each use, from Python 3.12 on."""
+    assert names <= set(vars(PLAIN[module.__name__]))
+    assert not names & set(vars(module))
 
 
 def outcome(state: Any, method: str, arguments: list[Any]) -> Any:

@@ -1,5 +1,14 @@
 cimport cython
 
+# From Python 3.12 on, Cython looks the names of a module up at each use, but not these.
+cdef object Row
+cdef object RowSlots
+cdef object _INSERT
+cdef object _DELETE
+cdef object _BEFORE
+cdef object _AFTER
+cdef tuple _NONE
+
 @cython.locals(best=list, rows=list, at=Py_ssize_t)
 cpdef object enter(
     object state, object order, object element, Py_ssize_t most, bint descending, bint ranked, object row_of

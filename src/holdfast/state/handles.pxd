@@ -1,5 +1,12 @@
 cimport holdfast.state.packed as packed
 
+# From Python 3.12 on, Cython looks the names of a module up at each use, but not these.
+cdef tuple CHANGED
+cdef object LARGE
+cdef object LargeList
+cdef object LargeMap
+cdef object islice
+
 cdef class CurrentRow:
     cdef public object row
     cdef public object key

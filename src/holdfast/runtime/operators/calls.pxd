@@ -1,6 +1,9 @@
 cimport cython
 from holdfast.state.handles cimport CurrentRow as _CurrentRow
 
+# From Python 3.12 on, Cython looks the names of a module up at each use, but not these.
+cdef tuple CHANGED
+
 @cython.locals(values=list, stamps=list)
 cpdef call_each(object function, object context, object elements, _CurrentRow current, object out, object own, object fail)
 

@@ -1,5 +1,8 @@
 cimport cython
 
+# From Python 3.12 on, Cython looks the names of a module up at each use, but not these.
+cdef int DIRTY
+
 cdef class OpenSession:
     cdef readonly object key
     cdef readonly list set_row

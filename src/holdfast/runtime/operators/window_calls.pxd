@@ -1,6 +1,9 @@
 cimport cython
 from holdfast.state.handles cimport CurrentRow as _CurrentRow
 
+# From Python 3.12 on, Cython looks the names of a module up at each use, but not these.
+cdef tuple CHANGED
+
 @cython.locals(
     parts=dict, its_keys=list, its_values=list, its_times=list, number="long long", at="long long"
 )
