@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Sequence
-from types import NoneType
 from typing import Any
 
 from confluent_kafka import Message
 
 from holdfast.common.columns import columns_of
+from holdfast.common.scans import has_none
 from holdfast.connectors.base import Batch
 from holdfast.connectors.kafka.consumer_record import ConsumerRecord, KafkaRecordDeserializationSchema
 from holdfast.errors import ServiceUnavailable, UserCodeError
@@ -47,12 +47,12 @@ class MessageBatches:
             data = [_record(topic, number, message) for message in messages]
         else:
             data = list(map(Message.value, messages))
-            if _has_none(data):  # tombstones
+            if has_none(data):  # tombstones
                 messages = [m for m, value in zip(messages, data, strict=True) if value is not None]
                 data = [value for value in data if value is not None]
         try:
             values = self._deserialize(data)
-            if self._skips and columns_of(values) is None and _has_none(values):
+            if self._skips and columns_of(values) is None and has_none(list(values)):
                 messages = [m for m, value in zip(messages, values, strict=True) if value is not None]
                 values = [value for value in values if value is not None]
         except ServiceUnavailable:
@@ -92,19 +92,23 @@ class MessageBatches:
         return UserCodeError(text, operator="Kafka source", uid=self._uid, record=place)
 
 
-def _has_none(values: list[Any]) -> bool:
-    """Whether a value is None, without a comparison for each."""
-    return NoneType in set(map(type, values))
-
-
 def _batch(topic: str, number: int, values: list[Any], messages: list[Message]) -> Batch | None:
     if not values:
         return None
+    offsets = _offsets(messages)
     return Batch(
         values,
         [timestamp for _, timestamp in map(Message.timestamp, messages)],
-        lambda i: f"topic {topic}, partition {number}, offset {messages[i].offset()}",
+        lambda i: f"topic {topic}, partition {number}, offset {offsets[i]}",
     )
+
+
+def _offsets(messages: list[Message]) -> Sequence[int]:
+    """The offsets of messages of one partition. The batch keeps these alone, so that the messages are freed early."""
+    first, last = messages[0].offset(), messages[-1].offset()
+    if last - first == len(messages) - 1:
+        return range(first, last + 1)
+    return [message.offset() for message in messages]
 
 
 def _record(topic: str, number: int, message: Message) -> ConsumerRecord:

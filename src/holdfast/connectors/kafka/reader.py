@@ -111,7 +111,9 @@ class KafkaReader:
         while True:
             while partition.buffer:
                 messages, complete = self._take(partition, end, max_batch)
-                if messages and (batch := self._batches.batch(*key, messages)) is not None:
+                batch = self._batches.batch(*key, messages) if messages else None
+                del messages  # freed while they are in the processor's cache
+                if batch is not None:
                     yield batch
                 if complete:
                     partition.position = end
