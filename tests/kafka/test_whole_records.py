@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import cloudpickle
@@ -76,7 +77,18 @@ def a_schema_of_values_does_not_get_tombstones() -> None:
     batch = MessageBatches(int, "u").batch("accounts", 2, MESSAGES)
     assert batch is not None
     assert (batch.values, batch.timestamps) == ([10, 20], [1005, 1008])
+    assert batch.locate(1).endswith("offset 8")
     assert MessageBatches(int, "u").batch("accounts", 2, MESSAGES[1:2]) is None
+
+
+@pytest.mark.parametrize("offsets", [(5, 6, 7), (5, 6, 9)])
+def a_batch_locates_its_records_without_their_messages(offsets: tuple[int, ...]) -> None:
+    messages = [message(offset, None, b"1") for offset in offsets]
+    references = list(map(sys.getrefcount, messages))
+    batch = MessageBatches(int, "u").batch("accounts", 2, messages)
+    assert batch is not None
+    assert list(map(sys.getrefcount, messages)) == references
+    assert [batch.locate(i) for i in range(3)] == [f"topic accounts, partition 2, offset {offset}" for offset in offsets]
 
 
 def a_tombstone_that_the_schema_cannot_take_is_named_with_the_remedy() -> None:

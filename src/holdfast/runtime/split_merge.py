@@ -91,6 +91,7 @@ class SplitMerge:
             timestamps = self._timestamps(batch)
             late = self._observe(current.part.split, batch, timestamps)
             yield batch, timestamps, late, self._advance()
+            batch = timestamps = None  # the next batch takes the memory of this one
         if self._generators is not None:
             self._generators.end_epoch(self.splits, periodic=self._interval > 0)
         if self._assignment.finished:

@@ -129,6 +129,7 @@ class SourceInput:
                     chain.settle()
                 chain.advance_watermark(watermark)
                 bound()
+                del batch, timestamps  # the next batch takes their memory
         except UserCodeError as error:
             raise (with_location(error, location) if location else error) from error.__cause__
         chain.advance_watermark(merge.watermark)

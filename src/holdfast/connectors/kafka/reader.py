@@ -115,6 +115,7 @@ class KafkaReader:
                 del messages  # freed while they are in the processor's cache
                 if batch is not None:
                     yield batch
+                batch = None  # the next one takes its memory
                 if complete:
                     partition.position = end
                     partition.wanted = False
