@@ -191,6 +191,11 @@ def fill(broker: KafkaBroker, topic: str, n: int) -> None:
 
 
 def committed_values(servers: str, topic: str) -> Iterator[bytes]:
+    """Read the values of all committed records of a topic."""
+    return (message.value() for message in committed_messages(servers, topic))
+
+
+def committed_messages(servers: str, topic: str) -> Iterator[Any]:
     """Read all committed records of a topic."""
     consumer = Consumer(
         {
@@ -207,7 +212,7 @@ def committed_values(servers: str, topic: str) -> Iterator[bytes]:
         while len(ended) < PARTITIONS:
             for message in consumer.consume(10_000, 1.0):
                 if message.error() is None:
-                    yield message.value()
+                    yield message
                 else:
                     if message.error().code() != KafkaError._PARTITION_EOF:
                         raise KafkaException(message.error())

@@ -1,4 +1,4 @@
-"""Latency from a record's Kafka timestamp to a read_committed reader, at a constant rate; and the duration of a lone epoch.
+"""Latency from the moment when a record is due to a read_committed reader, at a constant rate; and that of a lone epoch.
 
 The job keeps a count per user, sets a timer, and emits some records' input timestamps; from Kafka to Kafka, exactly once.
 Generator, job and reader are separate processes on the broker's machine. After the load, one record a second arrives,
@@ -12,6 +12,7 @@ lateness of a minute; later records go to a side output.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import statistics
 import subprocess
@@ -40,6 +41,8 @@ from holdfast.metrics.stats import EpochStats
 from holdfast.testing.kafka import KafkaBroker
 
 LATE = OutputTag("late")
+TICK_S = 0.005
+"""The generator's pause, in which records become due."""
 
 
 class Sample(KeyedProcessFunction):
@@ -55,17 +58,22 @@ class Sample(KeyedProcessFunction):
             self.profile = runtime_context.get_state(ValueStateDescriptor("profile", Types.STRING()))
 
     def process_element(self, value: dict[str, Any], ctx: Any) -> Iterator[str]:
-        count = self.count.value() or 0
-        if self.profile_bytes and self.profile.value() is None:
+        count = self.count.value()
+        if count is None and self.profile_bytes:
             self.profile.update(value["user_id"].ljust(self.profile_bytes, "."))
-        if count == 0:
+        if not count:
             ctx.timer_service().register_event_time_timer(ctx.timestamp() + 60_000)
-        self.count.update(count + 1)
+        self.count.update((count or 0) + 1)
         if value["number"] % self.emit_every == 0:
+            if self.profile_bytes and not self.profile.value().startswith(value["user_id"]):
+                raise RuntimeError(f"the profile of {value['user_id']} is another user's")
             yield str(value["sent"])
 
     def on_timer(self, timestamp: int, ctx: Any) -> None:
-        self.count.clear()
+        if self.profile_bytes:
+            self.count.update(0)  # the user is known
+        else:
+            self.count.clear()
 
 
 class Parse(MapFunction):
@@ -89,35 +97,48 @@ class Late(MapFunction):
 def generate(
     servers: str, rate: int, seconds: float, user_count: int, emit_every: int, rough: bool, lone_records: int = 15
 ) -> None:
-    """The generator's process: ``rate`` records a second, then one a second."""
-    producer = Producer({"bootstrap.servers": servers, "linger.ms": 2, "queue.buffering.max.messages": 2_000_000})
+    """The generator's process: ``rate`` records a second, then one a second.
+
+    Every few milliseconds it sends the records that have become due, each with the moment at which it was due. So the time
+    that a record waits for the others counts, and the time by which the generator is late.
+    """
+    settings = {"linger.ms": 1, "queue.buffering.max.messages": 2_000_000, "delivery.report.only.error": True}
+    producer = Producer({"bootstrap.servers": servers, **settings})
     random = np.random.default_rng(11)
     users, lateness = [n * 7919 % user_count for n in range(user_count)], [0]
     if rough:
         share = np.arange(1, user_count + 1, dtype=float) ** -1.2
         users = random.choice(user_count, 1_000_003, p=share / share.sum()).tolist()
         lateness = np.where(random.random(999_983) < 0.1, random.integers(5_000, 120_000, 999_983), 0).tolist()
-    number = 0
+    beginnings = [f'{{"user_id":"u{n}","number":' for n in range(user_count)]
+    user, late = itertools.cycle([beginnings[n] for n in users]), itertools.cycle(lateness)
 
-    def send() -> None:
-        nonlocal number
-        now = time.time_ns() // 1_000_000
-        user, late = users[number % len(users)], lateness[number % len(lateness)]
-        record = f'{{"user_id":"u{user}","number":{number},"sent":{now},"event_time":{now - late}}}'
-        producer.produce("input", record, timestamp=now)
-        number += 1
+    def send(numbers: range, due: int) -> None:
+        """Send records that are due in the same millisecond."""
+        if rough:
+            ends = (f'{due},"event_time":{due - behind}}}' for behind in late)
+        else:
+            ends = itertools.repeat(f'{due},"event_time":{due}}}')
+        records = [{"value": f'{begin}{number},"sent":{end}'} for number, begin, end in zip(numbers, user, ends)]
+        if producer.produce_batch("input", records) < len(records):
+            raise SystemExit(f"the generator's queue is full: {records[-1]}")
 
     began = time.time()
+    number = 0
     while (passed := time.time() - began) < seconds:
-        while number < passed * rate:
-            send()
-        producer.poll(0.002)
+        while number < (due := passed * rate):
+            # All of a millisecond at once, by the first one's moment.
+            until = min(int(due) + 1, number + max(1, rate // 1000))
+            send(range(number, until), int(1000 * (began + number / rate)))
+            number = until
+        time.sleep(TICK_S)
     producer.flush()
     time.sleep(3 if lone_records else 0)
     for _ in range(lone_records):
         time.sleep(1)
-        number -= number % emit_every
-        send()
+        number += -number % emit_every
+        send(range(number, number + 1), time.time_ns() // 1_000_000)
+        number += 1
         producer.flush()
 
 

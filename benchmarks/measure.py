@@ -102,10 +102,18 @@ def _role(name: str, command: Sequence[str]) -> str:
         return "slots"
     if "pyspark.daemon" in line or "pyspark_daemon" in line:
         return "Spark's Python workers"
+    if "CoarseGrainedExecutorBackend" in line:
+        return "executors' JVMs"
+    if "org.apache.spark.deploy.master" in line or "org.apache.spark.deploy.worker" in line:
+        return "Spark's master and workers"
     if "java" in name:
         return "JVM"
-    if "benchmarks.latency" in line or "benchmarks.plain_copy" in line:
-        return "generator and reader"
+    if "benchmarks.plain_copy" in line:
+        return "plain loop"
+    if "benchmarks.latency generate" in line:
+        return "generator"
+    if "benchmarks.latency read" in line:
+        return "reader"
     if "python" in name:
         return "driver"
     return "other"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import json
 import shutil
 import sys
 from pathlib import Path
@@ -13,7 +14,22 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from benchmarks import costs, data, growth, largestate, measure, micro, pairs, plain_loop, report, svg, width
+from benchmarks import (
+    costs,
+    data,
+    growth,
+    kafka_jobs,
+    largestate,
+    latency,
+    measure,
+    micro,
+    pairs,
+    plain_loop,
+    report,
+    svg,
+    width,
+)
+from holdfast.testing.kafka import KafkaBroker
 
 
 @pytest.fixture
@@ -203,3 +219,20 @@ def a_growing_store_has_all_its_rows():
     told = largestate.run(argparse.Namespace(gb=0.01, set=[]))
     assert told["ok"]
     assert len(told["points"]) == largestate.POINTS
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("rough", [False, True])
+def the_records_of_the_latency_benchmark_tell_when_they_were_due(tmp_path, rough):
+    with KafkaBroker(tmp_path) as broker:
+        broker.create_topic("input", partitions=kafka_jobs.PARTITIONS)
+        latency.generate(broker.bootstrap_servers, 2500, 0.5, 100, 10, rough, 1)
+        messages = [*kafka_jobs.committed_messages(broker.bootstrap_servers, "input")]
+    records = [json.loads(message.value()) for message in messages]
+    numbers = sorted(record["number"] for record in records)
+    assert numbers[:-1] == list(range(len(numbers) - 1))
+    assert numbers[-1] % 10 == 0  # the lone record has a result
+    for message, record in zip(messages, records):
+        _, created = message.timestamp()
+        assert record["sent"] <= created
+        assert record["event_time"] == record["sent"] or (rough and record["event_time"] <= record["sent"] - 5_000)
