@@ -2,8 +2,8 @@
 
 A source and a keyed count, both with N subtasks; each epoch brings ten records to each. The first part runs the job's real
 driver, tasks and frames in one process, with the calls and reports as the bytes that Spark would carry, so that the
-processor time of the driver can be told from that of the tasks. The second part (``--spark``) runs the same job on Spark
-with N task slots on few cores, beside a plain Spark job with as many tasks.
+processor time of the driver can be told from that of the tasks. The second part (``--cluster``, `benchmarks.width_cluster`)
+runs the same job on a Spark cluster, beside plain Spark jobs with as many tasks.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import statistics
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from benchmarks import jobs, measure
@@ -95,7 +95,8 @@ class _SplitsReader:
         pass
 
 
-def _declare(env: StreamExecutionEnvironment, width: int, epochs: int) -> None:
+def declare(env: StreamExecutionEnvironment, width: int, epochs: int) -> None:
+    """Declare the job: a source and a keyed count, with ``width`` subtasks each."""
     env.set_parallelism(width)
     env.set_max_parallelism(PARALLELISM)
     records = env.from_source(Splits(width, epochs), WatermarkStrategy.no_watermarks(), "splits")
@@ -186,17 +187,17 @@ def driver(width: int, epochs: int) -> dict[str, Any]:
 
     try:
         env = Environment(jobs.settings(work, "hashmap"))
-        _declare(env, width, WARM_UP + epochs)
+        declare(env, width, WARM_UP + epochs)
         outcome = jobs.run(env, "width", note)
         told = [stats for _, stats in outcome.epochs][WARM_UP:]
         count = len(outcome.epochs)
         steps = list(zip(taken[WARM_UP - 1 :], taken[WARM_UP:]))
         (executor,) = executors
         return {
-            "driver_cpu_ms": _median([1000 * (b[0] - a[0] - (b[1] - a[1])) for a, b in steps]),
-            "tasks_cpu_ms": _median([1000 * (b[1] - a[1]) for a, b in steps]),
+            "driver_cpu_ms": median([1000 * (b[0] - a[0] - (b[1] - a[1])) for a, b in steps]),
+            "tasks_cpu_ms": median([1000 * (b[1] - a[1]) for a, b in steps]),
             "driver_phases_ms": {
-                name: _median([1000 * stats.phases[name] for stats in told]) for name in ("plan", "commit", "metadata")
+                name: median([1000 * stats.phases[name] for stats in told]) for name in ("plan", "commit", "metadata")
             },
             "frames": round(sum(executor.frames.values()) / count),
             "barrier_frames": round(executor.frames[True] / count),
@@ -207,83 +208,16 @@ def driver(width: int, epochs: int) -> dict[str, Any]:
         jobs.tidy(work)
 
 
-def _median(values: Sequence[float]) -> float:
+def median(values: Sequence[float]) -> float:
+    """The median, with two decimals."""
     return round(statistics.median(values), 2)
-
-
-# ---- on Spark ----------------------------------------------------------------------------------------------------------
-
-
-def _cpu_by_role() -> dict[str, float]:
-    """The processor time of this process and its descendants so far, in seconds by role."""
-    usage = measure.Usage()
-    usage.sample(measure.this_process())
-    return usage.by_role()
-
-
-def _grown(before: Mapping[str, float], after: Mapping[str, float], times: int) -> dict[str, float]:
-    """Milliseconds of the processor per epoch, by role."""
-    return {role: round(1000 * (seconds - before.get(role, 0.0)) / times, 1) for role, seconds in after.items()}
-
-
-def on_spark(width: int, epochs: int, extra: Sequence[str]) -> None:
-    """Holdfast's process: prints milliseconds per epoch, on the clock and of the processor by kind of process."""
-    work = jobs.scratch()
-    cpu: dict[int, dict[str, float]] = {}
-    last = WARM_UP + epochs
-
-    def note(_: Any) -> None:
-        seen[0] += 1
-        if seen[0] in (WARM_UP, last):
-            cpu[seen[0]] = _cpu_by_role()
-
-    seen = [0]
-    try:
-        env = StreamExecutionEnvironment.get_execution_environment(jobs.settings(work, "hashmap", extra))
-        _declare(env, width, last)
-        told = [stats for _, stats in jobs.run(env, "width", note).epochs][WARM_UP:]
-        names = [name for name in told[-1].phases if not name.startswith("task.")]
-        figures = {
-            "ms": [stats.duration_ms for stats in told],
-            "phases_ms": {name: _median([1000 * stats.phases[name] for stats in told]) for name in names},
-            "cpu_ms": {
-                role: round(1000 * (seconds - cpu[WARM_UP].get(role, 0.0)) / epochs, 1)
-                for role, seconds in cpu[last].items()
-            },
-        }
-        print(json.dumps(figures))
-    finally:
-        jobs.tidy(work)
-
-
-def plain_spark(width: int, times: int) -> None:
-    """The plain PySpark process: two stages of as many tasks, without anything in them."""
-    from pyspark import SparkContext
-
-    from holdfast.runtime.java import find_java
-    from holdfast.runtime.jvm import scripts_environment
-
-    os.environ.update(scripts_environment(find_java(own_first=True)))
-    context = SparkContext(master="local[*]", appName="plain")
-    taken = []
-    cpu: dict[str, float] = {}
-    for turn in range(WARM_UP + times):
-        if turn == WARM_UP:
-            cpu = _cpu_by_role()
-        began = time.perf_counter()
-        # Both stages in the JVM alone: what is left is Spark's own part of a task.
-        context._jsc.parallelize(list(range(width)), width).repartition(width).count()
-        taken.append(1000 * (time.perf_counter() - began))
-    spent = _grown(cpu, _cpu_by_role(), times)
-    context.stop()
-    print(json.dumps({"ms": taken[WARM_UP:], "cpu_ms": spent}))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the sub-command's arguments."""
     parser.add_argument("--subtasks", type=int, nargs="+", default=[8, 32, 128, 512], help="numbers of subtasks")
     parser.add_argument("--epochs", type=int, default=10, help="measured epochs of each width")
-    parser.add_argument("--spark", action="store_true", help="also on Spark, up to 128 task slots")
+    parser.add_argument("--cluster", action="store_true", help="also on a Spark cluster: the job up to 128 subtasks")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
 
 
@@ -291,24 +225,14 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     """Measure each width in its own process."""
     figures: dict[str, Any] = {"label": "holdfast", "workload": "width"}
     for width in options.subtasks:
-        figures[f"{width}"] = _child("driver", width, options.epochs)
-        if options.spark and width <= 128:
-            figures[f"{width}_spark"] = _child("on_spark", width, options.epochs, *options.set)
-            figures[f"{width}_plain"] = _child("plain_spark", width, options.epochs)
+        shape = str(width), str(options.epochs)
+        figures[f"{width}"] = measure.child("benchmarks.width", shape, _CAP_S)
+        if options.cluster:
+            warm_up = str(max(12, 512 // width))
+            figures[f"{width}_cluster"] = measure.child("benchmarks.width_cluster", (*shape, warm_up, *options.set), _CAP_S)
     return {**figures, "ok": all(each.get("ok", True) for each in figures.values() if isinstance(each, dict))}
 
 
-def _child(part: str, *arguments: Any) -> dict[str, Any]:
-    said = measure.child("benchmarks.width", (part, *map(str, arguments)), _CAP_S)
-    told = {name: value for name, value in said.items() if name not in ("ms", "cpu_s")}
-    return {**({"wall_ms": _median(said["ms"])} if "ms" in said else {}), **told}
-
-
 if __name__ == "__main__":
-    part, n, times, *extra = sys.argv[1:]
-    if part == "driver":
-        print(json.dumps(driver(int(n), int(times))))
-    elif part == "on_spark":
-        on_spark(int(n), int(times), extra)
-    else:
-        plain_spark(int(n), int(times))
+    n, times = map(int, sys.argv[1:])
+    print(json.dumps(driver(n, times)))

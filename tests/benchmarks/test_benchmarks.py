@@ -215,6 +215,19 @@ def the_messages_of_an_epoch_grow_with_the_subtasks_and_not_with_their_pairs():
         assert wide[messages] < 1.2 * 4 * narrow[messages]
 
 
+@pytest.mark.spark
+def the_time_of_a_cluster_is_told_by_process_and_by_thread_of_the_driver():
+    figures = measure.child("benchmarks.width_cluster", ("4", "20", "2"))
+    assert figures["holdfast"]["metadata_bytes"] > 0
+    for name in ("holdfast", "plain", "plain_python"):
+        spent, threads = figures[name]["cpu_ms"], figures[name]["driver_jvm_threads_ms"]
+        assert {"driver", "JVM", "executors' JVMs", "Spark's master and workers"} <= spent.keys()
+        assert threads["the scheduler's event loop"] > 0
+        assert threads["tasks out, states in"] > 0
+    assert figures["holdfast"]["cpu_ms"]["slots"] > 0
+    assert "slots" not in figures["plain"]["cpu_ms"]
+
+
 def a_growing_store_has_all_its_rows():
     told = largestate.run(argparse.Namespace(gb=0.01, set=[]))
     assert told["ok"]
