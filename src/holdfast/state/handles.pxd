@@ -5,6 +5,7 @@ cdef tuple CHANGED
 cdef object LARGE
 cdef object LargeList
 cdef object LargeMap
+cdef object LargeValue
 cdef object islice
 
 cdef class CurrentRow:
