@@ -14,13 +14,16 @@ import pytest
 import zstandard
 
 from holdfast.checkpoint.metadata import KeyedHandle
-from holdfast.state import compaction
-from holdfast.state.schema import OperatorSchema
+from holdfast.state import compaction, large_values, space
+from holdfast.state.schema import VALUES, OperatorSchema
 
 from .filled import STATES, Filled
 
 GOLDEN = Path(__file__).parent / "golden"
 KEYS = range(60)
+BACKENDS = ("rocksdb", "hashmap")
+LARGE_VALUES = "large_values"
+"""In the names of forms in which values lie outside of their rows."""
 
 
 class Stored(msgspec.Struct):
@@ -39,23 +42,30 @@ def plain(content: dict[Any, Any]) -> list[tuple[Any, Any]]:
     return listed
 
 
-@pytest.mark.parametrize("by", ["rocksdb", "hashmap"])
-@pytest.mark.parametrize("kind", ["rocksdb", "hashmap"])
-@pytest.mark.parametrize("form", ["2", "2_timer_chunks"])
-def a_stored_checkpoint_is_restored(tmp_path, form, kind, by):
-    data = zstandard.decompress((GOLDEN / f"checkpoint_{kind}_{form}.zst").read_bytes())
+@pytest.mark.parametrize("by", BACKENDS)
+@pytest.mark.parametrize(
+    "name", [*(f"{kind}_{form}" for kind in BACKENDS for form in ("2", "2_timer_chunks")), f"rocksdb_2_{LARGE_VALUES}"]
+)
+def a_stored_checkpoint_is_restored(tmp_path, name, by):
+    data = zstandard.decompress((GOLDEN / f"checkpoint_{name}.zst").read_bytes())
     stored = msgspec.msgpack.decode(data, type=Stored)
     new = Filled(by, STATES, tmp_path)
     new.close()
     new.objects.objects.update(stored.objects)
     new.begin(stored.handles, OperatorSchema.of_plain(stored.schema))
     assert plain(new.content(KEYS)) == stored.content
+    assert any(each.kind == VALUES for each in new.state.schema.states.values()) == (LARGE_VALUES in name)
+    for key in KEYS:
+        new.use(key)
+        assert new.handles["text"].value() == (None if new.handles["n"].value() is None else "x" * 40)
     new.close()
 
 
 def store(kind: str, name: str) -> None:
     """Store a checkpoint with a base, and deltas behind it."""
     compaction.MOST_DELTAS = 4
+    if LARGE_VALUES in name:
+        space._LARGE_VALUE, large_values._ENOUGH = 1, 1
     one = Filled(kind, STATES)
     one.fill(KEYS, 7)
     handles, schema = one.checkpoints[-1]
@@ -69,5 +79,5 @@ def store(kind: str, name: str) -> None:
 
 
 if __name__ == "__main__":
-    for each in ("rocksdb", "hashmap"):
+    for each in BACKENDS:
         store(each, f"checkpoint_{each}_{sys.argv[1]}")
