@@ -131,6 +131,7 @@ def generate(
             until = min(int(due) + 1, number + max(1, rate // 1000))
             send(range(number, until), int(1000 * (began + number / rate)))
             number = until
+        producer.poll(0)  # else the records that were sent stay in the queue
         time.sleep(TICK_S)
     producer.flush()
     time.sleep(3 if lone_records else 0)
