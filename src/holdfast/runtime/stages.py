@@ -83,7 +83,6 @@ class Stages:
         self._to_list = functools.partial(ListConverter().convert, gateway_client=client)
         self._environment = MapConverter().convert(context.environment, client)
         self._broadcasts = self._to_list([setup._jbroadcast])
-        self._accumulator = context._javaAccumulator
         self._load_and_run = _Pickled(cloudpickle.dumps(load_and_run()))
         self._setup = _Pickled(_pickled_reference(context, setup))
         self._serializer = NoOpSerializer()
@@ -153,7 +152,7 @@ class Stages:
             context.pythonExec,
             context.pythonVer,
             broadcasts,
-            self._accumulator,
+            None,  # no accumulator: Spark's scheduler would ask this process for each task, one after the other
         )
 
     def run_on_all(self, width: int, function: Callable[[int, Iterable[Any]], Iterator[bytes]]) -> None:
