@@ -12,7 +12,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,8 @@ from holdfast.testing.cluster import LocalCluster
 
 WORKERS = 4
 """Workers of the cluster."""
+WARM_UP = 5
+"""Runs of a plain job that do not count, after those of Holdfast's."""
 PLAIN = ("plain", "plain_python")
 """The plain Spark jobs: with nothing in their tasks, and with a Python function in each."""
 MOST_SLOTS = 128
@@ -90,15 +92,15 @@ class Spent:
         }
 
 
-def on_cluster(subtasks: int, epochs: int, warm_up: int, extra: Sequence[str]) -> dict[str, Any]:
-    """Run the job, then the plain Spark jobs, on a cluster with a core in name for each subtask; returns figures of each.
+def on_cluster(subtasks: int, epochs: int, warm_up: int, extra: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Run the job, then the plain Spark jobs, on a cluster with a core in name for each subtask; yields figures after each.
 
     With more subtasks than `MOST_SLOTS`, only the plain job without Python runs.
 
     Args:
         subtasks: The number of subtasks of each level.
         epochs: The number of epochs, and of runs of each plain job.
-        warm_up: The number of those before them, which do not count: Java compiles what they run.
+        warm_up: The number of epochs before them, which do not count: Java compiles what they run.
         extra: More settings, as ``key=value``.
     """
     cores = -(-subtasks // WORKERS)
@@ -107,16 +109,21 @@ def on_cluster(subtasks: int, epochs: int, warm_up: int, extra: Sequence[str]) -
     try:
         with LocalCluster([f"127.0.0.{2 + n}" for n in range(WORKERS)], cores, "1500m", "1g") as cluster:
             configuration = jobs.settings(work, "hashmap", extra)
-            own = {"spark.executor.cores": str(cores), "spark.executorEnv.PYTHONPATH": str(measure.ROOT)}
-            for key, value in {**cluster.settings(), **own}.items():
+            own = {
+                "spark.executor.cores": str(cores),
+                "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+                "spark.executorEnv.PYTHONPATH": str(measure.ROOT),
+            }
+            for key, value in {**cluster.settings(WORKERS * cores), **own}.items():
                 configuration.set_string(key, value)
             figures: dict[str, Any] = {"ok": True}
             if subtasks <= MOST_SLOTS:
                 figures["holdfast"] = _holdfast(configuration, subtasks, epochs, warm_up)
+                yield figures
             context = spark_context("width", configuration.to_dict())
             for name in PLAIN[: 2 if subtasks <= MOST_SLOTS else 1]:
-                figures[name] = _plain(context, name, subtasks, epochs, warm_up)
-            return figures
+                figures[name] = _plain(context, name, subtasks, epochs)
+                yield figures
     finally:
         jobs.tidy(work)
 
@@ -168,7 +175,7 @@ def _metadata_written() -> dict[int, int]:
     return written
 
 
-def _plain(context: Any, name: str, subtasks: int, times: int, warm_up: int) -> dict[str, Any]:
+def _plain(context: Any, name: str, subtasks: int, times: int) -> dict[str, Any]:
     """A plain Spark job of two levels with as many tasks."""
 
     def in_java() -> None:
@@ -179,7 +186,7 @@ def _plain(context: Any, name: str, subtasks: int, times: int, warm_up: int) -> 
         numbers.map(lambda n: (n, n)).partitionBy(subtasks).mapPartitions(lambda part: [sum(1 for _ in part)]).collect()
 
     job = in_java if name == PLAIN[0] else in_python
-    for _ in range(warm_up):
+    for _ in range(WARM_UP):
         job()
     before = Spent().take()
     taken = []
@@ -191,4 +198,5 @@ def _plain(context: Any, name: str, subtasks: int, times: int, warm_up: int) -> 
 
 
 if __name__ == "__main__":
-    print(json.dumps(on_cluster(*map(int, sys.argv[1:4]), sys.argv[4:])))
+    for told in on_cluster(*map(int, sys.argv[1:4]), sys.argv[4:]):
+        print(json.dumps(told), flush=True)
