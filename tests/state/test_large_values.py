@@ -1,4 +1,4 @@
-"""Large values beside small states: they leave their rows while functions rarely read them, and come back."""
+"""Large values beside small states: they leave their rows while functions rarely use them, and come back."""
 
 from __future__ import annotations
 
@@ -59,8 +59,15 @@ def fill(backend: Backend) -> None:
 def count(backend: Backend) -> None:
     for key in range(KEYS):
         backend.use(key)
-        backend.handles["count"].update(backend.handles["count"].value() + 1)
+        backend.handles["count"].update((backend.handles["count"].value() or 0) + 1)
     backend.checkpoint()
+
+
+def let_leave(backend: Backend) -> None:
+    """Fill, and count without the values, which leave their rows."""
+    fill(backend)
+    count(backend)
+    assert outside(backend)
 
 
 def read(backend: Backend) -> None:
@@ -77,7 +84,9 @@ def outside(backend: Backend) -> bool:
 
 def the_change_of_a_small_state_does_not_store_the_large_one_again(backend: Backend):
     fill(backend)
-    assert backend.backend.written > KEYS * SIZE / 2
+    assert not outside(backend)
+    count(backend)
+    assert backend.backend.written > KEYS * SIZE / 2  # the values leave
     assert outside(backend)
     count(backend)
     assert backend.backend.written < KEYS * SIZE / 20
@@ -87,8 +96,7 @@ def the_change_of_a_small_state_does_not_store_the_large_one_again(backend: Back
 @pytest.mark.parametrize("kind", ["rocksdb", "hashmap"])
 @pytest.mark.parametrize("elsewhere", [False, True])
 def the_values_are_there_after_a_restart(backend: Backend, kind: str, elsewhere: bool):
-    fill(backend)
-    count(backend)
+    let_leave(backend)
     backend.restart(kind=kind, elsewhere=elsewhere)
     assert outside(backend)
     backend.use(0)
@@ -99,8 +107,8 @@ def the_values_are_there_after_a_restart(backend: Backend, kind: str, elsewhere:
     read(backend)
 
 
-def test_values_that_most_accesses_read_come_back_as_they_are_written(backend: Backend):
-    fill(backend)
+def test_values_that_most_accesses_use_come_back_as_they_are_written(backend: Backend):
+    let_leave(backend)
     for _ in range(2):
         read(backend)
         backend.checkpoint()
@@ -115,22 +123,20 @@ def test_values_that_most_accesses_read_come_back_as_they_are_written(backend: B
     assert not outside(backend)
 
 
-def test_values_that_are_small_or_read_stay(tmp_path: Path):
-    small = Backend("rocksdb", [COUNT, PROFILE], tmp_path / "small")
-    for key in range(KEYS):
-        small.use(key)
-        large(small).update("a" * 100)
-    small.checkpoint()
-    assert not outside(small)
-    small.close()
-    wanted = Backend("rocksdb", [COUNT, PROFILE], tmp_path / "read")
-    for key in range(KEYS):
-        wanted.use(key)
-        large(wanted).value()
-        large(wanted).update(profile(key))
-    wanted.checkpoint()
-    assert not outside(wanted)
-    wanted.close()
+@pytest.mark.parametrize("size", [SIZE, 100])
+@pytest.mark.parametrize("use", ["read", "write", "neither"])
+def test_only_values_that_are_large_and_rarely_used_leave(tmp_path: Path, size: int, use: str):
+    backend = Backend("rocksdb", [COUNT, PROFILE], tmp_path)
+    for _ in range(3):
+        for key in range(KEYS):
+            backend.use(key)
+            backend.handles["count"].update(1)
+            held = large(backend).value() if use == "read" or key % 10 == 0 else None
+            if use == "write" or (key % 10 == 0 and held is None):
+                large(backend).update("a" * size)
+        backend.checkpoint()
+    assert outside(backend) == (size == SIZE and use == "neither")
+    backend.close()
 
 
 def a_value_alone_in_its_row_stays(tmp_path: Path):
@@ -138,14 +144,16 @@ def a_value_alone_in_its_row_stays(tmp_path: Path):
     for key in range(KEYS):
         alone.use(key)
         alone.handles["profile"].update(profile(key))
-    alone.checkpoint()
+    for _ in range(3):
+        alone.checkpoint()
+        alone.space.table().load(list(range(KEYS)))
     alone.use(0)
     assert alone.space.row[1] == profile(0)
     alone.close()
 
 
 def a_value_that_is_cleared_or_replaced_is_gone_from_its_own_row(backend: Backend):
-    fill(backend)
+    let_leave(backend)
     for key in range(KEYS):
         backend.use(key)
         if key % 2:
@@ -174,9 +182,10 @@ def an_integer_is_never_taken_for_the_place_of_a_value(tmp_path: Path, monkeypat
         backend.handles["profile"].update(profile(key))
         backend.handles["anything"].update(profile(key))
     backend.checkpoint()
+    count(backend)
     backend.use(0)
     assert [type(slot) for slot in backend.space.row[2:]] == [LargeValue, LargeValue]
-    monkeypatch.setattr(large_values.ValueReads, "judge", lambda self, rows, reads: False)
+    monkeypatch.setattr(large_values.ValueUses, "judge", lambda self, rows, uses: False)
     backend.handles["anything"].update(0)
     backend.checkpoint()
     backend.restart(elsewhere=True)
@@ -190,19 +199,18 @@ def an_integer_is_never_taken_for_the_place_of_a_value(tmp_path: Path, monkeypat
 
 
 def test_readers_of_stored_state_get_the_values_and_keep_none_in_memory(backend: Backend):
-    fill(backend)
+    let_leave(backend)
     backend.restart(elsewhere=True)
     columns = declare_stored(backend.state, "keyed", {})
     found = {content.key: content.values for content in contents_of(backend.spaces[False], columns)}
-    assert found == {key: (1, profile(key)) for key in range(KEYS)}
+    assert found == {key: (2, profile(key)) for key in range(KEYS)}
     values = backend.state.spaces[f"keyed/{backend.states[1].name}"]
     assert backend.state.schema.states[values.name].kind == VALUES
     assert values.rows() == 0
 
 
 def test_large_values_leave_memory_first(backend: Backend):
-    fill(backend)
-    count(backend)
+    let_leave(backend)
     rows, values = backend.state.spaces["keyed"], backend.state.spaces[f"keyed/{backend.states[1].name}"]
     assert rows.rows() == values.rows() == KEYS
     backend.state.evict(KEYS * SIZE / 2)
@@ -212,12 +220,12 @@ def test_large_values_leave_memory_first(backend: Backend):
 
 
 def test_only_large_values_are_judged(backend: Backend):
-    assert list(backend.space._reads) == [1]
+    assert list(backend.space._uses) == [1]
     assert space._LARGE_VALUE < SIZE
 
 
 def the_check_of_a_restore_judges_such_a_state_once(backend: Backend):
-    fill(backend)
+    let_leave(backend)
     judging = KeyedState("here", backend.state.schema, registry=restore_check._Judging)
     for descriptor in (COUNT, backend.states[1]):
         judging.space("keyed").get_state(descriptor)

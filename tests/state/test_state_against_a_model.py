@@ -62,7 +62,7 @@ class StateMachine(RuleBasedStateMachine):
     def begin(self, seed: int) -> None:
         keyed_backend.due = compactions.anything(seed)
         outcome = random.Random(seed)
-        large_values.ValueReads.judge = lambda self, rows, reads: outcome.choice([True, True, False, None])
+        large_values.ValueUses.judge = lambda self, rows, uses: outcome.choice([True, True, False, None])
         self.backend = Backend(self.kind, STATES, **{"state.backend.cache.size": self.cache})
         self.model: dict[Any, dict[Any, Model]] = {None: {}}
         self.timers: set[tuple[int, Any]] = set()
@@ -290,7 +290,7 @@ HeapMachine.TestCase.settings = LIMITS
 @pytest.fixture(autouse=True)
 def a_piece_every_few_rows(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(keyed_backend, "due", keyed_backend.due)  # each run has its own
-    monkeypatch.setattr(large_values.ValueReads, "judge", large_values.ValueReads.judge)
+    monkeypatch.setattr(large_values.ValueUses, "judge", large_values.ValueUses.judge)
     monkeypatch.setattr(space, "_LARGE_VALUE", 1)
     monkeypatch.setattr(table, "_PART", 3)
     monkeypatch.setattr(row_pieces, "_BLOCK", 5)

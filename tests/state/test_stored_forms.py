@@ -65,7 +65,7 @@ def store(kind: str, name: str) -> None:
     """Store a checkpoint with a base, and deltas behind it."""
     compaction.MOST_DELTAS = 4
     if LARGE_VALUES in name:
-        space._LARGE_VALUE, large_values._ENOUGH = 1, 1
+        space._LARGE_VALUE, large_values._ENOUGH, large_values._RARELY = 1, 1, 10
     one = Filled(kind, STATES)
     one.fill(KEYS, 7)
     handles, schema = one.checkpoints[-1]

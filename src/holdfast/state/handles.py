@@ -85,21 +85,22 @@ class Handle:
 class ValueHandle(Handle):
     """One value per key."""
 
-    __slots__ = ("reads",)
+    __slots__ = ("uses",)
 
     def __init__(self, space: CurrentRow, position: int, descriptor: Any) -> None:
         super().__init__(space, position, descriptor)
-        self.reads = 0
-        """Calls of `value`, until the space takes the number."""
+        self.uses = 0
+        """Reads and writes, until the space takes the number."""
 
     def value(self) -> Any:
         """The value; None when empty."""
-        self.reads += 1
+        self.uses += 1
         value = self._space.row[self._i]
         return value.get() if type(value) is LargeValue else value
 
     def update(self, value: Any) -> None:
         """Replace the value; None clears the state."""
+        self.uses += 1
         row = self._space.row
         if type(row[self._i]) is LargeValue:
             row[self._i].drop()

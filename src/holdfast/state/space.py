@@ -17,7 +17,7 @@ from holdfast.state.entries import EntryFamily, LargeList, LargeMap
 from holdfast.state.handles import HANDLES, ValueHandle
 from holdfast.state.interfaces import KeyedStateStore
 from holdfast.state.key_groups import KeyGroupRange
-from holdfast.state.large_values import OUTSIDE, LargeValue, ValueReads
+from holdfast.state.large_values import OUTSIDE, LargeValue, ValueUses
 from holdfast.state.layout import Section, after, group_prefix, section, slice_of
 from holdfast.state.ordered import Family, OrderedStore, Writes
 from holdfast.state.registry import SchemaRegistry
@@ -118,8 +118,8 @@ class StateSpace(ExpiringRow, KeyedStateStore):
         self._add_values = add_values
         self._values: dict[int, StateSpace] = {}
         """The large values, by column position."""
-        self._reads: dict[int, tuple[ValueHandle, ValueReads]] = {}
-        """How functions read the values of columns, by position; only of those that can leave their rows."""
+        self._uses: dict[int, tuple[ValueHandle, ValueUses]] = {}
+        """How functions use the values of columns, by position; only of those that can leave their rows."""
         self.row: Row = NO_KEY
         self._not_loaded = _NotLoaded(self)
         self.key: Any = None
@@ -161,7 +161,7 @@ class StateSpace(ExpiringRow, KeyedStateStore):
             kinds = TTL_HANDLES if expires(descriptor) else HANDLES
             known = self._handles[descriptor.name] = typed(kinds, descriptor)(self, position, descriptor)
             if self.name == _BY_KEY and self.store.on_disk and Column.of(descriptor).can_leave_rows:
-                self._reads[position] = known, ValueReads()
+                self._uses[position] = known, ValueUses()
         return known
 
     def register(self, column: Column, *, grows: bool = False, stored: Sequence[ColumnSchema] | None = None) -> int:
@@ -249,11 +249,11 @@ class StateSpace(ExpiringRow, KeyedStateStore):
         return known
 
     def _judge_values(self, table: RowTable) -> None:
-        """At the barrier: let the values of a column leave their rows if they are large and rarely read, or come back."""
+        """At the barrier: let the values of a column leave their rows if they are large and rarely used, or come back."""
         accessed = table.touched_rows()
-        for column, (handle, reads) in self._reads.items():
-            outside = reads.judge(len(accessed), handle.reads)
-            handle.reads = 0
+        for column, (handle, uses) in self._uses.items():
+            outside = uses.judge(len(accessed), handle.uses)
+            handle.uses = 0
             if outside and column not in self.codec.leaving:
                 some = accessed[:: len(accessed) // _SAMPLED + 1]
                 if self.codec.width > 1 and self.codec.slot_size(column, some) >= _LARGE_VALUE:
@@ -354,7 +354,7 @@ class StateSpace(ExpiringRow, KeyedStateStore):
         self.row = NO_KEY
         if self.expiry is not None and None in self.tables:
             self.expiry.note(self.tables[None])
-        if self._reads and None in self.tables:
+        if self._uses and None in self.tables:
             self._judge_values(self.tables[None])
         changes = []
         for namespace, table in self.tables.items():
