@@ -19,11 +19,21 @@ from holdfast.checkpoint.storage import RetryPolicy, Storage
 from holdfast.common.typeinfo import Types
 from holdfast.datastream.state import MapStateDescriptor, ValueStateDescriptor
 from holdfast.errors import CorruptFile, StorageError
-from holdfast.state import arriving_file, arriving_files, keyed_backend, rocksdb
+from holdfast.state import (
+    arriving_file,
+    arriving_files,
+    blob_file,
+    blob_files,
+    blob_parts,
+    keyed_backend,
+    rocksdb,
+    sparse_file,
+)
 from holdfast.state.arrival import Arrival
-from holdfast.state.arriving_file import Present
+from holdfast.state.blob_file import SUFFIX
 from holdfast.state.compaction import Base
 from holdfast.state.key_groups import KeyGroupRange
+from holdfast.state.sparse_file import Present
 from holdfast.testing.memory_store import MemoryStore
 
 from .backend import Backend, slot_content
@@ -63,6 +73,9 @@ class Bucket(MemoryStore):
 class Remote(Backend):
     """Checkpoints in a bucket: a base with all keys, and a delta with a third of them."""
 
+    values = ".sst"
+    """How the names of the base's files end that hold the values."""
+
     def __init__(self, root: Path) -> None:
         super().__init__("rocksdb", [BLOB, MAP], root, **{"state.backend.cache.size": "1mb"})
         self.close()
@@ -94,7 +107,7 @@ class Remote(Backend):
 
     def base(self) -> list[RawFile]:
         handles, _ = self.checkpoints[-1]
-        return [file for file in handles[-1].base if isinstance(file, RawFile) and file.name.endswith(".sst")]
+        return [file for file in handles[-1].base if isinstance(file, RawFile) and file.name.endswith(self.values)]
 
     @property
     def arriving(self) -> Arrival | None:
@@ -117,10 +130,15 @@ def blob(key: int, turn: int | bool) -> bytes:
     return hashlib.shake_128(f"{key} {int(turn)}".encode()).digest(600)
 
 
-@pytest.fixture
-def remote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Remote]:
+@pytest.fixture(params=[".sst", SUFFIX])
+def remote(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Remote]:
+    monkeypatch.setattr(Remote, "values", request.param)
+    monkeypatch.setattr(blob_files, "_LEAST", 512 if request.param == SUFFIX else 1 << 20)
+    monkeypatch.setattr(blob_files, "_FILE_SIZE", 256 << 10)
+    monkeypatch.setattr(blob_file, "_CHUNK", 4 << 10)
+    monkeypatch.setattr(blob_parts, "_GAP", 0)
     monkeypatch.setattr(rocksdb, "_LARGE", 0)
-    monkeypatch.setattr(arriving_file, "_MOST_IN_PART", 32 << 10)
+    monkeypatch.setattr(sparse_file, "_MOST_IN_PART", 32 << 10)
     monkeypatch.setattr(rocksdb, "_SMALL", 0)
     monkeypatch.setattr(rocksdb, "_LEAST_FILE", 256 << 10)
     monkeypatch.setattr(arriving_files, "_LEAST", 16 << 10)
@@ -321,7 +339,7 @@ def test_damage_in_a_part_of_a_whole_file_that_is_read_before_the_whole_is_verif
     restored(remote)
     arriving = remote.arriving
     assert arriving is not None
-    while not all(file._present.has(0, remote.bucket.held_from) for file in arriving._files[:4]):
+    while not all(file.present.has(0, remote.bucket.held_from) for file in arriving._files[:4]):
         time.sleep(0.001)
     threading.Timer(0.2, remote.bucket.let_through.set).start()
     with pytest.raises(CorruptFile, match="it holds state of 'op'") as found:

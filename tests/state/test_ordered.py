@@ -50,6 +50,7 @@ class MemoryMachine(RuleBasedStateMachine):
         start, end = within
         expected = [(key, self.model[key]) for key in sorted(self.model) if start <= key < end]
         assert list(self.store.scan(start, end)) == expected
+        assert self.store.first_key(start, end) == next((key for key, _ in expected), None)
 
     @rule()
     def scan_everything(self) -> None:

@@ -16,7 +16,7 @@ from holdfast.checkpoint.handles import RawFile
 from holdfast.checkpoint.metadata import KeyedHandle
 from holdfast.checkpoint.storage import RetryPolicy, Storage
 from holdfast.errors import CorruptFile
-from holdfast.state import arriving_file, arriving_files
+from holdfast.state import arriving_file, arriving_files, blob_files
 from holdfast.state.arrival import Arrival
 from holdfast.state.arriving_files import ArrivingFiles
 from holdfast.state.key_groups import KeyGroupRange
@@ -127,9 +127,10 @@ def at(window: int, group: int) -> bytes:
     return group_prefix(section(2, window).prefix, group) + b"key"
 
 
-def test_rows_of_a_dropped_window_do_not_come_back_out_of_a_file_that_a_later_base_refers_to(tmp_path):
+def test_rows_of_a_dropped_window_do_not_come_back_out_of_a_file_that_a_later_base_refers_to(tmp_path, monkeypatch):
     """The file with the range delete is left out, the file with the rows is not, and none of them is visible at first."""
     settings, groups = rocksdb_settings({}), KeyGroupRange(0, 3)
+    monkeypatch.setattr(blob_files, "_LEAST", 1 << 20)
     storage = Storage(MemoryStore(), RetryPolicy(budget=1))
     pick = random.Random(1)
     stored: dict[str, RawFile] = {}

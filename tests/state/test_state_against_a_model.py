@@ -20,6 +20,9 @@ from holdfast.datastream.state import ValueStateDescriptor as Value
 from holdfast.state import (
     arriving_file,
     arriving_files,
+    blob_file,
+    blob_files,
+    blob_parts,
     entries,
     keyed_backend,
     large_values,
@@ -63,6 +66,7 @@ class StateMachine(RuleBasedStateMachine):
         keyed_backend.due = compactions.anything(seed)
         outcome = random.Random(seed)
         large_values.ValueUses.judge = lambda self, rows, uses: outcome.choice([True, True, False, None])
+        blob_files._LEAST = outcome.choice([1, 20, 512])
         self.backend = Backend(self.kind, STATES, **{"state.backend.cache.size": self.cache})
         self.model: dict[Any, dict[Any, Model]] = {None: {}}
         self.timers: set[tuple[int, Any]] = set()
@@ -300,6 +304,10 @@ def a_piece_every_few_rows(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(rocksdb, "_LARGE", 0)  # files of a base arrive while the state is used
     monkeypatch.setattr(arriving_files, "_LEAST", 1)
     monkeypatch.setattr(arriving_file, "_GAP", 0)
+    monkeypatch.setattr(blob_files, "_LEAST", 512)  # each run has its own
+    monkeypatch.setattr(blob_files, "_FILE_SIZE", 400)
+    monkeypatch.setattr(blob_file, "_CHUNK", 60)
+    monkeypatch.setattr(blob_parts, "_GAP", 0)
 
 
 class TestRocksDB(StateMachine.TestCase):

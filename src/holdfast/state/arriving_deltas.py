@@ -20,12 +20,12 @@ from holdfast.checkpoint.handles import IndexedFile
 from holdfast.checkpoint.storage import Data, NotFound, Storage
 from holdfast.errors import CorruptFile
 from holdfast.state.arrival import Arrival
-from holdfast.state.arriving_file import Present
 from holdfast.state.damage import Naming
 from holdfast.state.delta import Change, LeftPiece, Piece, in_memory, open_piece, read_delta
 from holdfast.state.key_groups import KeyGroupRange
 from holdfast.state.layout import Section
 from holdfast.state.row_pieces import encoded_rows, keys_of_head
+from holdfast.state.sparse_file import Present
 
 __all__ = ["ArrivingDelta", "ArrivingDeltas", "LateRows"]
 

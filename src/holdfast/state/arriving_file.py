@@ -5,79 +5,28 @@ The local file has the size of the whole file, with holes. Its end is there from
 
 from __future__ import annotations
 
-import threading
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-
-import xxhash
 
 from holdfast.checkpoint.handles import RawFile
 from holdfast.checkpoint.storage import Storage
 from holdfast.errors import CorruptFile
 from holdfast.state.damage import Naming
-from holdfast.state.linked_files import states_in
+from holdfast.state.sparse_file import SparseFile
 from holdfast.state.sst_format import Block, DamagedBlock, IndexForm, IndexSearch, Metaindex
 from holdfast.state.sst_parts import SstReader
 
-__all__ = ["ArrivingFile", "Present"]
+__all__ = ["ArrivingFile"]
 
 _TAIL_SHARE = 192
 """The part of a file that is read at first: its end, if the rows are not small."""
 _GAP = 64 << 10
 """Bytes between two blocks that are rather read than requested separately."""
-_AGAIN = 512 << 10
-"""Bytes that are here and are rather read again, with their neighbours, than left out by a request of a whole file."""
 _MOST_IN_RUN = 1 << 20
 """Bytes of a range read of blocks, at most."""
-_MOST_IN_PART = 8 << 20
-"""Bytes of a whole file that are read at once."""
 
 
-class Present:
-    """The parts of a file that are here. Thread-safe.
-
-    >>> present = Present(100)
-    >>> present.add(10, 20); present.add(50, 60); present.add(20, 25)
-    >>> present.has(12, 25), present.has(12, 26), present.lacking(0, 5), present.lacking(10, 5), present.lacking(26, 40)
-    (True, False, (0, 10), (25, 50), (26, 100))
-    """
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-        self._lock = threading.Lock()
-        self._starts: list[int] = []
-        self._ends: list[int] = []
-
-    def add(self, start: int, end: int) -> None:
-        """Note that the bytes ``[start, end)`` are here."""
-        with self._lock:
-            first, last = bisect_left(self._ends, start), bisect_right(self._starts, end)
-            if first < last:
-                start, end = min(start, self._starts[first]), max(end, self._ends[last - 1])
-            self._starts[first:last] = [start]
-            self._ends[first:last] = [end]
-
-    def has(self, start: int, end: int) -> bool:
-        """Whether all of the bytes ``[start, end)`` are here."""
-        with self._lock:
-            at = bisect_right(self._starts, start) - 1
-            return at >= 0 and end <= self._ends[at]
-
-    def lacking(self, start: int, gap: int) -> tuple[int, int] | None:
-        """The next part that is lacking from ``start`` on; what is here and not longer than ``gap`` does not end it."""
-        with self._lock:
-            at = bisect_right(self._starts, start) - 1
-            if at >= 0:
-                start = max(start, self._ends[at])
-            if start >= self._size:
-                return None
-            at += 1
-            while at < len(self._starts) and self._ends[at] - self._starts[at] <= gap and self._ends[at] < self._size:
-                at += 1
-            return start, self._starts[at] if at < len(self._starts) else self._size
-
-
-class ArrivingFile:
+class ArrivingFile(SparseFile):
     """A file of which the end and some blocks are here."""
 
     def __init__(self, storage: Storage, file: RawFile, target: str, named: Naming) -> None:
@@ -94,13 +43,9 @@ class ArrivingFile:
             DamagedBlock: its end is altered.
             UnknownFormat: the file must be fetched as a whole.
         """
-        self.file = file
-        self._named = named
-        self.level, self.first_key, self.last_key = file.level, file.first_key, file.last_key
-        self.here = False
-        self._storage = storage
-        self._target = target
         self._reader = SstReader(storage, file, file.size // _TAIL_SHARE)
+        super().__init__(self._reader, target, named)
+        self.level, self.first_key, self.last_key = file.level, file.first_key, file.last_key
         meta = Metaindex.read(self._reader.block(self._reader.footer.metaindex))
         self._reader.read_from(meta.start)
         self._properties = bytes(self._reader.block(meta.properties))
@@ -108,18 +53,11 @@ class ArrivingFile:
         self._reader.block(meta.index)
         self._meta = meta
         self._search: IndexSearch | None = None
-        self._present = Present(file.size)
         with open(target, "wb") as copy:
             copy.seek(start := file.size - len(self._reader.tail))
             copy.write(self._reader.tail)
-        self._present.add(start, file.size)
+        self.present.add(start, file.size)
         self._reader.tail = b""
-
-    def _altered(self, how: str) -> CorruptFile:
-        return self._telling(CorruptFile(self._storage.locate(self.file.path), f"altered: {how}"))
-
-    def _telling(self, error: CorruptFile) -> CorruptFile:
-        return self._named(error, states_in(self.file))
 
     def lacking_keys(self, keys: Sequence[bytes]) -> Iterator[list[Block]]:
         """The blocks that may hold some of these sorted keys and are lacking."""
@@ -148,7 +86,7 @@ class ArrivingFile:
         if not numbers:
             return 0
         start, end = search.block(numbers[0]).offset, search.block(numbers[-1]).end
-        return 0 if self._present.has(start, end) else end - start
+        return 0 if self.present.has(start, end) else end - start
 
     def block_at(self, offset: int) -> Block | None:
         """The data block at this offset, if there is one."""
@@ -188,7 +126,7 @@ class ArrivingFile:
 
     def has(self, block: Block) -> bool:
         """Whether a block is here."""
-        return self._present.has(block.offset, block.end)
+        return self.present.has(block.offset, block.end)
 
     def fetch(self, blocks: Sequence[Block]) -> None:
         """Fetch adjacent blocks.
@@ -200,36 +138,13 @@ class ArrivingFile:
         try:
             data = self._reader.data(blocks)
         except DamagedBlock as damage:
-            raise self._altered(str(damage)) from damage
+            raise self.altered(str(damage)) from damage
         except CorruptFile as error:
-            raise self._telling(error) from error
-        with open(self._target, "r+b") as copy:
-            copy.seek(blocks[0].offset)
-            copy.write(data)
-        self._present.add(blocks[0].offset, blocks[-1].end)
+            raise self.telling(error) from error
+        self.take(blocks[0].offset, data)
 
     def complete(self, may_go_on: Callable[[], bool]) -> None:
         """Fetch what is lacking, and verify the whole file; implements `holdfast.state.arrival.Arriving`."""
-        with open(self._target, "r+b") as copy:  # if another store takes its place, this remains the old file
-            while (lacking := self._present.lacking(0, _AGAIN)) is not None:
-                start, end = lacking[0], min(lacking[1], lacking[0] + _MOST_IN_PART)
-                try:
-                    data = self._reader.part(start, end - start)
-                except CorruptFile as error:
-                    raise self._telling(error) from error
-                copy.seek(start)
-                copy.write(data)
-                copy.flush()
-                self._present.add(start, end)
-                if not may_go_on():
-                    return
-            digest = xxhash.xxh3_128()
-            copy.seek(0)
-            while data := copy.read(_MOST_IN_PART):
-                digest.update(data)
-                if not may_go_on():
-                    return
-        if digest.digest() != self.file.checksum:
-            raise self._altered("its checksum does not match its content")
-        self.here = True
-        self._search = None
+        super().complete(may_go_on)
+        if self.here:
+            self._search = None

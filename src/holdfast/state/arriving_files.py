@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
@@ -22,6 +23,8 @@ from holdfast.checkpoint.storage import Storage
 from holdfast.errors import CorruptFile
 from holdfast.state.arrival import Arrival
 from holdfast.state.arriving_file import ArrivingFile
+from holdfast.state.blob_file import SUFFIX, Blob, Chunk
+from holdfast.state.blob_parts import ArrivingBlobFile
 from holdfast.state.damage import Naming
 from holdfast.state.linked_files import states_in
 from holdfast.state.sst_format import Block, DamagedBlock, UnknownFormat
@@ -58,6 +61,8 @@ class ArrivingFiles:
         self._named = named
         self._arrival = arrival
         self._files: list[ArrivingFile] = []
+        self._blob_files: dict[int, ArrivingBlobFile] = {}
+        """By number."""
         arrival.then(self._unmark)
         with open(self._marker, "wb"):
             pass
@@ -75,8 +80,14 @@ class ArrivingFiles:
         """
         if file.size < _LEAST:
             return False
+        target = os.path.join(self._directory, file.name)
+        if file.name.endswith(SUFFIX):
+            blobs = ArrivingBlobFile(self._storage, file, target, self._named)
+            self._blob_files[blobs.number] = blobs
+            self._arrival.expect(blobs)
+            return True
         try:
-            arriving = ArrivingFile(self._storage, file, os.path.join(self._directory, file.name), self._named)
+            arriving = ArrivingFile(self._storage, file, target, self._named)
         except UnknownFormat:
             return False
         except DamagedBlock as damage:
@@ -92,9 +103,10 @@ class ArrivingFiles:
 
     def any(self) -> bool:
         """Whether there are such files; otherwise the store is complete."""
-        if not self._files:
+        taken = bool(self._files or self._blob_files)
+        if not taken:
             self._unmark()
-        return bool(self._files)
+        return taken
 
     # what the store needs
 
@@ -154,6 +166,21 @@ class ArrivingFiles:
         self._fetch([(file, [block])])
         return True
 
+    def need_values(self, blobs: Iterable[Blob]) -> None:
+        """Have the values of these blobs.
+
+        Raises:
+            CorruptFile: a chunk is missing or altered.
+            StorageError: the storage refused a read, or the retry budget ran out.
+        """
+        if self._arrival.complete:
+            return
+        wanted: dict[int, list[Blob]] = defaultdict(list)
+        for blob in blobs:
+            wanted[blob.file].append(blob)
+        files = ((self._blob_files[number], each) for number, each in wanted.items() if number in self._blob_files)
+        self._arrival.at_once(_fetch_chunks, [(file, run) for file, each in files for run in file.lacking(each)])
+
     def _lacking(self, files: Sequence[ArrivingFile], start: bytes, end: bytes) -> list[_Run]:
         """The blocks between two keys that are lacking, and the first ones behind them, which RocksDB may look at."""
         after: dict[int, bytes] = {}
@@ -174,6 +201,11 @@ class ArrivingFiles:
     def wait(self) -> None:
         """Wait until all files are complete; raises as `Arrival.wait` does."""
         self._arrival.wait()
+
+
+def _fetch_chunks(run: tuple[ArrivingBlobFile, list[Chunk]]) -> None:
+    file, chunks = run
+    file.fetch(chunks)
 
 
 def _fetch_run(run: _Run) -> None:

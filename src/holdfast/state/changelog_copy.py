@@ -121,7 +121,7 @@ class ChangelogCopy:
     @property
     def empty(self) -> bool:
         """Whether it holds no rows."""
-        return next(self.store.scan(FIRST, END), None) is None
+        return self.store.first_key(FIRST, END) is None
 
     def scan(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         """The rows in ``[start, end)``, in order."""

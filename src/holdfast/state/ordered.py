@@ -52,6 +52,13 @@ class OrderedStore(Protocol):
             OSError: the store cannot be read.
         """
 
+    def first_key(self, start: bytes, end: bytes) -> bytes | None:
+        """The first key in ``[start, end)``; None: there is none.
+
+        Raises:
+            OSError: the store cannot be read.
+        """
+
 
 class Writes(NamedTuple):
     """Writes to an ordered store: first all keys with a prefix in ``drops`` go, then rows come, then keys go."""
@@ -156,6 +163,14 @@ class SortedMemory:
         for block in self._blocks[first : last + 1]:
             keys += block[bisect_left(block, start) : bisect_left(block, end)]
         return iter(list(zip(keys, map(self._values.__getitem__, keys))))
+
+    def first_key(self, start: bytes, end: bytes) -> bytes | None:
+        """The first key in ``[start, end)``."""
+        for block in self._blocks[self._block_of(start) : self._block_of(end) + 1]:
+            at = bisect_left(block, start)
+            if at < len(block):
+                return block[at] if block[at] < end else None
+        return None
 
     def _arrange(self, keys: list[bytes]) -> None:
         self._blocks = [keys[at : at + _BLOCK] for at in range(0, len(keys), _BLOCK)]

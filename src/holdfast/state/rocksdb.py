@@ -34,7 +34,17 @@ from holdfast.state.keyed_changelog import KeyedChangelog
 from holdfast.state.keyed_state import KeyedState
 from holdfast.state.linked_files import LinkedFiles
 from holdfast.state.schema import OperatorSchema
-from holdfast.state.sst import BASE_PREFIX, Sliced, clip_store, copy_base, fetch, sections_in, slicing, write_contents
+from holdfast.state.sst import (
+    BASE_PREFIX,
+    Sliced,
+    clip_store,
+    copy_base,
+    fetch,
+    sections_in,
+    shared,
+    slicing,
+    write_contents,
+)
 from holdfast.state.store import RocksDBStore
 from holdfast.state.timers import TIMER_BYTES
 
@@ -124,7 +134,7 @@ class RocksDBLocalStore:
         self._built = False
         """Whether the store was built from bases, and its files do not name them yet."""
         self.files: list[RawFile] = []
-        """SST files in the store that are also in the storage, as fetched or reused."""
+        """Files in the store that are also in the storage, as fetched or reused."""
 
     @property
     def store(self) -> RocksDBStore:
@@ -227,7 +237,7 @@ class RocksDBLocalStore:
 
     def _link(self, path: str) -> Callable[[], None]:
         """Watch the files that the store shares with the storage; returns a function that names a damaged one."""
-        files = [file for file in self.files if file.name.endswith(".sst")]
+        files = [file for file in self.files if shared(file.name)]
         self._linked = LinkedFiles(self._place.storage, path, files, self._named)
         return self._linked.explain
 
@@ -375,7 +385,7 @@ class RocksDBFiles:
         self._place = place
         self._settings = settings
         self._known: dict[str, RawFile] | None = None
-        """The store's SST files that the storage also has, by local name."""
+        """The store's SST and blob files that the storage also has, by local name."""
 
     def begin(
         self, state: KeyedState, new_path: Callable[[str], str], ended: Callable[[], bool]
@@ -416,16 +426,16 @@ class RocksDBFiles:
             for name in names:
                 _refuse_if(ended)
                 at = os.path.join(copy, name)
-                stored = known.get(name) if name.endswith(".sst") else None
+                stored = known.get(name) if shared(name) else None
                 if stored is None or stored.size != os.path.getsize(at):
                     with open(at, "rb") as source:
-                        stored = write_raw(self._storage, new_path("sst" if name.endswith(".sst") else "db"), source.read())
+                        stored = write_raw(self._storage, new_path("sst" if shared(name) else "db"), source.read())
                 level, first, last = ranges.get(name, (0, b"", b""))
                 files.append(msgspec.structs.replace(stored, name=name, level=level, first_key=first, last_key=last))
             files.append(write_contents(self._storage, new_path("db"), self._place.groups, sections))
         finally:  # the links would keep files that the store has replaced on disk
             shutil.rmtree(copy, ignore_errors=True)
-        self._known = {file.name: file for file in files if file.name.endswith(".sst")}
+        self._known = {file.name: file for file in files if shared(file.name)}
         return list(files)
 
 

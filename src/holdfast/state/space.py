@@ -441,8 +441,8 @@ class StateSpace(ExpiringRow, KeyedStateStore):
         """Find the namespaces with rows in the store, with one seek each."""
         whole = section(self.state_id).prefix
         at, end = whole, after(whole)
-        while (found := next(self.store.scan(at, end), None)) is not None:
-            namespace = slice_of(found[0]) if self._sliced else None
+        while (found := self.store.first_key(at, end)) is not None:
+            namespace = slice_of(found) if self._sliced else None
             self._new_table(namespace, in_store=True)
             at = after(self._section(namespace).prefix)
 

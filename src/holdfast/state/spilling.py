@@ -77,6 +77,10 @@ class SpillingStore:
         """The keys in ``[start, end)`` with their values, in order."""
         return self._rows.scan(start, end)
 
+    def first_key(self, start: bytes, end: bytes) -> bytes | None:
+        """The first key in ``[start, end)``."""
+        return self._rows.first_key(start, end)
+
     def spill(self) -> None:
         """Move all rows to disk; what is written from now on goes there, too."""
         if self._disk is None:

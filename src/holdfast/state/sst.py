@@ -25,6 +25,8 @@ from holdfast.checkpoint.metadata import KeyedHandle
 from holdfast.checkpoint.storage import Storage
 from holdfast.errors import CorruptFile
 from holdfast.state.arriving_files import ArrivingFiles
+from holdfast.state.blob_file import SUFFIX
+from holdfast.state.blob_parts import fetch_chunks
 from holdfast.state.damage import with_states
 from holdfast.state.key_groups import KeyGroupRange
 from holdfast.state.layout import END, FIRST, META, after, group_range, section_of
@@ -35,7 +37,7 @@ from holdfast.state.schema import OperatorSchema
 from holdfast.state.sst_parts import KeyRange, KeyRanges, fetch_parts
 from holdfast.state.store import RocksDBStore
 
-__all__ = ["BASE_PREFIX", "Sliced", "clip_store", "copy_base", "fetch", "sections_in", "slicing", "write_contents"]
+__all__ = ["BASE_PREFIX", "Sliced", "clip_store", "copy_base", "fetch", "sections_in", "shared", "slicing", "write_contents"]
 
 BASE_PREFIX = "base-"
 """Prefix of the directories of temporary stores."""
@@ -62,11 +64,16 @@ class Fetched(NamedTuple):
     """A base, or parts of one, in a local directory."""
 
     files: list[RawFile]
-    """The SST files, including those linked, and those fetched in part."""
+    """The SST and blob files, including those linked, and those fetched in part; and the others."""
     ranges: list[KeyRange] | None
     """The wanted keys; None: the base has no contents file, and was fetched whole."""
     lacking: list[RawFile]
     """The SST files that were left out or fetched in part."""
+
+
+def shared(name: str) -> bool:
+    """Whether a base's file of this name does not change any more, so that later bases may have it, too."""
+    return name.endswith((".sst", SUFFIX))
 
 
 def slicing(schema: OperatorSchema | None) -> Sliced:
@@ -78,8 +85,8 @@ def slicing(schema: OperatorSchema | None) -> Sliced:
 def sections_in(store: OrderedStore, sliced: Sliced) -> list[bytes]:
     """The prefixes of the sections with content in a store, found with one seek each."""
     found, at = [], FIRST
-    while (row := next(store.scan(at, END), None)) is not None:
-        found.append(section_of(row[0], sliced).prefix)
+    while (key := store.first_key(at, END)) is not None:
+        found.append(section_of(key, sliced).prefix)
         at = after(found[-1])
     return found
 
@@ -119,22 +126,28 @@ def fetch(
 
     def fetch_one(file: RawFile) -> RawFile:
         target = os.path.join(path, file.name)
-        table = file.name.endswith(".sst")
-        partly = table and (file.foreign or others) and not read.contain(file.first_key, file.last_key)
-        if table and link_raw(storage, file, target):
+        if not shared(file.name):
+            fetch_raw(storage, file, target)
+            return file
+        partly = (file.foreign or others) and not read.contain(file.first_key, file.last_key)
+        if link_raw(storage, file, target):
             return msgspec.structs.replace(file, foreign=partly)
-        if partly and fetch_parts(storage, file, target, read):
+        if partly and file.name.endswith(SUFFIX) and fetch_chunks(storage, file, target, read):
+            return msgspec.structs.replace(file, foreign=True)
+        if partly and file.name.endswith(".sst") and fetch_parts(storage, file, target, read):
             partial.add(file.name)
             return msgspec.structs.replace(file, foreign=True)
-        if not (table and not partly and arriving is not None and arriving.take(file)):
+        if partly or arriving is None or not arriving.take(file):
             fetch_raw(storage, file, target)
         return file
 
     needed: list[RawFile] = []
     left_out: list[RawFile] = []
     for file in files:
-        wanted = not file.name.endswith(".sst") or read.overlap(file.first_key, file.last_key)
-        (needed if wanted else left_out).append(file)
+        if not shared(file.name) or read.overlap(file.first_key, file.last_key):
+            needed.append(file)
+        elif file.name.endswith(".sst"):
+            left_out.append(file)
     fetched = list(in_parallel(fetch_one, needed, _AT_ONCE if arriving is None else _ENDS_AT_ONCE))
     if left_out:
         manifest = next(file.name for file in files if file.name.startswith("MANIFEST-"))
@@ -201,7 +214,7 @@ def clip_store(store: OrderedStore, base: Fetched, groups: KeyGroupRange, sliced
     """
     low = FIRST
     for start, end in [*_ranges(store, base, groups, sliced), (END, END)]:
-        if low < start and (_overlap(base.lacking, low, start) or next(store.scan(low, start), None) is not None):
+        if low < start and (_overlap(base.lacking, low, start) or store.first_key(low, start) is not None):
             store.delete_range(low, start)
         low = end
 

@@ -13,8 +13,9 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 
 from holdfast.checkpoint.handles import RawFile
-from holdfast.checkpoint.storage import NotFound, Storage
+from holdfast.checkpoint.storage import Storage
 from holdfast.errors import CorruptFile
+from holdfast.state.sparse_file import RangeReader
 from holdfast.state.sst_format import (
     FOOTER_SIZE,
     TRAILER_SIZE,
@@ -94,7 +95,7 @@ def fetch_parts(storage: Storage, file: RawFile, target: str, ranges: KeyRanges)
         raise CorruptFile(storage.locate(file.path), f"altered: {damage}") from damage
 
 
-class SstReader:
+class SstReader(RangeReader):
     """Reads one file by ranges: what is behind its data blocks from memory, and verified data blocks.
 
     Args:
@@ -109,8 +110,7 @@ class SstReader:
     """
 
     def __init__(self, storage: Storage, file: RawFile, tail: int = _TAIL) -> None:
-        self._storage = storage
-        self.file = file
+        super().__init__(storage, file)
         self.tail = b""
         self.read_from(max(file.size - max(tail, _TAIL), 0))
         self.footer = Footer.read(self.tail[-FOOTER_SIZE:], file.size)
@@ -137,18 +137,6 @@ class SstReader:
         have = self.file.size - len(self.tail)
         if start < have:
             self.tail = self.part(start, have - start) + self.tail
-
-    def part(self, start: int, length: int) -> bytes:
-        """Bytes of the file, not verified."""
-        file = self.file
-        last = start + length == file.size
-        try:  # one byte more at the end: a longer file is not the one
-            data = self._storage.get_range(file.path, start, length + last)
-        except NotFound as error:
-            raise CorruptFile(self._storage.locate(file.path), "missing") from error
-        if len(data) != length:
-            raise CorruptFile(self._storage.locate(file.path), f"truncated or altered: its size is not {file.size}")
-        return data
 
 
 class _Parts(SstReader):

@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from typing import Any, TypeVar
 
 from rocksdict import (
@@ -31,6 +32,7 @@ from holdfast.common.config_options import ConfigOption
 from holdfast.common.config_values import parse_memory_size
 from holdfast.common.rocksdb_options import RocksDBOptions, predefined_settings
 from holdfast.state.arriving_files import ArrivingFiles
+from holdfast.state.blob_files import BlobFiles, LargeValues, blobs_in
 from holdfast.state.layout import END, META
 
 __all__ = ["RocksDBStore", "rocksdb_settings"]
@@ -72,10 +74,12 @@ _UNCOUNTED_OPTIONS = """[Version]
 _RAW = '{"raw_mode":true,"prefix_extractors":{}}'
 _STALLED = "Write stall"
 """In the error of a write for which RocksDB would have waited."""
-_STALL_S = 0.001
-"""Pause before such a write is tried again."""
+_STALL_S, _MOST_STALL_S = 0.001, 0.016
+"""Pause before such a write is tried again: the first one, and the longest."""
 _LEVEL_0_FILES = 8
 """Level-0 files that start a compaction: half a level 1, so that fewer bytes are rewritten for each that joins it."""
+_PART = 512
+"""Rows of a scan whose values are read at once, but for the first ones."""
 _LEVELS = 7
 """Levels of a store (RocksDB's default)."""
 _COMPRESSIONS = {"NO": "none", "SNAPPY": "snappy", "ZLIB": "zlib", "LZ4": "lz4", "LZ4HC": "lz4hc", "ZSTD": "zstd"}
@@ -198,6 +202,8 @@ class RocksDBStore:
         without_log.no_slowdown = True
         self._db.set_write_options(without_log)
         self._unlogged = without_log
+        self._large_values = LargeValues(settings[_O.COMPRESSION.key])
+        self._blobs = BlobFiles(path, self._look_up, self._write, writable=not read_only)
         self._file_size = parse_memory_size(settings[_O.TARGET_FILE_SIZE_BASE.key])
 
     @contextmanager
@@ -217,7 +223,17 @@ class RocksDBStore:
         """
         if self.arriving is not None:
             self.arriving.need_keys(filter(self._db.key_may_exist, keys))  # which asks the Bloom filters
-        return self._read(lambda: self._db[keys])
+        return self._with_values(self._read(lambda: self._look_up(keys)))
+
+    def _with_values(self, found: list[bytes | None]) -> list[bytes | None]:
+        """What RocksDB holds, with values in place of blobs."""
+        if self.arriving is not None:
+            self.arriving.need_values(blobs_in(found))
+        with self._watched():
+            return self._blobs.resolve(found)
+
+    def _look_up(self, keys: list[bytes]) -> list[bytes | None]:
+        return self._db[keys]  # type: ignore[no-any-return]
 
     def _read(self, read: Callable[[], T]) -> T:
         """Read; blocks that turn out to be lacking are fetched."""
@@ -237,8 +253,18 @@ class RocksDBStore:
         Raises:
             OSError: the store cannot be written; `damaged` becomes True.
         """
-        puts, deletes = tuple(puts), tuple(deletes)
+        rows, large = self._large_values.split(puts)
+        if large:
+            with self._watched():
+                rows += self._blobs.append(large)
+        self._write(rows, tuple(deletes))
+        if large and self.arriving is None:
+            with self._watched():
+                flush = self._blobs.collect(sum([len(value) for _, value in large]), self._flushed)
+            if flush:
+                self.flush(wait=False)
 
+    def _write(self, puts: Sequence[tuple[bytes, bytes]], deletes: Sequence[bytes] = ()) -> None:
         def write() -> None:
             batch = WriteBatch(raw_mode=True)  # it serves for one attempt
             for key, value in puts:
@@ -262,7 +288,7 @@ class RocksDBStore:
 
         The wait is here, because RocksDB's own one never ends if a flush fails meanwhile, as on a full disk.
         """
-        failed = False
+        failed, pause = False, _STALL_S
         with self._watched():
             while True:
                 try:
@@ -274,12 +300,35 @@ class RocksDBStore:
                         raise OSError(
                             "it takes no rows, because a flush or compaction failed; its file LOG says why"
                         ) from error
-                # Most of these errors come back from the next attempt.
-                failed = bool(self._db.property_int_value("rocksdb.background-errors"))
-                time.sleep(_STALL_S)
+                # Most of these errors come back from the next attempt, which builds the whole batch again.
+                while not (failed := self._has("background-errors")) and self._has("is-write-stopped"):
+                    time.sleep(_STALL_S)
+                time.sleep(pause)
+                pause = min(2 * pause, _MOST_STALL_S)
+
+    def _has(self, what: str) -> bool:
+        """Whether a number that RocksDB tells is not zero."""
+        return bool(self._db.property_int_value(f"rocksdb.{what}"))
+
+    def _flushed(self) -> bool:
+        """Whether no write buffer but the one in use is left to be flushed."""
+        return not self._has("num-immutable-mem-table")
 
     def scan(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         """The rows in ``[start, end)`` in order, as of the first step."""
+        with self._blobs.pinned():
+            rows, most = self._rows(start, end), 1
+            while part := list(islice(rows, most)):
+                held: list[bytes | None] = [data for _, data in part]
+                yield from zip([key for key, _ in part], self._with_values(held))
+                most = min(2 * most, _PART)
+
+    def first_key(self, start: bytes, end: bytes) -> bytes | None:
+        """The first key in ``[start, end)``."""
+        return next((key for key, _ in self._rows(start, end)), None)
+
+    def _rows(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """What RocksDB holds in ``[start, end)``."""
         rows = self._iterator(end)
         if self.arriving is not None:
             until = self.arriving.need_range(start, end)
@@ -317,13 +366,18 @@ class RocksDBStore:
         """Make a consistent, self-contained copy of the store by hard links."""
         if self.arriving is not None:
             self.arriving.wait()
-        with self._watched():
+        with self._watched(), self._blobs.pinned():
+            known = self._blobs.present()
             Checkpoint(self._db).create_checkpoint(directory)
+            self._blobs.link(directory, known)
 
     def flush(self, *, wait: bool = True) -> None:
         """Flush the write buffers to files; without ``wait``, RocksDB does so in its own threads."""
         with self._watched():
+            self._blobs.before_flush()
             self._db.flush(wait)
+            if wait:
+                self._blobs.delete_flushed()
 
     def file_bytes(self) -> tuple[int, int]:
         """Total bytes of all files, and of the level-0 files, whose key ranges overlap."""
@@ -351,12 +405,12 @@ class RocksDBStore:
             self._db.set_options({"level0_file_num_compaction_trigger": str(_LEVEL_0_FILES)})
 
     def files(self) -> dict[str, tuple[int, bytes, bytes]]:
-        """Level, first key and last key of each SST file, by file name."""
+        """Level, first key and last key of each SST file and blob file, by file name."""
         with self._watched():
             return {
                 file["name"].lstrip("/"): (file["level"], bytes(file["start_key"]), bytes(file["end_key"]))
                 for file in self._db.live_files()
-            }
+            } | {name: (0, first, last) for name, first, last in self._blobs.ranges()}
 
     @staticmethod
     def expect_parts(path: str) -> None:
@@ -373,6 +427,7 @@ class RocksDBStore:
 
     def close(self) -> None:
         """Close the store; its files stay."""
+        self._blobs.close()
         self._db.close()
 
     @staticmethod

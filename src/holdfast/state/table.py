@@ -290,7 +290,7 @@ class RowTable:
             del self.rows[key]
         if self.in_store:
             self.store.delete_range(start, end)
-            self.in_store = next(self.store.scan(self.prefix, after(self.prefix)), None) is not None
+            self.in_store = self.store.first_key(self.prefix, after(self.prefix)) is not None
 
     def evict(self, most: int) -> int:
         """Move up to ``most`` rows not touched in this epoch to the store, oldest first; returns the number moved.
@@ -369,7 +369,7 @@ class RowTable:
             blocks: Iterable[tuple[list[Any], list[Row]]] = (
                 ([key for key, _ in part], [row for _, row in part]) for part in iter(lambda: list(islice(rows, _PART)), [])
             )
-        elif self.rows or next(self.store.scan(self.prefix, after(self.prefix)), None) is not None:
+        elif self.rows or self.store.first_key(self.prefix, after(self.prefix)) is not None:
             self.flush()
             blocks = ((keys, held) for _, keys, held in self._stored_blocks())
         else:

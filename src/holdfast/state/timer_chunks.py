@@ -114,8 +114,8 @@ class TimerChunks:
         """The buckets with timers, found with one seek each."""
         end = after(self._whole)
         at = self._whole
-        while (found := next(self._store.scan(at, end), None)) is not None:
-            number = slice_of(found[0])
+        while (found := self._store.first_key(at, end)) is not None:
+            number = slice_of(found)
             yield number
             at = after(section(self._state, number).prefix)
 
