@@ -13,8 +13,10 @@ import msgspec
 import pytest
 import zstandard
 
+from holdfast.checkpoint.handles import RawFile
 from holdfast.checkpoint.metadata import KeyedHandle
-from holdfast.state import compaction, large_values, space
+from holdfast.state import blob_files, compaction, large_values, space
+from holdfast.state.blob_file import SUFFIX
 from holdfast.state.schema import VALUES, OperatorSchema
 
 from .filled import STATES, Filled
@@ -24,6 +26,8 @@ KEYS = range(60)
 BACKENDS = ("rocksdb", "hashmap")
 LARGE_VALUES = "large_values"
 """In the names of forms in which values lie outside of their rows."""
+BLOBS = "blobs"
+"""In the names of forms whose rows lie in blob files."""
 
 
 class Stored(msgspec.Struct):
@@ -44,11 +48,18 @@ def plain(content: dict[Any, Any]) -> list[tuple[Any, Any]]:
 
 @pytest.mark.parametrize("by", BACKENDS)
 @pytest.mark.parametrize(
-    "name", [*(f"{kind}_{form}" for kind in BACKENDS for form in ("2", "2_timer_chunks")), f"rocksdb_2_{LARGE_VALUES}"]
+    "name",
+    [
+        *(f"{kind}_{form}" for kind in BACKENDS for form in ("2", "2_timer_chunks")),
+        f"rocksdb_2_{LARGE_VALUES}",
+        f"rocksdb_2_{BLOBS}",
+    ],
 )
 def a_stored_checkpoint_is_restored(tmp_path, name, by):
     data = zstandard.decompress((GOLDEN / f"checkpoint_{name}.zst").read_bytes())
     stored = msgspec.msgpack.decode(data, type=Stored)
+    names = [file.name for handle in stored.handles for file in handle.base if isinstance(file, RawFile)]
+    assert any(each.endswith(SUFFIX) for each in names) == (BLOBS in name)
     new = Filled(by, STATES, tmp_path)
     new.close()
     new.objects.objects.update(stored.objects)
@@ -66,6 +77,8 @@ def store(kind: str, name: str) -> None:
     compaction.MOST_DELTAS = 4
     if LARGE_VALUES in name:
         space._LARGE_VALUE, large_values._ENOUGH, large_values._RARELY = 1, 1, 10
+    if BLOBS in name:
+        blob_files._LEAST, blob_files._SAVING = 1, 0.0
     one = Filled(kind, STATES)
     one.fill(KEYS, 7)
     handles, schema = one.checkpoints[-1]

@@ -42,6 +42,10 @@ MARKER = 0xC1
 
 _BLOB = struct.Struct(">BQIIQ")
 BLOB_SIZE = _BLOB.size
+unpack_blob = _BLOB.unpack
+"""Returns the fields of a `Blob`."""
+_PLACE = struct.Struct(">BQI")
+PLACE_SIZE = _PLACE.size
 _LENGTHS = struct.Struct(">II")
 _TRAILER = struct.Struct(">IQ8s")
 _MAGIC = b"HFBLOB01"
@@ -73,7 +77,12 @@ class Blob(NamedTuple):
     @staticmethod
     def unpack(data: bytes) -> Blob:
         """Read a blob; ``data`` has `BLOB_SIZE` bytes and begins with `MARKER`."""
-        return Blob._make(_BLOB.unpack(data))
+        return Blob._make(unpack_blob(data))
+
+
+def place(number: int, offset: int) -> bytes:
+    """How the blob of a value begins, given its file's number and its offset there."""
+    return _PLACE.pack(MARKER, number, offset)
 
 
 class Chunk(msgspec.Struct, frozen=True, array_like=True):
@@ -132,22 +141,25 @@ def packed_chunks(rows: Iterable[tuple[bytes, bytes]], number: int, start: int) 
     done: list[bytes] = []
     chunks: list[Chunk] = []
     blobs: list[tuple[bytes, bytes]] = []
+    pack_lengths, pack_blob, checksum = _LENGTHS.pack, _BLOB.pack, _checksum
     at = begin = start
-    first = key = b""
+    first = last = b""
     for key, value in rows:
-        size = len(value)
-        parts += (_LENGTHS.pack(len(key), size), key, value)
-        at += _LENGTHS.size + len(key)
-        blobs.append((key, _BLOB.pack(MARKER, number, at, size, _checksum(value))))
-        at += size
-        first = first or key
         if at - begin >= _CHUNK:
             done.append(data := b"".join(parts))
-            chunks.append(Chunk(first, key, begin, at - begin, _checksum(data)))
-            parts, begin, first = [], at, b""
+            chunks.append(Chunk(first, last, begin, at - begin, checksum(data)))
+            parts, begin = [], at
+        if not parts:
+            first = key
+        last = key
+        size = len(value)
+        parts += (pack_lengths(len(key), size), key, value)
+        at += 8 + len(key)
+        blobs.append((key, pack_blob(MARKER, number, at, size, checksum(value))))
+        at += size
     if parts:
         done.append(data := b"".join(parts))
-        chunks.append(Chunk(first, key, begin, at - begin, _checksum(data)))
+        chunks.append(Chunk(first, last, begin, at - begin, checksum(data)))
     return Packed(b"".join(done), chunks, blobs)
 
 
@@ -201,26 +213,28 @@ class BlobFile:
     Args:
         directory: The store's directory.
         number: The file's number.
-        new: Whether to create it.
+        begun: Whether it is being written. If it is not there, it is created.
 
     Raises:
         OSError: it cannot be opened, or not be created.
     """
 
-    def __init__(self, directory: str, number: int, *, new: bool = False) -> None:
+    def __init__(self, directory: str, number: int, *, begun: bool = False) -> None:
         self.number = number
         self.name = f"{number:016x}{SUFFIX}"
         self.path = os.path.join(directory, self.name)
-        self._written: list[Chunk] | None = [] if new else None
+        self._written: list[Chunk] | None = [] if begun else None
         """The chunks of a file that is not sealed."""
-        self._fd = os.open(self._unsealed, os.O_RDWR | os.O_CREAT | os.O_EXCL) if new else os.open(self.path, os.O_RDONLY)
+        self._fd = os.open(self._unsealed, os.O_RDWR | os.O_CREAT) if begun else os.open(self.path, os.O_RDONLY)
         self.size = os.fstat(self._fd).st_size
         """In bytes."""
+        self.live: float = self.size
+        """The bytes of live rows, as last estimated."""
 
     @staticmethod
     def create(directory: str) -> BlobFile:
         """Create a file. Its number is no other file's, of this store or another one."""
-        return BlobFile(directory, int.from_bytes(os.urandom(8), "big"), new=True)
+        return BlobFile(directory, int.from_bytes(os.urandom(8), "big"), begun=True)
 
     @staticmethod
     def in_directory(directory: str) -> list[BlobFile]:
@@ -241,11 +255,11 @@ class BlobFile:
         """
         for name in os.listdir(directory):
             if name.endswith(_UNSEALED):
-                with open(os.path.join(directory, name), "rb") as left:
-                    data = left.read()
-                os.unlink(os.path.join(directory, name))
-                file = BlobFile(directory, int(name.removesuffix(_UNSEALED), 16), new=True)
-                file.append([(key, value) for key, _, value in records(data)])
+                file = BlobFile(directory, int(name.removesuffix(_UNSEALED), 16), begun=True)
+                data = file._read(0, file.size)
+                packed = packed_chunks([(key, value) for key, _, value in records(data)], file.number, 0)
+                file._written, file.size = packed.chunks, len(packed.data)
+                os.ftruncate(file._fd, file.size)
                 file.seal()
                 file.close()
 
@@ -293,30 +307,35 @@ class BlobFile:
         """
         assert self._written is not None
         self._write(sealing(self._written))
+        self.live = self.size
         os.rename(self._unsealed, self.path)
         self._written = None
 
-    def value(self, blob: Blob) -> bytes:
+    def value(self, offset: int, size: int, checksum: int) -> bytes:
         """The value of a blob.
 
         Raises:
             Damaged: it is altered.
         """
-        data = self._read(blob.offset, blob.size)
-        if len(data) != blob.size or _checksum(data) != blob.checksum:
-            raise Damaged(f"{self.path} is altered between {blob.offset} and {blob.offset + blob.size}")
+        data = os.pread(self._fd, size, offset)
+        if len(data) != size or _checksum(data) != checksum:
+            raise Damaged(f"{self.path} is altered between {offset} and {offset + size}")
         return data
 
-    def read(self, chunk: Chunk) -> bytes:
-        """The bytes of a chunk.
+    def read(self, run: Sequence[Chunk]) -> bytes:
+        """The bytes of adjacent chunks.
 
         Raises:
             Damaged: they are altered.
         """
+        start = run[0].offset
+        data = self._read(start, run[-1].end - start)
         try:
-            return chunk.verified(self._read(chunk.offset, chunk.size))
+            for chunk in run:
+                chunk.verified(data[chunk.offset - start : chunk.end - start])
         except Damaged as damage:
             raise Damaged(f"{self.path} is {damage}") from None
+        return data
 
     def _read(self, offset: int, size: int) -> bytes:
         return os.pread(self._fd, size, offset)

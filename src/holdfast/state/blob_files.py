@@ -18,8 +18,19 @@ from itertools import islice
 
 from holdfast.checkpoint.files import compress
 from holdfast.common.in_portions import in_portions
-from holdfast.state.blob_file import BLOB_SIZE, MARKER, SUFFIX, Blob, BlobFile, Damaged, records
-from holdfast.state.layout import state_of
+from holdfast.state.blob_file import (
+    BLOB_SIZE,
+    MARKER,
+    PLACE_SIZE,
+    SUFFIX,
+    Blob,
+    BlobFile,
+    Chunk,
+    Damaged,
+    place,
+    records,
+    unpack_blob,
+)
 
 __all__ = ["BlobFiles", "LargeValues", "blobs_in"]
 
@@ -34,12 +45,14 @@ _SAMPLE_EVERY = 4096
 
 _FILE_SIZE = 64 << 20
 """Bytes from which on a file is sealed."""
-_LIVE = 0.4
-"""Share of live rows up to which a file is collected: files then have about 1.5 times the bytes of the live rows."""
+_MOST = 1.7
+"""The bytes of the files, at most, as a multiple of those of the live rows."""
 _PACE = 3
 """Bytes that garbage collection may read for each byte that is written."""
 _CHECK_EVERY = 1 / 16
 """The part of a file after which the garbage of one is estimated anew."""
+_STEP = 1 << 20
+"""Bytes of a file that are collected at a time."""
 _SAMPLED = 2
 """Chunks of a sample."""
 _SMALL_SHARE = 8
@@ -50,8 +63,11 @@ _DEAD_SHARE = 1 / 8
 """The part of the files from which on collected ones are worth a flush of RocksDB's write buffers, to be deleted."""
 
 
-def _value_size(row: tuple[bytes, bytes]) -> int:
-    return len(row[1])
+def _file_sized(rows: list[tuple[bytes, bytes]]) -> Iterable[list[tuple[bytes, bytes]]]:
+    """The rows, in portions that fit into one file."""
+    if sum([len(value) for _, value in rows]) < _FILE_SIZE:
+        return (rows,)
+    return in_portions(rows, lambda row: len(row[1]), _FILE_SIZE)
 
 
 class LargeValues:
@@ -63,9 +79,9 @@ class LargeValues:
 
     def __init__(self, compression: str) -> None:
         self._compresses = compression.strip().upper().removesuffix("_COMPRESSION") != "NO"
-        self._shrink: dict[int, bool] = {}
+        self._shrink: dict[bytes, bool] = {}
         """By stored id of the state: whether compression makes its values smaller."""
-        self._left: dict[int, int] = {}
+        self._left: dict[bytes, int] = {}
         """By stored id of the state: the values until that is looked at again."""
 
     def split(self, rows: Iterable[tuple[bytes, bytes]]) -> tuple[list[tuple[bytes, bytes]], list[tuple[bytes, bytes]]]:
@@ -74,18 +90,18 @@ class LargeValues:
         large = [row for row in rows if len(row[1]) >= _LEAST]
         if not large:
             return rows, large
-        shrink = {state for state in {state_of(key) for key, _ in large} if self._shrinks(state, large)}
+        shrink = {state for state in {key[:2] for key, _ in large} if self._shrinks(state, large)}
         if shrink:
-            large = [row for row in large if state_of(row[0]) not in shrink]
-            return [row for row in rows if len(row[1]) < _LEAST or state_of(row[0]) in shrink], large
-        return [row for row in rows if len(row[1]) < _LEAST], large
+            large = [row for row in large if row[0][:2] not in shrink]
+            return [row for row in rows if len(row[1]) < _LEAST or row[0][:2] in shrink], large
+        return [row for row in rows if len(row[1]) < _LEAST] if len(large) < len(rows) else [], large
 
-    def _shrinks(self, state: int, rows: Sequence[tuple[bytes, bytes]]) -> bool:
+    def _shrinks(self, state: bytes, rows: Sequence[tuple[bytes, bytes]]) -> bool:
         if not self._compresses:
             return False
         left = self._left.get(state, 0)
         if left <= 0:
-            sample = b"".join(value for _, value in islice((row for row in rows if state_of(row[0]) == state), _SAMPLE))
+            sample = b"".join(value for _, value in islice((row for row in rows if row[0][:2] == state), _SAMPLE))
             self._shrink[state] = len(compress(sample)[0]) < _SAVING * len(sample)
             left = _SAMPLE_EVERY
         self._left[state] = left - len(rows)
@@ -153,7 +169,7 @@ class BlobFiles:
         rows.sort()
         blobs: list[tuple[bytes, bytes]] = []
         with self._lock:
-            for part in in_portions(rows, _value_size, _FILE_SIZE):
+            for part in _file_sized(rows):
                 file = self._current
                 if file is None:
                     file = self._current = BlobFile.create(self._directory)
@@ -177,13 +193,14 @@ class BlobFiles:
         Raises:
             Damaged: a value is altered, or its file is missing.
         """
+        files, unpack = self._files, unpack_blob
         for at, data in enumerate(found):
             if data is not None and len(data) == BLOB_SIZE and data[0] == MARKER:
-                blob = Blob.unpack(data)
-                file = self._files.get(blob.file)
+                _, number, offset, size, checksum = unpack(data)
+                file = files.get(number)
                 if file is None:
-                    raise Damaged(f"the file {blob.file:016x}{SUFFIX} is missing")
-                found[at] = file.value(blob)
+                    raise Damaged(f"the file {number:016x}{SUFFIX} is missing")
+                found[at] = file.value(offset, size, checksum)
         return found
 
     def ranges(self) -> Iterator[tuple[str, bytes, bytes]]:
@@ -197,12 +214,13 @@ class BlobFiles:
             yield file.name, min(chunk.first for chunk in chunks), max(chunk.last for chunk in chunks)
 
     @contextmanager
-    def pinned(self) -> Iterator[None]:
-        """Keep files that a snapshot of RocksDB refers to."""
+    def pinned(self) -> Iterator[list[BlobFile]]:
+        """Keep the files to which a snapshot refers that is taken meanwhile: those that are returned, and new ones."""
         with self._lock:
             self._pins += 1
+            files = self._present()
         try:
-            yield
+            yield files
         finally:
             with self._lock:
                 self._pins -= 1
@@ -211,11 +229,11 @@ class BlobFiles:
         """Link the files to a directory, for a copy of RocksDB that was made while these ``known`` files were there."""
         with self._lock:
             self._seal()
-            files = {file.path: file for file in [*known, *self.present()]}
+            files = {file.path: file for file in [*known, *self._present()]}
         for file in files.values():
             os.link(file.path, os.path.join(directory, file.name))
 
-    def present(self) -> list[BlobFile]:
+    def _present(self) -> list[BlobFile]:
         """The files with live rows."""
         gone = {*self._collected, *self._flushing}
         return [file for file in self._files.values() if file not in gone]
@@ -251,44 +269,47 @@ class BlobFiles:
         """A file that is worth to be collected."""
         small = [file for file in self._queue if file.size < _FILE_SIZE // _SMALL_SHARE]
         if len(small) > _MOST_SMALL:
-            self._queue.remove(small[0])
-            return small[0]
+            return self._victim_of(small[0])
         while self._unchecked >= _CHECK_EVERY * _FILE_SIZE:
             self._unchecked -= _CHECK_EVERY * _FILE_SIZE
             if self._queue:
                 file = self._queue.pop(0)
-                if self._share(file) <= _LIVE:
-                    return file
+                file.live = self._share(file) * file.size
                 self._queue.append(file)
-        return None
+        if not self._queue or sum(file.size for file in self._queue) <= _MOST * sum(file.live for file in self._queue):
+            return None
+        return self._victim_of(min(self._queue, key=lambda file: file.live / file.size))
+
+    def _victim_of(self, file: BlobFile) -> BlobFile:
+        self._queue.remove(file)
+        return file
 
     def _share(self, file: BlobFile) -> float:
         """The share of live rows, from a sample."""
         chunks = file.chunks()
         live = count = 0
         for chunk in random.sample(chunks, min(_SAMPLED, len(chunks))):
-            rows, found = self._live(file, chunk.offset, file.read(chunk))
+            rows, found = self._live(file, [chunk])
             count, live = count + rows, live + len(found)
         return live / count if count else 0.0
 
-    def _live(self, file: BlobFile, start: int, data: bytes) -> tuple[int, list[tuple[bytes, bytes]]]:
-        """The number of rows in a chunk, and those of them that are live."""
-        rows = list(records(data))
+    def _live(self, file: BlobFile, run: Sequence[Chunk]) -> tuple[int, list[tuple[bytes, bytes]]]:
+        """The number of rows in adjacent chunks, and those of them that are live."""
+        start, number = run[0].offset, file.number
+        rows = list(records(file.read(run)))
         live = []
         for (key, at, value), held in zip(rows, self._look_up([key for key, _, _ in rows])):
-            if held is not None and len(held) == BLOB_SIZE and held[0] == MARKER:
-                blob = Blob.unpack(held)
-                if blob.file == file.number and blob.offset == start + at:
-                    live.append((key, value))
+            if held is not None and held[:PLACE_SIZE] == place(number, start + at):
+                live.append((key, value))
         return len(rows), live
 
     def _moved(self, file: BlobFile) -> Iterator[int]:
-        """Append a file's live rows to the current one; yields the bytes read, for each chunk."""
-        for chunk in file.chunks():
-            _, live = self._live(file, chunk.offset, file.read(chunk))
+        """Append a file's live rows to the current one, some at a time; yields the bytes read."""
+        for run in _adjacent(file.chunks()):
+            _, live = self._live(file, run)
             if live:
                 self._put(self.append(live))
-            yield chunk.size
+            yield run[-1].end - run[0].offset
         with self._lock:
             self._collected.append(file)
 
@@ -314,3 +335,15 @@ class BlobFiles:
             files, self._files = self._files, {}
         for file in files.values():
             file.close()
+
+
+def _adjacent(chunks: Iterable[Chunk]) -> Iterator[list[Chunk]]:
+    """Runs of chunks without gaps, which files that were fetched in part have."""
+    run: list[Chunk] = []
+    for chunk in chunks:
+        if run and (chunk.offset != run[-1].end or chunk.end - run[0].offset > _STEP):
+            yield run
+            run = []
+        run.append(chunk)
+    if run:
+        yield run

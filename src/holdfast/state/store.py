@@ -80,6 +80,8 @@ _LEVEL_0_FILES = 8
 """Level-0 files that start a compaction: half a level 1, so that fewer bytes are rewritten for each that joins it."""
 _PART = 512
 """Rows of a scan whose values are read at once, but for the first ones."""
+_BUFFER_FILTER_SHARE = 0.1
+"""The size of a write buffer's Bloom filter, as a part of the buffer."""
 _LEVELS = 7
 """Levels of a store (RocksDB's default)."""
 _COMPRESSIONS = {"NO": "none", "SNAPPY": "snappy", "ZLIB": "zlib", "LZ4": "lz4", "LZ4HC": "lz4hc", "ZSTD": "zstd"}
@@ -135,6 +137,9 @@ def _options(settings: Mapping[str, str], path: str = "") -> Options:
     table.set_block_size(value(_O.BLOCK_SIZE, 1))
     if value(_O.USE_BLOOM_FILTER):
         table.set_bloom_filter(value(_O.BLOOM_FILTER_BITS_PER_KEY, 1), False)
+        # Half of the lookups of a growing state are for keys that the write buffer does not have.
+        options.set_memtable_whole_key_filtering(True)
+        options.set_memtable_prefix_bloom_ratio(_BUFFER_FILTER_SHARE)
     options.set_block_based_table_factory(table)
     options.set_write_buffer_size(value(_O.WRITE_BUFFER_SIZE, 1 << 16))
     options.set_max_write_buffer_number(value(_O.MAX_WRITE_BUFFER_NUMBER, 1))
@@ -366,8 +371,7 @@ class RocksDBStore:
         """Make a consistent, self-contained copy of the store by hard links."""
         if self.arriving is not None:
             self.arriving.wait()
-        with self._watched(), self._blobs.pinned():
-            known = self._blobs.present()
+        with self._watched(), self._blobs.pinned() as known:
             Checkpoint(self._db).create_checkpoint(directory)
             self._blobs.link(directory, known)
 
