@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks import jobs
+from benchmarks import jobs, leaks
 from holdfast.state.store import RocksDBStore, rocksdb_settings
 
 FRAME = 2048
@@ -86,7 +86,7 @@ def _grow(work: Path, settings: Mapping[str, str], gb: float) -> dict[str, Any]:
                     "cpu_us": round(1e6 * (cpu - before) / count, 2),
                     "read_us": round(1e6 * reading / count, 2),
                     "write_us": round(1e6 * writing / count, 2),
-                    "disk_gb": round(store.file_bytes()[0] / 1e9, 2),
+                    "disk_gb": round(leaks.files(work / "db")[1] * 2**20 / 1e9, 2),
                     "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10,
                 }
             )
