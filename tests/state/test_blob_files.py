@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from holdfast.state import blob_files
 from holdfast.state.blob_file import SUFFIX, Blob, BlobFile, Chunk, Damaged, chunks_of, packed_chunks, records
-from holdfast.state.blob_files import BlobFiles, LargeValues
+from holdfast.state.blob_files import BlobFiles, ValueSeparation
 from holdfast.state.layout import END, FIRST
 from holdfast.state.store import RocksDBStore, rocksdb_settings
 
@@ -77,8 +77,8 @@ def test_values_that_compression_shrinks_stay_in_rocksdb() -> None:
     noise = [(b"\0\6" + key(n), value(n)) for n in range(10)]
     small = [(b"\0\7" + key(n), value(n, size=511)) for n in range(10)]
 
-    assert LargeValues("LZ4_COMPRESSION").split(text + noise + small) == (text + small, noise)
-    assert LargeValues("NO_COMPRESSION").split(text + noise + small) == (small, text + noise)
+    assert ValueSeparation("LZ4_COMPRESSION").split(text + noise + small) == (text + small, noise)
+    assert ValueSeparation("NO_COMPRESSION").split(text + noise + small) == (small, text + noise)
 
 
 def test_the_store_holds_large_values_in_files_of_their_own(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ from holdfast.state.blob_file import (
     unpack_blob,
 )
 
-__all__ = ["BlobFiles", "LargeValues", "blobs_in"]
+__all__ = ["BlobFiles", "ValueSeparation", "blobs_in"]
 
 _LEAST = 512
 """Size of the smallest value that goes into a blob file, in bytes."""
@@ -70,8 +70,8 @@ def _file_sized(rows: list[tuple[bytes, bytes]]) -> Iterable[list[tuple[bytes, b
     return in_portions(rows, lambda row: len(row[1]), _FILE_SIZE)
 
 
-class LargeValues:
-    """Which rows have values for blob files: large ones, unless compression makes them smaller.
+class ValueSeparation:
+    """Which values lie apart from their keys, in blob files: large ones, unless compression makes them smaller.
 
     Args:
         compression: The setting of RocksDB.

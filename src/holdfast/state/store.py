@@ -32,7 +32,7 @@ from holdfast.common.config_options import ConfigOption
 from holdfast.common.config_values import parse_memory_size
 from holdfast.common.rocksdb_options import RocksDBOptions, predefined_settings
 from holdfast.state.arriving_files import ArrivingFiles
-from holdfast.state.blob_files import BlobFiles, LargeValues, blobs_in
+from holdfast.state.blob_files import BlobFiles, ValueSeparation, blobs_in
 from holdfast.state.layout import END, META
 
 __all__ = ["RocksDBStore", "rocksdb_settings"]
@@ -207,7 +207,7 @@ class RocksDBStore:
         without_log.no_slowdown = True
         self._db.set_write_options(without_log)
         self._unlogged = without_log
-        self._large_values = LargeValues(settings[_O.COMPRESSION.key])
+        self._separation = ValueSeparation(settings[_O.COMPRESSION.key])
         self._blobs = BlobFiles(path, self._look_up, self._write, writable=not read_only)
         self._file_size = parse_memory_size(settings[_O.TARGET_FILE_SIZE_BASE.key])
 
@@ -258,7 +258,7 @@ class RocksDBStore:
         Raises:
             OSError: the store cannot be written; `damaged` becomes True.
         """
-        rows, large = self._large_values.split(puts)
+        rows, large = self._separation.split(puts)
         if large:
             with self._watched():
                 rows += self._blobs.append(large)
