@@ -219,6 +219,24 @@ def test_a_file_that_was_cut_off_is_sealed_with_its_whole_rows(tmp_path: Path) -
     again.close()
 
 
+def test_a_file_without_a_whole_row_does_not_hinder_a_base(tmp_path: Path) -> None:
+    (tmp_path / "db").mkdir()
+    file = BlobFile.create(str(tmp_path / "db"))
+    file.append([(key(1), value(1))])
+    file.close()
+    [name] = os.listdir(tmp_path / "db")
+    os.truncate(tmp_path / "db" / name, 700)
+
+    store = RocksDBStore(str(tmp_path / "db"), SETTINGS)
+    store.write([(key(7), b"small")])
+    store.checkpoint(str(tmp_path / "copy"))
+    store.close()
+    copy = RocksDBStore(str(tmp_path / "copy"), SETTINGS, read_only=True)
+    assert [each for name, each in copy.files().items() if name.endswith(SUFFIX)] == [(0, b"", b"")]
+    assert copy.get_many([key(7)]) == [b"small"]
+    copy.close()
+
+
 def test_a_damaged_value_is_an_error_and_never_a_wrong_value(tmp_path: Path) -> None:
     store = RocksDBStore(str(tmp_path), SETTINGS)
     store.write([(key(n), value(n)) for n in range(100)])

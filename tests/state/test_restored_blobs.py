@@ -179,6 +179,17 @@ def test_a_part_of_a_base_is_the_beginning_of_the_next_one(stored: Stored, monke
         stored.others_are_gone()
 
 
+def test_a_file_may_have_no_chunk_of_a_subtask(stored: Stored, monkeypatch: pytest.MonkeyPatch) -> None:
+    turns, number = dict(TURNS), len(stored.checkpoints) - 1
+    for group in (5, 77):
+        stored.groups = KeyGroupRange(group, group)
+        stored.restart(number, elsewhere=True)
+        stored.check(turns)
+        stored.base(monkeypatch)
+        stored.restart(elsewhere=True)
+        stored.check(turns)
+
+
 def test_subtasks_are_joined(stored: Stored, monkeypatch: pytest.MonkeyPatch) -> None:
     handles, schema = stored.checkpoints[-1]
     [handle] = handles

@@ -204,14 +204,15 @@ class BlobFiles:
         return found
 
     def ranges(self) -> Iterator[tuple[str, bytes, bytes]]:
-        """The name of each sealed file, and the first and the last of its keys.
+        """The name of each sealed file, and the first and the last of its keys; a part of a file may have none.
 
         Raises:
             Damaged: the end of one is altered.
         """
         for file in self._files.values():
             chunks = file.chunks()
-            yield file.name, min(chunk.first for chunk in chunks), max(chunk.last for chunk in chunks)
+            first = min((chunk.first for chunk in chunks), default=b"")
+            yield file.name, first, max((chunk.last for chunk in chunks), default=b"")
 
     @contextmanager
     def pinned(self) -> Iterator[list[BlobFile]]:
