@@ -78,8 +78,8 @@ _STALL_S, _MOST_STALL_S = 0.001, 0.016
 """Pause before such a write is tried again: the first one, and the longest."""
 _LEVEL_0_FILES = 8
 """Level-0 files that start a compaction: half a level 1, so that fewer bytes are rewritten for each that joins it."""
-_PART = 512
-"""Rows of a scan whose values are read at once, but for the first ones."""
+_PART, _ARRIVING_PART = 16, 512
+"""Rows of a scan whose values are read at once, but for the first ones; while they are fetched from the storage."""
 _BUFFER_FILTER_SHARE = 0.1
 """The size of a write buffer's Bloom filter, as a part of the buffer."""
 _LEVELS = 7
@@ -326,7 +326,7 @@ class RocksDBStore:
             while part := list(islice(rows, most)):
                 held: list[bytes | None] = [data for _, data in part]
                 yield from zip([key for key, _ in part], self._with_values(held))
-                most = min(2 * most, _PART)
+                most = min(2 * most, _PART if self.arriving is None else _ARRIVING_PART)
 
     def first_key(self, start: bytes, end: bytes) -> bytes | None:
         """The first key in ``[start, end)``."""
