@@ -23,7 +23,7 @@ from holdfast.checkpoint.storage import Storage
 from holdfast.errors import CorruptFile
 from holdfast.state.arrival import Arrival
 from holdfast.state.arriving_file import ArrivingFile
-from holdfast.state.blob_file import SUFFIX, Blob, Chunk
+from holdfast.state.blob_file import SUFFIX, Blob
 from holdfast.state.blob_parts import ArrivingBlobFile
 from holdfast.state.damage import Naming
 from holdfast.state.linked_files import states_in
@@ -179,7 +179,8 @@ class ArrivingFiles:
         for blob in blobs:
             wanted[blob.file].append(blob)
         files = ((self._blob_files[number], each) for number, each in wanted.items() if number in self._blob_files)
-        self._arrival.at_once(_fetch_chunks, [(file, run) for file, each in files for run in file.lacking(each)])
+        runs = [(file, run) for file, each in files for run in file.lacking(each)]
+        self._arrival.at_once(lambda run: run[0].fetch(run[1]), runs)
 
     def _lacking(self, files: Sequence[ArrivingFile], start: bytes, end: bytes) -> list[_Run]:
         """The blocks between two keys that are lacking, and the first ones behind them, which RocksDB may look at."""
@@ -196,18 +197,8 @@ class ArrivingFiles:
         return runs
 
     def _fetch(self, runs: Sequence[_Run]) -> None:
-        self._arrival.at_once(_fetch_run, runs)
+        self._arrival.at_once(lambda run: run[0].fetch(run[1]), runs)
 
     def wait(self) -> None:
         """Wait until all files are complete; raises as `Arrival.wait` does."""
         self._arrival.wait()
-
-
-def _fetch_chunks(run: tuple[ArrivingBlobFile, list[Chunk]]) -> None:
-    file, chunks = run
-    file.fetch(chunks)
-
-
-def _fetch_run(run: _Run) -> None:
-    file, blocks = run
-    file.fetch(blocks)

@@ -267,11 +267,6 @@ class BlobFile:
     def _unsealed(self) -> str:
         return self.path.removesuffix(SUFFIX) + _UNSEALED
 
-    @property
-    def sealed(self) -> bool:
-        """Whether the file does not change any more."""
-        return self._written is None
-
     def chunks(self) -> Sequence[Chunk]:
         """The chunks of the file.
 

@@ -31,6 +31,7 @@ from holdfast.state.blob_file import (
     records,
     unpack_blob,
 )
+from holdfast.state.runs import in_runs
 
 __all__ = ["BlobFiles", "ValueSeparation", "blobs_in"]
 
@@ -306,7 +307,7 @@ class BlobFiles:
 
     def _moved(self, file: BlobFile) -> Iterator[int]:
         """Append a file's live rows to the current one, some at a time; yields the bytes read."""
-        for run in _adjacent(file.chunks()):
+        for run in in_runs(file.chunks(), _STEP):  # a file that was fetched in part has gaps
             _, live = self._live(file, run)
             if live:
                 self._put(self.append(live))
@@ -336,15 +337,3 @@ class BlobFiles:
             files, self._files = self._files, {}
         for file in files.values():
             file.close()
-
-
-def _adjacent(chunks: Iterable[Chunk]) -> Iterator[list[Chunk]]:
-    """Runs of chunks without gaps, which files that were fetched in part have."""
-    run: list[Chunk] = []
-    for chunk in chunks:
-        if run and (chunk.offset != run[-1].end or chunk.end - run[0].offset > _STEP):
-            yield run
-            run = []
-        run.append(chunk)
-    if run:
-        yield run

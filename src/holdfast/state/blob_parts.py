@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import attrgetter
 
 from holdfast.checkpoint.handles import RawFile
@@ -15,6 +15,7 @@ from holdfast.checkpoint.storage import Storage
 from holdfast.errors import CorruptFile
 from holdfast.state.blob_file import SUFFIX, Blob, Chunk, Damaged, chunks_of, sealing
 from holdfast.state.damage import Naming
+from holdfast.state.runs import in_runs
 from holdfast.state.sparse_file import RangeReader, SparseFile
 from holdfast.state.sst_parts import KeyRanges
 
@@ -45,7 +46,7 @@ def fetch_chunks(storage: Storage, file: RawFile, target: str, ranges: KeyRanges
             return False
         end = sealing(chunks)
         with open(target, "wb") as copy:
-            for run in _runs(chunks, _MOST_IN_RUN):
+            for run in in_runs(chunks, _MOST_IN_RUN, _GAP):
                 copy.seek(run[0].offset)
                 copy.write(_read(reader, run))
             copy.seek(file.size - len(end))
@@ -71,6 +72,7 @@ class ArrivingBlobFile(SparseFile):
             CorruptFile: the file is missing, or its index is altered.
         """
         super().__init__(RangeReader(storage, file), target, named)
+        self._chunks: list[Chunk] | None = None
         self.number = int(file.name.removesuffix(SUFFIX), 16)
         try:
             end = sealing(chunks_of(file.size, self.reader.part))
@@ -87,11 +89,19 @@ class ArrivingBlobFile(SparseFile):
         """Runs of chunks of these blobs, all of this file, that are not here."""
         if self.here:
             return iter(())
-        with open(self._target, "rb") as copy:
-            chunks = chunks_of(self.file.size, lambda offset, size: os.pread(copy.fileno(), size, offset))
+        chunks = self._index()
         numbers = sorted({bisect_right(chunks, blob.offset, key=_offset) - 1 for blob in blobs})
         wanted = map(chunks.__getitem__, numbers)
-        return _runs((each for each in wanted if not self.present.has(each.offset, each.end)), _MOST_IN_LOOKUP)
+        lacking = (each for each in wanted if not self.present.has(each.offset, each.end))
+        return in_runs(lacking, _MOST_IN_LOOKUP, _GAP)
+
+    def _index(self) -> list[Chunk]:
+        """The chunks of the file, read when they are first needed."""
+        chunks = self._chunks
+        if chunks is None:
+            with open(self._target, "rb") as copy:
+                chunks = self._chunks = chunks_of(self.file.size, lambda offset, size: os.pread(copy.fileno(), size, offset))
+        return chunks
 
     def fetch(self, run: Sequence[Chunk]) -> None:
         """Fetch chunks, and what is between them.
@@ -107,6 +117,12 @@ class ArrivingBlobFile(SparseFile):
         except CorruptFile as error:
             raise self.telling(error) from error
 
+    def complete(self, may_go_on: Callable[[], bool]) -> None:
+        """Fetch what is lacking, and verify the whole file; implements `holdfast.state.arrival.Arriving`."""
+        super().complete(may_go_on)
+        if self.here:
+            self._chunks = None
+
 
 def _read(reader: RangeReader, run: Sequence[Chunk]) -> bytes:
     """The bytes of chunks, verified, with what is between them."""
@@ -115,15 +131,3 @@ def _read(reader: RangeReader, run: Sequence[Chunk]) -> bytes:
     for chunk in run:
         chunk.verified(data[chunk.offset - start : chunk.end - start])
     return data
-
-
-def _runs(chunks: Iterable[Chunk], most: int) -> Iterator[list[Chunk]]:
-    """Chunks that are read at once, up to so many bytes."""
-    run: list[Chunk] = []
-    for chunk in chunks:
-        if run and (chunk.offset - run[-1].end > _GAP or chunk.end - run[0].offset > most):
-            yield run
-            run = []
-        run.append(chunk)
-    if run:
-        yield run

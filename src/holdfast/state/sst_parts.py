@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from holdfast.checkpoint.handles import RawFile
 from holdfast.checkpoint.storage import Storage
 from holdfast.errors import CorruptFile
+from holdfast.state.runs import in_runs
 from holdfast.state.sparse_file import RangeReader
 from holdfast.state.sst_format import (
     FOOTER_SIZE,
@@ -157,7 +158,7 @@ class _Parts(SstReader):
             for block in kept.values():
                 copy.seek(block.offset)
                 copy.write(self.block(block))
-            for run in _runs(block for _, block in wanted):
+            for run in in_runs((block for _, block in wanted), _AT_ONCE):
                 copy.seek(run[0].offset)
                 copy.write(self.data(run))
             copy.seek(meta.index.offset)
@@ -177,15 +178,3 @@ def _wanted(form: IndexForm, entries: Iterable[IndexEntry], first: bytes, ranges
         if ranges.overlap(low, high):
             yield entry
         low = high
-
-
-def _runs(blocks: Iterable[Block]) -> Iterator[list[Block]]:
-    """Adjacent blocks, read at once."""
-    run: list[Block] = []
-    for block in blocks:
-        if run and (block.offset != run[-1].end or block.end - run[0].offset > _AT_ONCE):
-            yield run
-            run = []
-        run.append(block)
-    if run:
-        yield run
