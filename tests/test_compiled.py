@@ -31,7 +31,7 @@ from holdfast.runtime.operators import calls, session_loop, window_calls
 from holdfast.runtime.operators.stateless import Collector
 from holdfast.state import handles, key_owners, row_loading, typed
 from holdfast.state.key_groups import group_assigner, key_group
-from holdfast.state.row import TOUCHED
+from holdfast.state.row import TOUCHED, UNFLUSHED
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "holdfast"
@@ -331,14 +331,18 @@ ROWS = st.lists(st.tuples(st.integers(0, 15), st.sampled_from([None, "x"]), st.s
 @settings(max_examples=examples(50))
 @given(ROWS, st.integers(0, 3), st.integers(0, 8))
 def the_rows_parted_at_a_barrier_by_both_forms_are_the_same(held: list[tuple[Any, ...]], first: int, end: int) -> None:
-    told = []
+    told: list[tuple[Any, ...]] = []
     for module in (row_loading, PLAIN["holdfast.state.row_loading"]):
         rows = [[flags | TOUCHED, one, None, other] for flags, one, other in held]
         parts: list[list[Any]] = [[], [], [], []]
         module.part_rows([f"key {n}" for n in range(len(rows))], rows, first, end, True, *parts)
         told.append((rows, parts))
         assert all(row[0] < TOUCHED for row in rows[first:end])
+        by_key = dict(enumerate([flags, one] for flags, one, _ in held))
+        told[-1] += (module.unflushed_keys(by_key), module.untouched_keys(by_key, first))
     assert told[0] == told[1]
+    assert told[0][2] == [key for key, (flags, *_) in enumerate(held) if flags & UNFLUSHED]
+    assert told[0][3] == [key for key, (flags, *_) in enumerate(held) if not flags & TOUCHED][:first]
 
 
 COLUMN = st.sampled_from([st.integers(-(2**63), 2**63 - 1), st.floats(), st.text(max_size=5), PLAIN_FIELD, FIELD])

@@ -7,7 +7,7 @@ from typing import Any
 
 from holdfast.state.row import DIRTY, PERSISTED, TOUCHED, UNFLUSHED, Row, filled
 
-__all__ = ["part_rows", "rows_of"]
+__all__ = ["part_rows", "rows_of", "unflushed_keys", "untouched_keys"]
 
 _DIRTY, _PERSISTED, _TOUCHED, _UNFLUSHED = DIRTY, PERSISTED, TOUCHED, UNFLUSHED
 
@@ -88,3 +88,31 @@ def part_rows(
         elif not flags:
             idle.append(keys[at])
         row[0] = flags
+
+
+def unflushed_keys(rows: dict[Any, Row]) -> list[Any]:
+    """The keys of the rows that are newer than the store's.
+
+    >>> unflushed_keys({"a": [1, "x"], "b": [5, "y"], "c": [4, None]})
+    ['b', 'c']
+    """
+    found = []
+    for key, row in rows.items():
+        if row[0] & _UNFLUSHED:
+            found.append(key)
+    return found
+
+
+def untouched_keys(rows: dict[Any, Row], most: int) -> list[Any]:
+    """The keys of the first ``most`` rows that were not loaded in this epoch.
+
+    >>> untouched_keys({"a": [8, "x"], "b": [1, "y"], "c": [5, "z"], "d": [1, "z"]}, 2)
+    ['b', 'c']
+    """
+    found: list[Any] = []
+    for key, row in rows.items():
+        if not row[0] & _TOUCHED:
+            if len(found) >= most:
+                break
+            found.append(key)
+    return found

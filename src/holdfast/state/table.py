@@ -24,7 +24,7 @@ from holdfast.state.layout import after, group_prefix, group_range, split_key
 from holdfast.state.ordered import OrderedStore, migrate
 from holdfast.state.restored_rows import RestoredRows, in_blocks
 from holdfast.state.row import DIRTY, PERSISTED, TOUCHED, UNFLUSHED, Row, filled
-from holdfast.state.row_loading import part_rows, rows_of
+from holdfast.state.row_loading import part_rows, rows_of, unflushed_keys, untouched_keys
 from holdfast.state.row_pieces import EncodedRows, RowPieces, deleted_pieces, read_piece
 
 __all__ = ["RowTable", "store_key"]
@@ -297,28 +297,23 @@ class RowTable:
 
         Rows of the epoch are not committed, and stay.
         """
-        victims: list[Any] = []
-        for key, row in self.rows.items():
-            if not row[0] & TOUCHED:
-                victims.append(key)
-                if len(victims) >= most:
-                    break
-        self._flush(victims)
+        rows = self.rows
+        victims = untouched_keys(rows, most)
+        self._flush([key for key in victims if rows[key][0] & UNFLUSHED])
         for key in victims:
-            del self.rows[key]
+            del rows[key]
         return len(victims)
 
     def flush(self) -> None:
         """Write the committed rows to the store (between epochs), and remove deleted rows from memory."""
         self.store_restored()
-        for key in self._flush(self.rows):
+        for key in self._flush(unflushed_keys(self.rows)):
             del self.rows[key]
 
-    def _flush(self, keys: Iterable[Any]) -> list[Any]:
-        """Write the committed rows of these keys to the store; returns the keys whose rows are deleted."""
+    def _flush(self, unflushed: list[Any]) -> list[Any]:
+        """Write the rows of these keys, newer than the store's, to the store; returns the keys whose rows are deleted."""
         rows = self.rows
         encode = self.codec.committed_encoder()
-        unflushed = [key for key in keys if rows[key][0] & UNFLUSHED]
         puts: list[tuple[bytes, bytes]] = []
         deletes: list[bytes] = []
         gone: list[Any] = []
