@@ -7,6 +7,8 @@ import random
 import signal
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ from hypothesis import strategies as st
 from holdfast.state import blob_files
 from holdfast.state.blob_file import SUFFIX, Blob, BlobFile, Chunk, Damaged, chunks_of, packed_chunks, records
 from holdfast.state.blob_files import BlobFiles, ValueSeparation
+from holdfast.state.disk_reads import blocks_read
 from holdfast.state.layout import END, FIRST
 from holdfast.state.store import RocksDBStore, rocksdb_settings
 
@@ -253,6 +256,48 @@ def test_a_damaged_value_is_an_error_and_never_a_wrong_value(tmp_path: Path) -> 
         store.get_many([key(50)])
     assert store.damaged
     store.close()
+
+
+@pytest.fixture
+def on_disk() -> Iterator[Path]:
+    """A directory that is not in memory, as those of other tests may be."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as directory:
+        yield Path(directory)
+
+
+def test_values_are_read_ahead_while_many_are_on_the_disk(on_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    index: dict[bytes, bytes | None] = {}
+    files = BlobFiles(str(on_disk), lambda keys: [index[each] for each in keys], index.update)
+    index.update(files.append([(key(n), value(n)) for n in range(3000)]))
+    files.close()
+    files = BlobFiles(str(on_disk), lambda keys: [index[each] for each in keys], index.update)
+
+    def leave_the_page_cache() -> None:
+        for name in blobs_in(on_disk):
+            with open(on_disk / name, "rb") as file:
+                os.fsync(file.fileno())
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+    ahead: list[int] = []
+    read_ahead = BlobFile.read_ahead
+    monkeypatch.setattr(BlobFile, "read_ahead", lambda *args: ahead.append(1) or read_ahead(*args))
+
+    def read_some() -> int:
+        """Reads every 60th value; returns how many were read ahead."""
+        ahead.clear()
+        assert files.resolve([index[key(n)] for n in range(0, 3000, 60)]) == [value(n) for n in range(0, 3000, 60)]
+        return len(ahead)
+
+    leave_the_page_cache()
+    before = blocks_read()
+    assert read_some() == 0, "nothing is known of the first values"
+    if blocks_read() == before:
+        pytest.skip("this file system does not tell what it reads from a disk, or has none")
+    leave_the_page_cache()
+    assert read_some() == 50
+    assert read_some() == 50, "the last ones came from the disk"
+    assert read_some() == 0, "the last ones came from the page cache"
+    files.close()
 
 
 def test_a_missing_file_is_an_error(tmp_path: Path) -> None:

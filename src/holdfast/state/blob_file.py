@@ -20,6 +20,8 @@ from typing import NamedTuple
 import msgspec
 import xxhash
 
+from holdfast.state.disk_reads import read_ahead
+
 __all__ = [
     "BLOB_SIZE",
     "MARKER",
@@ -316,6 +318,10 @@ class BlobFile:
         if len(data) != size or _checksum(data) != checksum:
             raise Damaged(f"{self.path} is altered between {offset} and {offset + size}")
         return data
+
+    def read_ahead(self, offset: int, size: int) -> None:
+        """Let the system fetch the value of a blob from the disk; returns before it is there."""
+        read_ahead(self._fd, offset, size)
 
     def read(self, run: Sequence[Chunk]) -> bytes:
         """The bytes of adjacent chunks.

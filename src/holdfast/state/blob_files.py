@@ -31,6 +31,7 @@ from holdfast.state.blob_file import (
     records,
     unpack_blob,
 )
+from holdfast.state.disk_reads import blocks_read
 from holdfast.state.runs import in_runs
 
 __all__ = ["BlobFiles", "ValueSeparation", "blobs_in"]
@@ -62,6 +63,9 @@ _MOST_SMALL = 16
 """More small files than that are joined."""
 _DEAD_SHARE = 1 / 8
 """The part of the files from which on collected ones are worth a flush of RocksDB's write buffers, to be deleted."""
+
+_ON_DISK = 1
+"""Blocks that were read from the disk for each value, from which on values are read ahead: an eighth of them, or more."""
 
 
 def _file_sized(rows: list[tuple[bytes, bytes]]) -> Iterable[list[tuple[bytes, bytes]]]:
@@ -142,6 +146,8 @@ class BlobFiles:
             BlobFile.recover(directory)
         self._files = {file.number: file for file in BlobFile.in_directory(directory)}
         """By number; also collected ones that are not deleted yet."""
+        self._on_disk = False
+        """Whether many values were not in the page cache when they were last read."""
         self._lock = threading.Lock()
         """Guards the following: a thread may make a copy of the store meanwhile."""
         self._current: BlobFile | None = None
@@ -195,13 +201,23 @@ class BlobFiles:
             Damaged: a value is altered, or its file is missing.
         """
         files, unpack = self._files, unpack_blob
-        for at, data in enumerate(found):
-            if data is not None and len(data) == BLOB_SIZE and data[0] == MARKER:
-                _, number, offset, size, checksum = unpack(data)
-                file = files.get(number)
-                if file is None:
-                    raise Damaged(f"the file {number:016x}{SUFFIX} is missing")
-                found[at] = file.value(offset, size, checksum)
+        blobs = [
+            (at, *unpack(data))
+            for at, data in enumerate(found)
+            if data is not None and len(data) == BLOB_SIZE and data[0] == MARKER
+        ]
+        if not blobs:
+            return found
+        for _, _, number, *_ in blobs:
+            if number not in files:
+                raise Damaged(f"the file {number:016x}{SUFFIX} is missing")
+        before = blocks_read()
+        if self._on_disk:  # one read after the other would wait for the disk each time
+            for _, _, number, offset, size, _ in blobs:
+                files[number].read_ahead(offset, size)
+        for at, _, number, offset, size, checksum in blobs:
+            found[at] = files[number].value(offset, size, checksum)
+        self._on_disk = blocks_read() - before > _ON_DISK * len(blobs)
         return found
 
     def ranges(self) -> Iterator[tuple[str, bytes, bytes]]:
