@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import stat
 import statistics
 import time
 from pathlib import Path
@@ -99,11 +100,13 @@ class Watch:
 
 
 def _bytes_in(directory: Path) -> int:
-    """The bytes of the run's checkpoints and local state."""
-    total = 0
+    """The bytes of the run's checkpoints and local state on the disk; a file with several names counts once."""
+    sizes: dict[int, int] = {}
     for path in directory.rglob("*"):
         try:
-            total += path.stat().st_size if path.is_file() else 0
+            found = path.lstat()
         except OSError:
             continue  # removed meanwhile
-    return total
+        if stat.S_ISREG(found.st_mode):
+            sizes[found.st_ino] = found.st_size
+    return sum(sizes.values())

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import pickle
 import struct
@@ -11,9 +12,10 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.checkpoint import files
-from holdfast.checkpoint.files import pack, read_file, read_raw, unpack, write_file, write_raw
+from holdfast.checkpoint import files, local_store
+from holdfast.checkpoint.files import pack, read_file, read_raw, store_raw, unpack, write_file, write_raw
 from holdfast.checkpoint.handles import ContainedFile, Handle, IndexedFile, LogRange, RawFile
+from holdfast.checkpoint.storage import AlreadyExists, Storage
 from holdfast.errors import CorruptFile, IncompatibleState
 
 from .conftest import quick
@@ -39,6 +41,38 @@ def test_raw_bytes_are_stored_as_they_are(storage):
     handle = write_raw(storage, "state/f.sst", payload)
     assert storage.get("state/f.sst") == payload
     assert read_raw(storage, handle) == payload
+
+
+@pytest.mark.parametrize("size", [0, 9, 10, 11, 25])
+def a_file_of_this_host_is_stored_by_a_link_where_that_is_possible(memory, tmp_path, monkeypatch, size):
+    monkeypatch.setattr(files, "_AT_ONCE", 10)
+    source = tmp_path / "source"
+    source.write_bytes(payload := os.urandom(size))
+    local = Storage.open(str(tmp_path / "storage"))
+    linked = store_raw(local, "job/state/f", str(source))
+    assert source.stat().st_nlink == 2
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(local_store.os, "link", _refuse)
+        copied = store_raw(local, "job/state/g", str(source))
+    assert source.stat().st_nlink == 2
+    sent = store_raw(quick(memory), "f", str(source))
+    assert linked.checksum == copied.checksum == sent.checksum
+    assert read_raw(local, linked) == read_raw(local, copied) == read_raw(quick(memory), sent) == payload
+    source.unlink()
+    assert read_raw(local, linked) == payload
+
+
+def a_link_does_not_take_the_place_of_another_file(tmp_path):
+    storage, source = Storage.open(str(tmp_path / "storage")), tmp_path / "source"
+    source.write_bytes(b"mine")
+    storage.put("f", b"other")
+    with pytest.raises(AlreadyExists):
+        store_raw(storage, "f", str(source))
+    assert storage.get("f") == b"other"
+
+
+def _refuse(source: str, target: str) -> None:
+    raise OSError(errno.EXDEV, "Invalid cross-device link")
 
 
 @pytest.mark.parametrize("size", [0, 9, 10, 11, 20, 25])

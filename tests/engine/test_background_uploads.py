@@ -58,20 +58,20 @@ def a_subtask_that_ends_waits_for_one_file_of_an_upload_at_most(lab, monkeypatch
     monkeypatch.setattr(keyed_backend, "_UPLOAD_PATIENCE", 0.0)
     begun, closed = threading.Event(), threading.Event()
     late: list[str] = []
-    write, close = rocksdb.write_raw, KeyedStateBackend.close
+    write, close = rocksdb.store_raw, KeyedStateBackend.close
 
-    def writing(storage: Any, path: str, data: bytes) -> Any:
+    def writing(storage: Any, path: str, source: str) -> Any:
         if closed.is_set():
             late.append(path)
         begun.set()
         closed.wait(600)
-        return write(storage, path, data)
+        return write(storage, path, source)
 
     def ending(self: Any) -> None:
         close(self)
         closed.set()
 
-    monkeypatch.setattr(rocksdb, "write_raw", writing)
+    monkeypatch.setattr(rocksdb, "store_raw", writing)
     monkeypatch.setattr(KeyedStateBackend, "close", ending)
     coordinator = lab.coordinator()
     canceller = threading.Thread(target=lambda: begun.wait(600) and coordinator.cancel())
@@ -86,10 +86,10 @@ def a_subtask_that_ends_waits_for_one_file_of_an_upload_at_most(lab, monkeypatch
 def an_upload_that_fails_leaves_no_copy_of_the_store_on_the_disk(lab, monkeypatch, caplog):
     monkeypatch.setattr(compaction, "MOST_DELTAS", 2)
 
-    def failing(storage: Any, path: str, data: bytes) -> Any:
+    def failing(storage: Any, path: str, source: str) -> Any:
         raise StorageError("no storage")
 
-    monkeypatch.setattr(rocksdb, "write_raw", failing)
+    monkeypatch.setattr(rocksdb, "store_raw", failing)
     lab.run()
     assert "(uid 'sessions') failed, will retry: no storage" in caplog.text
     assert not list(lab.disk.rglob("materialisation-*"))

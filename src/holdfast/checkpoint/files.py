@@ -38,6 +38,7 @@ __all__ = [
     "pack",
     "read_file",
     "read_raw",
+    "store_raw",
     "unpack",
     "verified",
     "verify_linked",
@@ -153,6 +154,19 @@ def write_raw(storage: Storage, path: str, data: Data) -> RawFile:
     return RawFile(path, len(data), xxhash.xxh3_128_digest(data))
 
 
+def store_raw(storage: Storage, path: str, source: str) -> RawFile:
+    """Store a file of this host that does not change any more: by a hard link if the storage is in its file system.
+
+    Raises:
+        OSError: the file cannot be read.
+        StorageError: the storage refused the write, or the retry budget ran out.
+    """
+    if not storage.link(path, source):
+        with open(source, "rb") as file:
+            return write_raw(storage, path, file.read())
+    return RawFile(path, os.path.getsize(source), _checksum_of(source))
+
+
 def read_raw(storage: Storage, handle: RawFile) -> bytes:
     """Read bytes written by `write_raw`.
 
@@ -206,7 +220,7 @@ def fetch_raw(storage: Storage, handle: RawFile, target: str) -> None:
 
 
 def link_raw(storage: Storage, handle: RawFile, target: str) -> bool:
-    """Make a hard link to a file written by `write_raw`, whose content stays unread; False if there can be none.
+    """Make a hard link to a stored raw file, whose content stays unread; False if there can be none.
 
     Raises:
         CorruptFile: the file is missing, or has another size.
@@ -232,16 +246,22 @@ def verify_linked(storage: Storage, handle: RawFile, target: str, stopped: Calla
         CorruptFile: it is altered, and it is the storage's file.
         OSError: the link is gone, or the storage's file.
     """
-    digest, source = xxhash.xxh3_128(), storage.local_path(handle.path)
+    source = storage.local_path(handle.path)
     if source is None or not os.path.samefile(source, target):
         return  # a copy: it was verified when it was made
-    with open(target, "rb", buffering=0) as file:
+    if _checksum_of(target, stopped) not in (handle.checksum, b""):
+        raise CorruptFile(storage.locate(handle.path), "altered: its checksum does not match its content")
+
+
+def _checksum_of(path: str, stopped: Callable[[], bool] = lambda: False) -> bytes:
+    """The checksum of a file; nothing if ``stopped`` became true before the end."""
+    digest = xxhash.xxh3_128()
+    with open(path, "rb", buffering=0) as file:
         while data := file.read(_AT_ONCE):
             digest.update(data)
             if stopped():
-                return
-    if digest.digest() != handle.checksum:
-        raise CorruptFile(storage.locate(handle.path), "altered: its checksum does not match its content")
+                return b""
+    return digest.digest()
 
 
 def _get(storage: Storage, handle: FileHandle) -> bytes:

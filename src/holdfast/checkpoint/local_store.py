@@ -69,7 +69,7 @@ class LocalStore:
         with self._errors("put", path):
             target, part = self._write_part(path, data)
             os.replace(part, target)
-            _flush_directory(os.path.dirname(target))
+            _flush(os.path.dirname(target))
 
     def put_new(self, path: str, data: Data) -> None:
         """Put an object if the path is free. The hard link makes this atomic, on NFS too."""
@@ -79,7 +79,22 @@ class LocalStore:
                 os.link(part, target)
             finally:
                 os.unlink(part)
-            _flush_directory(os.path.dirname(target))
+            _flush(os.path.dirname(target))
+
+    def link(self, path: str, source: str) -> bool:
+        """Put a file by a hard link; False if there can be none, as to another file system."""
+        _flush(source)
+        with self._errors("put", path):
+            target = self._at(path)
+            os.makedirs(os.path.dirname(target), exist_ok=True)
+            try:
+                os.link(source, target)
+            except FileExistsError:
+                raise
+            except OSError:  # another file system, one without hard links, or too many
+                return False
+            _flush(os.path.dirname(target))
+            return True
 
     def get(self, path: str) -> bytes:
         """Read an object."""
@@ -172,8 +187,9 @@ class LocalStore:
             raise (Unavailable if error.errno in _PASSING else StorageError)(told) from error
 
 
-def _flush_directory(directory: str) -> None:
-    descriptor = os.open(directory, os.O_RDONLY)
+def _flush(path: str) -> None:
+    """Flush a file or a directory to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

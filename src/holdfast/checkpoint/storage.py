@@ -173,6 +173,17 @@ class Storage:
         """
         self._repeat(f"put {path}", lambda: self._store.put(path, data))
 
+    def link(self, path: str, source: str) -> bool:
+        """Put a file of this host that does not change any more, by a hard link. False: it has to be read, and put.
+
+        The path must be unique to this attempt.
+
+        Raises:
+            OSError: the file cannot be read.
+            StorageError: the storage refused the link.
+        """
+        return isinstance(self._store, LocalStore) and self._store.link(path, source)
+
     def put_new(self, path: str, data: Data) -> None:
         """Put an object if the path is free; of several callers, exactly one succeeds.
 

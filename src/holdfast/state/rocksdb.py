@@ -17,7 +17,7 @@ from contextlib import closing
 import msgspec
 import xxhash
 
-from holdfast.checkpoint.files import write_raw
+from holdfast.checkpoint.files import store_raw
 from holdfast.checkpoint.handles import Handle, IndexedFile, RawFile
 from holdfast.checkpoint.metadata import KeyedHandle
 from holdfast.checkpoint.paths import new_attempt
@@ -375,7 +375,7 @@ class RocksDBLocalStore:
 
 
 class RocksDBFiles:
-    """Materialisations of RocksDB: a copy by hard links, from which only files new to the storage are uploaded."""
+    """Materialisations of RocksDB: a copy by hard links, from which only files new to the storage are stored."""
 
     kind = ROCKSDB
 
@@ -428,8 +428,7 @@ class RocksDBFiles:
                 at = os.path.join(copy, name)
                 stored = known.get(name) if shared(name) else None
                 if stored is None or stored.size != os.path.getsize(at):
-                    with open(at, "rb") as source:
-                        stored = write_raw(self._storage, new_path("sst" if shared(name) else "db"), source.read())
+                    stored = store_raw(self._storage, new_path("sst" if shared(name) else "db"), at)
                 level, first, last = ranges.get(name, (0, b"", b""))
                 files.append(msgspec.structs.replace(stored, name=name, level=level, first_key=first, last_key=last))
             files.append(write_contents(self._storage, new_path("db"), self._place.groups, sections))
