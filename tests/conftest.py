@@ -55,6 +55,13 @@ def home_of_jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+@pytest.fixture
+def on_disk() -> Iterator[Path]:
+    """A directory that is not in memory, as those of other tests may be."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as directory:
+        yield Path(directory)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the files that take longest, so that at the end no process runs a long one alone.
 

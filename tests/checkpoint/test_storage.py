@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import errno
+import mmap
 import multiprocessing
 import os
 import re
@@ -9,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.checkpoint import bucket
+from holdfast.checkpoint import bucket, local_store
 from holdfast.checkpoint.local_store import LocalStore
 from holdfast.checkpoint.log_reader import LogReader
 from holdfast.checkpoint.paths import JobPaths
@@ -343,6 +345,42 @@ def test_a_full_disk_is_a_clear_failure_and_leaves_nothing(tmp_path, monkeypatch
     monkeypatch.undo()
     assert not isinstance(raised.value, Unavailable)
     assert [p for p in tmp_path.rglob("*") if p.is_file()] == []
+
+
+_MEGABYTE = 1 << 20
+
+
+@pytest.mark.parametrize("size", [8 * _MEGABYTE - 1, 8 * _MEGABYTE, 9 * _MEGABYTE + 1, 10 * _MEGABYTE])
+def a_large_file_is_whole_and_does_not_fill_the_page_cache(on_disk, size):
+    data = os.urandom(size)
+    store = LocalStore(str(on_disk))
+    store.put("f", data)
+    assert store.get("f") == data
+    store.put("g", data)
+    large = size >= 8 * _MEGABYTE
+    with open(on_disk / "g", "rb") as file:
+        try:
+            cached = os.preadv(file.fileno(), [bytearray(4096)], 0, os.RWF_NOWAIT) == 4096
+        except BlockingIOError:
+            cached = False
+    assert cached is not large
+
+
+@pytest.mark.parametrize("written", [0, 3])
+def a_large_file_is_whole_where_the_page_cache_cannot_be_avoided(on_disk, monkeypatch, written):
+    write, calls = os.write, iter(range(100))
+
+    def refusing(descriptor: int, data: mmap.mmap) -> int:
+        if next(calls) == written:
+            raise OSError(errno.EINVAL, "Invalid argument")
+        return write(descriptor, data)
+
+    monkeypatch.setattr(local_store.os, "write", refusing)
+    data = os.urandom(9 * _MEGABYTE + 1)
+    store = LocalStore(str(on_disk))
+    store.put("f", data)
+    assert store.get("f") == data
+    assert next(calls) == written + 2, "the rest is one write"
 
 
 def test_a_part_file_of_a_killed_process_is_listed_but_never_read(tmp_path):

@@ -7,8 +7,6 @@ import random
 import signal
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -256,13 +254,6 @@ def test_a_damaged_value_is_an_error_and_never_a_wrong_value(tmp_path: Path) -> 
         store.get_many([key(50)])
     assert store.damaged
     store.close()
-
-
-@pytest.fixture
-def on_disk() -> Iterator[Path]:
-    """A directory that is not in memory, as those of other tests may be."""
-    with tempfile.TemporaryDirectory(dir="/var/tmp") as directory:
-        yield Path(directory)
 
 
 def test_values_are_read_ahead_while_many_are_on_the_disk(on_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ import errno
 import mmap
 import os
 import stat
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +23,11 @@ _REMEDIES = REMEDIES | {
     errno.EPERM: "let the user who runs the job write the directory; the file system must support hard links",
     errno.ENOTSUP: "the file system does not support hard links, which put-if-absent needs; choose another",
 }
+
+
+_LARGE = 8 << 20
+"""Bytes from which on a file is written past the page cache: it is read only after a failure."""
+_AT_ONCE = 1 << 20
 
 
 class LocalStore:
@@ -157,7 +163,8 @@ class LocalStore:
             descriptor = os.open(part, flags, 0o666)
         try:
             with memoryview(data) as view:
-                written = 0
+                written = _write_past_cache(part, view) if len(view) >= _LARGE else 0
+                os.lseek(descriptor, written, os.SEEK_SET)
                 while written < len(view):
                     written += os.write(descriptor, view[written:])
             # fsync: files of a checkpoint must survive a power failure, not only the end of the process.
@@ -185,6 +192,29 @@ class LocalStore:
         except OSError as error:
             told = f"cannot {what} {where}: {reason(error, _REMEDIES)}"
             raise (Unavailable if error.errno in _PASSING else StorageError)(told) from error
+
+
+def _write_past_cache(path: str, data: memoryview) -> int:
+    """Write the beginning of a file without the page cache, where the file system can; returns the bytes written."""
+    if sys.platform != "linux":
+        return 0
+    written = 0
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_DIRECT | os.O_CLOEXEC)
+    except OSError:
+        return written
+    try:
+        with mmap.mmap(-1, _AT_ONCE) as aligned:
+            while written + _AT_ONCE <= len(data):
+                aligned[:] = data[written : written + _AT_ONCE]
+                if os.write(descriptor, aligned) < _AT_ONCE:
+                    break
+                written += _AT_ONCE
+    except OSError:
+        pass
+    finally:
+        os.close(descriptor)
+    return written
 
 
 def _flush(path: str) -> None:
