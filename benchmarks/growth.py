@@ -28,6 +28,9 @@ from holdfast.datastream.state import ValueStateDescriptor
 _GOLDEN = 0x9E3779B97F4A7C15
 """Spreads numbers over 64 bits."""
 
+_DISK = 3.7
+"""Bytes of the disk for each byte of the state."""
+
 
 class KeyOf:
     """The key of the n-th number."""
@@ -85,10 +88,9 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     if options.keys % SPLITS:
         raise SystemExit(f"--keys {options.keys}: must be a multiple of {SPLITS}")
     work = jobs.scratch()
-    if (free := shutil.disk_usage(work).free) < 4 * options.keys * VALUE_BYTES:
-        raise SystemExit(
-            f"not enough space in {work}: {free >> 30} GiB free, {4 * options.keys * VALUE_BYTES >> 30} GiB needed"
-        )
+    needed = int(_DISK * options.keys * VALUE_BYTES)
+    if (free := shutil.disk_usage(work).free) < needed:
+        raise SystemExit(f"not enough space in {work}: {free >> 30} GiB free, {needed >> 30} GiB needed")
     try:
         figures = (_run_flink if options.engine == "flink-java" else _run)(options, work)
     finally:

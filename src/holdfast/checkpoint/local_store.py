@@ -8,7 +8,7 @@ import os
 import stat
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from holdfast.checkpoint.object_store import AlreadyExists, Data, NotFound, Unavailable
@@ -199,21 +199,17 @@ def _write_past_cache(path: str, data: memoryview) -> int:
     if sys.platform != "linux":
         return 0
     written = 0
-    try:
+    with suppress(OSError):  # what is left is written through the page cache, or that fails, too
         descriptor = os.open(path, os.O_WRONLY | os.O_DIRECT | os.O_CLOEXEC)
-    except OSError:
-        return written
-    try:
-        with mmap.mmap(-1, _AT_ONCE) as aligned:
-            while written + _AT_ONCE <= len(data):
-                aligned[:] = data[written : written + _AT_ONCE]
-                if os.write(descriptor, aligned) < _AT_ONCE:
-                    break
-                written += _AT_ONCE
-    except OSError:
-        pass
-    finally:
-        os.close(descriptor)
+        try:
+            with mmap.mmap(-1, _AT_ONCE) as aligned:
+                while written + _AT_ONCE <= len(data):
+                    aligned[:] = data[written : written + _AT_ONCE]
+                    if os.write(descriptor, aligned) < _AT_ONCE:
+                        break
+                    written += _AT_ONCE
+        finally:
+            os.close(descriptor)
     return written
 
 
