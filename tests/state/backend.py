@@ -140,6 +140,11 @@ class Backend:
             self.backend.committed(handles, self.epoch, self._new_path)
         return handles
 
+    def begin_base(self) -> None:
+        """End epochs until a base begins, which is due; it is in the next checkpoint."""
+        while self.backend.uploading is None:
+            self.checkpoint()
+
     def _new_path(self, kind: str) -> str:
         return JobPaths.of("job").state_file(1, self.epoch, "op", 0, new_attempt(), kind)
 

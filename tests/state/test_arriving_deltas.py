@@ -13,7 +13,7 @@ from holdfast.checkpoint.handles import IndexedFile
 from holdfast.common.typeinfo import Types
 from holdfast.datastream.state import ValueStateDescriptor
 from holdfast.errors import CorruptFile
-from holdfast.state import arriving_deltas, keyed_backend, restored_rows, rocksdb
+from holdfast.state import arriving_deltas, keyed_backend, keyed_state, restored_rows, rocksdb
 from holdfast.state.compaction import Base, Merge
 from holdfast.state.key_groups import KeyGroupRange
 
@@ -77,7 +77,7 @@ def remote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Deltas]:
     monkeypatch.setattr(rocksdb, "_LEAST_DELTA", 16 << 10)
     monkeypatch.setattr(rocksdb, "_SMALL", 0)
     monkeypatch.setattr(arriving_deltas, "_GAP", 0)
-    monkeypatch.setattr(keyed_backend, "_PORTION", 64 << 20)
+    monkeypatch.setattr(keyed_state, "_PORTION", 64 << 20)
     monkeypatch.setattr(keyed_backend, "due", lambda handles: None)
     backend = Deltas(tmp_path)
     backend.bucket.held = (".sst", ".delta")

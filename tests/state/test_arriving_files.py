@@ -26,6 +26,7 @@ from holdfast.state import (
     blob_files,
     blob_parts,
     keyed_backend,
+    keyed_state,
     rocksdb,
     sparse_file,
 )
@@ -144,7 +145,7 @@ def remote(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(arriving_files, "_LEAST", 16 << 10)
     monkeypatch.setattr(arriving_file, "_GAP", 0)
     monkeypatch.setattr(arriving_files, "_MOST_IN_RANGE", 64 << 10)
-    monkeypatch.setattr(keyed_backend, "_PORTION", 64 << 20)
+    monkeypatch.setattr(keyed_state, "_PORTION", 64 << 20)
     backend = Remote(tmp_path)
     backend.write(range(KEYS), 0)
     backend.use(LARGE)

@@ -143,6 +143,7 @@ def big(made: Any, slices: int, rows: int) -> Filled:
                 one.use(key, None if slices == 1 else number * 1_000)
                 one.handles["text"].update(pick.randbytes(500).hex())
         one.checkpoint()
+    one.begin_base()
     one.put(-1, 1)
     one.checkpoint()
     assert [each.kind for each in one.checkpoints[-1][0]] == ["rocksdb"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -16,10 +16,13 @@ from holdfast.checkpoint.metadata import KeyedHandle
 from holdfast.common.typeinfo import Types
 from holdfast.datastream.state import MapStateDescriptor
 from holdfast.datastream.state import ValueStateDescriptor as Value
-from holdfast.state import compaction, entries, keyed_backend
+from holdfast.state import compaction, entries, keyed_backend, keyed_state
 from holdfast.state.backend import size_of
 from holdfast.state.compaction import Base, Merge, due
 from holdfast.state.delta_files import DeltaFiles
+from holdfast.state.layout import after
+from holdfast.state.row import UNFLUSHED
+from holdfast.state.store import RocksDBStore
 
 from .backend import Backend
 
@@ -159,38 +162,123 @@ def the_rows_and_entries_that_change_in_every_epoch_are_once_in_a_merged_delta(t
     backend.close()
 
 
-@pytest.mark.usefixtures("soon")
+@pytest.mark.parametrize(
+    "merges", [False, True], ids=["without merges", "with the last settled delta merged again and again"]
+)
 def a_restart_on_the_same_host_reads_only_deltas_that_the_store_may_lack(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, merges: bool
 ) -> None:
+    monkeypatch.setattr(entries, "MOST_IN_ROW", 2)
+    monkeypatch.setattr(compaction, "ALIKE", 4 if merges else 64)
     backend = Backend("rocksdb", [TEXT, SCORES], tmp_path)
+    write(backend, range(1))
+    one = size_of(backend.checkpoints[-1][0][-1].deltas[0])
+    monkeypatch.setattr(keyed_backend, "_SETTLED", 4 * one)
     read = _replayed(monkeypatch)
-    write(backend, range(30))
-    deltas = backend.checkpoints[-1][0][-1].deltas
-    read.clear()
-    backend.kill()
-    assert backend.backend.reused
-    assert 0 < len(read) < len(deltas)
-    assert read == deltas[-len(read) :]
-    check(backend, 29)
+    for epoch in range(1, 31, 3):
+        write(backend, range(epoch, epoch + 3))
+        deltas = backend.checkpoints[-1][0][-1].deltas
+        backend.flushed()
+        read.clear()
+        backend.kill()
+        assert backend.backend.reused or epoch == 1
+        assert read == deltas[len(deltas) - len(read) :]
+        assert sum(map(size_of, read)) <= 4 * one
+        check(backend, epoch + 2)
+    assert (len(deltas) < 8) == merges
     read.clear()
     backend.restart(elsewhere=True)
     assert read == deltas
-    check(backend, 29)
+    check(backend, 30)
     backend.close()
 
 
-def the_store_gets_the_rows_of_large_deltas_before_they_are_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keyed_backend, "_SETTLED", 5000)
+def a_restart_after_a_merge_of_the_last_settled_delta_reads_the_merged_one_and_none_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     backend = Backend("rocksdb", [TEXT, SCORES], tmp_path)
-    write(backend, range(30))
+    write(backend, range(9))
+    with monkeypatch.context() as settling:
+        settling.setattr(keyed_backend, "_CHANGED", -1)
+        write(backend, range(9, 10))
+    monkeypatch.setattr(keyed_backend, "due", lambda handles: Merge(4, 12) if len(handles[-1].deltas) == 14 else None)
+    write(backend, range(10, 15))
     deltas = backend.checkpoints[-1][0][-1].deltas
-    assert len(deltas) == 30
+    assert len(deltas) == 4 + 1 + 3
     read = _replayed(monkeypatch)
-    backend.flushed()
     backend.kill()
-    assert sum(map(size_of, read)) < 5000 + size_of(deltas[0])
-    check(backend, 29)
+    assert backend.backend.reused
+    assert read == deltas[4:]
+    check(backend, 14)
+    backend.close()
+
+
+def the_committed_rows_go_to_the_store_in_portions_before_a_base_while_other_rows_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = Backend("rocksdb", [TEXT], tmp_path)
+    texts = dict.fromkeys(range(6000), "old" * 40)
+    changed = list(texts)
+    written: list[int] = []
+    write_rows = RocksDBStore.write
+
+    def counted(self: RocksDBStore, puts: Iterable[tuple[bytes, bytes]], deletes: Iterable[bytes] = ()) -> None:
+        rows = list(puts)
+        written.append(len(rows))
+        write_rows(self, rows, deletes)
+
+    monkeypatch.setattr(RocksDBStore, "write", counted)
+    monkeypatch.setattr(keyed_state, "_PORTION", 100 << 10)
+    epochs: list[int] = []
+    while backend.backend.uploading is None:
+        for key in changed:
+            backend.use(key)
+            backend.handles["text"].update(texts[key])
+        written.clear()
+        backend.checkpoint()
+        epochs.append(sum(written))
+        monkeypatch.setattr(keyed_backend, "due", lambda handles: Base())
+        changed = random.Random(len(epochs)).sample(range(6000), 300)
+        texts.update((key, f"at {len(epochs)}" * 30) for key in changed)
+    assert 12 <= len(epochs) <= 40
+    assert max(epochs) <= 2000, "at a time"
+    assert sum(epochs) >= 6000
+    backend.kill()
+    for key, text in texts.items():
+        backend.use(key)
+        if key not in changed:  # in an epoch that did not end
+            assert backend.handles["text"].value() == text
+    backend.close()
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["for good", "and filled again"])
+def a_window_that_is_dropped_while_its_rows_go_to_the_store_leaves_none_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, again: bool
+) -> None:
+    monkeypatch.setattr(keyed_state, "_PORTION", 1)
+    backend = Backend("rocksdb", [TEXT], tmp_path)
+    for window in (0, 60_000):
+        for key in range(2000):
+            backend.use(key, window)
+            backend.handles["text"].update("x" * 40)
+    backend.checkpoint()
+    monkeypatch.setattr(keyed_backend, "due", lambda handles: Base())
+    backend.checkpoint()
+    windows = backend.spaces[True]
+    first = windows.table(0)
+    assert backend.state.store.first_key(first.prefix, after(first.prefix)) is not None, "some rows are there"
+    assert any(row[0] & UNFLUSHED for row in first.rows.values()), "some are not"
+    windows.drop(0)
+    if again:
+        backend.use(7, 0)
+        backend.handles["text"].update("again")
+    backend.begin_base()
+    backend.checkpoint()
+    for elsewhere in (False, True):
+        backend.restart(elsewhere=elsewhere)
+        for window, keys in ((0, [7] * again), (60_000, list(range(2000)))):
+            table = backend.spaces[True].table(window)
+            assert sorted(dict(table.stored_rows()) | table.rows) == keys
     backend.close()
 
 

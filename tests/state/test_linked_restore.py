@@ -20,7 +20,7 @@ from holdfast.checkpoint.storage import Storage
 from holdfast.common.typeinfo import Types
 from holdfast.datastream.state import ValueStateDescriptor
 from holdfast.errors import CorruptFile
-from holdfast.state import blob_files, keyed_backend, rocksdb, sst
+from holdfast.state import blob_files, keyed_backend, keyed_state, rocksdb, sst
 from holdfast.state.blob_file import SUFFIX
 from holdfast.state.compaction import Base
 from holdfast.state.key_groups import KeyGroupRange
@@ -93,7 +93,7 @@ def local(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     backend = Local(tmp_path)
     backend.write(range(KEYS), 0)
     monkeypatch.setattr(keyed_backend, "due", lambda handles: Base())
-    backend.checkpoint()
+    backend.begin_base()
     monkeypatch.setattr(keyed_backend, "due", lambda handles: None)
     backend.checkpoint()
     backend.write(range(0, KEYS, 3), 1)
@@ -236,7 +236,7 @@ def a_damaged_delta_is_refused_before_the_first_epoch(local: Local):
 
 
 def the_restored_rows_go_to_the_store_in_portions_before_a_base(local: Local, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(keyed_backend, "_PORTION", 50 << 10)
+    monkeypatch.setattr(keyed_state, "_PORTION", 50 << 10)
     local.restart(elsewhere=True)
     monkeypatch.setattr(keyed_backend, "due", lambda handles: Base())
     before, left = local.base(), [local.state.restored_memory()]
@@ -291,7 +291,7 @@ def _die(root: Path, directory: Path, checkpoints: list[Any], kill: int) -> None
     backend.directory, backend.checkpoints, backend.epoch = directory, checkpoints, 100
     owner, function, after = KILLS[kill]
     setattr(owner, function, _killing(getattr(owner, function), after))
-    keyed_backend._PORTION = 50 << 10
+    keyed_state._PORTION = 50 << 10
     keyed_backend.due = lambda handles: Base()
     backend.open(len(checkpoints) - 1)
     for _ in range(3):

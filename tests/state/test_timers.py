@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from effort import examples
-from holdfast.state import timer_chunks, timer_family
+from holdfast.state import timer_chunks, timer_family, timers
 from holdfast.state.delta import Change
 from holdfast.state.key_groups import KeyGroupRange, key_group
 from holdfast.state.ordered import OrderedStore, SortedMemory
@@ -42,6 +43,7 @@ class Timers(RuleBasedStateMachine):
         self.limits = pytest.MonkeyPatch()
         if few:  # what takes thousands of timers happens with some
             self.limits.setattr(timer_chunks, "_MOST_REMOVED", 2)
+            self.limits.setattr(timers, "_AT_ONCE", 1)
             self.limits.setattr(timer_family, "_DENSE", 2)
             self.limits.setattr(timer_family, "_ENOUGH", 1)
         self.bound = bound
@@ -53,6 +55,10 @@ class Timers(RuleBasedStateMachine):
         """The store's content at the last materialisation."""
         self.deltas: list[Sequence[Change]] = []
         """Since then."""
+        self.steps: Iterator[None] | None = None
+        """The rest of a flush, between whose steps epochs run."""
+        self.since: list[Sequence[Change]] = []
+        """Since it began."""
 
     def made(self) -> OrderedStore:
         return SortedMemory()
@@ -118,6 +124,7 @@ class Timers(RuleBasedStateMachine):
         changes = self.queue.collect()
         assert changes or self.model == self.committed
         self.deltas.append(changes)
+        self.since.append(changes)
         self.committed = set(self.model)
         self.queue.committed()
 
@@ -128,12 +135,23 @@ class Timers(RuleBasedStateMachine):
         self.base = list(self.store.scan(b"", b"\xff"))
         self.deltas = []
 
+    @rule()
+    def materialise_by_and_by(self) -> None:
+        self.end_the_epoch()
+        if self.steps is None:
+            self.steps, self.since = self.queue.flushing(), []
+        if next(self.steps, self) is self:
+            self.steps = None
+            self.base = list(self.store.scan(b"", b"\xff"))
+            self.deltas = list(self.since)
+
     @rule(reuse=st.booleans())
     def restore(self, reuse: bool) -> None:
         """On this host's store, which may be ahead of the base, or on one that is made of the base."""
         if not reuse:
             self.store.delete_range(b"", b"\xff")
             self.store.write(self.base)
+        self.steps = None
         self.queue = self.family()
         self.queue.opened()
         for changes in self.deltas:
@@ -183,6 +201,32 @@ class RocksDBTimers(Timers):
         if hasattr(self, "path"):
             self.store.close()  # type: ignore[attr-defined]
             shutil.rmtree(self.path)
+
+
+@pytest.mark.parametrize("seed", range(20 * examples(3)))
+def test_timers_that_go_to_the_store_by_and_by_while_time_advances_are_restored(seed: int) -> None:
+    pick = random.Random(seed)
+    machine = Timers()
+    machine.begin(bound=pick.choice([0, 10, 1 << 62]), few=True)
+    now = 0
+    for _ in range(120):
+        for _ in range(pick.randrange(4)):
+            timer = now + pick.randrange(1 << pick.choice([15, 18])), pick.randrange(6)
+            machine.queue.register(*timer)
+            machine.model.add(timer)
+        if machine.model and pick.random() < 0.3:
+            machine._delete(*pick.choice(sorted(machine.model)))
+        if pick.random() < 0.3:
+            now += pick.randrange(1 << 16)
+            machine.fire(now)
+        if machine.steps is not None or pick.random() < 0.3:
+            machine.materialise_by_and_by()
+        else:
+            machine.end_the_epoch()
+        if pick.random() < 0.1:
+            machine.restore(reuse=pick.random() < 0.5)
+        assert set(machine.queue.all()) == machine.model
+    machine.teardown()
 
 
 Timers.TestCase.settings = settings(deadline=None, max_examples=examples(80), stateful_step_count=30)

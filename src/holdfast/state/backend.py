@@ -119,7 +119,7 @@ class LocalStore(Protocol):
         """Begin to fetch, in the background, what `open` has left in the storage."""
 
     def missing(self, deltas: Sequence[Handle]) -> Sequence[Handle]:
-        """After `open`: those of the deltas whose rows the store may lack."""
+        """Those of the deltas whose rows the store may lack."""
 
     def follow(self, handles: Sequence[KeyedHandle]) -> None:
         """Tag rows that enter the store from now on with the checkpoint of these handles."""
@@ -127,8 +127,12 @@ class LocalStore(Protocol):
     def adopt(self, handles: Sequence[KeyedHandle]) -> None:
         """Prepare for a checkpoint of these handles, the first with a new base or a merged delta, that may be completed."""
 
-    def settle(self, state: KeyedState, handles: Sequence[KeyedHandle]) -> None:
-        """Write all committed rows to the store, so that a restart on this host need not read these handles' deltas."""
+    def settling(self, state: KeyedState, handles: Sequence[KeyedHandle]) -> Iterator[None]:
+        """Write the rows of these handles, or newer ones, to the store, some with each step.
+
+        Between two steps epochs may run. At the end, a restart on this host need not read the handles' deltas, and a base
+        that covers them can begin.
+        """
 
     def committed(self) -> None:
         """An epoch since `open` is complete."""
@@ -174,10 +178,10 @@ class Materialisation(Protocol):
     def begin(
         self, state: KeyedState, new_path: Callable[[str], str], ended: Callable[[], bool]
     ) -> Callable[[], list[Handle]]:
-        """Begin a base of the committed state. The returned function runs in the background and returns the stored files.
+        """Begin a base of committed state. The returned function runs in the background and returns the stored files.
 
         Args:
-            state: The state, unchanged since its last committed epoch.
+            state: The state, between two epochs. What the base is to cover is in the store (`LocalStore.settling`).
             new_path: Returns a unique storage path for a kind of file.
             ended: Whether the subtask has ended, so that the result is no longer needed.
         """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from holdfast.checkpoint.handles import Handle, RawFile
 from holdfast.checkpoint.metadata import KeyedHandle
@@ -59,8 +59,9 @@ class HeapStore:
     def adopt(self, handles: Sequence[KeyedHandle]) -> None:
         """Do nothing: memory does not outlive the process."""
 
-    def settle(self, state: KeyedState, handles: Sequence[KeyedHandle]) -> None:
-        """Do nothing: memory does not outlive the process."""
+    def settling(self, state: KeyedState, handles: Sequence[KeyedHandle]) -> Iterator[None]:
+        """Do nothing: memory does not outlive the process, and a base reads the rows there."""
+        return iter(())
 
     def committed(self) -> None:
         """Do nothing: nothing runs in the background."""

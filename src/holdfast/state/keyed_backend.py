@@ -50,8 +50,8 @@ _MOST_FAILURES = 192
 """The job fails when so many attempts in a row to store a base failed, because each further delta lengthens recovery."""
 _SETTLED = 128 << 20
 """Bytes of deltas that a restart on the same host reads at most, approximately."""
-_PORTION = 4 << 20
-"""Bytes of restored rows in memory that go to the store in an epoch."""
+_CHANGED = 1 << 30
+"""Bytes of memory that their rows take at most, approximately: a million small rows are few bytes of deltas."""
 _READ_AHEAD = 32 << 20
 """Size of the largest delta, in bytes, that is read while others are applied."""
 _MERGED_AT_ONCE = 32 << 20
@@ -97,10 +97,12 @@ class KeyedStateBackend:
         self._stored: list[KeyedHandle] = []
         self._pending: Future[list[Handle]] | None = None
         self._begun: tuple[Epoch, Base | Merge, int] = Epoch(0), Base(), 0
-        """The epoch in which the pending base or merge began, which of the two, and the number of the subtask's deltas."""
+        """The epoch in which the pending base or merge began, which of the two, and how many deltas a base covers."""
+        self._settling: tuple[Iterator[None], list[Handle]] | None = None
+        """Writes rows to the local store; and the last delta whose rows are there then, if any."""
         self._failures = 0
-        self._unsettled = 0
-        """Bytes of deltas whose rows the local store may lack."""
+        self._changed = 0.0
+        """Estimated memory of the rows loaded in each epoch since the local store was settled, in bytes."""
         self._migration: Iterator[None] | None = None
         self._ended = False
         self.written = 0
@@ -151,12 +153,12 @@ class KeyedStateBackend:
                 for dump in handle.base:
                     if isinstance(dump, IndexedFile):
                         self._apply(self._read(groups, None, dump), groups)
-            self._unsettled += sum(map(size_of, deltas))
             arriving = self._local.arriving_deltas(deltas)
             small = arriving is not None or all(size_of(delta) <= _SMALL for delta in deltas)
             for changes in in_parallel(partial(self._read, groups, arriving), deltas, _MANY if small else _FEW):
                 self._apply(changes, groups)
         self._local.fetch_rest()
+        self._changed = self.state.restored_memory()
 
     def _read(self, groups: KeyGroupRange, arriving: ArrivingDeltas | None, delta: Handle) -> Iterable[_Changes]:
         """The changes of a delta: read and verified, unless it is large or arrives."""
@@ -216,30 +218,37 @@ class KeyedStateBackend:
             self._local.changelog.committed()
         self.state.committed()
         self.bound()
-        self._unsettled += self.written
+        self._changed += self.state.touched_memory
         if self._local.arriving:  # retention must keep its files, and RocksDB cannot copy them yet
             return
-        if self.state.restored_memory() > _PORTION and self._has_to_settle(handles):
-            # All of them at once would be a pause of seconds. Until they are in the store, the checkpoints refer to the
-            # restored files, and nothing may take their place.
-            self.state.store_restored(_PORTION)
-            return
         wanted = due(handles) if self._pending is None else None
+        if wanted is not None and self._failures:  # a base needs no delta, which may be damaged
+            wanted = Base()
+        if self._settling is None and self._has_to_settle(handles, wanted):
+            self._settling = self._local.settling(self.state, handles), handles[-1].deltas[-1:]
+            self._changed = 0.0
+        last: list[Handle] = []
+        if self._settling is not None:
+            steps, last = self._settling
+            if next(steps, self) is not self:
+                return
+            self._settling = None
         if wanted is not None or self._migration is not None:
             self._migrate()
         if wanted is not None:
-            if self._failures:  # a base needs no delta, which may be damaged
-                wanted = Base()
-            self._begun = epoch, wanted, len(handles[-1].deltas)
+            deltas = handles[-1].deltas
+            covered = deltas.index(last[0]) + 1 if last and last[0] in deltas else 0
+            self._begun = epoch, wanted, covered
             job = self._merge(wanted, new_path) if isinstance(wanted, Merge) else self._base(new_path)
             self._pending = self._uploads.submit(job)
-        if isinstance(wanted, Merge) or (self._unsettled > _SETTLED and len(handles) == 1):
-            self._local.settle(self.state, handles)
-            self._unsettled = 0
 
-    def _has_to_settle(self, handles: list[KeyedHandle]) -> bool:
-        """Whether the store is about to get all committed rows: for a base, before a merge, or since the last time."""
-        return (self._unsettled > _SETTLED and len(handles) == 1) or (self._pending is None and due(handles) is not None)
+    def _has_to_settle(self, handles: list[KeyedHandle], wanted: Base | Merge | None) -> bool:
+        """Whether the store is to get all committed rows, before what is ``wanted`` begins or because it lacks many."""
+        if isinstance(wanted, Base) or (wanted is not None and self.state.restored_memory()):
+            return True  # a restored row may lie in a file, which stays only while checkpoints refer to it
+        if len(handles) > 1:
+            return False
+        return self._changed > _CHANGED or sum(map(size_of, self._local.missing(handles[0].deltas))) > _SETTLED
 
     def _base(self, new_path: NewPath) -> Callable[[], list[Handle]]:
         """Begin a base of the committed state; the returned function stores it."""

@@ -23,6 +23,10 @@ _SLICES = {"window": "window"}
 _TIMERS = "-timers"
 _BY_KEY_AND_WINDOW = frozenset(("windows", "window-event", "window-processing", "interval-join"))
 """Rows and timers that belong to pairs of a key and a window (or the side of a join), not to a key alone."""
+_PORTION, _STEPS = 512 << 10, 512
+"""The least that goes to the store in a step, in bytes of memory, and the most steps in which all rows do."""
+_SHARE = 4
+"""The part of what the last epoch loaded that goes to the store in a step: so an epoch takes little longer for it."""
 
 
 class KeyedState:
@@ -52,6 +56,8 @@ class KeyedState:
         self.spaces: dict[str, StateSpace] = {}
         self.timers: dict[str, TimerFamily] = {}
         self._most_timers = most_timers
+        self.touched_memory = 0.0
+        """Estimated memory of the rows that the last collected epoch loaded, in bytes."""
         self._families: dict[int, Family] = {}
         self._groups_of = key_grouper(max_parallelism)
         for name, stored in self.registry.schema.states.items():
@@ -119,6 +125,7 @@ class KeyedState:
     def collect(self) -> list[Change]:
         """At the barrier: drain the epoch's changes; empty if nothing changed."""
         spaces = list(self.spaces.values())  # which may add others, for large values
+        self.touched_memory = sum(space.touched_memory() for space in spaces)
         rows = [change for space in spaces for change in space.collect()]
         others = [family for family in self._families.values() if family not in spaces]
         return rows + [change for family in others for change in family.collect()]
@@ -185,6 +192,27 @@ class KeyedState:
         """Write all committed changes to the store."""
         for family in self._families.values():
             family.flush()
+
+    def flushing(self) -> Iterator[None]:
+        """Write the changes that are committed now to the store, or newer ones, some with each step.
+
+        Between two steps epochs may run.
+        """
+        while self.restored_memory():
+            self.store_restored(self._portion())
+            yield
+        left = self._portion()
+        for space in list(self.spaces.values()):
+            for written in space.flushing():
+                left -= written
+                if left <= 0:
+                    yield
+                    left = self._portion()
+        for timers in list(self.timers.values()):
+            yield from timers.flushing()
+
+    def _portion(self) -> float:
+        return max(self.touched_memory / _SHARE, self.memory() / _STEPS, _PORTION)
 
     def migration(self) -> Iterator[None]:
         """Rewrite the store's content of former types, some with each step; between two steps epochs may run."""

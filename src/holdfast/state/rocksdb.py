@@ -10,7 +10,7 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import closing
 
@@ -258,11 +258,15 @@ class RocksDBLocalStore:
         paths = paths_of(deltas)
         return deltas[paths.index(self._settled) + 1 :] if self._settled in paths else deltas
 
-    def settle(self, state: KeyedState, handles: Sequence[KeyedHandle]) -> None:
-        """Write all committed rows to the store. The record that says so becomes durable after them."""
-        state.flush()
-        self._settled = (_deltas(handles) or [""])[-1]
-        self.follow(handles)
+    def settling(self, state: KeyedState, handles: Sequence[KeyedHandle]) -> Iterator[None]:
+        """Write all committed rows, some with each step; all of them at once would be a pause of seconds.
+
+        The record that says that the rows are in the store becomes durable after them.
+        """
+        last = (_deltas(handles) or [""])[-1]
+        yield from state.flushing()
+        self._settled = last
+        self.follow(self._followed)
         self.store.flush(wait=False)
 
     def adopt(self, handles: Sequence[KeyedHandle]) -> None:
@@ -271,6 +275,9 @@ class RocksDBLocalStore:
         The record is in the files before the checkpoint can be complete. Otherwise a killed process would leave a store that
         names an earlier base, or a delta that was merged.
         """
+        settled, left = _deltas(self._followed), set(_deltas(handles))
+        del settled[settled.index(self._settled) + 1 if self._settled in settled else 0 :]
+        self._settled = next((path for path in reversed(settled) if path in left), "")
         new = self._meta(handles)
         meta = msgspec.structs.replace(self._meta(self._followed), next_lineage=new.lineage, next_delta=new.last_delta)
         self.store.set_meta(msgspec.msgpack.encode(meta))
@@ -390,11 +397,10 @@ class RocksDBFiles:
     def begin(
         self, state: KeyedState, new_path: Callable[[str], str], ended: Callable[[], bool]
     ) -> Callable[[], list[Handle]]:
-        """Write committed rows to the store and copy it; with too much data in level 0, first wait for a compaction.
+        """Copy the settled store; with too much data in level 0, first wait for a compaction.
 
         A later copy may hold newer rows. They are committed by then, and their deltas are applied to this base again.
         """
-        state.flush()
         sliced = slicing(state.schema)
         store = self._local.store
         store.flush()

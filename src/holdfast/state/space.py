@@ -437,6 +437,17 @@ class StateSpace(ExpiringRow, KeyedStateStore):
         for table in self.tables.values():
             table.flush()
 
+    def flushing(self) -> Iterator[float]:
+        """Write the committed rows to the store by and by; yields the memory of those just written, in bytes.
+
+        Between two steps epochs may run.
+        """
+        for namespace, table in list(self.tables.items()):
+            for rows in table.flushing():
+                yield rows * self.codec.footprint.row_bytes
+                if self.tables.get(namespace) is not table:  # dropped meanwhile
+                    break
+
     def opened(self) -> None:
         """Find the namespaces with rows in the store, with one seek each."""
         whole = section(self.state_id).prefix
@@ -454,6 +465,10 @@ class StateSpace(ExpiringRow, KeyedStateStore):
     def rows(self) -> int:
         """The number of rows in memory."""
         return sum(len(table.rows) for table in self.tables.values())
+
+    def touched_memory(self) -> float:
+        """Estimated memory of the rows loaded in this epoch, in bytes."""
+        return sum(len(table.touched_rows()) for table in self.tables.values()) * self.codec.footprint.row_bytes
 
     def memory(self) -> float:
         """Estimated memory of these rows, in bytes."""

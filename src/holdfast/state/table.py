@@ -310,6 +310,19 @@ class RowTable:
         for key in self._flush(unflushed_keys(self.rows)):
             del self.rows[key]
 
+    def flushing(self) -> Iterator[int]:
+        """Write the rows that are committed now by and by, as `flush`; yields the number of those just written.
+
+        Between two steps epochs may run.
+        """
+        rows = self.rows
+        unflushed = unflushed_keys(rows)
+        for start in range(0, len(unflushed), _PART):
+            part = [key for key in unflushed[start : start + _PART] if (row := rows.get(key)) and row[0] & UNFLUSHED]
+            for key in self._flush(part):
+                del rows[key]
+            yield len(part)
+
     def _flush(self, unflushed: list[Any]) -> list[Any]:
         """Write the rows of these keys, newer than the store's, to the store; returns the keys whose rows are deleted."""
         rows = self.rows

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import struct
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -186,13 +186,18 @@ class TimerChunks:
         chunks.removed += len(removed.times)
         self._merge_if_worth_it(bucket, chunks)
 
-    def replace(self, bucket: int, timers: Collection[Timer]) -> None:
-        """Replace a bucket's timers."""
+    def replacing(self, bucket: int, parts: Iterable[Collection[Timer]]) -> Iterator[None]:
+        """Replace a bucket's timers, a part with each step; until the end the former ones are there, too."""
         prefix = section(self._state, bucket).prefix
         before = [key for key, _ in self._store.scan(prefix, after(prefix))]
-        self._of(bucket)
-        self._store.write(self._puts(bucket, timers, ()), before)
-        self._chunks[bucket] = _Chunks(self._chunks[bucket].next, len(timers))
+        number = 0
+        for part in parts:
+            self._of(bucket)
+            self._store.write(self._puts(bucket, part, ()))
+            number += len(part)
+            yield
+        self._store.write([], before)
+        self._chunks[bucket] = _Chunks(self._of(bucket).next, number)
 
     def drop(self, bucket: int) -> None:
         """Remove a bucket."""
@@ -218,7 +223,8 @@ class TimerChunks:
     def _merge_if_worth_it(self, bucket: int, chunks: _Chunks) -> None:
         """Rewrite the remaining timers as new chunks if most entries of the chunks concern removed timers."""
         if chunks.removed > _MOST_REMOVED and 2 * chunks.removed > chunks.added:
-            self.replace(bucket, self.load(bucket))
+            for _ in self.replacing(bucket, [self.load(bucket)]):
+                pass
 
     def _puts(self, bucket: int, added: Collection[Timer], removed: Collection[Timer]) -> list[tuple[bytes, bytes]]:
         """Encode new chunks, one per key group."""

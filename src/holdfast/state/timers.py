@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import operator
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from heapq import heappop, heappush
+from itertools import islice
 from typing import Any, Protocol
 
 from holdfast.common.time import MIN_TIMESTAMP
@@ -24,6 +25,8 @@ BUCKET_BITS = 16
 """A bucket holds 2**16 ms, about a minute."""
 TIMER_BYTES = 250
 """Estimated memory of a timer, in bytes."""
+_AT_ONCE = 8192
+"""Timers that leave memory together: more of them at once would be a pause, fewer would make small chunks."""
 UNBOUNDED = 1 << 62
 """The bound of timers that all stay in memory."""
 _END = 1 << (63 - BUCKET_BITS)
@@ -44,8 +47,8 @@ class TimerStore(Protocol):
     def write(self, bucket: int, added: Collection[Timer], removed: Collection[Timer]) -> None:
         """Add and remove timers. Adding an existing timer or removing a missing one has no effect."""
 
-    def replace(self, bucket: int, timers: Collection[Timer]) -> None:
-        """Replace a bucket's timers, atomically."""
+    def replacing(self, bucket: int, parts: Iterable[Collection[Timer]]) -> Iterator[None]:
+        """Replace a bucket's timers, a part with each step; until the end the former ones are there, too."""
 
     def drop(self, bucket: int) -> None:
         """Remove a bucket."""
@@ -376,34 +379,56 @@ class TimerQueue:
         Must be called between epochs, before the next one registers timers.
         """
         self._drop_fired()
-        held = self.in_memory
-        if held <= self._bound:
+        excess = self.in_memory - self._bound
+        if excess <= 0:
             return
+        excess = max(excess, _AT_ONCE)
         for number in sorted(self._buckets, reverse=True):
             bucket = self._buckets[number]
-            held -= len(bucket)
-            self._store_bucket(number, bucket)
-            if held <= self._bound // 2:
+            held = len(bucket)
+            self._move_out(number, bucket, set(islice(bucket.timers, excess)))
+            excess -= held - len(bucket)
+            if excess <= 0:
                 break
 
     def flush(self) -> None:
         """Write the committed timers to the store (between epochs)."""
+        for _ in self.flushing():
+            pass
+
+    def flushing(self) -> Iterator[None]:
+        """Write the timers that are committed now to the store, some with each step; between two steps epochs may run.
+
+        What they change is in their deltas, so that it does not matter whether the store has it at the end.
+        """
         self._drop_fired()
-        for number, bucket in self._buckets.items():
-            self._store_bucket(number, bucket)
         active: dict[int, list[Timer]] = {number: [] for number in self._active_stored}
         for timer in self._active_timers():
             active.setdefault(timer[0] >> BUCKET_BITS, []).append(timer)
+        buckets = [(number, each, list(each.timers), each.gone - each.timers) for number, each in self._buckets.items()]
         for number, timers in active.items():
-            self._store.replace(number, timers)
-        self._active_stored = {number for number, timers in active.items() if timers}
+            for _ in self._store.replacing(number, _parts(timers)):
+                self._active_stored.add(number)  # all of them may have fired meanwhile
+                yield
+            if not timers:
+                self._active_stored.discard(number)
+        for number, bucket, timers, gone in buckets:
+            for part in _parts(timers) if timers else [[]] if gone else []:
+                if self._buckets.get(number) is bucket:
+                    self._move_out(number, bucket, bucket.timers.intersection(part))
+                else:  # it has become active
+                    self._store.write(number, part, gone)
+                    self._active_stored.add(number)
+                yield
 
-    def _store_bucket(self, number: int, bucket: _Bucket) -> None:
-        """Move a bucket's timers to the store."""
-        if bucket.timers or bucket.gone:
-            self._store.write(number, bucket.timers, bucket.gone - bucket.timers)
+    def _move_out(self, number: int, bucket: _Bucket, leaving: set[Timer]) -> None:
+        """Move these of a bucket's timers to the store."""
+        gone = bucket.gone - bucket.timers
+        if leaving or gone:
+            self._store.write(number, leaving, gone)
             bucket.stored = True
-            bucket.timers, bucket.gone = set(), set()
+            bucket.timers -= leaving
+        bucket.gone = set()
 
     def _drop_fired(self) -> None:
         """Remove stored buckets whose timers have all fired."""
@@ -415,6 +440,11 @@ class TimerQueue:
         for number in fired:
             self._store.drop(number)
         self._active_stored -= fired
+
+
+def _parts(timers: Sequence[Timer]) -> Iterator[Sequence[Timer]]:
+    """Timers that leave memory together."""
+    return (timers[at : at + _AT_ONCE] for at in range(0, len(timers), _AT_ONCE))
 
 
 def _earliest_last(timer: Timer) -> int:
