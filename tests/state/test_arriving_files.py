@@ -340,7 +340,7 @@ def test_damage_in_a_part_of_a_whole_file_that_is_read_before_the_whole_is_verif
     restored(remote)
     arriving = remote.arriving
     assert arriving is not None
-    while not all(file.present.has(0, remote.bucket.held_from) for file in arriving._files[:4]):
+    while not all(each.present.has(0, min(remote.bucket.held_from, each.file.size)) for each in arriving._files[:4]):
         time.sleep(0.001)
     threading.Timer(0.2, remote.bucket.let_through.set).start()
     with pytest.raises(CorruptFile, match="it holds state of 'op'") as found:

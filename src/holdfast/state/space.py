@@ -443,10 +443,11 @@ class StateSpace(ExpiringRow, KeyedStateStore):
         Between two steps epochs may run.
         """
         for namespace, table in list(self.tables.items()):
-            for rows in table.flushing():
+            steps = table.flushing()
+            while (
+                self.tables.get(namespace) is table and (rows := next(steps, None)) is not None
+            ):  # it may be dropped meanwhile
                 yield rows * self.codec.footprint.row_bytes
-                if self.tables.get(namespace) is not table:  # dropped meanwhile
-                    break
 
     def opened(self) -> None:
         """Find the namespaces with rows in the store, with one seek each."""

@@ -186,8 +186,8 @@ class TimerChunks:
         chunks.removed += len(removed.times)
         self._merge_if_worth_it(bucket, chunks)
 
-    def replacing(self, bucket: int, parts: Iterable[Collection[Timer]]) -> Iterator[None]:
-        """Replace a bucket's timers, a part with each step; until the end the former ones are there, too."""
+    def replacing(self, bucket: int, parts: Iterable[Collection[Timer]]) -> Iterator[int]:
+        """Replace a bucket's timers, a part with each step; yields its size. Until the end the former are there, too."""
         prefix = section(self._state, bucket).prefix
         before = [key for key, _ in self._store.scan(prefix, after(prefix))]
         number = 0
@@ -195,7 +195,7 @@ class TimerChunks:
             self._of(bucket)
             self._store.write(self._puts(bucket, part, ()))
             number += len(part)
-            yield
+            yield len(part)
         self._store.write([], before)
         self._chunks[bucket] = _Chunks(self._of(bucket).next, number)
 

@@ -47,8 +47,8 @@ class TimerStore(Protocol):
     def write(self, bucket: int, added: Collection[Timer], removed: Collection[Timer]) -> None:
         """Add and remove timers. Adding an existing timer or removing a missing one has no effect."""
 
-    def replacing(self, bucket: int, parts: Iterable[Collection[Timer]]) -> Iterator[None]:
-        """Replace a bucket's timers, a part with each step; until the end the former ones are there, too."""
+    def replacing(self, bucket: int, parts: Iterable[Collection[Timer]]) -> Iterator[int]:
+        """Replace a bucket's timers, a part with each step; yields its size. Until the end the former ones are there, too."""
 
     def drop(self, bucket: int) -> None:
         """Remove a bucket."""
@@ -406,10 +406,14 @@ class TimerQueue:
         for timer in self._active_timers():
             active.setdefault(timer[0] >> BUCKET_BITS, []).append(timer)
         buckets = [(number, each, list(each.timers), each.gone - each.timers) for number, each in self._buckets.items()]
+        left = _AT_ONCE
         for number, timers in active.items():
-            for _ in self._store.replacing(number, _parts(timers)):
+            for stored in self._store.replacing(number, _parts(timers)):
                 self._active_stored.add(number)  # all of them may have fired meanwhile
-                yield
+                left -= stored
+                if left <= 0:
+                    yield
+                    left = _AT_ONCE
             if not timers:
                 self._active_stored.discard(number)
         for number, bucket, timers, gone in buckets:
@@ -419,7 +423,10 @@ class TimerQueue:
                 else:  # it has become active
                     self._store.write(number, part, gone)
                     self._active_stored.add(number)
-                yield
+                left -= len(part)
+                if left <= 0:
+                    yield
+                    left = _AT_ONCE
 
     def _move_out(self, number: int, bucket: _Bucket, leaving: set[Timer]) -> None:
         """Move these of a bucket's timers to the store."""
