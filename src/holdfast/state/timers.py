@@ -48,7 +48,7 @@ class TimerStore(Protocol):
         """Add and remove timers. Adding an existing timer or removing a missing one has no effect."""
 
     def replacing(self, bucket: int, parts: Iterable[Collection[Timer]]) -> Iterator[int]:
-        """Replace a bucket's timers, a part with each step; yields its size. Until the end the former ones are there, too."""
+        """Replace a bucket's timers, a part with each step; yields its size. Until the end the former are there, too."""
 
     def drop(self, bucket: int) -> None:
         """Remove a bucket."""
