@@ -12,6 +12,10 @@ from holdfast.runtime.slot_server import SlotServer
 
 __all__ = ["ignore_interrupts", "run_slot"]
 
+_SWITCH_INTERVAL = 0.001
+"""Seconds after which a thread lets another one run. The task gives the interpreter away with each read and write, and waits
+for it until then while a merge or an upload runs in the background."""
+
 
 def ignore_interrupts() -> None:
     """Leave Ctrl-C to the driver; a slot ends when the job does."""
@@ -27,6 +31,7 @@ def run_slot(path: str, executor: int, lock: int | None = None) -> NoReturn:
     logger.setLevel(logging.INFO)
     logger.addHandler(own)
     logger.propagate = False
+    sys.setswitchinterval(_SWITCH_INTERVAL)
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     sys.stderr = sys.stdout
     try:

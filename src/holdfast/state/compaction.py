@@ -19,7 +19,7 @@ from typing import NamedTuple
 from holdfast.checkpoint.metadata import KeyedHandle
 from holdfast.state.backend import size_of
 
-__all__ = ["Base", "Merge", "due"]
+__all__ = ["Base", "Merge", "due", "part_of"]
 
 RATIO = 2.5
 """Bytes of deltas for each byte of the base before the next base."""
@@ -64,6 +64,16 @@ def due(handles: Sequence[KeyedHandle]) -> Base | Merge | None:
     if sum(sizes) > max(ENOUGH, RATIO * base) or len(sizes) >= MOST_DELTAS:
         return Base()
     return _merge(sizes, max(_SMALL, base // _SMALL_SHARE), max(_MERGED, base // _MERGED_SHARE))
+
+
+def part_of(merge: Merge, first: int) -> Merge | None:
+    """What a merge has from the delta ``first`` on, if that is enough for a merge of its own.
+
+    >>> part_of(Merge(0, 80), 10), part_of(Merge(0, 80), 50)
+    (Merge(first=10, end=80), None)
+    """
+    first = max(merge.first, first)
+    return Merge(first, merge.end) if merge.end - first >= ALIKE else None
 
 
 def _merge(sizes: Sequence[int], small: int, most: int) -> Merge | None:

@@ -31,7 +31,7 @@ from holdfast.state.backend import (
     clip,
     size_of,
 )
-from holdfast.state.compaction import Base, Merge, due
+from holdfast.state.compaction import Base, Merge, due, part_of
 from holdfast.state.delta import Change
 from holdfast.state.delta_files import DeltaFiles
 from holdfast.state.delta_merge import DeltaMerge
@@ -230,15 +230,14 @@ class KeyedStateBackend:
         last: list[Handle] = []
         if self._settling is not None:
             steps, last = self._settling
-            if next(steps, self) is not self:
+            if next(steps, self) is self:
+                self._settling = None
+            elif (wanted := self._meanwhile(wanted, self._covered(handles, last))) is None:
                 return
-            self._settling = None
         if wanted is not None or self._migration is not None:
             self._migrate()
         if wanted is not None:
-            deltas = handles[-1].deltas
-            covered = deltas.index(last[0]) + 1 if last and last[0] in deltas else 0
-            self._begun = epoch, wanted, covered
+            self._begun = epoch, wanted, self._covered(handles, last)
             job = self._merge(wanted, new_path) if isinstance(wanted, Merge) else self._base(new_path)
             self._pending = self._uploads.submit(job)
 
@@ -249,6 +248,15 @@ class KeyedStateBackend:
         if len(handles) > 1:
             return False
         return self._changed > _CHANGED or sum(map(size_of, self._local.missing(handles[0].deltas))) > _SETTLED
+
+    def _covered(self, handles: list[KeyedHandle], last: list[Handle]) -> int:
+        """The number of the subtask's deltas up to the ``last`` one that the store has, if any."""
+        deltas = handles[-1].deltas
+        return deltas.index(last[0]) + 1 if last and last[0] in deltas else 0
+
+    def _meanwhile(self, wanted: Base | Merge | None, settled: int) -> Merge | None:
+        """What may begin before the store is settled up to a delta: a merge of later ones, so that the delta stays."""
+        return part_of(wanted, settled) if isinstance(wanted, Merge) and not self.state.restored_memory() else None
 
     def _base(self, new_path: NewPath) -> Callable[[], list[Handle]]:
         """Begin a base of the committed state; the returned function stores it."""
@@ -263,8 +271,8 @@ class KeyedStateBackend:
         def merged() -> list[Handle]:
             stored: list[Handle] = []
             merge, count = DeltaMerge(kinds, groups), 0
-            for number, changes in enumerate(in_parallel(partial(self._read, groups, None), deltas), 1):
-                for change, _ in changes:
+            for number, delta in enumerate(deltas, 1):  # one after the other: the epochs that run meanwhile come first
+                for change, _ in self._read(groups, None, delta):
                     merge.add(change)
                 if self._ended:
                     raise CancelledError("the subtask has ended")
