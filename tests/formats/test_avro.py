@@ -106,10 +106,13 @@ def a_record_within_itself_is_read_and_has_no_declared_type() -> None:
         read.get_produced_type()
 
 
-@pytest.mark.parametrize("data", [b"", b"\x02", b"\x02a\x00garbage" * 3])
-def a_record_that_does_not_parse_is_reported_with_its_bytes(data: bytes) -> None:
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [(b"", "end within a field"), (b"\x02", "end within a field"), (b"\x02a\x00garbage" * 3, ".* bytes")],
+)
+def a_record_that_does_not_parse_is_reported_with_its_bytes(data: bytes, why: str) -> None:
     read = AvroRowDeserializationSchema(avro_schema_string=json.dumps(record("P", ("name", "string"), ("n", "int"))))
-    with pytest.raises(ValueError, match="not an Avro record of the schema"):
+    with pytest.raises(ValueError, match=f"not an Avro record of the schema: .*{why}.*, in b'"):
         read.deserialize(data)
 
 

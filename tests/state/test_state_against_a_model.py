@@ -23,13 +23,16 @@ from holdfast.state import (
     blob_file,
     blob_files,
     blob_parts,
+    compaction,
     entries,
     keyed_backend,
+    keyed_state,
     large_values,
     rocksdb,
     row_pieces,
     space,
     table,
+    timers,
 )
 
 from .backend import Backend
@@ -67,6 +70,10 @@ class StateMachine(RuleBasedStateMachine):
         outcome = random.Random(seed)
         large_values.ValueUses.judge = lambda self, rows, uses: outcome.choice([True, True, False, None])
         blob_files._LEAST = outcome.choice([1, 20, 512])
+        keyed_state._PORTION = outcome.choice([1, 512 << 10])  # rows go to the store in many steps, or all at once
+        timers._AT_ONCE = outcome.choice([1, 8192])
+        keyed_backend._CHANGED = outcome.choice([-1, 200, 1 << 30])
+        compaction.ALIKE = outcome.choice([1, 64])
         self.backend = Backend(self.kind, STATES, **{"state.backend.cache.size": self.cache})
         self.model: dict[Any, dict[Any, Model]] = {None: {}}
         self.timers: set[tuple[int, Any]] = set()
@@ -297,6 +304,10 @@ def a_piece_every_few_rows(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(large_values.ValueUses, "judge", large_values.ValueUses.judge)
     monkeypatch.setattr(space, "_LARGE_VALUE", 1)
     monkeypatch.setattr(table, "_PART", 3)
+    monkeypatch.setattr(keyed_state, "_PORTION", 1)  # each run has its own of these
+    monkeypatch.setattr(timers, "_AT_ONCE", 1)
+    monkeypatch.setattr(keyed_backend, "_CHANGED", 0)
+    monkeypatch.setattr(compaction, "ALIKE", 1)
     monkeypatch.setattr(row_pieces, "_BLOCK", 5)
     monkeypatch.setattr(row_pieces, "_LEAST", 1)
     monkeypatch.setattr(entries, "MOST_IN_ROW", 2)  # maps and lists of three leave their rows

@@ -106,7 +106,10 @@ class AvroSchema:
             ValueError: the bytes are not such a record.
         """
         buffer = io.BytesIO(data)
-        record = self._read(buffer, (writer or self).parsed, None if writer is None else self.parsed)
+        try:
+            record = self._read(buffer, (writer or self).parsed, None if writer is None else self.parsed)
+        except EOFError as error:  # whose text may have the address of the buffer
+            raise ValueError("the bytes end within a field") from error
         if buffer.tell() != len(data):
             raise ValueError(f"{len(data) - buffer.tell()} bytes behind the record: it was written with another schema")
         return record

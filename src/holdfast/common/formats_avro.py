@@ -64,9 +64,8 @@ class AvroRowDeserializationSchema(DeserializationSchema):
         try:
             return self._convert(self._schema.decode(data))
         except Exception as error:  # fastavro raises whatever it meets
-            raise ValueError(
-                f"not an Avro record of the schema: {error or type(error).__name__}, in {shown(data)}"
-            ) from error
+            why = str(error) or type(error).__name__
+            raise ValueError(f"not an Avro record of the schema: {why}, in {shown(data)}") from error
 
     def deserialize_batch(self, data: Sequence[bytes]) -> list[Any]:
         """Decode records, to columns where that is possible.
