@@ -46,7 +46,10 @@ TICK_S = 0.005
 
 
 class Sample(KeyedProcessFunction):
-    """Counts a user's records of a minute; emits the input timestamps of some."""
+    """Counts a user's records of a minute; emits the input timestamps of some.
+
+    With a profile, a user stays known. The first minutes of such users end at any time, as after hours of running.
+    """
 
     def __init__(self, emit_every: int, profile_bytes: int) -> None:
         self.emit_every = emit_every
@@ -59,10 +62,12 @@ class Sample(KeyedProcessFunction):
 
     def process_element(self, value: dict[str, Any], ctx: Any) -> Iterator[str]:
         count = self.count.value()
+        minute = 60_000
         if count is None and self.profile_bytes:
             self.profile.update(value["user_id"].ljust(self.profile_bytes, "."))
+            minute -= value["number"] * 7919 % minute
         if not count:
-            ctx.timer_service().register_event_time_timer(ctx.timestamp() + 60_000)
+            ctx.timer_service().register_event_time_timer(ctx.timestamp() + minute)
         self.count.update((count or 0) + 1)
         if value["number"] % self.emit_every == 0:
             if self.profile_bytes and not self.profile.value().startswith(value["user_id"]):
@@ -105,13 +110,12 @@ def generate(
     settings = {"linger.ms": 1, "queue.buffering.max.messages": 2_000_000, "delivery.report.only.error": True}
     producer = Producer({"bootstrap.servers": servers, **settings})
     random = np.random.default_rng(11)
-    users, lateness = [n * 7919 % user_count for n in range(user_count)], [0]
+    skewed, late = np.arange(user_count), iter(())
     if rough:
         share = np.arange(1, user_count + 1, dtype=float) ** -1.2
-        users = random.choice(user_count, 1_000_003, p=share / share.sum()).tolist()
-        lateness = np.where(random.random(999_983) < 0.1, random.integers(5_000, 120_000, 999_983), 0).tolist()
+        skewed = random.choice(user_count, 1_000_003, p=share / share.sum())
+        late = itertools.cycle(np.where(random.random(999_983) < 0.1, random.integers(5_000, 120_000, 999_983), 0).tolist())
     beginnings = [f'{{"user_id":"u{n}","number":' for n in range(user_count)]
-    user, late = itertools.cycle([beginnings[n] for n in users]), itertools.cycle(lateness)
 
     def send(numbers: range, due: int) -> None:
         """Send records that are due in the same millisecond."""
@@ -119,7 +123,8 @@ def generate(
             ends = (f'{due},"event_time":{due - behind}}}' for behind in late)
         else:
             ends = itertools.repeat(f'{due},"event_time":{due}}}')
-        records = [{"value": f'{begin}{number},"sent":{end}'} for number, begin, end in zip(numbers, user, ends)]
+        users = skewed[random.integers(0, len(skewed), len(numbers))].tolist()
+        records = [{"value": f'{beginnings[user]}{number},"sent":{end}'} for number, user, end in zip(numbers, users, ends)]
         if producer.produce_batch("input", records) < len(records):
             raise SystemExit(f"the generator's queue is full: {records[-1]}")
 

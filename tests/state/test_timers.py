@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import shutil
 import tempfile
@@ -183,7 +184,7 @@ class Timers(RuleBasedStateMachine):
     def the_last_time_is_late_enough_and_there_are_timers_if_there_are(self) -> None:
         assert self.queue or not self.model
         assert self.queue.last_time() >= max((when for when, _ in self.model), default=-(2**63))
-        assert set(self.queue.all()) == self.model
+        assert sorted(self.queue.all(), key=repr) == sorted(self.model, key=repr)
 
 
 class RocksDBTimers(Timers):
@@ -225,7 +226,7 @@ def test_timers_that_go_to_the_store_by_and_by_while_time_advances_are_restored(
             machine.end_the_epoch()
         if pick.random() < 0.1:
             machine.restore(reuse=pick.random() < 0.5)
-        assert set(machine.queue.all()) == machine.model
+        assert sorted(machine.queue.all()) == sorted(machine.model)
     machine.teardown()
 
 
@@ -318,6 +319,30 @@ def test_far_timers_leave_memory_and_those_of_one_bucket_come_back_at_a_time():
         fired += 1
         assert queue.in_memory <= 60
     assert fired == 991
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def the_timers_of_the_next_bucket_come_near_a_part_an_epoch(stored: bool, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(timers, "_AT_ONCE", 10)
+    queue = new_queue()
+    pending = {((1 << 16) + 600 * n, n) for n in range(100)}
+    for timer in pending:
+        queue.register(*timer)
+    queue.collect()
+    queue.committed()
+    if stored:
+        queue.flush()
+    near, fired = [], []
+    for now in range(0, 1 << 17, 1 << 11):
+        fired += queue.due(now)
+        queue.collect()
+        queue.committed()
+        near.append(len(queue._slices))
+    assert fired == sorted(pending)
+    assert near[15] == 0  # time is in the first half of the bucket before
+    assert near[31] > 90
+    most = 10 if not stored else 10 + max(len([n for n in range(100) if key_group(n, GROUPS) == g]) for g in range(GROUPS))
+    assert max(after - before for before, after in itertools.pairwise(near)) <= most
 
 
 def test_buckets_whose_timers_have_fired_leave_the_store():

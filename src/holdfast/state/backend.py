@@ -124,6 +124,9 @@ class LocalStore(Protocol):
     def follow(self, handles: Sequence[KeyedHandle]) -> None:
         """Tag rows that enter the store from now on with the checkpoint of these handles."""
 
+    def flushed_ahead(self) -> bool:
+        """Whether `adopt` takes little time. If not, it will after some epochs: what it would wait for has begun."""
+
     def adopt(self, handles: Sequence[KeyedHandle]) -> None:
         """Prepare for a checkpoint of these handles, the first with a new base or a merged delta, that may be completed."""
 

@@ -56,6 +56,10 @@ class HeapStore:
     def follow(self, handles: Sequence[KeyedHandle]) -> None:
         """Do nothing: memory does not outlive the process."""
 
+    def flushed_ahead(self) -> bool:
+        """There is nothing to flush."""
+        return True
+
     def adopt(self, handles: Sequence[KeyedHandle]) -> None:
         """Do nothing: memory does not outlive the process."""
 

@@ -7,9 +7,11 @@ materialisation writes a new base (`holdfast.state.compaction`), so a restore re
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from functools import partial
+from threading import Event
 from typing import Any
 
 import msgspec
@@ -58,6 +60,8 @@ _MERGED_AT_ONCE = 32 << 20
 """Bytes of memory that the deltas take which become one merged delta; more of them become several."""
 _LEAST_MERGED = 8
 """Deltas that become one whatever memory they take, so that a merge leaves far fewer."""
+_REST = 3
+"""Seconds that a merge rests for each second of processor time, which the epochs would lack: they share the interpreter."""
 _SMALL = 2 << 20
 """Size of the largest delta, in bytes, of which `_MANY` are read ahead, and of others `_FEW`."""
 _MANY, _FEW = 16, 4
@@ -104,7 +108,7 @@ class KeyedStateBackend:
         self._changed = 0.0
         """Estimated memory of the rows loaded in each epoch since the local store was settled, in bytes."""
         self._migration: Iterator[None] | None = None
-        self._ended = False
+        self._ended = Event()
         self.written = 0
         """Size of the last delta, in bytes."""
 
@@ -260,7 +264,7 @@ class KeyedStateBackend:
 
     def _base(self, new_path: NewPath) -> Callable[[], list[Handle]]:
         """Begin a base of the committed state; the returned function stores it."""
-        return self._bases.begin(self.state, new_path, lambda: self._ended)
+        return self._bases.begin(self.state, new_path, self._ended.is_set)
 
     def _merge(self, which: Merge, new_path: NewPath) -> Callable[[], list[Handle]]:
         """Begin to merge deltas; the returned function reads them, and stores the merged ones."""
@@ -270,12 +274,13 @@ class KeyedStateBackend:
 
         def merged() -> list[Handle]:
             stored: list[Handle] = []
-            merge, count = DeltaMerge(kinds, groups), 0
+            merge, count, worked = DeltaMerge(kinds, groups), 0, time.thread_time()
             for number, delta in enumerate(deltas, 1):  # one after the other: the epochs that run meanwhile come first
                 for change, _ in self._read(groups, None, delta):
                     merge.add(change)
-                if self._ended:
+                if self._ended.wait(_REST * (time.thread_time() - worked)):
                     raise CancelledError("the subtask has ended")
+                worked = time.thread_time()
                 count += 1
                 if number == len(deltas) or (count >= _LEAST_MERGED and merge.memory > _MERGED_AT_ONCE):
                     stored.append(self._deltas.append(merge.drain(), new_path("delta")))
@@ -298,7 +303,7 @@ class KeyedStateBackend:
 
     def _adopt(self) -> bool:
         """Replace deltas by the base or the merged delta that is finished; returns whether there was one."""
-        if self._pending is None or not self._pending.done():
+        if self._pending is None or not self._pending.done() or not self._local.flushed_ahead():
             return False
         pending, self._pending = self._pending, None
         own = self._stored[-1]
@@ -329,7 +334,7 @@ class KeyedStateBackend:
 
     def close(self) -> None:
         """Close the local store; its files stay for this host's next process."""
-        self._ended = True
+        self._ended.set()
         if self._pending is not None:
             self._pending.cancel()
             wait([self._pending], _UPLOAD_PATIENCE)

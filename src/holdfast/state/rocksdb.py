@@ -268,6 +268,12 @@ class RocksDBLocalStore:
         self._settled = last
         self.follow(self._followed)
         self.store.flush(wait=False)
+        while not self.store.flushed_ahead():  # a base waits for the rest
+            yield
+
+    def flushed_ahead(self) -> bool:
+        """Whether a flush takes little time; otherwise one begins in the background."""
+        return self.store.flushed_ahead()
 
     def adopt(self, handles: Sequence[KeyedHandle]) -> None:
         """Record also what the store continues once the checkpoint with this new base, or merged delta, is complete.

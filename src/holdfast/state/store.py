@@ -76,6 +76,8 @@ _STALLED = "Write stall"
 """In the error of a write for which RocksDB would have waited."""
 _STALL_S, _MOST_STALL_S = 0.001, 0.016
 """Pause before such a write is tried again: the first one, and the longest."""
+_LITTLE = 8 << 20
+"""Bytes of rows whose flush takes little time."""
 _LEVEL_0_FILES = 8
 """Level-0 files that start a compaction: half a level 1, so that fewer bytes are rewritten for each that joins it."""
 _PART, _ARRIVING_PART = 16, 512
@@ -189,6 +191,8 @@ class RocksDBStore:
         """Whether an access failed: the files may be corrupt, or the disk full."""
         self.arriving = arriving
         """The files that are not complete; None: there are none."""
+        self._ahead = False
+        """Whether a flush runs for which `flushed_ahead` was asked."""
         self._explain = explain
         os.makedirs(path, exist_ok=True)
         options = _options(settings, path)
@@ -382,6 +386,18 @@ class RocksDBStore:
             self._db.flush(wait)
             if wait:
                 self._blobs.delete_flushed()
+
+    def flushed_ahead(self) -> bool:
+        """Whether a flush takes little time. If not, one begins in RocksDB's threads; later calls tell when it is over."""
+        with self._watched():
+            if self._ahead:  # a flush that failed is found by the next one
+                self._ahead = not (self._flushed() or self._has("background-errors"))
+                return not self._ahead
+            if self._db.property_int_value("rocksdb.cur-size-all-mem-tables") <= _LITTLE:
+                return True
+        self.flush(wait=False)
+        self._ahead = True
+        return False
 
     def file_bytes(self) -> tuple[int, int]:
         """Total bytes of all files, and of the level-0 files, whose key ranges overlap."""

@@ -121,16 +121,27 @@ class TimerChunks:
 
     def load(self, bucket: int) -> set[Timer]:
         """Load all timers of a bucket."""
+        return self._timers(bucket, self._rows(bucket))
+
+    def loading(self, bucket: int) -> Iterator[set[Timer]]:
+        """Load all timers of a bucket, those of one key group with each step, as they are then."""
+        prefix = section(self._state, bucket).prefix
+        at, end = prefix, after(prefix)
+        while (found := self._store.first_key(at, end)) is not None:
+            group = group_prefix(prefix, split_key(found, len(prefix))[0])
+            at = after(group)
+            yield self._timers(bucket, [(key[len(prefix) :], value) for key, value in self._store.scan(group, at)])
+
+    def _timers(self, bucket: int, rows: Iterable[tuple[bytes, bytes]]) -> set[Timer]:
+        """The timers in some rows of a bucket, whose keys lack its prefix."""
         first = bucket << BUCKET_BITS
         timers: set[Timer] = set()
-        single: list[Timer] = []
         chunks: list[bytes] = []
-        for key, value in self._rows(bucket):
+        for key, value in rows:
             if value:
                 chunks.append(value)
             else:
-                single.append(self._single(key, first))
-        timers.update(single)
+                timers.add(self._single(key, first))
         for chunk in chunks:  # in order of key group and number
             added, removed = unpack_change(chunk[_COUNTS.size :])
             timers.update(added.moved(first).timers())

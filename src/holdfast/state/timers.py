@@ -1,8 +1,9 @@
 """Timers: at most one per key, namespace and time, pending until time reaches it.
 
-Pending timers lie unsorted in coarse buckets of time. Only the bucket of the current time is sorted, so registering a timer
-costs one set insertion, however many timers exist. Under memory pressure, far buckets move to the local store; each
-returns by one scan when time reaches it. An epoch's registrations and removals go into its delta.
+Pending timers lie unsorted in coarse buckets of time, and those of the bucket of the current time in slices of a second.
+Only the current slice is sorted, so registering a timer costs one set insertion, however many timers exist. Under memory
+pressure, far buckets move to the local store. Before time reaches a bucket, each epoch loads and slices a part of it, so
+that none has to wait for all. An epoch's registrations and removals go into its delta.
 """
 
 from __future__ import annotations
@@ -15,22 +16,22 @@ from itertools import islice
 from typing import Any, Protocol
 
 from holdfast.common.time import MIN_TIMESTAMP
+from holdfast.state.timer_slices import SLICE_BITS, Timer, TimerSlices
 
 __all__ = ["BUCKET_BITS", "TIMER_BYTES", "UNBOUNDED", "Timer", "TimerQueue", "TimerStore"]
-
-Timer = tuple[int, Any]
-"""Time in ms, and owner: the key, or ``(key, namespace)`` in a queue of namespaced timers."""
 
 BUCKET_BITS = 16
 """A bucket holds 2**16 ms, about a minute."""
 TIMER_BYTES = 250
 """Estimated memory of a timer, in bytes."""
 _AT_ONCE = 8192
-"""Timers that leave memory together: more of them at once would be a pause, fewer would make small chunks."""
+"""Timers that leave memory, or come near, together: more at once would be a pause, fewer would make small chunks."""
 UNBOUNDED = 1 << 62
 """The bound of timers that all stay in memory."""
 _END = 1 << (63 - BUCKET_BITS)
 """The bucket after the last."""
+_SLICES_BITS = BUCKET_BITS - SLICE_BITS
+"""A bucket has two to the power of this many slices."""
 
 _time_of = operator.itemgetter(0)
 
@@ -43,6 +44,9 @@ class TimerStore(Protocol):
 
     def load(self, bucket: int) -> set[Timer]:
         """Load all timers of a bucket."""
+
+    def loading(self, bucket: int) -> Iterator[set[Timer]]:
+        """Load all timers of a bucket, some with each step, as they are then. Others may be written between two steps."""
 
     def write(self, bucket: int, added: Collection[Timer], removed: Collection[Timer]) -> None:
         """Add and remove timers. Adding an existing timer or removing a missing one has no effect."""
@@ -67,7 +71,7 @@ class _Bucket:
         self.gone: set[Timer] = set()
         """If stored: timers removed by completed epochs that may still be in the store."""
         self.new: set[Timer] = set()
-        """Timers added in this epoch; if stored, some of them may already be in the store."""
+        """Timers added in this epoch; some of them may already be in the store, if stored, or in the slices, if near."""
         self.removed: set[Timer] = set()
         """Timers removed in this epoch; if stored, some of them may never have existed."""
 
@@ -94,15 +98,21 @@ class TimerQueue:
         self._order: list[int] = []
         """Heap of bucket numbers; may contain numbers of former buckets."""
         self._active = -(1 << 62)
-        """Buckets up to this number are active: their timers are in the run and the heap."""
+        """Buckets up to this number are active: their timers are in the slices, the run and the heap."""
+        self._slices = TimerSlices()
+        """Timers of the active buckets after the current slice, and of the bucket that comes near."""
+        self._current = -(1 << 62)
+        """Number of the current slice: timers up to it are in the run and the heap."""
+        self._nearing: tuple[int, Iterator[None]] | None = None
+        """The bucket whose timers are moving into the slices, before time reaches it; and the remaining steps."""
         self._run: list[Timer] = []
-        """Timers of the active buckets, sorted once by time, earliest last."""
+        """Timers up to the current slice, sorted once by time, earliest last."""
         self._deleted: set[Timer] = set()
         """Deleted timers of the run, which stay there until time passes them."""
         self._pending: set[Timer] | None = None
         """The pending timers of the run; made when it is first asked for one of them."""
         self._heap: list[tuple[int, int, Any]] = []
-        """Timers registered in active buckets since; deleted ones stay until time passes them."""
+        """Timers registered up to the current slice since; deleted ones stay until time passes them."""
         self._registered: set[Timer] = set()
         """The pending timers of the heap."""
         self._active_stored: set[int] = set()
@@ -118,13 +128,14 @@ class TimerQueue:
         return (
             len(self._run) > len(self._deleted)
             or bool(self._registered)
+            or bool(self._slices)
             or any(b.timers or b.new or b.stored for b in self._buckets.values())
         )
 
     @property
     def in_memory(self) -> int:
         """Approximate number of timers in memory."""
-        return len(self._run) + len(self._registered) + sum(map(len, self._buckets.values()))
+        return len(self._run) + len(self._registered) + len(self._slices) + sum(map(len, self._buckets.values()))
 
     def register(self, time: int, owner: Any) -> None:
         """Set a timer; setting it again has no effect.
@@ -155,12 +166,18 @@ class TimerQueue:
 
     def _register_active(self, timer: Timer) -> None:
         time, owner = timer
-        if timer in self._registered or timer in self._pending_in_run(time):
-            return
-        _check_within(time)
-        self._registered.add(timer)
-        self._sequence += 1
-        heappush(self._heap, (time, self._sequence, owner))
+        if time >> SLICE_BITS > self._current:
+            if timer in self._slices:
+                return
+            _check_within(time)
+            self._slices.spread([timer])
+        else:
+            if timer in self._registered or timer in self._pending_in_run(time):
+                return
+            _check_within(time)
+            self._registered.add(timer)
+            self._sequence += 1
+            heappush(self._heap, (time, self._sequence, owner))
         self._added.add(timer)
 
     def _pending_in_run(self, time: int) -> set[Timer]:
@@ -181,7 +198,10 @@ class TimerQueue:
         timer = (time, owner)
         number = time >> BUCKET_BITS
         if number <= self._active:
-            if timer in self._registered:
+            if time >> SLICE_BITS > self._current:
+                if not self._slices.discard(timer):
+                    return
+            elif timer in self._registered:
                 self._registered.discard(timer)
             elif timer in (pending := self._pending_in_run(time)):
                 pending.discard(timer)
@@ -196,15 +216,22 @@ class TimerQueue:
         bucket = self._buckets.get(number)
         if bucket is None:
             return
+        existed = bucket.stored or (self._is_near(number) and timer in self._slices)
+        if self._is_near(number):
+            self._slices.discard(timer)
         if timer in bucket.new:
             bucket.new.discard(timer)
-            if not bucket.stored:
+            if not existed:
                 return
         elif timer in bucket.timers:
             bucket.timers.discard(timer)
-        elif not bucket.stored:
+        elif not existed:
             return
         bucket.removed.add(timer)
+
+    def _is_near(self, bucket: int) -> bool:
+        """Whether a bucket that is not active has timers in the slices."""
+        return self._nearing is not None and self._nearing[0] == bucket
 
     def due(self, time: int, prefetch: Callable[[list[Any]], object] = lambda owners: None) -> Iterator[Timer]:
         """Take the timers up to and including ``time`` in order of time, including those registered during the iteration.
@@ -240,11 +267,21 @@ class TimerQueue:
                 else:
                     removed.append(timer)
                 yield timer
+            if self._next_slices(time):
+                continue
             number = self._earliest()
             if number is None or number > last:
                 self._active = max(self._active, last)
+                self._current = max(self._current, time >> SLICE_BITS)
                 return
             self._activate(number)
+
+    def _next_slices(self, time: int) -> bool:
+        """Make the next slices of active buckets up to ``time`` the run; returns whether there are any."""
+        taken, last = self._slices.take(min(time >> SLICE_BITS, ((self._active + 1) << _SLICES_BITS) - 1), _AT_ONCE)
+        if taken:  # the timers of earlier slices have been taken from the run
+            self._run, self._current, self._pending = taken, last, None
+        return bool(taken)
 
     def _earliest(self) -> int | None:
         """The number of the earliest inactive bucket."""
@@ -254,23 +291,52 @@ class TimerQueue:
         return order[0] if order else None
 
     def _activate(self, number: int) -> None:
-        """Move the earliest bucket into the run."""
+        """Make the earliest bucket active."""
+        nearing = self._nearing
+        for _ in self._move_near(number) if nearing is None or nearing[0] != number else nearing[1]:
+            pass
+        self._nearing = None
         self._active = number
         bucket = self._buckets.pop(number)
-        timers = self._known(number, bucket)
+        new = {timer for timer in bucket.new if timer not in self._slices}  # setting a timer again does not add it
         if bucket.stored:
             self._active_stored.add(number)
-            bucket.new -= timers  # setting a stored timer again does not add it
-            timers -= bucket.removed
+        self._slices.spread(new)
         if self._added:
-            self._added |= bucket.new
+            self._added |= new
         else:
-            self._added = bucket.new
+            self._added = new
         self._removed += bucket.removed
-        self._run.extend(timers)
-        self._run.extend(bucket.new)
-        self._run.sort(key=_time_of, reverse=True)
-        self._pending = None
+
+    def _move_near(self, number: int) -> Iterator[None]:
+        """Move the timers of a bucket into the slices, some with each step; those of the running epoch stay."""
+        bucket = self._buckets[number]
+        left = _AT_ONCE
+        for stored in self._store.loading(number) if bucket.stored else ():
+            stored -= bucket.gone
+            stored -= bucket.removed
+            self._slices.spread(stored)
+            left -= len(stored)
+            if left <= 0:
+                yield
+                left = _AT_ONCE
+        while timers := bucket.timers:
+            some = [timers.pop() for _ in range(min(left, len(timers)))]
+            self._slices.spread(some)
+            yield
+            left = _AT_ONCE
+
+    def _come_near(self) -> None:
+        """Between epochs: let the next bucket come near, if time is in the second half of the one before."""
+        number = self._active + 1
+        if self._nearing is None:
+            bucket = self._buckets.get(number)
+            middle = (number << _SLICES_BITS) - (1 << _SLICES_BITS >> 1)
+            if bucket is None or not middle <= self._current or not (bucket.stored or len(bucket.timers) > _AT_ONCE):
+                return
+            self._nearing = number, self._move_near(number)
+        if self._nearing[0] == number and next(self._nearing[1], self) is self:
+            self._activate(number)
 
     def _known(self, number: int, bucket: _Bucket) -> set[Timer]:
         """A bucket's timers from earlier epochs; some of those removed in this epoch may be missing."""
@@ -300,18 +366,20 @@ class TimerQueue:
         return min(held) << BUCKET_BITS if held else None
 
     def _first_live(self) -> int | None:
-        """The earliest time in the active buckets."""
+        """The earliest time in the run, the heap and the slices."""
         run, heap, deleted = self._run, self._heap, self._deleted
         while heap and (heap[0][0], heap[0][2]) not in self._registered:
             heappop(heap)
         while run and run[-1] in deleted:
             deleted.discard(run.pop())
         times: list[int] = [entry[0] for entry in heap[:1]] + [entry[0] for entry in run[-1:]]
-        return min(times, default=None)
+        return min(times) if times else self._slices.earliest()
 
     def last_time(self) -> int:
         """An upper bound of all timers' times; MIN_TIMESTAMP without timers."""
         latest = max(map(_time_of, (*self._run[:1], *self._registered)), default=MIN_TIMESTAMP)
+        if (sliced := self._slices.latest()) is not None:
+            latest = max(latest, sliced)
         for number, bucket in self._buckets.items():
             if bucket.stored:
                 latest = max(latest, ((number + 1) << BUCKET_BITS) - 1)
@@ -339,7 +407,10 @@ class TimerQueue:
                 drained.append((bucket.new, bucket.removed))
                 if bucket.stored:
                     bucket.gone |= bucket.removed
-                bucket.timers = bucket.timers | bucket.new if bucket.timers else bucket.new
+                if bucket.timers:
+                    bucket.timers |= bucket.new
+                else:
+                    bucket.timers = bucket.new
                 bucket.new, bucket.removed = set(), set()
         return drained
 
@@ -354,12 +425,14 @@ class TimerQueue:
         """All timers, including those in the store."""
         yield from self._active_timers()
         for number, bucket in self._buckets.items():
-            yield from self._known(number, bucket) - bucket.removed | bucket.new
+            timers = self._known(number, bucket) - bucket.removed | bucket.new
+            yield from timers.difference(self._slices) if self._is_near(number) else timers
 
     def _active_timers(self) -> Iterator[Timer]:
         deleted = self._deleted
         yield from (timer for timer in self._run if timer not in deleted)
         yield from self._registered
+        yield from self._slices
 
     # the local store
 
@@ -374,16 +447,19 @@ class TimerQueue:
             self._open(number, stored=True)
 
     def committed(self) -> None:
-        """Complete the last collected epoch: far buckets may leave memory, and fired buckets leave the store.
+        """Complete the last collected epoch: far buckets may leave memory, fired ones the store; the next one may come near.
 
         Must be called between epochs, before the next one registers timers.
         """
         self._drop_fired()
+        self._come_near()
         excess = self.in_memory - self._bound
         if excess <= 0:
             return
         excess = max(excess, _AT_ONCE)
         for number in sorted(self._buckets, reverse=True):
+            if self._is_near(number):
+                break
             bucket = self._buckets[number]
             held = len(bucket)
             self._move_out(number, bucket, set(islice(bucket.timers, excess)))
@@ -401,6 +477,11 @@ class TimerQueue:
 
         What they change is in their deltas, so that it does not matter whether the store has it at the end.
         """
+        while self._nearing is not None:  # then the slices have all timers of each of their buckets
+            if next(self._nearing[1], self) is self:
+                self._activate(self._nearing[0])
+            else:
+                yield
         self._drop_fired()
         active: dict[int, list[Timer]] = {number: [] for number in self._active_stored}
         for timer in self._active_timers():
@@ -418,9 +499,11 @@ class TimerQueue:
                 self._active_stored.discard(number)
         for number, bucket, timers, gone in buckets:
             for part in _parts(timers) if timers else [[]] if gone else []:
-                if self._buckets.get(number) is bucket:
+                if self._is_near(number):  # its rows are being read
+                    part = [timer for timer in part if timer in self._slices or timer in bucket.timers]
+                if self._buckets.get(number) is bucket and not self._is_near(number):
                     self._move_out(number, bucket, bucket.timers.intersection(part))
-                else:  # it has become active
+                else:
                     self._store.write(number, part, gone)
                     self._active_stored.add(number)
                 left -= len(part)
