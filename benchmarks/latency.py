@@ -116,6 +116,8 @@ def generate(
         skewed = random.choice(user_count, 1_000_003, p=share / share.sum())
         late = itertools.cycle(np.where(random.random(999_983) < 0.1, random.integers(5_000, 120_000, 999_983), 0).tolist())
     beginnings = [f'{{"user_id":"u{n}","number":' for n in range(user_count)]
+    draws = iter(lambda: skewed[random.integers(0, len(skewed), 1 << 16)].tolist(), None)
+    user = map(beginnings.__getitem__, itertools.chain.from_iterable(draws))
 
     def send(numbers: range, due: int) -> None:
         """Send records that are due in the same millisecond."""
@@ -123,8 +125,7 @@ def generate(
             ends = (f'{due},"event_time":{due - behind}}}' for behind in late)
         else:
             ends = itertools.repeat(f'{due},"event_time":{due}}}')
-        users = skewed[random.integers(0, len(skewed), len(numbers))].tolist()
-        records = [{"value": f'{beginnings[user]}{number},"sent":{end}'} for number, user, end in zip(numbers, users, ends)]
+        records = [{"value": f'{begin}{number},"sent":{end}'} for number, begin, end in zip(numbers, user, ends)]
         if producer.produce_batch("input", records) < len(records):
             raise SystemExit(f"the generator's queue is full: {records[-1]}")
 

@@ -337,7 +337,7 @@ def the_timers_of_the_next_bucket_come_near_a_part_an_epoch(stored: bool, monkey
         fired += queue.due(now)
         queue.collect()
         queue.committed()
-        near.append(len(queue._slices))
+        near.append(len(queue._near))
     assert fired == sorted(pending)
     assert near[15] == 0  # time is in the first half of the bucket before
     assert near[31] > 90

@@ -14,11 +14,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from itertools import chain, compress, repeat
+from itertools import chain, compress, islice, repeat
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
+from holdfast.checkpoint import files
 from holdfast.state.codec import RowCodec, packed_array
 from holdfast.state.delta import LeftPiece, Piece, cut, in_memory
 from holdfast.state.key_codec import decode_keys, encode_keys
@@ -39,7 +40,9 @@ _BLOCK = 8192
 _LARGE_ROW = 512
 """Approximate size of large rows, in bytes."""
 _LARGE_ROWS = 16 << 10
-"""Approximate size of a piece of large rows, in bytes: a request of a piece then takes hardly longer than one of a row."""
+"""Approximate size of a piece of large rows, in stored bytes: a request of it then takes hardly longer than one of a row."""
+_MOST_SHRUNK = 4
+"""Such a piece is at most this many times as large in memory: whoever needs one of its rows unpacks them all."""
 _HEAD_SHARE = 32
 """The part of a piece that its head has at most."""
 
@@ -174,7 +177,7 @@ def _joined(schema: int, keys: _ByGroup[Any], rows: _ByGroup[Any], count: int) -
     """Join ``count`` encoded rows to pieces of adjacent key groups: each with its number of rows, and their bytes."""
     mean = sum(sum(map(len, each)) for each in rows.values()) // max(count, 1)
     large = mean >= _LARGE_ROW
-    enough = max(_LARGE_ROWS // mean, 1) if large else _enough(count)
+    enough = max(int(_LARGE_ROWS * _shrinks(rows, _LARGE_ROWS // mean)) // mean, 1) if large else _enough(count)
     last = max(rows, default=0)
     runs: list[int] = []
     found: list[Any] = []
@@ -198,6 +201,12 @@ def _joined(schema: int, keys: _ByGroup[Any], rows: _ByGroup[Any], count: int) -
                     len(data),
                 )
                 runs, found, parts = [], [], []
+
+
+def _shrinks(rows: _ByGroup[Any], some: int) -> float:
+    """How many times smaller such rows become when a piece of them is compressed, according to some of them."""
+    sample = packed_array(list(islice(chain.from_iterable(rows.values()), some)))
+    return min(len(sample) / len(files.compress(sample)[0]), _MOST_SHRUNK)
 
 
 def deleted_pieces(keys: list[Any], groups: list[int], schema: int) -> Iterator[Piece]:

@@ -46,6 +46,17 @@ class TimerSlices:
         held = self._slices.get(timer[0] >> SLICE_BITS)
         return held is not None and timer in held
 
+    def add(self, timer: Timer) -> bool:
+        """Add a timer; returns whether it was missing."""
+        held = self._slices.get(timer[0] >> SLICE_BITS)
+        if held is None:
+            self.spread([timer])
+            return True
+        if timer in held:
+            return False
+        held.add(timer)
+        return True
+
     def spread(self, timers: Iterable[Timer]) -> None:
         """Add timers."""
         slices = self._slices

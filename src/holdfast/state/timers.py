@@ -9,14 +9,14 @@ that none has to wait for all. An epoch's registrations and removals go into its
 from __future__ import annotations
 
 import operator
-from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from heapq import heappop, heappush
 from itertools import islice
 from typing import Any, Protocol
 
 from holdfast.common.time import MIN_TIMESTAMP
-from holdfast.state.timer_slices import SLICE_BITS, Timer, TimerSlices
+from holdfast.state.near_timers import NearTimers
+from holdfast.state.timer_slices import SLICE_BITS, Timer
 
 __all__ = ["BUCKET_BITS", "TIMER_BYTES", "UNBOUNDED", "Timer", "TimerQueue", "TimerStore"]
 
@@ -71,7 +71,7 @@ class _Bucket:
         self.gone: set[Timer] = set()
         """If stored: timers removed by completed epochs that may still be in the store."""
         self.new: set[Timer] = set()
-        """Timers added in this epoch; some of them may already be in the store, if stored, or in the slices, if near."""
+        """Timers added in this epoch; some of them may already be in the store, if stored, or near."""
         self.removed: set[Timer] = set()
         """Timers removed in this epoch; if stored, some of them may never have existed."""
 
@@ -98,44 +98,22 @@ class TimerQueue:
         self._order: list[int] = []
         """Heap of bucket numbers; may contain numbers of former buckets."""
         self._active = -(1 << 62)
-        """Buckets up to this number are active: their timers are in the slices, the run and the heap."""
-        self._slices = TimerSlices()
-        """Timers of the active buckets after the current slice, and of the bucket that comes near."""
-        self._current = -(1 << 62)
-        """Number of the current slice: timers up to it are in the run and the heap."""
+        """Buckets up to this number are active: all their timers are near."""
+        self._near = NearTimers()
+        """The timers of the active buckets, and some of the bucket that comes near."""
         self._nearing: tuple[int, Iterator[None]] | None = None
-        """The bucket whose timers are moving into the slices, before time reaches it; and the remaining steps."""
-        self._run: list[Timer] = []
-        """Timers up to the current slice, sorted once by time, earliest last."""
-        self._deleted: set[Timer] = set()
-        """Deleted timers of the run, which stay there until time passes them."""
-        self._pending: set[Timer] | None = None
-        """The pending timers of the run; made when it is first asked for one of them."""
-        self._heap: list[tuple[int, int, Any]] = []
-        """Timers registered up to the current slice since; deleted ones stay until time passes them."""
-        self._registered: set[Timer] = set()
-        """The pending timers of the heap."""
+        """The bucket that comes near before time reaches it, and the remaining steps."""
         self._active_stored: set[int] = set()
         """Active buckets with timers in the store, possibly already fired ones."""
-        self._added: set[Timer] = set()
-        """Timers of active buckets added in this epoch and not removed."""
-        self._removed: list[Timer] = []
-        """Timers of active buckets from earlier epochs, removed in this one; some may have been added again."""
-        self._sequence = 0
 
     def __bool__(self) -> bool:
         """Whether there are timers. A stored bucket counts even if all its timers may have been deleted."""
-        return (
-            len(self._run) > len(self._deleted)
-            or bool(self._registered)
-            or bool(self._slices)
-            or any(b.timers or b.new or b.stored for b in self._buckets.values())
-        )
+        return bool(self._near) or any(b.timers or b.new or b.stored for b in self._buckets.values())
 
     @property
     def in_memory(self) -> int:
         """Approximate number of timers in memory."""
-        return len(self._run) + len(self._registered) + len(self._slices) + sum(map(len, self._buckets.values()))
+        return len(self._near) + sum(map(len, self._buckets.values()))
 
     def register(self, time: int, owner: Any) -> None:
         """Set a timer; setting it again has no effect.
@@ -149,7 +127,8 @@ class TimerQueue:
         timer = (time, owner)
         number = time >> BUCKET_BITS
         if number <= self._active:
-            self._register_active(timer)
+            _check_within(time)
+            self._near.register(timer)
             return
         bucket = self._buckets.get(number)
         if bucket is None:
@@ -164,30 +143,6 @@ class TimerQueue:
                 return
         bucket.new.add(timer)
 
-    def _register_active(self, timer: Timer) -> None:
-        time, owner = timer
-        if time >> SLICE_BITS > self._current:
-            if timer in self._slices:
-                return
-            _check_within(time)
-            self._slices.spread([timer])
-        else:
-            if timer in self._registered or timer in self._pending_in_run(time):
-                return
-            _check_within(time)
-            self._registered.add(timer)
-            self._sequence += 1
-            heappush(self._heap, (time, self._sequence, owner))
-        self._added.add(timer)
-
-    def _pending_in_run(self, time: int) -> set[Timer]:
-        """The pending timers of the run; empty if all its timers of this time have fired."""
-        if not self._run or time < self._run[-1][0]:
-            return set()
-        if self._pending is None:
-            self._pending = set(self._run) - self._deleted
-        return self._pending
-
     def _open(self, number: int, stored: bool = False) -> _Bucket:
         bucket = self._buckets[number] = _Bucket(stored)
         heappush(self._order, number)
@@ -198,27 +153,14 @@ class TimerQueue:
         timer = (time, owner)
         number = time >> BUCKET_BITS
         if number <= self._active:
-            if time >> SLICE_BITS > self._current:
-                if not self._slices.discard(timer):
-                    return
-            elif timer in self._registered:
-                self._registered.discard(timer)
-            elif timer in (pending := self._pending_in_run(time)):
-                pending.discard(timer)
-                self._deleted.add(timer)
-            else:
-                return
-            if timer in self._added:
-                self._added.discard(timer)
-            else:
-                self._removed.append(timer)
+            self._near.delete(timer)
             return
         bucket = self._buckets.get(number)
         if bucket is None:
             return
-        existed = bucket.stored or (self._is_near(number) and timer in self._slices)
+        existed = bucket.stored or (self._is_near(number) and timer in self._near)
         if self._is_near(number):
-            self._slices.discard(timer)
+            self._near.discard(timer)
         if timer in bucket.new:
             bucket.new.discard(timer)
             if not existed:
@@ -230,7 +172,7 @@ class TimerQueue:
         bucket.removed.add(timer)
 
     def _is_near(self, bucket: int) -> bool:
-        """Whether a bucket that is not active has timers in the slices."""
+        """Whether some timers of a bucket are near before it is active."""
         return self._nearing is not None and self._nearing[0] == bucket
 
     def due(self, time: int, prefetch: Callable[[list[Any]], object] = lambda owners: None) -> Iterator[Timer]:
@@ -240,48 +182,13 @@ class TimerQueue:
         """
         last = time >> BUCKET_BITS
         while True:
-            run, heap, added, removed = self._run, self._heap, self._added, self._removed
-            deleted, registered = self._deleted, self._registered
-            known = [entry[2] for entry in heap if entry[0] <= time]
-            known.extend([owner for _, owner in run[bisect_left(run, -time, key=_earliest_last) :]])
-            if known:
-                prefetch(known)
-            while True:
-                if run and run[-1][0] <= time and not (heap and heap[0][0] < run[-1][0]):
-                    timer = run.pop()
-                    if deleted and timer in deleted:
-                        deleted.discard(timer)
-                        continue
-                    if self._pending is not None:
-                        self._pending.discard(timer)
-                elif heap and heap[0][0] <= time:
-                    when, _, owner = heappop(heap)
-                    timer = (when, owner)
-                    if timer not in registered:  # deleted
-                        continue
-                    registered.discard(timer)
-                else:
-                    break
-                if added and timer in added:
-                    added.discard(timer)
-                else:
-                    removed.append(timer)
-                yield timer
-            if self._next_slices(time):
-                continue
+            yield from self._near.due(time, ((self._active + 1) << _SLICES_BITS) - 1, prefetch)
             number = self._earliest()
             if number is None or number > last:
                 self._active = max(self._active, last)
-                self._current = max(self._current, time >> SLICE_BITS)
+                self._near.slice = max(self._near.slice, time >> SLICE_BITS)
                 return
             self._activate(number)
-
-    def _next_slices(self, time: int) -> bool:
-        """Make the next slices of active buckets up to ``time`` the run; returns whether there are any."""
-        taken, last = self._slices.take(min(time >> SLICE_BITS, ((self._active + 1) << _SLICES_BITS) - 1), _AT_ONCE)
-        if taken:  # the timers of earlier slices have been taken from the run
-            self._run, self._current, self._pending = taken, last, None
-        return bool(taken)
 
     def _earliest(self) -> int | None:
         """The number of the earliest inactive bucket."""
@@ -298,31 +205,26 @@ class TimerQueue:
         self._nearing = None
         self._active = number
         bucket = self._buckets.pop(number)
-        new = {timer for timer in bucket.new if timer not in self._slices}  # setting a timer again does not add it
         if bucket.stored:
             self._active_stored.add(number)
-        self._slices.spread(new)
-        if self._added:
-            self._added |= new
-        else:
-            self._added = new
-        self._removed += bucket.removed
+        new = [timer for timer in bucket.new if timer not in self._near]  # setting a timer again does not add it
+        self._near.enter(new, bucket.removed)
 
     def _move_near(self, number: int) -> Iterator[None]:
-        """Move the timers of a bucket into the slices, some with each step; those of the running epoch stay."""
+        """Let the timers of a bucket come near, some with each step; those of the running epoch stay."""
         bucket = self._buckets[number]
         left = _AT_ONCE
         for stored in self._store.loading(number) if bucket.stored else ():
             stored -= bucket.gone
             stored -= bucket.removed
-            self._slices.spread(stored)
+            self._near.spread(stored)
             left -= len(stored)
             if left <= 0:
                 yield
                 left = _AT_ONCE
         while timers := bucket.timers:
             some = [timers.pop() for _ in range(min(left, len(timers)))]
-            self._slices.spread(some)
+            self._near.spread(some)
             yield
             left = _AT_ONCE
 
@@ -332,7 +234,7 @@ class TimerQueue:
         if self._nearing is None:
             bucket = self._buckets.get(number)
             middle = (number << _SLICES_BITS) - (1 << _SLICES_BITS >> 1)
-            if bucket is None or not middle <= self._current or not (bucket.stored or len(bucket.timers) > _AT_ONCE):
+            if bucket is None or not middle <= self._near.slice or not (bucket.stored or len(bucket.timers) > _AT_ONCE):
                 return
             self._nearing = number, self._move_near(number)
         if self._nearing[0] == number and next(self._nearing[1], self) is self:
@@ -349,9 +251,8 @@ class TimerQueue:
 
     def next_time(self) -> int | None:
         """The time of the earliest timer, or its bucket's start while the bucket is in the store; None without timers."""
-        live = self._first_live()
-        if live is not None:
-            return live
+        if (near := self._near.earliest()) is not None:
+            return near
         while (number := self._earliest()) is not None:
             bucket = self._buckets[number]
             if bucket.stored:
@@ -365,21 +266,9 @@ class TimerQueue:
         held = [number for number, b in self._buckets.items() if b.timers or b.new or b.stored]
         return min(held) << BUCKET_BITS if held else None
 
-    def _first_live(self) -> int | None:
-        """The earliest time in the run, the heap and the slices."""
-        run, heap, deleted = self._run, self._heap, self._deleted
-        while heap and (heap[0][0], heap[0][2]) not in self._registered:
-            heappop(heap)
-        while run and run[-1] in deleted:
-            deleted.discard(run.pop())
-        times: list[int] = [entry[0] for entry in heap[:1]] + [entry[0] for entry in run[-1:]]
-        return min(times) if times else self._slices.earliest()
-
     def last_time(self) -> int:
         """An upper bound of all timers' times; MIN_TIMESTAMP without timers."""
-        latest = max(map(_time_of, (*self._run[:1], *self._registered)), default=MIN_TIMESTAMP)
-        if (sliced := self._slices.latest()) is not None:
-            latest = max(latest, sliced)
+        latest = self._near.latest()
         for number, bucket in self._buckets.items():
             if bucket.stored:
                 latest = max(latest, ((number + 1) << BUCKET_BITS) - 1)
@@ -394,14 +283,8 @@ class TimerQueue:
 
         The queue keeps the collections: use them before the next call.
         """
-        drained: list[tuple[Collection[Timer], Collection[Timer]]] = []
-        if self._added or self._removed:
-            added, removed = self._added, self._removed
-            if again := added.intersection(removed):  # as they were before the epoch
-                added -= again
-                removed = [timer for timer in removed if timer not in again]
-            drained.append((added, removed))
-            self._added, self._removed = set(), []
+        changed = self._near.drain()
+        drained = [changed] if changed[0] or changed[1] else []
         for bucket in self._buckets.values():
             if bucket.new or bucket.removed:
                 drained.append((bucket.new, bucket.removed))
@@ -423,16 +306,10 @@ class TimerQueue:
 
     def all(self) -> Iterator[Timer]:
         """All timers, including those in the store."""
-        yield from self._active_timers()
+        yield from self._near
         for number, bucket in self._buckets.items():
             timers = self._known(number, bucket) - bucket.removed | bucket.new
-            yield from timers.difference(self._slices) if self._is_near(number) else timers
-
-    def _active_timers(self) -> Iterator[Timer]:
-        deleted = self._deleted
-        yield from (timer for timer in self._run if timer not in deleted)
-        yield from self._registered
-        yield from self._slices
+            yield from timers.difference(self._near) if self._is_near(number) else timers
 
     # the local store
 
@@ -477,14 +354,14 @@ class TimerQueue:
 
         What they change is in their deltas, so that it does not matter whether the store has it at the end.
         """
-        while self._nearing is not None:  # then the slices have all timers of each of their buckets
+        while self._nearing is not None:  # then all timers of a bucket are near, or none
             if next(self._nearing[1], self) is self:
                 self._activate(self._nearing[0])
             else:
                 yield
         self._drop_fired()
         active: dict[int, list[Timer]] = {number: [] for number in self._active_stored}
-        for timer in self._active_timers():
+        for timer in self._near:
             active.setdefault(timer[0] >> BUCKET_BITS, []).append(timer)
         buckets = [(number, each, list(each.timers), each.gone - each.timers) for number, each in self._buckets.items()]
         left = _AT_ONCE
@@ -500,7 +377,7 @@ class TimerQueue:
         for number, bucket, timers, gone in buckets:
             for part in _parts(timers) if timers else [[]] if gone else []:
                 if self._is_near(number):  # its rows are being read
-                    part = [timer for timer in part if timer in self._slices or timer in bucket.timers]
+                    part = [timer for timer in part if timer in self._near or timer in bucket.timers]
                 if self._buckets.get(number) is bucket and not self._is_near(number):
                     self._move_out(number, bucket, bucket.timers.intersection(part))
                 else:
@@ -524,7 +401,7 @@ class TimerQueue:
         """Remove stored buckets whose timers have all fired."""
         if not self._active_stored:
             return
-        earliest = self._first_live()
+        earliest = self._near.earliest()
         first = self._active + 1 if earliest is None else earliest >> BUCKET_BITS
         fired = {number for number in self._active_stored if number < first}
         for number in fired:
@@ -535,10 +412,6 @@ class TimerQueue:
 def _parts(timers: Sequence[Timer]) -> Iterator[Sequence[Timer]]:
     """Timers that leave memory together."""
     return (timers[at : at + _AT_ONCE] for at in range(0, len(timers), _AT_ONCE))
-
-
-def _earliest_last(timer: Timer) -> int:
-    return -timer[0]
 
 
 def _whole(time: Any) -> int:

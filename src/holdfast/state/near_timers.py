@@ -1,0 +1,180 @@
+"""The timers that time reaches first, and what an epoch changes among them.
+
+Timers after the current slice of time lie in slices, unsorted. Those of the current slice are in the run, sorted once, and
+those registered since are in the heap.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterable, Iterator
+from heapq import heappop, heappush
+from itertools import chain
+from typing import Any
+
+from holdfast.common.time import MIN_TIMESTAMP
+from holdfast.state.timer_slices import SLICE_BITS, Timer, TimerSlices
+
+__all__ = ["NearTimers"]
+
+_AT_ONCE = 8192
+"""Timers of several slices that are sorted together, so that one read can load the rows of their owners."""
+
+
+class NearTimers:
+    """Pending timers up to some time."""
+
+    def __init__(self) -> None:
+        self._slices = TimerSlices()
+        """Timers after the current slice."""
+        self.slice = -(1 << 62)
+        """Number of the current slice."""
+        self._run: list[Timer] = []
+        """Timers up to the current slice, sorted by time, earliest last."""
+        self._deleted: set[Timer] = set()
+        """Deleted timers of the run, which stay there until time passes them."""
+        self._pending: set[Timer] | None = None
+        """The pending timers of the run; made when it is first asked for one of them."""
+        self._heap: list[tuple[int, int, Any]] = []
+        """Timers registered up to the current slice since; deleted ones stay until time passes them."""
+        self._registered: set[Timer] = set()
+        """The pending timers of the heap."""
+        self._sequence = 0
+        self._added: set[Timer] = set()
+        """Timers added in this epoch and not removed."""
+        self._removed: list[Timer] = []
+        """Timers from earlier epochs, removed in this one; some may have been added again."""
+
+    def __len__(self) -> int:
+        """Approximate number of timers in memory."""
+        return len(self._run) + len(self._registered) + len(self._slices)
+
+    def __bool__(self) -> bool:
+        return len(self._run) > len(self._deleted) or bool(self._registered) or bool(self._slices)
+
+    def __iter__(self) -> Iterator[Timer]:
+        deleted = self._deleted
+        return chain((timer for timer in self._run if timer not in deleted), self._registered, self._slices)
+
+    def __contains__(self, timer: Timer) -> bool:
+        """Whether a timer after the current slice is pending."""
+        return timer in self._slices
+
+    def spread(self, timers: Iterable[Timer]) -> None:
+        """Add timers of earlier epochs, which lie after the current slice."""
+        self._slices.spread(timers)
+
+    def enter(self, new: Collection[Timer], removed: Iterable[Timer]) -> None:
+        """Add timers after the current slice that were added in this epoch; and those that were removed."""
+        self._slices.spread(new)
+        self._added.update(new)
+        self._removed += removed
+
+    def register(self, timer: Timer) -> None:
+        """Add a timer; no effect if it is there."""
+        time, owner = timer
+        if time >> SLICE_BITS > self.slice:
+            if not self._slices.add(timer):
+                return
+        else:
+            if timer in self._registered or timer in self._pending_in_run(time):
+                return
+            self._registered.add(timer)
+            self._sequence += 1
+            heappush(self._heap, (time, self._sequence, owner))
+        self._added.add(timer)
+
+    def _pending_in_run(self, time: int) -> set[Timer]:
+        """The pending timers of the run; empty if all its timers of this time have fired."""
+        if not self._run or time < self._run[-1][0]:
+            return set()
+        if self._pending is None:
+            self._pending = set(self._run) - self._deleted
+        return self._pending
+
+    def delete(self, timer: Timer) -> None:
+        """Remove a timer; no error if it is missing."""
+        if timer[0] >> SLICE_BITS > self.slice:
+            if not self._slices.discard(timer):
+                return
+        elif timer in self._registered:
+            self._registered.discard(timer)
+        elif timer in (pending := self._pending_in_run(timer[0])):
+            pending.discard(timer)
+            self._deleted.add(timer)
+        else:
+            return
+        if timer in self._added:
+            self._added.discard(timer)
+        else:
+            self._removed.append(timer)
+
+    def discard(self, timer: Timer) -> None:
+        """Remove a timer after the current slice, if it is there; what the epoch changes is recorded elsewhere."""
+        self._slices.discard(timer)
+
+    def due(self, time: int, last: int, prefetch: Callable[[list[Any]], object]) -> Iterator[Timer]:
+        """Take the timers up to ``time``, and up to the slice ``last``, in order of time; see `TimerQueue.due`."""
+        last = min(last, time >> SLICE_BITS)
+        while True:
+            run, heap, added, removed = self._run, self._heap, self._added, self._removed
+            deleted, registered = self._deleted, self._registered
+            known = [entry[2] for entry in heap if entry[0] <= time]
+            known.extend([owner for _, owner in run[bisect_left(run, -time, key=_earliest_last) :]])
+            if known:
+                prefetch(known)
+            while True:
+                if run and run[-1][0] <= time and not (heap and heap[0][0] < run[-1][0]):
+                    timer = run.pop()
+                    if deleted and timer in deleted:
+                        deleted.discard(timer)
+                        continue
+                    if self._pending is not None:
+                        self._pending.discard(timer)
+                elif heap and heap[0][0] <= time:
+                    when, _, owner = heappop(heap)
+                    timer = (when, owner)
+                    if timer not in registered:  # deleted
+                        continue
+                    registered.discard(timer)
+                else:
+                    break
+                if added and timer in added:
+                    added.discard(timer)
+                else:
+                    removed.append(timer)
+                yield timer
+            taken, number = self._slices.take(last, _AT_ONCE)
+            if not taken:
+                return
+            self._run, self.slice, self._pending = taken, number, None  # all of the former run are taken
+
+    def earliest(self) -> int | None:
+        """The earliest time."""
+        run, heap, deleted = self._run, self._heap, self._deleted
+        while heap and (heap[0][0], heap[0][2]) not in self._registered:
+            heappop(heap)
+        while run and run[-1] in deleted:
+            deleted.discard(run.pop())
+        times: list[int] = [entry[0] for entry in heap[:1]] + [entry[0] for entry in run[-1:]]
+        return min(times) if times else self._slices.earliest()
+
+    def latest(self) -> int:
+        """The latest time; MIN_TIMESTAMP without timers."""
+        latest = self._slices.latest()
+        if latest is not None:
+            return latest
+        return max((time for time, _ in (*self._run[:1], *self._registered)), default=MIN_TIMESTAMP)
+
+    def drain(self) -> tuple[Collection[Timer], Collection[Timer]]:
+        """At the barrier: drain the timers that were added in this epoch, and the removed ones."""
+        added, removed = self._added, self._removed
+        if again := added.intersection(removed):  # as they were before the epoch
+            added -= again
+            removed = [timer for timer in removed if timer not in again]
+        self._added, self._removed = set(), []
+        return added, removed
+
+
+def _earliest_last(timer: Timer) -> int:
+    return -timer[0]
